@@ -1,0 +1,126 @@
+"""What the benchmarks share: a gateway in this process, a home to fill, a way to print."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from loguru import logger
+
+from nanobot.app import build_gateway
+from nanobot.config import load_settings
+from nanobot.gateway.gateway import Gateway
+from nanobot.messages import Message
+from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
+from nanobot.session.names import stem_of
+from nanobot.session.records import Metadata, encode
+from nanobot.testing.channel import FakeChannel
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Instant:
+    """A model that answers at once, or after `latency` seconds."""
+
+    def __init__(self, latency: float = 0.0, text: str = "A short answer, like most.") -> None:
+        self._latency, self._text = latency, text
+
+    async def complete(
+        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
+    ) -> Reply:
+        """Always the same answer."""
+        if self._latency:
+            await asyncio.sleep(self._latency)
+        return Reply(self._text)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+@contextlib.asynccontextmanager
+async def gateway(
+    home: Path, provider: Provider | None, channel: FakeChannel, **environ: str
+) -> AsyncIterator[Gateway]:
+    """A whole nanobot in this process; the channel admits everyone."""
+    settings = load_settings(home, environ)
+    built = build_gateway(settings, provider=provider, channels=(channel,), admit_everyone=True)
+    logger.remove()
+    ready = asyncio.Event()
+    running = asyncio.get_running_loop().create_task(built.run(on_ready=ready.set, signals=False))
+    waiting = asyncio.get_running_loop().create_task(ready.wait())
+    await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        running.result()
+    try:
+        yield built
+    finally:
+        built.request_stop()
+        await running
+
+
+class ModelServer:
+    """The fake Chat Completions server as a process of its own, while the `with` lasts."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments or ("--reply", "A short answer, like most.")
+        self.base_url = ""
+
+    def __enter__(self) -> ModelServer:
+        command = [sys.executable, "-m", "nanobot.testing.openai_server", *self._arguments]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.base_url = self._process.stdout.readline().strip()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+def write_session(home: Path, key: str, total: int, consolidated: int) -> None:
+    """A session file of `total` messages of ordinary length, the first part consolidated."""
+    folder = home / "sessions"
+    folder.mkdir(parents=True, exist_ok=True)
+    metadata = Metadata(key, START, START, last_consolidated=consolidated)
+    with (folder / f"{stem_of(key)}.jsonl").open("w") as file:
+        file.write(encode(metadata))
+        for message in conversation(total):
+            file.write(encode(message))
+        file.write(encode(metadata))
+
+
+def conversation(total: int) -> Iterable[Message]:
+    """`total` messages by turns, about forty words each."""
+    for seq in range(1, total + 1):
+        role = "user" if seq % 2 else "assistant"
+        text = f"Message {seq}: " + "some words about the weather, work and what to cook. " * 4
+        yield Message(
+            "user" if role == "user" else "assistant",
+            text,
+            START + timedelta(minutes=seq),
+            seq,
+            turn_id=f"old-{(seq + 1) // 2}",
+        )
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value."""
+    return statistics.median(values)
+
+
+def report(name: str, figures: Mapping[str, object]) -> None:
+    """Print one result: JSON with --json, else a line per figure."""
+    if "--json" in sys.argv:
+        print(json.dumps({"bench": name, **figures}))
+        return
+    print(name)
+    for label, value in figures.items():
+        shown = f"{value:.3f}" if isinstance(value, float) else str(value)
+        print(f"  {label:<58} {shown}")

@@ -1,0 +1,77 @@
+/* Kills the process at the Nth write, fsync, rename or send: a library for LD_PRELOAD.
+ *
+ * Only what reaches the disk or the platform counts: writes and syncs of regular files, renames, and
+ * sends on the one socket that `crash_arm` was told about. Mode 0 dies before the call, mode 1 writes
+ * half of the bytes first, mode 2 dies after the call.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static atomic_long calls, target;
+static atomic_int armed, mode, send_fd;
+
+void crash_arm(long n, int how, int fd) {
+    target = n;
+    mode = how;
+    send_fd = fd;
+    calls = 0;
+    armed = 1;
+}
+
+long crash_count(void) { return calls; }
+
+static void die(void) {
+    kill(getpid(), SIGKILL);
+    for (;;) pause();
+}
+
+static int is_file(int fd) {
+    struct stat status;
+    return fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+static int hit(void) { return armed && atomic_fetch_add(&calls, 1) + 1 == target; }
+
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+#define AROUND(now, torn, call)                 \
+    int mine = (now) && hit();                  \
+    if (mine && mode == 1) { torn; }            \
+    if (mine && mode != 2) die();               \
+    __typeof__(call) result = (call);           \
+    if (mine) die();                            \
+    return result;
+
+ssize_t write(int fd, const void *data, size_t size) {
+    AROUND(armed && is_file(fd), REAL(write)(fd, data, size / 2), REAL(write)(fd, data, size))
+}
+
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at) {
+    AROUND(armed && is_file(fd), REAL(pwrite)(fd, data, size / 2, at), REAL(pwrite)(fd, data, size, at))
+}
+
+ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) {
+    AROUND(armed && is_file(fd), REAL(pwrite64)(fd, data, size / 2, at),
+           REAL(pwrite64)(fd, data, size, at))
+}
+
+int fsync(int fd) { AROUND(armed, , REAL(fsync)(fd)) }
+
+int fdatasync(int fd) { AROUND(armed, , REAL(fdatasync)(fd)) }
+
+int rename(const char *from, const char *to) { AROUND(armed, , REAL(rename)(from, to)) }
+
+int renameat(int a, const char *from, int b, const char *to) {
+    AROUND(armed, , REAL(renameat)(a, from, b, to))
+}
+
+ssize_t send(int fd, const void *data, size_t size, int flags) {
+    AROUND(armed && fd == send_fd, , REAL(send)(fd, data, size, flags))
+}

@@ -1,0 +1,99 @@
+"""How long commands take and what a gateway needs, as whole processes.
+
+Times are wall clock, medians; memory is the resident set of an idle gateway before and after its
+first turn, with a real provider (the SDK is loaded then); CPU is what it uses while nothing
+happens.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.common import ModelServer, median, report
+
+NANOBOT = str(Path(sys.executable).with_name("nanobot"))
+RUNS = 9
+
+
+def seconds(command: list[str], environ: dict[str, str]) -> float:
+    """Median wall time of a command."""
+    times = []
+    for _ in range(RUNS):
+        started = time.perf_counter()
+        subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL)
+        times.append(time.perf_counter() - started)
+    return median(times)
+
+
+@contextmanager
+def running_gateway(environ: dict[str, str]) -> Iterator[tuple[int, float]]:
+    """A gateway process: its pid and how long it took until it answered on its socket."""
+    started = time.perf_counter()
+    process = subprocess.Popen([NANOBOT, "gateway"], env=environ, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "ready" in line:
+            break
+    ready = time.perf_counter() - started
+    try:
+        yield process.pid, ready
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def resident(pid: int) -> float:
+    """MiB in memory."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    raise ValueError(pid)
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU used so far, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Run and print."""
+    with tempfile.TemporaryDirectory() as folder, ModelServer() as server:
+        environ = {**os.environ, "NANOBOT_HOME": f"{folder}/offline"}
+        figures: dict[str, object] = {
+            "bare python -c pass [s]": seconds([sys.executable, "-c", "pass"], environ),
+            "nanobot --version [s] (target <= 0.10)": seconds([NANOBOT, "--version"], environ),
+            "nanobot agent -m hi, in process [s] (target <= 1.0)": seconds(
+                [NANOBOT, "agent", "-m", "hi"], environ
+            ),
+        }
+        online = {
+            **environ,
+            "NANOBOT_HOME": f"{folder}/online",
+            "NANOBOT_MODEL__PROVIDER": "openai",
+            "NANOBOT_MODEL__NAME": "bench",
+            "NANOBOT_MODEL__BASE_URL": server.base_url,
+        }
+        with running_gateway(online) as (pid, ready):
+            figures["gateway ready [s] (target <= 0.8)"] = ready
+            figures["gateway idle, before the first turn [MiB] (target <= 70)"] = resident(pid)
+            subprocess.run([NANOBOT, "agent", "-m", "hi"], env=online, check=True)
+            figures["gateway idle, after it [MiB] (target <= 110)"] = resident(pid)
+            figures["nanobot agent -m hi, through the gateway [s] (target <= 0.20)"] = seconds(
+                [NANOBOT, "agent", "-m", "hi"], online
+            )
+            before = cpu_seconds(pid)
+            time.sleep(10)
+            figures["CPU while idle for 10 s [s] (target 0)"] = cpu_seconds(pid) - before
+    report("startup", figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""What a turn costs nanobot itself: CPU per turn, and turns per second over many chats.
+
+The model is in this process and answers at once (or after a fixed latency), so all that is measured
+is ours: journal, session, prompt, delivery. Every message is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+from bench.common import Instant, gateway, median, report, write_session
+from nanobot.testing.channel import FakeChannel
+
+WARM_UP, ROUNDS, TURNS = 20, 5, 60
+
+
+async def cpu_per_turn(home: Path, chat: str, loops: int = ROUNDS) -> float:
+    """Median milliseconds of CPU that a turn of `chat` takes, over rounds of `TURNS` turns."""
+    channel = FakeChannel()
+    async with gateway(home, Instant(), channel):
+        for _ in range(WARM_UP):
+            await channel.ask("hello", chat)
+        rounds = []
+        for _ in range(loops):
+            started = time.process_time()
+            for _ in range(TURNS):
+                await channel.ask("What shall I cook tonight?", chat)
+            rounds.append((time.process_time() - started) / TURNS * 1000)
+    return median(rounds)
+
+
+async def chats(home: Path, count: int, messages: int, latency: float) -> float:
+    """Seconds that `count` chats with `messages` messages each take, side by side."""
+    channel = FakeChannel()
+    async with gateway(home, Instant(latency), channel):
+
+        async def one(chat: str) -> None:
+            for number in range(messages):
+                await channel.ask(f"message {number}", chat)
+
+        await channel.ask("warm up", "warm")
+        started = time.perf_counter()
+        await asyncio.gather(*(one(str(chat)) for chat in range(count)))
+        return time.perf_counter() - started
+
+
+def main() -> None:
+    """Run and print."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        empty = asyncio.run(cpu_per_turn(home / "empty", "1"))
+        write_session(home / "long", "fake:1", 10_000, 9_000)
+        long = asyncio.run(cpu_per_turn(home / "long", "1"))
+        waiting = asyncio.run(chats(home / "many", 50, 20, 0.2))
+        at_once = asyncio.run(chats(home / "fast", 50, 40, 0.0))
+    report(
+        "turns",
+        {
+            "CPU per turn, empty session [ms]": empty,
+            "CPU per turn, 10,000 stored, 1,000 in the window [ms]": long,
+            "ratio (target <= 1.5)": long / empty,
+            "50 chats x 20 messages at 200 ms [s] (ideal 4.0)": waiting,
+            "50 chats at 0 ms [turns/s] (target >= 300)": 50 * 40 / at_once,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The keyboard of the chat: what the keys do at the prompt, and the quiet between two prompts."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import termios
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
+from types import FrameType
+from typing import NoReturn
+
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+
+class SlashCompleter(Completer):
+    """Completes the names of commands, at the beginning of the text only."""
+
+    def __init__(self, commands: Sequence[tuple[str, str]]) -> None:
+        self._commands = commands
+
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        typed = document.text_before_cursor
+        for name, summary in self._matching(typed):
+            yield Completion(name, start_position=-len(typed), display_meta=summary)
+
+    def common(self, typed: str) -> str:
+        """What all commands that begin with `typed` have in common beyond it."""
+        rests = [name[len(typed) :] for name, _ in self._matching(typed)]
+        same = takewhile(lambda letters: len(set(letters)) == 1, zip(*rests, strict=False))
+        return "".join(letters[0] for letters in same)
+
+    def _matching(self, typed: str) -> list[tuple[str, str]]:
+        if not typed.startswith("/"):
+            return []
+        return [command for command in self._commands if command[0].startswith(typed)]
+
+
+def key_bindings(completer: SlashCompleter, on_clear: Callable[[], None]) -> KeyBindings:
+    """Enter sends, Alt-Enter breaks the line, Tab completes, Ctrl-C clears or interrupts.
+
+    `on_clear` hears of each Ctrl-C that cleared something.
+    """
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    @keys.add("tab")
+    def _(event: KeyPressEvent) -> None:
+        _complete(event.current_buffer, completer)
+
+    @keys.add("c-c")
+    @keys.add("<sigint>")
+    def _(event: KeyPressEvent) -> None:
+        if event.current_buffer.text:
+            event.current_buffer.reset()
+            on_clear()
+        else:
+            event.app.exit(exception=KeyboardInterrupt)
+
+    return keys
+
+
+def _complete(buffer: Buffer, completer: SlashCompleter) -> None:
+    """Insert what is certain; where there is a choice, walk through it."""
+    certain = completer.common(buffer.document.text_before_cursor)
+    for letter in certain:  # one by one: a dumb terminal is shown the last letter of each change
+        buffer.insert_text(letter)
+    if not certain and buffer.complete_state is not None:
+        buffer.complete_next()
+    elif not certain:
+        buffer.start_completion()
+
+
+@contextlib.contextmanager
+def quiet_keyboard() -> Iterator[None]:
+    """What is typed is not shown, and waits for the next prompt; Ctrl-C is a signal as ever.
+
+    The terminal is as it was afterwards, also when the process is told to end.
+    """
+    try:
+        keyboard = sys.stdin.fileno()
+        before = termios.tcgetattr(keyboard)
+    except (OSError, ValueError, termios.error):  # no terminal
+        yield
+        return
+    quiet = termios.tcgetattr(keyboard)
+    quiet[3] &= ~(termios.ECHO | termios.ICANON)
+    with _ended_by_signals():
+        try:
+            termios.tcsetattr(keyboard, termios.TCSANOW, quiet)
+            yield
+        finally:
+            with contextlib.suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(keyboard, termios.TCSANOW, before)
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Signals that would end the process at once let it tidy up first."""
+    mine = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in mine:
+        signal.signal(number, _leave)
+    try:
+        yield
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _leave(number: int, _: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)

@@ -1,0 +1,155 @@
+"""What is said on the control socket about a chat, as values: one place for both of its ends.
+
+    client                                   gateway
+    chat id=1 ──────────────────────────────>
+             <────────────────────────────── accepted id=1   it is on disk, and will be answered
+             <────────────────────────────── delta, tool, notice id=1, any number
+             <────────────────────────────── reply id=1      the last word on this request
+
+A request that is refused gets `{"ok": false, …}` in place of all of these. Requests may overlap.
+Light standard library only: the client's start-up time is a feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+DEFAULT_SESSION = "cli:direct"
+
+
+class ChatRequest(NamedTuple):
+    """Something to say in `session`. `stream`: the client wants to see the reply being written."""
+
+    id: str
+    session: str
+    text: str
+    stream: bool = True
+
+    @classmethod
+    def parse(cls, data: Mapping[str, object]) -> ChatRequest:
+        """Raises `ValueError`, with a sentence for people, where a field is missing or wrong."""
+        request_id, text = data.get("id"), data.get("text")
+        session, stream = data.get("session", DEFAULT_SESSION), data.get("stream", True)
+        if not isinstance(request_id, str) or not 1 <= len(request_id) <= 128:
+            raise ValueError("a chat request needs an id of 1 to 128 characters")
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError("there is nothing to say: the text is empty")
+        if not isinstance(session, str) or not is_session_key(session):
+            raise ValueError(f"{session!r} is no session key; one looks like {DEFAULT_SESSION}")
+        return cls(request_id, session, text, stream is not False)
+
+    def as_json(self) -> dict[str, object]:
+        """As it goes over the socket."""
+        return {"op": "chat", **self._asdict()}
+
+
+class Accepted(NamedTuple):
+    """The message is durable: it will be answered whatever happens to the connection."""
+
+    id: str
+
+
+class Delta(NamedTuple):
+    """More of the reply; `restart` discards what came before."""
+
+    id: str
+    text: str
+    restart: bool = False
+
+
+class Tool(NamedTuple):
+    """A tool runs."""
+
+    id: str
+    hint: str
+
+
+class Note(NamedTuple):
+    """Something to see now that is not part of the reply."""
+
+    id: str
+    text: str
+
+
+class Reply(NamedTuple):
+    """The answer. `outcome` is done, failed, stopped or waiting; tokens are of the whole turn."""
+
+    id: str
+    text: str = ""
+    turn: str = ""
+    tools: tuple[str, ...] = ()
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    milliseconds: int = 0
+    outcome: str = "done"
+
+
+class Refused(NamedTuple):
+    """The gateway will not do what was asked; `id` is empty where it could not read the request."""
+
+    id: str
+    error: str
+    hint: str = ""
+
+
+ChatEvent = Accepted | Delta | Tool | Note | Reply | Refused
+
+_NAMES: dict[type, str] = {
+    Accepted: "accepted", Delta: "delta", Tool: "tool", Note: "notice", Reply: "reply",
+}  # fmt: skip
+
+
+def to_json(event: Accepted | Delta | Tool | Note | Reply) -> dict[str, object]:
+    """As it goes over the socket."""
+    return {"event": _NAMES[type(event)], **event._asdict()}
+
+
+def parse_event(data: Mapping[str, object]) -> ChatEvent | None:
+    """The event in one line of the gateway's; None for one that this version does not know."""
+    event_id = _text(data, "id")
+    if data.get("ok") is False:
+        return Refused(event_id, _text(data, "error"), _text(data, "hint"))
+    event: ChatEvent | None = None
+    match data.get("event"):
+        case "accepted":
+            event = Accepted(event_id)
+        case "delta":
+            event = Delta(event_id, _text(data, "text"), data.get("restart") is True)
+        case "tool":
+            event = Tool(event_id, _text(data, "hint"))
+        case "notice":
+            event = Note(event_id, _text(data, "text"))
+        case "reply":
+            event = _reply(event_id, data)
+    return event
+
+
+def is_session_key(key: str) -> bool:
+    """Whether `key` can name a conversation: `channel:chat`, printable."""
+    channel, _, chat = key.partition(":")
+    return bool(channel and chat) and key.isprintable()
+
+
+def _reply(event_id: str, data: Mapping[str, object]) -> Reply:
+    tools = data.get("tools")
+    return Reply(
+        event_id,
+        text=_text(data, "text"),
+        turn=_text(data, "turn"),
+        tools=tuple(str(tool) for tool in tools) if isinstance(tools, list) else (),
+        prompt_tokens=_number(data, "prompt_tokens"),
+        completion_tokens=_number(data, "completion_tokens"),
+        milliseconds=_number(data, "milliseconds"),
+        outcome=_text(data, "outcome") or "done",
+    )
+
+
+def _text(data: Mapping[str, object], key: str) -> str:
+    value = data.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _number(data: Mapping[str, object], key: str) -> int:
+    value = data.get(key)
+    return value if isinstance(value, int) else 0

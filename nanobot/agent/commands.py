@@ -1,0 +1,184 @@
+"""The slash commands about the conversation itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from itertools import islice
+from typing import Protocol
+
+from loguru import logger
+
+from nanobot.agent.intake import KEPT
+from nanobot.agent.outcomes import failure_text
+from nanobot.bus.events import Media
+from nanobot.clock import Clock
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
+from nanobot.errors import NanobotError
+from nanobot.messages import Message
+from nanobot.tools.undo import Outcome, UndoLog
+
+_HISTORY_DEFAULT = 10
+_HISTORY_MOST = 100
+_HISTORY_CHARACTERS = 400
+
+
+class Stopper(Protocol):
+    """Stops what runs and waits in a session."""
+
+    async def stop(self, session_key: str, before: int) -> tuple[bool, int]:
+        """Whether a turn ran, and how many messages before inbox entry `before` waited."""
+        ...
+
+
+class ConversationCommands:
+    """`/help /new /stop /status /restart /history /undo /retry /model`.
+
+    `status` gives the text for `/status`, `restart` asks the process to restart itself;
+    `can_switch` is whether the provider has other models than the default one.
+    """
+
+    def __init__(
+        self,
+        *,
+        stopper: Stopper,
+        undo: UndoLog,
+        status: Callable[[CommandCall], Awaitable[str]],
+        restart: Callable[[], None],
+        default_model: str,
+        can_switch: bool,
+        clock: Clock,
+    ) -> None:
+        self._stopper, self._undo_log = stopper, undo
+        self._status_text, self._request_restart = status, restart
+        self._default_model, self._can_switch, self._clock = default_model, can_switch, clock
+
+    def register(self, registry: CommandRegistry) -> None:
+        """Add them all to `registry`."""
+
+        async def help_text(_: CommandCall) -> Answer:
+            return Answer(_help(registry))
+
+        for command in (
+            Command("help", "Show what you can type", help_text),
+            Command("new", "Start a fresh conversation; what is remembered stays", self._new),
+            Command("stop", "Stop what is running", self._stop, immediate=True),
+            Command("status", "Show how things stand", self._status, immediate=True),
+            Command("history", "Show the latest messages", self._history, usage="[n]"),
+            Command("undo", "Take back the last turn, files included", self._undo),
+            Command("retry", "Take back the last turn and run it again", self._retry),
+            Command("model", "Show or switch this conversation's model", self._model, "[name]"),
+            Command("restart", "Restart nanobot", self._restart, "", "owner", immediate=True),
+        ):
+            registry.register(command)
+
+    async def _new(self, call: CommandCall) -> Answer:
+        call.session.clear(call.entry_id)
+        return Answer("New session started.")
+
+    async def _stop(self, call: CommandCall) -> Answer:
+        ran, waited = await self._stopper.stop(call.message.session_key, call.entry_id)
+        if not ran and not waited:
+            return Answer("Nothing is running.")
+        aside = f" {_plural(waited, 'waiting message')} set aside." if waited else ""
+        return Answer(f"Stopped.{aside}")
+
+    async def _status(self, call: CommandCall) -> Answer:
+        return Answer(await self._status_text(call))
+
+    async def _history(self, call: CommandCall) -> Answer:
+        wanted = call.arguments or str(_HISTORY_DEFAULT)
+        if not wanted.isascii() or not wanted.isdigit() or not 0 < int(wanted) <= _HISTORY_MOST:
+            return Answer(f"Say how many messages, from 1 to {_HISTORY_MOST}: /history 20")
+        spoken = (m for m in reversed(call.session.messages) if m.role != "tool" and m.content)
+        lines = [_history_line(message) for message in islice(spoken, int(wanted))]
+        return Answer("\n".join(reversed(lines)) or "This conversation is empty.")
+
+    async def _undo(self, call: CommandCall) -> Answer:
+        taken = await self._take_back(call)
+        return Answer(taken if isinstance(taken, str) else _undo_text(*taken))
+
+    async def _retry(self, call: CommandCall) -> Answer:
+        taken = await self._take_back(call)
+        if isinstance(taken, str):
+            return Answer(taken)
+        asked = [message for message in taken[0] if message.from_person]
+        again = replace(
+            call.message,
+            content="\n".join(message.content for message in asked),
+            media=tuple(Media(KEPT + name) for message in asked for name in message.media),
+            reply_to=None,
+            event_id=f"retry:{call.entry_id}",
+            timestamp=self._clock.now(),
+            answers=call.message.event_id,
+        )
+        return Answer("", republish=(again,), replaces_turn=taken[0][0].turn_id)
+
+    async def _take_back(
+        self, call: CommandCall
+    ) -> tuple[tuple[Message, ...], list[tuple[str, Outcome]]] | str:
+        """Stage that the last turn leaves the conversation and restore its files; or why not."""
+        messages = call.session.messages
+        if not messages:
+            return "There is nothing to take back in this conversation."
+        turn_id = messages[-1].turn_id
+        if not turn_id:
+            return "The last messages were written by another program and cannot be taken back."
+        files = await asyncio.to_thread(self._undo_log.revert, turn_id)
+        return call.session.retract(turn_id), files
+
+    async def _model(self, call: CommandCall) -> Answer:
+        current = str(call.session.metadata.get("model") or self._default_model)
+        if not call.arguments:
+            return Answer(f"This conversation uses {current}. /model NAME switches it.")
+        if not self._can_switch:
+            return Answer(
+                "There is only the built-in offline model here. To connect a real one, set"
+                " model.name (and model.base_url, model.api_key) in config.yaml and /restart."
+            )
+        name = call.arguments.split()[0]
+        reset = name in {"default", self._default_model}
+        call.session.set_metadata(model=None if reset else name)
+        return Answer(f"This conversation now uses {self._default_model if reset else name}.")
+
+    async def _restart(self, _: CommandCall) -> Answer:
+        text = "Restarting. Whatever is under way goes on afterwards."
+        return Answer(text, afterwards=self._request_restart)
+
+
+async def answer_of(command: Command, call: CommandCall) -> Answer:
+    """Run a command; its failure becomes its answer."""
+    try:
+        return await command.run(call)
+    except NanobotError as error:
+        return Answer(error.for_people(), failed=True)
+    except Exception as error:  # noqa: BLE001 - the boundary: a broken command becomes an apology
+        logger.opt(exception=error).error("/{} broke", command.name)
+        return Answer(failure_text(error), failed=True)
+
+
+def _help(registry: CommandRegistry) -> str:
+    lines = [f"/{c.name} {c.usage}".strip() + f" — {c.summary}" for c in registry]
+    return "\n".join(["Write to me in plain words, or use one of these:", "", *lines])
+
+
+def _history_line(message: Message) -> str:
+    stamp = f"{message.timestamp:%Y-%m-%d %H:%M}" if message.timestamp else "?"
+    who = {"user": "you", "assistant": "nanobot"}.get(message.role, message.role)
+    text = " ".join(message.content.split())
+    if len(text) > _HISTORY_CHARACTERS:
+        text = f"{text[:_HISTORY_CHARACTERS]}…"
+    return f"[{stamp}] {who}: {text}"
+
+
+def _undo_text(messages: tuple[Message, ...], files: list[tuple[str, Outcome]]) -> str:
+    asked = next((message.content for message in messages if message.from_person), "")
+    first = " ".join(asked.split())[:80]
+    lines = [f"Took back the last turn (“{first}”)."]
+    lines += [f"- {path}: {outcome}" for path, outcome in files] or ["It had changed no files."]
+    return "\n".join(lines)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,80 @@
+"""The messages that wait for their turn, by session, in the order they came."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from nanobot.bus.journal import InboxEntry
+from nanobot.commands import parse
+
+
+class Mailbox:
+    """One queue per session key. A paused one keeps its messages until it is resumed; commands get
+    past them, so that a person whose model is out can still ask for help or change the model."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[InboxEntry]] = {}
+        self._paused: set[str] = set()
+        self._newest = 0
+
+    @property
+    def newest(self) -> int:
+        """The highest entry id seen: what comes later has a higher one."""
+        return self._newest
+
+    def put(self, entry: InboxEntry) -> None:
+        """Behind the others of its session."""
+        self._newest = max(self._newest, entry.id)
+        self._waiting.setdefault(entry.message.session_key, deque()).append(entry)
+
+    def give_back(self, entries: Sequence[InboxEntry]) -> None:
+        """In front of the others, in this order: they were taken and not handled."""
+        for entry in reversed(entries):
+            self._waiting.setdefault(entry.message.session_key, deque()).appendleft(entry)
+
+    def put_back(self, entry: InboxEntry) -> None:
+        """In front of the others, and pause the session until `resume`."""
+        self.give_back((entry,))
+        self.pause(entry.message.session_key)
+
+    def pause(self, key: str) -> None:
+        """Keep what waits in a session until `resume`."""
+        self._paused.add(key)
+
+    def is_paused(self, key: str) -> bool:
+        """Whether what waits in a session is kept."""
+        return key in self._paused
+
+    def resume(self, key: str) -> int:
+        """Let a paused session go on; how many of its messages wait."""
+        self._paused.discard(key)
+        return len(self._waiting.get(key, ()))
+
+    def take(self, key: str) -> InboxEntry | None:
+        """The next message of a session, if it may be handled now."""
+        queue = self._waiting.get(key, ())
+        ready = (e for e in queue if key not in self._paused or parse(e.message.content))
+        entry = next(ready, None)
+        if entry is not None:
+            self._remove(entry)
+        return entry
+
+    def peek(self, key: str) -> InboxEntry | None:
+        """The next message of a session, without taking it; None while the session is paused."""
+        return None if key in self._paused else next(iter(self._waiting.get(key, ())), None)
+
+    def take_all(self, key: str, before: int) -> list[InboxEntry]:
+        """Everything that waits in a session and came before entry `before`, paused or not."""
+        self._paused.discard(key)
+        taken = []
+        while (queue := self._waiting.get(key)) and queue[0].id < before:
+            taken.append(queue[0])
+            self._remove(queue[0])
+        return taken
+
+    def _remove(self, entry: InboxEntry) -> None:
+        key = entry.message.session_key
+        self._waiting[key].remove(entry)
+        if not self._waiting[key]:
+            del self._waiting[key]

@@ -1,0 +1,267 @@
+"""The ReAct loop: ask the model, run the tools it calls, ask again, until it answers in text.
+
+The runner knows nothing of sessions or channels. It returns exactly the new messages; what happens
+on the way is reported to a `TurnLog`, which journals it and may bring in messages that arrived
+meanwhile. Whatever a model or a tool does wrong becomes a tool result that the model can act on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from nanobot.agent.calls import open_calls
+from nanobot.agent.hooks import AgentHook
+from nanobot.agent.turnlog import TurnLog, Unlogged
+from nanobot.clock import Clock
+from nanobot.errors import ProviderGarbage
+from nanobot.messages import Message, ToolCall
+from nanobot.providers.port import (
+    CallOptions,
+    Prompt,
+    PromptMessage,
+    Provider,
+    Reply,
+    Usage,
+    assistant_message,
+    tool_message,
+    user_message,
+)
+from nanobot.tooling import Caller, ToolRegistry, ToolResult
+
+INTERRUPTED = (
+    "interrupted: this call had started when nanobot was stopped or crashed; the outcome is"
+    " unknown; check before repeating it"
+)
+OUT_OF_STEPS = (
+    "[nanobot: the limit of {} steps for one turn is reached. Answer now in plain text with what"
+    " you have, and say what is left to do.]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a run produced: all its new messages, the final text among them as the last.
+
+    `finish` is the finish reason of `model`, which gave the answer; `steps` counts model
+    calls.
+    """
+
+    new_messages: tuple[Message, ...]
+    text: str
+    usage: Usage = field(default_factory=Usage)
+    finish: str = "stop"
+    steps: int = 1
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a resumed turn had done already: its messages, and the calls that had started."""
+
+    messages: tuple[Message, ...] = ()
+    started: frozenset[str] = frozenset()
+
+    @property
+    def steps(self) -> int:
+        """How many times the model was asked."""
+        return sum(message.role == "assistant" for message in self.messages)
+
+
+Render = Callable[[Message], PromptMessage]
+
+
+def render_plain(message: Message) -> PromptMessage:
+    """A message as it is sent, without header or images."""
+    match message.role:
+        case "user":
+            return user_message(message.content)
+        case "assistant":
+            return assistant_message(message.content, message.tool_calls)
+        case "tool":
+            return tool_message(message.tool_call_id, message.content)
+
+
+class AgentRunner:
+    """Runs turns with one provider and one set of tools. Stateless between runs.
+
+    `keep_image` stores an image that a tool returned and gives the name to remember it by.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        tools: ToolRegistry,
+        clock: Clock,
+        *,
+        max_iterations: int = 50,
+        keep_image: Callable[[str, str], str] | None = None,
+    ) -> None:
+        self._provider = provider
+        self._tools = tools
+        self._clock = clock
+        self._max_iterations = max_iterations
+        self._keep_image = keep_image
+
+    async def run(
+        self,
+        prompt: Prompt,
+        caller: Caller,
+        *,
+        options: CallOptions | None = None,
+        begun: Begun | None = None,
+        log: TurnLog | None = None,
+        hook: AgentHook | None = None,
+        render: Render = render_plain,
+    ) -> Turn:
+        """Answer `prompt`. Raises a `ProviderError` when the model could not; what had been done
+        until then is in `log`."""
+        run = _Run(
+            self._tools,
+            self._clock,
+            caller,
+            log or Unlogged(),
+            hook or AgentHook(),
+            render,
+            self._keep_image,
+            prompt,
+        )
+        options, begun = options or CallOptions(), begun or Begun()
+        await run.resume(begun)
+        for _ in range(begun.steps, self._max_iterations):
+            run.add(await run.log.steered())
+            reply = await self._ask(run, options)
+            if not reply.tool_calls:
+                return run.finish(reply)
+            await run.act(reply)
+        return await self._last_answer_without_tools(run, options)
+
+    async def _ask(self, run: _Run, options: CallOptions) -> Reply:
+        """One model call. A reply with neither text nor calls is asked for once more."""
+        for _ in range(2):
+            reply = await self._provider.complete(run.prompt, options, run.show_text)
+            run.count(reply.usage)
+            if options.tool_choice == "none":
+                reply = replace(reply, tool_calls=())
+            if reply.text.strip() or reply.tool_calls:
+                return reply
+        raise ProviderGarbage("the model gave an empty answer, twice")
+
+    async def _last_answer_without_tools(self, run: _Run, options: CallOptions) -> Turn:
+        notice = Message(
+            "user", OUT_OF_STEPS.format(self._max_iterations), self._clock.now(), origin="nanobot"
+        )
+        run.add((notice,))
+        await run.log.told(notice)
+        return run.finish(await self._ask(run, replace(options, tool_choice="none")))
+
+
+class _Run:
+    """The state of one run: the growing prompt and the new messages, always in step."""
+
+    def __init__(
+        self,
+        tools: ToolRegistry,
+        clock: Clock,
+        caller: Caller,
+        log: TurnLog,
+        hook: AgentHook,
+        render: Render,
+        keep_image: Callable[[str, str], str] | None,
+        prompt: Prompt,
+    ) -> None:
+        self.prompt = prompt
+        self.log = log
+        self._tools, self._clock, self._caller = tools, clock, caller
+        self._hook, self._render, self._keep_image = hook, render, keep_image
+        self._new: list[Message] = []
+        self._usage = Usage()
+        self._steps = 0
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """More messages, in the prompt as in what is new."""
+        if messages:
+            self._new.extend(messages)
+            self.prompt = self.prompt.plus([self._render(message) for message in messages])
+
+    def count(self, usage: Usage) -> None:
+        """Another model call."""
+        self._usage += usage
+        self._steps += 1
+
+    def show_text(self, delta: str, restart: bool) -> None:
+        """The model's text as it streams."""
+        self._hook.text(self._caller, delta, restart)
+
+    def finish(self, reply: Reply) -> Turn:
+        """The final answer."""
+        self.add((Message("assistant", reply.text, self._clock.now()),))
+        new = tuple(self._new)
+        return Turn(new, reply.text, self._usage, reply.finish, self._steps, reply.model)
+
+    async def resume(self, begun: Begun) -> None:
+        """Take up what an earlier process did, and give its open calls an outcome."""
+        self.add(begun.messages)
+        calls = open_calls(begun.messages)
+        lost = {call.id for call in calls if call.id in begun.started}
+        for call in calls:
+            if call.id in lost:
+                await self._record(call, ToolResult(INTERRUPTED), 0.0)
+        await self._call_all([call for call in calls if call.id not in lost])
+
+    async def act(self, reply: Reply) -> None:
+        """Run the tools that a reply calls, in order; neighbours that may, side by side."""
+        message = Message("assistant", reply.text, self._clock.now(), tool_calls=reply.tool_calls)
+        self.add((message,))
+        await self.log.replied(message)
+        await self._call_all(reply.tool_calls)
+
+    async def _call_all(self, calls: Sequence[ToolCall]) -> None:
+        images: list[Message] = []
+        for group in _groups(calls, self._tools):
+            results = await asyncio.gather(*map(self._call, group))
+            for call, (result, seconds) in zip(group, results, strict=True):
+                await self._record(call, result, seconds)
+                images.extend(await self._image_message(call, result))
+        for message in images:
+            self.add((message,))
+            await self.log.told(message)
+
+    async def _call(self, call: ToolCall) -> tuple[ToolResult, float]:
+        if self._tools.has_effects(call.name):
+            await self.log.starting(call)
+        await self._hook.tool_started(self._caller, call)
+        started = self._clock.monotonic()
+        result = await self._tools.call(call, self._caller)
+        seconds = self._clock.monotonic() - started
+        await self._hook.tool_finished(self._caller, call, result, seconds)
+        return result, seconds
+
+    async def _record(self, call: ToolCall, result: ToolResult, seconds: float) -> None:
+        text = f"Error: {result.text}" if result.is_error else result.text
+        message = Message("tool", text, self._clock.now(), tool_call_id=call.id, name=call.name)
+        self.add((message,))
+        effects = self._tools.has_effects(call.name)
+        await self.log.finished(message, effects=effects, seconds=seconds)
+
+    async def _image_message(self, call: ToolCall, result: ToolResult) -> list[Message]:
+        """The API takes images only from the user's side: they follow the results."""
+        if not result.images or self._keep_image is None:
+            return []
+        keep = self._keep_image
+        names = [await asyncio.to_thread(keep, data, mime) for data, mime in result.images]
+        text, origin = f"[image from {call.name}]", f"tool:{call.name}"
+        return [Message("user", text, self._clock.now(), media=tuple(names), origin=origin)]
+
+
+def _groups(calls: Sequence[ToolCall], tools: ToolRegistry) -> list[list[ToolCall]]:
+    """Runs of calls that may run side by side; every other call is a group of its own."""
+    groups: list[list[ToolCall]] = []
+    for call in calls:
+        parallel = tools.can_run_parallel(call.name)
+        if parallel and groups and tools.can_run_parallel(groups[-1][0].name):
+            groups[-1].append(call)
+        else:
+            groups.append([call])
+    return groups

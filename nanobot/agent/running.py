@@ -1,0 +1,224 @@
+"""A turn under way: whom it answers, what it has said and done, and its place in the journal.
+
+`messages` are at every moment what the conversation gains if the turn ends now: the person's
+message stands there before its files are fetched, without them. Steps are kept here as in the
+journal, so that a turn which has to wait goes on from them like one that a crash interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from nanobot.agent.calls import open_calls
+from nanobot.agent.intake import Intake
+from nanobot.agent.mailbox import Mailbox
+from nanobot.agent.runner import Begun, Turn
+from nanobot.bus.events import InboundMessage
+from nanobot.bus.journal import InboxEntry, Journal, Step
+from nanobot.clock import Clock
+from nanobot.commands import parse
+from nanobot.errors import TurnStopped
+from nanobot.messages import Message, ToolCall
+from nanobot.session.records import decode, encode
+from nanobot.tooling import Caller
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRecord:
+    """What a turn's prompt was made of, for `nanobot turn show`: `system_id` names the stored
+    system prompt, `memory` gives its files with their size in characters, `first_seq` the oldest
+    message."""
+
+    system_id: str = ""
+    first_seq: int = 0
+    memory: tuple[tuple[str, int], ...] = ()
+
+
+class RunningTurn:
+    """The runner's `TurnLog`. `ending` is held by whoever ends the turn, until that is on disk:
+    behind it, `open` says whether the turn goes on. `steer`: messages that arrive meanwhile join.
+    """
+
+    def __init__(
+        self,
+        turn_id: str,
+        entry: InboxEntry,
+        journal: Journal,
+        mailbox: Mailbox,
+        intake: Intake,
+        clock: Clock,
+        *,
+        steer: bool = True,
+    ) -> None:
+        done, started = _replay(entry.steps)
+        self.id = turn_id
+        self.entries = [entry, *entry.joined]
+        self.messages = [intake.text_of(entry.message), *done]
+        self.begun = Begun(tuple(done), started)
+        self.prompt = PromptRecord()
+        self.open = True
+        self.ending = asyncio.Lock()
+        self.task: asyncio.Task[Turn | Exception] | None = None
+        self.tools = [call.name for message in done for call in message.tool_calls]
+        self.milliseconds: dict[str, int] = {}
+        self.model = ""
+        self.started_at = clock.monotonic()
+        self._journal, self._mailbox, self._intake = journal, mailbox, intake
+        self._steps = list(entry.steps)
+        self._steer, self._newest = steer, mailbox.newest
+
+    @property
+    def inbound(self) -> InboundMessage:
+        """The message that began it."""
+        return self.entries[0].message
+
+    @property
+    def event_ids(self) -> tuple[str, ...]:
+        """The events it answers."""
+        return tuple(answered_event(entry.message) for entry in self.entries)
+
+    @property
+    def caller(self) -> Caller:
+        """On whose behalf its tools run."""
+        inbound = self.inbound
+        return Caller(
+            inbound.channel,
+            inbound.chat_id,
+            inbound.session_key,
+            self.id,
+            inbound.sender_id,
+            thread_id=inbound.thread_id,
+        )
+
+    async def begin(self, notice: str = "") -> None:
+        """Fetch the files of the person's message; `notice` goes into its header."""
+        if notice:
+            self.messages[0] = replace(self.messages[0], notice=notice)
+        first = await self._intake.to_message(self.inbound, notice)
+        self.refuse_if_ended()
+        self.messages[0] = first
+
+    def refuse_if_ended(self) -> None:
+        """Raise `TurnStopped` where the turn is over, or about to be."""
+        if not self.open:
+            raise TurnStopped("this turn was stopped")
+
+    def take_up(self) -> None:
+        """Let the next run go on from what is done; every call has its result by now."""
+        self.begun = Begun(tuple(self.messages[1:]))
+
+    def earlier_run_retracted(self) -> None:
+        """What an earlier run left in the conversation has left it."""
+        self.entries[0] = replace(self.entries[0], previous_turn="")
+
+    def as_entry(self) -> InboxEntry:
+        """The turn as a message that waits, with what it has done so far."""
+        first, *joined = self.entries
+        return replace(first, turn_id=self.id, steps=tuple(self._steps), joined=tuple(joined))
+
+    async def replied(self, message: Message) -> None:
+        """See `TurnLog`. Not awaited: `starting` is, where it matters, and comes after it."""
+        self._add(message)
+        self.tools.extend(call.name for call in message.tool_calls)
+        self._post(Step("message", encode(message)))
+
+    async def starting(self, call: ToolCall) -> None:
+        """See `TurnLog`."""
+        await self._write(Step("start", json.dumps(call.id)))
+
+    async def finished(self, message: Message, *, effects: bool, seconds: float) -> None:
+        """See `TurnLog`."""
+        self._add(message)
+        self.milliseconds[message.tool_call_id] = round(seconds * 1000)
+        step = Step("message", encode(message))
+        if effects:
+            await self._write(step)
+        else:
+            self._post(step)
+
+    async def told(self, message: Message) -> None:
+        """See `TurnLog`."""
+        self._add(message)
+        self._post(Step("message", encode(message)))
+
+    async def steered(self) -> Sequence[Message]:
+        """See `TurnLog`. Only what arrived after the turn began, and nothing past a command."""
+        self.refuse_if_ended()
+        taken = self._take_waiting()
+        if not taken:
+            return ()
+        first = len(self.messages)
+        self.entries += taken
+        self.messages += [self._intake.text_of(entry.message) for entry in taken]
+        try:
+            messages = [await self._intake.to_message(entry.message) for entry in taken]
+            steps = [Step("message", encode(message)) for message in messages]
+            await self._write(*steps, joined=[entry.id for entry in taken])
+        except BaseException:
+            if self.open:
+                del self.entries[-len(taken) :], self.messages[first:]
+                self._mailbox.give_back(taken)
+            raise
+        self.messages[first:] = messages
+        return messages
+
+    def _take_waiting(self) -> list[InboxEntry]:
+        taken: list[InboxEntry] = []
+        key = self.inbound.session_key
+        while self._steer and (entry := self._mailbox.peek(key)) and self._may_join(entry):
+            self._mailbox.take(key)
+            taken.append(entry)
+        return taken
+
+    def _may_join(self, entry: InboxEntry) -> bool:
+        is_new = entry.id > self._newest and not entry.turn_id
+        return is_new and parse(entry.message.content) is None
+
+    def _add(self, message: Message) -> None:
+        self.refuse_if_ended()
+        self.messages.append(message)
+
+    def _post(self, step: Step) -> None:
+        self._journal.post_steps(self.id, len(self._steps), (step,))
+        self._steps.append(step)
+
+    async def _write(self, *steps: Step, joined: Sequence[int] = ()) -> None:
+        self.refuse_if_ended()
+        first = len(self._steps)
+        self._steps.extend(steps)
+        try:
+            await self._journal.add_steps(self.id, first, steps, joined)
+        except BaseException:
+            del self._steps[first:]
+            raise
+
+
+def answered_event(inbound: InboundMessage) -> str:
+    """The event that a reply to this message answers."""
+    return inbound.answers or inbound.event_id
+
+
+def _replay(steps: Sequence[Step]) -> tuple[list[Message], frozenset[str]]:
+    """The messages of an earlier process, and which calls of their last group had started."""
+    messages: list[Message] = []
+    started: set[str] = set()
+    for step in steps:
+        if step.kind == "start":
+            started.add(json.loads(step.payload))
+            continue
+        message = decode(step.payload.encode())
+        if not isinstance(message, Message):
+            continue
+        if message.role == "tool" and not _awaited(message, messages):
+            continue
+        if message.tool_calls:
+            started.clear()
+        messages.append(message)
+    return messages, frozenset(started)
+
+
+def _awaited(result: Message, messages: Sequence[Message]) -> bool:
+    return any(call.id == result.tool_call_id for call in open_calls(messages))

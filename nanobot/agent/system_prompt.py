@@ -1,0 +1,128 @@
+"""The parts of the system prompt, most stable first: identity, bootstrap files, memory, skills.
+
+An untouched template file takes no room, and a file that grew beyond its budget is cut at a line
+with a note that says where the rest is.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from loguru import logger
+
+from nanobot.agent.context import Part
+from nanobot.errors import NanobotError
+from nanobot.memory.store import LONG_TERM
+from nanobot.templates import render
+from nanobot.tokens import estimate_tokens
+
+BOOTSTRAP = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md")
+PERSONAL = ("USER.md", "SOUL.md")
+"""Those that grow as the agent learns, so that a change within an epoch is announced."""
+
+_CUT = "[cut here to save room: read_file {path} start_line={line} shows the rest]"
+_MEMORY_CUT = (
+    "[cut here to save room: read_file memory/MEMORY.md and today's notes beside it for the rest]"
+)
+
+
+class Memory(Protocol):
+    """What the prompt needs of the memory store."""
+
+    def read(self, path: str) -> str:
+        """A long-term file's text, empty where there is none."""
+        ...
+
+    def is_untouched(self, path: str) -> bool:
+        """Whether it says nothing beyond its template."""
+        ...
+
+    def read_long_term(self) -> str:
+        """MEMORY.md."""
+        ...
+
+    def read_today(self) -> str:
+        """Today's notes."""
+        ...
+
+    def get_memory_context(self) -> str:
+        """The `# Memory` block."""
+        ...
+
+
+class WorkspacePrompt:
+    """The system prompt of one workspace. `sections` give further parts (skills); `file_budget` is
+    in tokens per file, `memory_budget` for the memory block."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        workspace: Path,
+        *,
+        sections: Sequence[Callable[[], str]] = (),
+        file_budget: int = 4_000,
+        memory_budget: int = 16_000,
+    ) -> None:
+        self._memory = memory
+        self._sections = sections
+        self._file_budget, self._memory_budget = file_budget, memory_budget
+        self._identity = render(
+            "identity.md",
+            system=platform.system(),
+            architecture=platform.machine(),
+            python=platform.python_version(),
+            workspace=str(workspace),
+        ).strip()
+
+    def parts(self) -> Sequence[Part]:
+        """See `SystemPrompt`."""
+        parts = [Part(self._identity)]
+        for name in BOOTSTRAP:
+            text = self._bootstrap(name)
+            if text:
+                parts.append(Part(f"## {name}\n\n{text}", name))
+        memory = self._memory.get_memory_context()
+        if memory:
+            shown = cut_at_line(memory, self._memory_budget, _MEMORY_CUT)
+            parts.append(Part(shown, LONG_TERM))
+        parts += [Part(text) for section in self._sections if (text := section())]
+        return parts
+
+    def memory_text(self) -> str:
+        """See `SystemPrompt`."""
+        try:
+            memory = self._memory
+            texts = (memory.read_long_term(), memory.read_today(), *map(memory.read, PERSONAL))
+            return "\n".join(texts)
+        except NanobotError as error:
+            logger.warning("memory cannot be read: {}", error)
+            return ""
+
+    def _bootstrap(self, name: str) -> str:
+        try:
+            if self._memory.is_untouched(name):
+                return ""
+            return cut_at_line(self._memory.read(name).strip(), self._file_budget, _CUT, name)
+        except NanobotError as error:
+            logger.warning("{} cannot be read: {}", name, error)
+            return ""
+
+
+def cut_at_line(text: str, budget: int, note: str, path: str = "") -> str:
+    """`text`, or as many of its first lines as fit `budget` tokens and a note where the rest is.
+
+    `note` may name the `{path}` and the first `{line}` that is left out.
+    """
+    if estimate_tokens(text) <= budget:
+        return text
+    kept: list[str] = []
+    room = budget
+    for line in text.splitlines():
+        room -= estimate_tokens(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    return "\n".join([*kept, note.format(path=path, line=len(kept) + 1)])

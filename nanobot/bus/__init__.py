@@ -1,0 +1,1 @@
+"""Messages in, messages out, and the journal that neither gets past."""

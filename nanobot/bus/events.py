@@ -1,0 +1,187 @@
+"""What travels between the channels and the agent. Plain values; they know no platform."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+MediaKind = Literal["image", "audio", "video", "document"]
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """A file that belongs to a message.
+
+    `ref` is what the channel's `fetch` needs to get it (inbound), or a path in the home (outbound).
+    `size` is in bytes, 0 when the platform did not say.
+    """
+
+    ref: str
+    kind: MediaKind = "document"
+    mime: str = ""
+    name: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """The message that another one replies to."""
+
+    message_id: str
+    sender: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InboundMessage:
+    """Something a person said, as a channel understood it.
+
+    `event_id` identifies the event for ever within its channel and chat (message id plus edit
+    stamp, `callback:<id>`, `cron:<job>:<due>`, `cli:<uuid>`): a second message with the same one is
+    dropped. `timestamp` is aware. `group_id` marks the items of an album. `session_override`
+    replaces the default session key, as scheduled jobs need. `answers` is the event that a reply
+    answers where it is not this one (a message that is run again).
+    """
+
+    channel: str
+    chat_id: str
+    sender_id: str
+    content: str
+    event_id: str
+    timestamp: datetime
+    message_id: str = ""
+    media: tuple[Media, ...] = ()
+    thread_id: str = ""
+    reply_to: Quote | None = None
+    forwarded_from: str = ""
+    group_id: str = ""
+    session_override: str = ""
+    answers: str = ""
+
+    @property
+    def session_key(self) -> str:
+        """The conversation this belongs to: `channel:chat_id[:thread_id]` unless overridden."""
+        if self.session_override:
+            return self.session_override
+        thread = f":{self.thread_id}" if self.thread_id else ""
+        return f"{self.channel}:{self.chat_id}{thread}"
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """A choice under a message; pressing it sends `value` back as text."""
+
+    label: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundMessage:
+    """Something to say in a chat. Markdown; the channel translates and the core splits."""
+
+    channel: str
+    chat_id: str
+    content: str
+    media: tuple[Media, ...] = ()
+    reply_to: str = ""
+    thread_id: str = ""
+    buttons: tuple[Button, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundPart:
+    """One delivery: a part of a message that fits the channel's limits.
+
+    `key` is the same on every attempt; a channel whose platform takes an idempotency key uses it.
+    `event_ids` name the inbound events that this answers (several where messages were steered into
+    a running turn); empty where it answers none. `last` marks the final part of a message.
+    """
+
+    key: str
+    channel: str
+    chat_id: str
+    content: str
+    media: tuple[Media, ...] = ()
+    reply_to: str = ""
+    thread_id: str = ""
+    buttons: tuple[Button, ...] = ()
+    event_ids: tuple[str, ...] = ()
+    last: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The platform accepted a part; `platform_id` is its id there, if it has one."""
+
+    platform_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """The agent began to work on the events named."""
+
+    channel: str
+    chat_id: str
+    turn_id: str
+    event_ids: tuple[str, ...] = ()
+    thread_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More text of the reply that is being written. `restart` discards what came before it."""
+
+    channel: str
+    chat_id: str
+    turn_id: str
+    text: str
+    restart: bool = False
+    thread_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """A tool runs; `hint` is a short human line such as `read_file notes.txt`."""
+
+    channel: str
+    chat_id: str
+    turn_id: str
+    hint: str
+    thread_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The turn is over and its reply, if any, is in the outbox.
+
+    `event_ids` are all events it answered; `outcome` says how it ended (`waiting`: for the model,
+    and a message says so; `held`: by the disk, and only a notice could say so). `tools` are the
+    names of tools called, in order; tokens are those of all model calls; `milliseconds` is wall
+    time.
+    """
+
+    channel: str
+    chat_id: str
+    turn_id: str
+    event_ids: tuple[str, ...]
+    outcome: Literal["done", "failed", "stopped", "waiting", "held"]
+    tools: tuple[str, ...] = ()
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    milliseconds: int = 0
+    thread_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something a person should see now that is not worth keeping (a disk is full, …)."""
+
+    channel: str
+    chat_id: str
+    text: str
+    thread_id: str = ""
+
+
+Progress = TurnStarted | TextDelta | ToolStarted | TurnEnded | Notice
+"""What a channel may show while a turn runs. Best effort: never stored, never retried."""

@@ -1,0 +1,96 @@
+"""The message bus: durable intake with back-pressure on one side, committed replies on the other.
+
+`publish` returns once the messages are on disk and hands each new one to the agent; `commit` is the
+other end of a message's life. Between the two it counts as open, and while too many are open
+`publish` waits: the poller of a platform is slowed down, nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from nanobot.bus.events import InboundMessage
+from nanobot.bus.journal import Committed, Completion, InboxEntry, Journal
+from nanobot.bus.outbox import OutboxPart, Outgoing
+
+Receiver = Callable[[InboxEntry], None]
+Sender = Callable[[Sequence[OutboxPart]], None]
+
+
+class MessageBus:
+    """Connects channels and agent through the journal. `capacity` bounds the open messages."""
+
+    def __init__(self, journal: Journal, *, capacity: int = 1_000) -> None:
+        self._journal = journal
+        self._capacity = capacity
+        self._open = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._receive: Receiver = _nobody
+        self._send: Sender = _nobody
+
+    def connect(self, receiver: Receiver, sender: Sender) -> None:
+        """Say who handles new messages and who sends committed parts."""
+        self._receive, self._send = receiver, sender
+
+    @property
+    def open(self) -> int:
+        """How many messages are neither answered nor set aside."""
+        return self._open
+
+    async def publish(
+        self, channel: str, messages: Sequence[InboundMessage], cursor: str | None = None
+    ) -> tuple[str, ...]:
+        """Store messages with the cursor that covers them; the event ids that were new.
+
+        Raises `StorageError`: then nothing was stored and the platform must not be told otherwise.
+        A caller that is cancelled while the disk works does not undo it: what is stored is handled,
+        because the platform will be told that it is a duplicate.
+        """
+        await self._room.wait()
+        stored = self._journal.receive(channel, messages, cursor)
+        stored.add_done_callback(self._deliver_all)
+        entries = await asyncio.shield(stored)
+        return tuple(entry.message.event_id for entry in entries)
+
+    def _deliver_all(self, stored: asyncio.Future[tuple[InboxEntry, ...]]) -> None:
+        if not stored.cancelled() and stored.exception() is None:
+            for entry in stored.result():
+                self.deliver(entry)
+
+    def deliver(self, entry: InboxEntry) -> None:
+        """Hand a stored message to the agent."""
+        self.adopt((entry,))
+        self._receive(entry)
+
+    def adopt(self, entries: Sequence[InboxEntry]) -> None:
+        """Count messages as open that the agent gets in another way: an earlier process's."""
+        self._count(sum(1 + len(entry.joined) for entry in entries))
+
+    async def commit(self, completion: Completion) -> Committed:
+        """Make the end of a turn durable; follow it with `forward`."""
+        committed = await self._journal.complete(completion)
+        self._count(-len(completion.entry_ids))
+        return committed
+
+    def forward(self, committed: Committed) -> None:
+        """Send what a completion committed, and handle what it published again."""
+        self._send(committed.parts)
+        for entry in committed.republished:
+            self.deliver(entry)
+
+    async def send(self, turn_id: str, outgoing: Outgoing) -> None:
+        """Say something while a turn goes on; the same `call` of a turn is sent once."""
+        self._send(await self._journal.send(turn_id, outgoing))
+
+    def _count(self, change: int) -> None:
+        self._open += change
+        if self._open < self._capacity:
+            self._room.set()
+        else:
+            self._room.clear()
+
+
+def _nobody(_: object) -> None:
+    raise RuntimeError("the message bus is not connected")

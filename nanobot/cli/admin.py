@@ -1,0 +1,82 @@
+"""Commands that look and mend: status, turn, queue, config, completion."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from nanobot.cli.reach import operate
+from nanobot.cli.show import queue_text, status_text, text, turn_text
+from nanobot.errors import NanobotError
+
+
+def status(home: Path, *, as_json: bool) -> int:
+    """`nanobot status`."""
+    data = _asked(home, "status", {})
+    return put(to_json(data) if as_json else status_text(data))
+
+
+def turn_show(home: Path, turn_id: str, *, as_json: bool) -> int:
+    """`nanobot turn show ID`."""
+    data = _asked(home, "turn.show", {"id": turn_id})
+    return put(to_json(data) if as_json else turn_text(data))
+
+
+def queue_list(home: Path, *, as_json: bool) -> int:
+    """`nanobot queue list`."""
+    data = _asked(home, "queue.list", {})
+    return put(to_json(data) if as_json else queue_text(data))
+
+
+def queue_change(home: Path, change: str, entry_id: str, *, as_json: bool) -> int:
+    """`nanobot queue retry|drop ID`."""
+    data = _asked(home, f"queue.{change}", {"id": entry_id})
+    return put(to_json(data) if as_json else text(data, "text") + "\n")
+
+
+def config_check(home: Path) -> int:
+    """`nanobot config check`: raises `ConfigError` for what is wrong, prints what is doubtful."""
+    from nanobot.config import load_settings
+
+    settings = load_settings(home)
+    for warning in settings.warnings:
+        put(f"warning: {warning}\n")
+    path = home / "config.yaml"
+    where = f"{path} can be used" if path.exists() else f"there is no {path}; the defaults apply"
+    return put(f"ok: {where}.\n")
+
+
+def config_schema() -> int:
+    """`nanobot config schema`."""
+    from nanobot.config import config_schema as schema
+
+    return put(to_json(schema()))
+
+
+def completion(parser: argparse.ArgumentParser, shell: str) -> int:
+    """`nanobot completion SHELL`: the script that makes that shell complete our commands."""
+    import shtab
+
+    return put(str(shtab.complete(parser, shell)) + "\n")
+
+
+def put(output: str) -> int:
+    """Print a result; returns the exit code of success."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    sys.stdout.write(output)
+    return 0
+
+
+def to_json(data: object) -> str:
+    """JSON for machines that people can read too; ASCII, so that no terminal is moved by it."""
+    return json.dumps(data, indent=2) + "\n"
+
+
+def _asked(home: Path, operation: str, arguments: dict[str, object]) -> dict[str, object]:
+    data = operate(home, operation, arguments)
+    if not isinstance(data, dict):
+        raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")
+    return data

@@ -1,0 +1,140 @@
+"""Running a gateway: as this process, or in a thread beside a client that found none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from nanobot.cli.client import ConnectionLost
+from nanobot.gateway.lock import HomeLock
+
+if TYPE_CHECKING:
+    from nanobot.gateway.gateway import Gateway
+
+Handler = Callable[[int, FrameType | None], Any] | int | None
+
+
+def run_gateway(home: Path) -> int:
+    """`nanobot gateway`: run until a signal; returns the exit code.
+
+    Where a restart was asked for, this process becomes a new one with the same command line.
+    """
+    from nanobot.config import load_settings
+
+    _expect_free(home)
+    settings = load_settings(home)  # what is wrong is said before more is loaded
+    import asyncio
+
+    from nanobot.app import build_gateway, secrets
+    from nanobot.logs import log_to_console, log_warnings
+    from nanobot.security.redaction import Redactor
+
+    log_to_console(settings.log.level, Redactor(secrets(settings)))
+    log_warnings(settings.warnings)
+    gateway = build_gateway(settings)
+    code = asyncio.run(gateway.run())
+    if gateway.restart_requested:
+        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the very command line we are
+    return code
+
+
+class HostedGateway:
+    """The whole gateway in a thread of this process, from `with` until its end.
+
+    The thread is a daemon: whoever is tired of waiting for the turns to stop (a second Ctrl-C) may
+    leave at any moment, because the journal takes any end for a power cut.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._gateway: Gateway | None = None
+        self._stopping = False
+        self._failure: BaseException | None = None
+        self._ready: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
+        self._handlers: dict[signal.Signals, Handler] = {}
+
+    def __enter__(self) -> HostedGateway:
+        _expect_free(self._home)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self._handlers[number] = signal.signal(number, _leave)
+        try:
+            self._thread.start()
+            self._ready.get()
+        except BaseException:
+            self._stop()
+            raise
+        if self._failure is not None:
+            self._stop()
+            raise self._failure
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop()
+        if self._failure is not None and (error is None or isinstance(error, ConnectionLost)):
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            while self._run_once():
+                pass
+        except BaseException as error:  # noqa: BLE001 - the boundary: raised in the main thread
+            self._failure = error
+        finally:
+            self._ready.put(None)
+
+    def _run_once(self) -> bool:
+        """Run one gateway to its end; says whether to start another, as `/restart` wishes."""
+        from nanobot.config import load_settings
+
+        settings = load_settings(self._home)  # what is wrong is said before more is loaded
+        import asyncio
+
+        from nanobot.app import build_gateway, make_home, secrets
+        from nanobot.logs import log_to_file, log_warnings
+        from nanobot.security.redaction import Redactor
+
+        make_home(self._home)
+        log_to_file(self._home / "logs", settings.log.level, Redactor(secrets(settings)))
+        log_warnings(settings.warnings)
+        gateway = self._gateway = build_gateway(settings)
+        if self._stopping:  # asked before there was anything to ask
+            return False
+        asyncio.run(gateway.run(on_ready=lambda: self._ready.put(None), signals=False))
+        return gateway.restart_requested and not self._stopping
+
+    def _stop(self) -> None:
+        self._stopping = True
+        if self._gateway is not None and self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # its loop came to its end by itself just now
+                self._gateway.request_stop()
+        if self._thread.is_alive():
+            self._thread.join()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+
+def _expect_free(home: Path) -> None:
+    """Raise `HomeLocked` at once where another process owns the home: loading takes a while."""
+    lock = HomeLock(home / "state")
+    if lock.exists():
+        lock.acquire()
+        lock.release()
+
+
+def _leave(number: int, _: FrameType | None) -> NoReturn:
+    """A signal ends the process the way that stops the gateway first."""
+    sys.exit(128 + number)

@@ -1,0 +1,191 @@
+"""The grammar of the command line. What a command does is imported when it is run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nanobot import __version__
+from nanobot.config import home_folder
+from nanobot_cli.wire import DEFAULT_SESSION
+
+if TYPE_CHECKING:
+    _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+SHELLS = ("bash", "zsh", "tcsh")
+
+_DESCRIPTION = "A personal chat agent that never loses a message and remembers in plain text."
+
+_EPILOG = """\
+`nanobot agent` opens a chat. Exit codes: 0 done, 1 failed, 2 wrong usage, 69 the gateway went
+away, 75 another nanobot owns the home, 78 the configuration is wrong, 130 interrupted."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole grammar; each command's namespace has `run`, which takes the namespace."""
+    parser = argparse.ArgumentParser(
+        prog="nanobot",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"nanobot {__version__}")
+    parser.add_argument(
+        "--home", metavar="DIR", help="where nanobot lives (default: $NANOBOT_HOME or ~/.nanobot)"
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    _add_agent(commands)
+    _add(commands, "gateway", "run nanobot with all its channels", _gateway)
+    _add_json(_add(commands, "status", "what runs and what waits", _status))
+    _add_sessions(commands)
+    _add_turn(commands)
+    _add_queue(commands)
+    _add_config(commands)
+    completion = _add(commands, "completion", "print a script that completes commands", _complete)
+    completion.add_argument("shell", choices=SHELLS)
+    return parser
+
+
+def home_of(options: argparse.Namespace) -> Path:
+    """The home that a command line means, absolute."""
+    return Path(options.home).expanduser().absolute() if options.home else home_folder()
+
+
+def _add(
+    commands: _Commands,
+    name: str,
+    summary: str,
+    run: object,
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=summary[0].upper() + summary[1:] + "."
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_agent(commands: _Commands) -> None:
+    agent = _add(commands, "agent", "chat, or say one thing with -m", _agent)
+    agent.add_argument(
+        "-m", "--message", metavar="TEXT", help="say this, print the reply and leave; - reads stdin"
+    )
+    agent.add_argument(
+        "-s", "--session", metavar="KEY", default=DEFAULT_SESSION, help="default: %(default)s"
+    )
+    _add_json(agent)
+
+
+def _add_sessions(commands: _Commands) -> None:
+    sessions = commands.add_parser("sessions", help="look into conversations")
+    what = sessions.add_subparsers(dest="what", metavar="WHAT", required=True)
+    _add_json(_add(what, "list", "all conversations, latest first", _sessions_list))
+    show = _add(what, "show", "the latest messages of one", _sessions_show)
+    show.add_argument("key", metavar="KEY", help="as `sessions list` shows it")
+    show.add_argument(
+        "-n", type=_count, default=20, metavar="N", help="how many messages (default: %(default)s)"
+    )
+    _add_json(show)
+
+
+def _add_turn(commands: _Commands) -> None:
+    turn = commands.add_parser("turn", help="look into one turn")
+    what = turn.add_subparsers(dest="what", metavar="WHAT", required=True)
+    show = _add(what, "show", "prompt, memory, tools, tokens and time of a turn", _turn_show)
+    show.add_argument("id", metavar="ID", help="as `nanobot agent -m … --json` shows it")
+    _add_json(show)
+
+
+def _add_queue(commands: _Commands) -> None:
+    queue = commands.add_parser("queue", help="look into and mend what waits or failed")
+    what = queue.add_subparsers(dest="what", metavar="WHAT", required=True)
+    _add_json(_add(what, "list", "messages that wait or failed", _queue_list))
+    for name, summary in (("retry", "try one again"), ("drop", "give one up")):
+        change = _add(what, name, summary, _queue_change)
+        change.add_argument("id", metavar="ID", help="as `queue list` shows it: in-12, out-7")
+        _add_json(change)
+
+
+def _add_config(commands: _Commands) -> None:
+    config = commands.add_parser("config", help="check the configuration")
+    what = config.add_subparsers(dest="what", metavar="WHAT", required=True)
+    _add(what, "check", "say whether config.yaml can be used", _config_check)
+    _add(what, "schema", "print the JSON Schema of config.yaml", _config_schema)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _agent(options: argparse.Namespace) -> int:
+    from nanobot.cli.agent import AgentOptions, run_agent
+
+    chosen = AgentOptions(home_of(options), options.message, options.session, options.json)
+    return run_agent(chosen)
+
+
+def _gateway(options: argparse.Namespace) -> int:
+    from nanobot.cli.hosted import run_gateway
+
+    return run_gateway(home_of(options))
+
+
+def _status(options: argparse.Namespace) -> int:
+    from nanobot.cli.admin import status
+
+    return status(home_of(options), as_json=options.json)
+
+
+def _sessions_list(options: argparse.Namespace) -> int:
+    from nanobot.cli.sessions import list_sessions
+
+    return list_sessions(home_of(options), as_json=options.json)
+
+
+def _sessions_show(options: argparse.Namespace) -> int:
+    from nanobot.cli.sessions import show_session
+
+    return show_session(home_of(options), options.key, count=options.n, as_json=options.json)
+
+
+def _turn_show(options: argparse.Namespace) -> int:
+    from nanobot.cli.admin import turn_show
+
+    return turn_show(home_of(options), options.id, as_json=options.json)
+
+
+def _queue_list(options: argparse.Namespace) -> int:
+    from nanobot.cli.admin import queue_list
+
+    return queue_list(home_of(options), as_json=options.json)
+
+
+def _queue_change(options: argparse.Namespace) -> int:
+    from nanobot.cli.admin import queue_change
+
+    return queue_change(home_of(options), options.what, options.id, as_json=options.json)
+
+
+def _config_check(options: argparse.Namespace) -> int:
+    from nanobot.cli.admin import config_check
+
+    return config_check(home_of(options))
+
+
+def _config_schema(options: argparse.Namespace) -> int:
+    from nanobot.cli.admin import config_schema
+
+    return config_schema()
+
+
+def _complete(options: argparse.Namespace) -> int:
+    from nanobot.cli.admin import completion
+
+    return completion(build_parser(), options.shell)

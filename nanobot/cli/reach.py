@@ -1,0 +1,91 @@
+"""Reaching a gateway: the one that runs, or the whole of it inside this process.
+
+Only one process may own a home. Who finds no socket tries to become the owner; who loses that race
+looks for the winner's socket again, for a few seconds in all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from nanobot.cli.client import PATIENCE, Client, NoGateway
+from nanobot.errors import HomeLocked
+
+T = TypeVar("T")
+
+_PAUSE = 0.05
+
+
+def state_folder(home: Path) -> str:
+    """Where a home's control socket lies."""
+    return str(home / "state")
+
+
+def operate(home: Path, operation: str, arguments: Mapping[str, object]) -> object:
+    """Do one operation: in the gateway that runs, else here on the files."""
+
+    def in_gateway() -> object:
+        with Client(state_folder(home)) as client:
+            return client.ask(operation, arguments)
+
+    def on_files() -> object:
+        from nanobot.app import secrets
+        from nanobot.cli import closed
+        from nanobot.config import load_settings
+        from nanobot.logs import log_to_console
+        from nanobot.security.redaction import Redactor
+
+        settings = load_settings(home)
+        log_to_console("warning", Redactor(secrets(settings)))
+        return closed.operate(settings, operation, dict(arguments))
+
+    return _either(in_gateway, on_files)
+
+
+@contextlib.contextmanager
+def connected(home: Path) -> Iterator[Client]:
+    """A client of the gateway; one that runs in this process until the end where there is none.
+
+    The same holds between two messages, should the gateway go away meanwhile.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def host() -> None:
+            from nanobot.cli.hosted import HostedGateway
+
+            stack.enter_context(HostedGateway(home))
+
+        def revive() -> None:
+            with contextlib.suppress(HomeLocked):  # another process was quicker: it is looked for
+                host()
+                client.hosting = True
+
+        def join() -> Client:
+            return stack.enter_context(Client(state_folder(home), revive))
+
+        def host_and_join() -> Client:
+            host()
+            client = join()
+            client.hosting = True
+            return client
+
+        client = _either(join, host_and_join)
+        yield client
+
+
+def _either(first: Callable[[], T], second: Callable[[], T]) -> T:
+    """`first`, or `second` where no gateway runs, or `first` where another process was quicker."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        with contextlib.suppress(NoGateway):
+            return first()
+        try:
+            return second()
+        except HomeLocked:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_PAUSE)

@@ -1,0 +1,119 @@
+"""Slash commands: what a capability registers, and how a text is recognised as one.
+
+A command never reaches the model. Most run in their session's lane, in order with its turns;
+`immediate` ones bypass it and so work while a turn runs.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from nanobot.bus.events import InboundMessage
+from nanobot.session.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class CommandCall:
+    """A command as someone sent it. What it stages on `session` is committed with its answer."""
+
+    arguments: str
+    message: InboundMessage
+    session: Session
+    entry_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command says; an empty text says nothing. `republish` are messages to be handled
+    again, in place of those that `replaces_turn` failed on; `afterwards` runs once the answer is
+    durable, so that a crash cannot make it happen twice. `failed`: nothing that the command staged
+    is kept."""
+
+    text: str
+    republish: tuple[InboundMessage, ...] = ()
+    replaces_turn: str = ""
+    afterwards: Callable[[], None] | None = None
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`usage` shows the arguments (`[n]`), `summary` is one line for `/help` and platform menus."""
+
+    name: str
+    summary: str
+    run: Callable[[CommandCall], Awaitable[Answer]]
+    usage: str = ""
+    allowed: Literal["anyone", "owner"] = "anyone"
+    immediate: bool = False
+
+
+class CommandRegistry:
+    """All commands of a nanobot."""
+
+    def __init__(
+        self,
+        commands: Iterable[Command] = (),
+        *,
+        is_owner: Callable[[InboundMessage], bool] = lambda _: True,
+    ) -> None:
+        self._commands = {command.name: command for command in commands}
+        self._is_owner = is_owner
+
+    def register(self, command: Command) -> None:
+        """Add a command."""
+        self._commands[command.name] = command
+
+    def __iter__(self) -> Iterator[Command]:
+        return iter(self._commands.values())
+
+    def called_by(self, message: InboundMessage) -> tuple[Command, str] | None:
+        """The command that a message calls and its arguments, or None if it calls none.
+
+        What somebody else wrote and this person forwarded calls none; a command that is not theirs
+        to give is answered with a refusal.
+        """
+        match = None if message.forwarded_from else self.match(message.content)
+        if match and match[0].allowed == "owner" and not self._is_owner(message):
+            return _refused(match[0].name), match[1]
+        return match
+
+    def match(self, text: str) -> tuple[Command, str] | None:
+        """The command that `text` calls and its arguments, or None if it is no command."""
+        parsed = parse(text)
+        if parsed is None:
+            return None
+        name, arguments = parsed
+        command = self._commands.get(name)
+        return (command or self._unknown(name)), arguments
+
+    def _unknown(self, name: str) -> Command:
+        near = difflib.get_close_matches(name, self._commands, n=1)
+        hint = f"Did you mean /{near[0]}?" if near else "/help lists them all."
+
+        async def answer(_: CommandCall) -> Answer:
+            return Answer(f"There is no command /{name}. {hint}")
+
+        return Command(name, "", answer)
+
+
+def _refused(name: str) -> Command:
+    async def answer(_: CommandCall) -> Answer:
+        return Answer(f"/{name} is for this nanobot's owner only.")
+
+    return Command(name, "", answer, immediate=True)
+
+
+def parse(text: str) -> tuple[str, str] | None:
+    """`("history", "5")` for `/history 5` (also `/history@botname 5`); None for anything else.
+
+    A path such as `/etc/hosts` is not a command. `_` stands for `-`, which platforms' menus lack.
+    """
+    head, *rest = text.split(maxsplit=1) or [""]
+    name = head[1:].partition("@")[0].replace("_", "-")
+    if not head.startswith("/") or not name.replace("-", "").isalnum():
+        return None
+    return name.lower(), rest[0].strip() if rest else ""

@@ -1,0 +1,59 @@
+"""The configuration: `config.yaml`, `secrets.env` and the environment become one frozen value.
+
+Whatever is wrong is found before anything starts, and is said with file, line, key and the fix.
+Nothing that this package says to a person ever repeats a configured value, since any of them may be
+a secret in the wrong place. Importing it costs nothing; pydantic is loaded when settings are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nanobot.config.home import home_folder
+
+if TYPE_CHECKING:
+    from nanobot.config.load import load_settings
+    from nanobot.config.schema import config_schema, settings_table
+    from nanobot.config.settings import (
+        AgentSettings,
+        ChannelSettings,
+        FallbackModel,
+        LogSettings,
+        ModelSettings,
+        Settings,
+    )
+
+_HOMES = {
+    "load_settings": "load",
+    "config_schema": "schema",
+    "settings_table": "schema",
+    "AgentSettings": "settings",
+    "ChannelSettings": "settings",
+    "FallbackModel": "settings",
+    "LogSettings": "settings",
+    "ModelSettings": "settings",
+    "Settings": "settings",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load the module behind a public name when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+__all__ = [
+    "AgentSettings",
+    "ChannelSettings",
+    "FallbackModel",
+    "LogSettings",
+    "ModelSettings",
+    "Settings",
+    "config_schema",
+    "home_folder",
+    "load_settings",
+    "settings_table",
+]

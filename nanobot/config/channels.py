@@ -1,0 +1,89 @@
+"""Settings of channels. Adapters bring theirs as a light pydantic model, found by the entry point
+group `nanobot.channel_settings`, so that checking the configuration imports no platform library.
+
+Looking entry points up costs 50 ms, so it is done only where channels are configured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+
+from pydantic import BaseModel
+
+from nanobot.config.check import Checker
+from nanobot.config.findings import suggestion
+from nanobot.config.settings import ChannelSettings
+
+SETTINGS_GROUP = "nanobot.channel_settings"
+CHANNELS_GROUP = "nanobot.channels"
+BUILT_IN = "cli"
+COMMON = ("enabled", "allow_from")
+
+
+class NoOptions(BaseModel):
+    """For adapters without settings of their own."""
+
+
+class BrokenAdapter(Exception):
+    """An installed adapter's settings cannot be used; the text says what is wrong with them."""
+
+
+def installed_channels() -> Mapping[str, EntryPoint | None]:
+    """The channels that can be configured, each with where its own settings are found, if any."""
+    found: dict[str, EntryPoint | None] = dict.fromkeys(
+        point.name for point in entry_points(group=CHANNELS_GROUP) if point.name != BUILT_IN
+    )
+    return found | {point.name: point for point in entry_points(group=SETTINGS_GROUP)}
+
+
+def options_model(point: EntryPoint | None) -> type[BaseModel]:
+    """The model of an adapter's own settings. Raises `BrokenAdapter`."""
+    if point is None:
+        return NoOptions
+    try:
+        model = point.load()
+    except Exception as error:  # a boundary: foreign code may raise anything on import
+        raise BrokenAdapter(f"{point.value} cannot be imported ({type(error).__name__})") from error
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return model
+    raise BrokenAdapter(f"{point.value} is not a pydantic model")
+
+
+def check_channels(checker: Checker) -> dict[str, ChannelSettings]:
+    """The channels of the configuration, as far as they are right."""
+    names = checker.section(("channels",)).entries
+    installed = installed_channels()
+    channels = {}
+    for name in names:
+        settings = _check_channel(checker, name, installed)
+        if settings is not None:
+            channels[name] = settings
+    return channels
+
+
+def _check_channel(
+    checker: Checker, name: str, installed: Mapping[str, EntryPoint | None]
+) -> ChannelSettings | None:
+    path = ("channels", name)
+    if name == BUILT_IN:
+        hint = "Delete this section; `nanobot agent` always works."
+        checker.problem(path, "the built-in channel has no settings", hint)
+        return None
+    if name not in installed:
+        none = "No channel is installed besides the built-in cli."
+        hint = suggestion(name, sorted(installed)) if installed else none
+        checker.problem(path, "no such channel is installed", hint)
+        return None
+    section = checker.section(path)
+    common = checker.validate(ChannelSettings, section.only(COMMON), path)
+    try:
+        model = options_model(installed[name])
+    except BrokenAdapter as error:
+        hint = "Update or reinstall the package that brings this channel."
+        checker.problem(path, f"its settings are broken: {error}", hint)
+        return None
+    options = checker.validate(model, section.without(COMMON), path, also_known=COMMON)
+    if common is None or options is None or isinstance(options, NoOptions):
+        return common
+    return common.model_copy(update={"options": options})

@@ -1,0 +1,123 @@
+"""Loading: the files are read, variables put in, overrides laid over, and everything checked.
+
+Precedence, the strongest first: `NANOBOT_SECTION__KEY`, `config.yaml`, the default. A key whose
+value is empty counts as left out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from nanobot.config.check import Checker
+from nanobot.config.files import exists, read_own_file
+from nanobot.config.findings import Findings, Place
+from nanobot.config.home import home_folder
+from nanobot.config.settings import (
+    SECTIONS,
+    AgentSettings,
+    ChannelSettings,
+    LogSettings,
+    ModelSettings,
+    Settings,
+)
+from nanobot.config.tree import Path as KeyPath
+from nanobot.config.tree import Section
+from nanobot.config.variables import Expansion, gather, override
+
+M = TypeVar("M", bound=BaseModel)
+
+CONFIG_FILE = "config.yaml"
+SECRETS_FILE = "secrets.env"
+
+
+def load_settings(home: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of `home`, which is that of `home_folder(environ)` where none is given.
+
+    No file has to exist. Raises `ConfigError`, one for all problems together.
+    """
+    home = (home or home_folder(environ)).absolute()
+    findings = Findings()
+    variables = gather(environ, home / SECRETS_FILE, findings)
+    written, exposed = _read(home, findings)
+    findings.raise_if_broken()
+    expanded = Expansion(variables, home / SECRETS_FILE, findings).section(written)
+    known = [(name, key) for name, model in SECTIONS.items() for key in model.model_fields]
+    return _checked(home, override(expanded, variables, known, findings), exposed, findings)
+
+
+def _read(home: Path, findings: Findings) -> tuple[Section, bool]:
+    """config.yaml, and whether others may read it."""
+    path = home / CONFIG_FILE
+    own = read_own_file(path, findings)
+    if own is None:
+        other = path.with_suffix(".yml")
+        if exists(other) and not exists(path):
+            hint = f"Rename it to {CONFIG_FILE}."
+            findings.warn(Place(str(other)), "", "is not read because of its name", hint)
+        return Section(Place(str(path)), {}), False
+    from nanobot.config.yamltext import parse_config  # PyYAML, not needed without a file
+
+    return parse_config(own.text, str(path), findings), own.exposed
+
+
+def _checked(home: Path, root: Section, exposed: bool, findings: Findings) -> Settings:
+    checker = Checker(root, findings)
+    for key in root.entries:
+        if key not in SECTIONS and key != "channels":
+            _unknown_section(checker, key)
+    model = _section(checker, "model", ModelSettings)
+    agent = _section(checker, "agent", AgentSettings)
+    log = _section(checker, "log", LogSettings)
+    channels = _channels(checker)
+    if model is not None:
+        for fault in model.faults():
+            checker.problem(("model", *fault.key), fault.message, fault.hint)
+    findings.raise_if_any()
+    assert model is not None  # what is None had its finding
+    assert agent is not None
+    assert log is not None
+    if exposed:
+        checker.warn_of_literal_secrets(("model",), model)
+        for name, channel in channels.items():
+            if channel.options:
+                checker.warn_of_literal_secrets(("channels", name), channel.options)
+    # Every part is checked; checking the whole again would cost a tenth of the start-up time.
+    return Settings.model_construct(
+        home=home,
+        model=model,
+        agent=agent,
+        log=log,
+        channels=channels,
+        warnings=findings.warnings,
+    )
+
+
+def _channels(checker: Checker) -> dict[str, ChannelSettings]:
+    if not checker.section(("channels",)).entries:
+        return {}
+    from nanobot.config.channels import check_channels  # brings importlib.metadata
+
+    return check_channels(checker)
+
+
+def _section(checker: Checker, name: str, model: type[M]) -> M | None:
+    return checker.validate(model, checker.section((name,)), (name,))
+
+
+def _unknown_section(checker: Checker, key: str) -> None:
+    path: KeyPath = (key,)
+    first, _, rest = key.partition(".")
+    within = [name for name, model in SECTIONS.items() if key in model.model_fields]
+    if first in SECTIONS and rest:
+        hint = f"Write `{first}:` and beneath it, indented, `{rest}: …`."
+        checker.problem(path, "keys are not written with a dot", hint)
+    elif within:
+        hint = f"Indent it beneath `{within[0]}:`."
+        checker.problem(path, "does not stand in its section", hint)
+    else:
+        checker.unknown(path, [*SECTIONS, "channels"])

@@ -1,0 +1,124 @@
+"""The settings described: as a JSON Schema for editors, as a Markdown table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args, get_origin
+
+from annotated_types import Ge, Gt
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
+
+from nanobot.config.channels import COMMON, BrokenAdapter, installed_channels, options_model
+from nanobot.config.settings import SECTIONS, ChannelSettings
+
+_TYPES: Mapping[object, str] = {
+    str: "text",
+    SecretStr: "secret text",
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+}
+
+
+def config_schema() -> dict[str, Any]:
+    """A JSON Schema (draft 2020-12) of config.yaml, the installed channels included."""
+    adapters = dict(_adapter_models())
+    models: list[type[BaseModel]] = [*SECTIONS.values(), ChannelSettings, *adapters.values()]
+    inputs: list[tuple[type[BaseModel], JsonSchemaMode]] = [
+        (model, "validation") for model in models
+    ]
+    references, shared = models_json_schema(inputs)
+    definitions: dict[str, Any] = shared["$defs"]
+    common = definitions.pop("ChannelSettings")["properties"]
+    del common["options"], definitions["BaseModel"]  # the adapters' own keys stand beside these
+    channels = {
+        name: _channel(common, definitions, references[(model, "validation")]["$ref"])
+        for name, model in adapters.items()
+    }
+    fallbacks = definitions["ModelSettings"]["properties"]["fallbacks"]
+    fallbacks["items"] = {"anyOf": [{"type": "string", "minLength": 1}, fallbacks["items"]]}
+    sections = {name: references[(model, "validation")] for name, model in SECTIONS.items()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "nanobot's config.yaml",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            **sections,
+            "channels": {
+                "description": "The channels to run, by name.",
+                "type": "object",
+                "additionalProperties": False,
+                "properties": channels,
+            },
+        },
+        "$defs": definitions,
+    }
+
+
+def _adapter_models() -> Iterator[tuple[str, type[BaseModel]]]:
+    for name, point in sorted(installed_channels().items()):
+        try:
+            yield name, options_model(point)
+        except BrokenAdapter:
+            continue  # it has no schema; loading a configuration that names it says why
+
+
+def _channel(
+    common: Mapping[str, Any], definitions: Mapping[str, Any], reference: str
+) -> dict[str, Any]:
+    own = definitions[reference.removeprefix("#/$defs/")]
+    schema: dict[str, Any] = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {**common, **own.get("properties", {})},
+    }
+    if required := own.get("required"):
+        schema["required"] = required
+    return schema
+
+
+def settings_table() -> str:
+    """The Markdown table of every key: type, default and meaning."""
+    rows = [
+        _row(f"{name}.{key}", field)
+        for name, model in SECTIONS.items()
+        for key, field in model.model_fields.items()
+    ]
+    rows += [_row(f"channels.<name>.{key}", ChannelSettings.model_fields[key]) for key in COMMON]
+    head = "| Key | Type | Default | Meaning |\n| --- | --- | --- | --- |\n"
+    return head + "".join(rows)
+
+
+def _row(key: str, field: FieldInfo) -> str:
+    return f"| `{key}` | {_type(field)} | {_default(field)} | {field.description} |\n"
+
+
+def _type(field: FieldInfo) -> str:
+    annotation = field.annotation
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(annotation))
+    if get_origin(annotation) is tuple:
+        return "list of text" if get_args(annotation)[0] is str else "list"
+    for limit in field.metadata:
+        if isinstance(limit, Ge):
+            return f"{_TYPES[annotation]}, at least {limit.ge}"
+        if isinstance(limit, Gt):
+            return f"{_TYPES[annotation]}, more than {limit.gt}"
+    return _TYPES[annotation]
+
+
+def _default(field: FieldInfo) -> str:
+    match field.default:
+        case bool(value):
+            return f"`{str(value).lower()}`"
+        case SecretStr() | "":
+            return "empty"
+        case ():
+            return "`[]`"
+        case float(number):
+            return f"`{number:g}`"
+        case value:
+            return f"`{value}`"

@@ -1,0 +1,174 @@
+"""What the environment says: `${VAR}` inside values, and `NANOBOT_SECTION__KEY` for one key.
+
+`secrets.env` stands in for variables that the environment lacks; the environment wins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanobot.config.files import read_own_file
+from nanobot.config.findings import ENVIRONMENT, Findings, Place, nearest
+from nanobot.config.tree import Items, Node, Section, Text, dotted, put
+from nanobot.config.tree import Path as KeyPath
+
+PREFIX = "NANOBOT_"
+HOME = "NANOBOT_HOME"
+DEBUG = "NANOBOT_DEBUG"
+"""Makes the command line show where an unexpected error came from; no setting, but ours."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)\})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable and where it was set."""
+
+    value: str
+    place: Place
+
+
+def gather(environ: Mapping[str, str], secrets: Path, findings: Findings) -> Mapping[str, Variable]:
+    """All variables: those of `secrets`, and over them those of the environment."""
+    variables = _read_secrets(secrets, findings)
+    for name, value in environ.items():
+        variables[name] = Variable(value, Place(ENVIRONMENT, variable=name))
+    return variables
+
+
+def _read_secrets(path: Path, findings: Findings) -> dict[str, Variable]:
+    """KEY=VALUE lines; `export` before and quotes around are taken off; `#` begins a comment."""
+    own = read_own_file(path, findings)
+    if own is None:
+        return {}
+    variables: dict[str, Variable] = {}
+    for number, line in enumerate(own.text.splitlines(), start=1):
+        entry = line.strip().removeprefix("export ").strip()
+        if not entry or entry.startswith("#"):
+            continue
+        name, equals, value = (part.strip() for part in entry.partition("="))
+        place = Place(str(path), number)
+        if not equals or not _NAME.fullmatch(name):
+            findings.problem(place, "", "is not a KEY=VALUE line", "Write NAME=value, one a line.")
+        elif name in variables:
+            findings.problem(place, name, "stands here a second time", "Keep one of the two.")
+        elif name == HOME:
+            hint = "This file is found through it; set it in the environment."
+            findings.problem(place, name, "cannot be set here", hint)
+        else:
+            variables[name] = Variable(_unquoted(value), Place(str(path), number, name))
+    if own.exposed and variables:
+        hint = f"Make it yours: `chmod 600 {path}`."
+        findings.warn(Place(str(path)), "", "holds secrets and can be read by other users", hint)
+    return variables
+
+
+def _unquoted(value: str) -> str:
+    quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
+    return value[1:-1] if quoted else value
+
+
+class Expansion:
+    """Puts variables in place of `${NAME}`; `$${` stands for `${` itself."""
+
+    def __init__(
+        self, variables: Mapping[str, Variable], secrets: Path, findings: Findings
+    ) -> None:
+        self._variables = variables
+        self._secrets = secrets
+        self._findings = findings
+
+    def section(self, section: Section, path: KeyPath = ()) -> Section:
+        """The section with every reference replaced; keys are not touched."""
+        entries = {k: self._node(v, (*path, k)) for k, v in section.entries.items()}
+        return Section(section.place, entries)
+
+    def _node(self, node: Node, path: KeyPath) -> Node:
+        match node:
+            case Text(value=value) if "${" in value:
+                return self._text(node, path)
+            case Items(place=place, items=items):
+                new = [self._node(item, (*path, index)) for index, item in enumerate(items)]
+                return Items(place, tuple(new))
+            case Section():
+                return self.section(node, path)
+        return node
+
+    def _text(self, text: Text, path: KeyPath) -> Text:
+        used = False
+
+        def replacement(match: re.Match[str]) -> str:
+            nonlocal used
+            if match[0] == "$${":
+                return "${"
+            used = True
+            return self._value(match["name"] or "", text.place, path)
+
+        value = _REFERENCE.sub(replacement, text.value)
+        return Text(text.place, value, literal=not used)
+
+    def _value(self, name: str, place: Place, path: KeyPath) -> str:
+        if name in self._variables:
+            return self._variables[name].value
+        if name:
+            near = nearest(name, self._variables)
+            meant = f"Did you mean {near}? Otherwise set" if near else "Set"
+            hint = f"{meant} it in the environment, or add a line {name}=… to {self._secrets}."
+            self._findings.problem(place, dotted(path), f"the variable {name} is not set", hint)
+        else:
+            hint = "Write ${NAME} with letters, digits and '_', or $${ for the characters ${."
+            self._findings.problem(place, dotted(path), "'${' begins no variable's name", hint)
+        # Never looked at: the problem stops everything. Not empty, lest it seem left out.
+        return "unknown"
+
+
+def variable_for(path: Sequence[str]) -> str:
+    """The variable that overrides the key at `path`."""
+    return PREFIX + "__".join(path).upper()
+
+
+def override(
+    section: Section,
+    variables: Mapping[str, Variable],
+    known: Sequence[tuple[str, str]],
+    findings: Findings,
+) -> Section:
+    """`section` with the keys that NANOBOT_… variables override.
+
+    `known` are the keys there are; beneath `channels` any is let through, as each adapter has its
+    own, which are checked later.
+    """
+    paths: dict[str, Sequence[str]] = {variable_for(path): path for path in known}
+    for name in sorted(variables):
+        if not name.startswith(PREFIX) or name in (HOME, DEBUG):
+            continue
+        place = Place(variables[name].place.file, variables[name].place.line, name)
+        path = paths.get(name) or _channel_path(name)
+        if path:
+            value = _parsed(variables[name].value, place, tuple(path), findings)
+            section = put(section, path, value)
+        else:
+            ends = [known_name.removeprefix(PREFIX) for known_name in (*paths, HOME)]
+            near = nearest(name.removeprefix(PREFIX), ends)
+            hint = (
+                f"Did you mean {PREFIX}{near}?"
+                if near
+                else "`nanobot config schema` lists all keys."
+            )
+            findings.problem(place, name, "no key is set by this variable", hint)
+    return section
+
+
+def _channel_path(name: str) -> Sequence[str]:
+    path = name.removeprefix(PREFIX).lower().split("__")
+    return path if path[0] == "channels" and len(path) > 2 and all(path) else ()
+
+
+def _parsed(value: str, place: Place, path: KeyPath, findings: Findings) -> Node:
+    from nanobot.config.yamltext import parse_override  # brings PyYAML, which most starts need not
+
+    return parse_override(value, place, path, findings)

@@ -1,0 +1,177 @@
+"""The error tree. Each branch is a decision that the code which catches it has to make.
+
+NanobotError                 anything a person should read; carries `hint`, the fix
+├── ConfigError              nothing starts; says file, line, key
+├── HomeLocked               another process owns this home (exit code 75)
+├── StorageError             the disk refused; nothing was lost, try again when it is mended
+├── UnknownSession           a key that names no conversation
+├── ProviderError            the model could not answer
+│   ├── ProviderBusy         wait `retry_after` seconds, then ask again
+│   ├── ProviderUnavailable  network, 5xx, a stalled stream: ask again later
+│   ├── ProviderGarbage      an answer that is no answer: ask again, then give up
+│   ├── ProviderRejected     asking again will not help (401, 400, 404)
+│   └── ContextTooLong       the prompt must shrink first
+├── ToolError                told to the model, which can act on it
+│   ├── PathRefused          outside the caller's roots
+│   └── WriteConflict        someone else wrote meanwhile: read again, then write
+├── SendError                a channel could not deliver a part
+│   ├── SendLater            try again after `retry_after` seconds
+│   ├── SendUnknown          it may have arrived; tried once more
+│   └── SendRefused          it never will
+└── TurnStopped              someone stopped this turn; unwind quietly
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class NanobotError(Exception):
+    """Something a person should read. `str(error)` is one sentence; `hint` says what to do."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    def for_people(self) -> str:
+        """The message and, where there is one, the fix, on lines of their own."""
+        return f"{self}\n  {self.hint}" if self.hint else str(self)
+
+
+class ConfigError(NanobotError):
+    """The configuration cannot be used. `line` is 1-based, 0 where no line is to blame."""
+
+    exit_code = 78
+
+    def __init__(
+        self, message: str, *, file: str = "", line: int = 0, key: str = "", hint: str = ""
+    ) -> None:
+        place = f"{file}:{line}: " if file and line else f"{file}: " if file else ""
+        super().__init__(f"{place}{f'{key}: ' if key else ''}{message}", hint=hint)
+        self.file, self.line, self.key = file, line, key
+
+
+class HomeLocked(NanobotError):
+    """Another process owns this home; `pid` is its process id, 0 where it could not be read."""
+
+    exit_code = 75
+
+    def __init__(self, home: Path, pid: int) -> None:
+        super().__init__(
+            f"another nanobot (pid {pid or 'unknown'}) is using {home}",
+            hint="Stop it first, or give this one a home of its own with NANOBOT_HOME.",
+        )
+        self.pid = pid
+
+
+class StorageError(NanobotError):
+    """The disk refused a read or a write of `path`."""
+
+    def __init__(self, path: Path | str, reason: str, *, hint: str = "") -> None:
+        super().__init__(
+            f"cannot use {path}: {reason}",
+            hint=hint or "Free some space or mend the permissions; nothing already stored is lost.",
+        )
+        self.path = path
+
+    @classmethod
+    def of(cls, path: Path | str, error: OSError) -> StorageError:
+        """What the operating system said about `path`."""
+        return cls(path, error.strerror or str(error))
+
+
+class UnknownSession(NanobotError):
+    """No conversation has this key."""
+
+    def __init__(self, key: str, near: str = "") -> None:
+        super().__init__(
+            f"no session {key!r}",
+            hint=f"Did you mean {near!r}?" if near else "`nanobot sessions list` shows them all.",
+        )
+
+
+class ProviderError(NanobotError):
+    """The model could not answer. `detail` is what the other side said, shortened."""
+
+    def __init__(self, message: str, *, detail: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.detail = detail
+
+
+class ProviderBusy(ProviderError):
+    """Rate-limited or overloaded. `retry_after` is in seconds, 0.0 where none was given."""
+
+    def __init__(self, message: str, *, retry_after: float = 0.0, detail: str = "") -> None:
+        super().__init__(message, detail=detail)
+        self.retry_after = retry_after
+
+
+class ProviderUnavailable(ProviderError):
+    """Not reached, cut off, or a server error: worth asking again later.
+
+    `retry_after` is in seconds, 0.0 where the server named none.
+    """
+
+    def __init__(
+        self, message: str, *, retry_after: float = 0.0, detail: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.retry_after = retry_after
+
+
+class ProviderGarbage(ProviderError):
+    """The answer is not what the API promises (HTML with status 200, empty choices, …)."""
+
+
+class ProviderRejected(ProviderError):
+    """The request will be refused however often it is made. `status` is the HTTP status."""
+
+    def __init__(self, message: str, *, status: int, detail: str = "", hint: str = "") -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.status = status
+
+
+class ContextTooLong(ProviderRejected):
+    """The prompt does not fit the model's context window."""
+
+
+class ToolError(NanobotError):
+    """A tool could not do what was asked; the text is for the model, which can act on it."""
+
+
+class PathRefused(ToolError):
+    """A path outside what the caller may touch, or not a plain file."""
+
+
+class WriteConflict(ToolError):
+    """The file is no longer what the writer read; nothing was written."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} was changed meanwhile; nothing was written: read it again")
+        self.path = path
+
+
+class SendError(NanobotError):
+    """A channel could not deliver a part."""
+
+
+class SendLater(SendError):
+    """The platform asks to wait `retry_after` seconds; order within the chat is kept."""
+
+    def __init__(self, message: str, *, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class SendUnknown(SendError):
+    """The request went out and no answer came back: it may have arrived."""
+
+
+class SendRefused(SendError):
+    """The platform will never take this part (chat gone, bot blocked, text not accepted)."""
+
+
+class TurnStopped(NanobotError):
+    """The running turn was stopped by its person; what was committed stands."""

@@ -1,0 +1,235 @@
+"""The control socket: how other processes of the same user talk to a running gateway.
+
+A Unix socket `state/gateway.sock` (0600) that speaks JSON, one object per line, at most `MAX_FRAME`
+bytes each. A request names its operation in `op` and may carry an `id`, which every answer to it
+carries back. `chat` answers with events for as long as the turn runs; every other operation answers
+with one line, `{"ok": true, "data": …}` or `{"ok": false, "error": …, "hint": …}`.
+
+What always holds: only a peer with our own user id is heard; a bad request costs that request an
+error and nothing else; a connection may have many requests under way; a client that does not read
+is dropped rather than waited for. The socket is reached through `/proc/self/fd`, because its
+address may be no longer than 107 bytes and a home's path may be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from loguru import logger
+
+from nanobot.errors import NanobotError, StorageError
+from nanobot.gateway.wire import MAX_FRAME, SOCKET_NAME
+from nanobot.tasks import Background
+
+_MAX_UNREAD = 8 * 1024 * 1024
+"""Bytes that may wait for a client that does not read, before the line that is being sent."""
+
+_MAX_RUNNING = 256
+"""Requests of one connection under way at once; more are read when one of them is done."""
+
+_UCRED = struct.Struct("3i")
+
+Operation = Callable[[Mapping[str, object]], Awaitable[object]]
+"""One operation: its arguments (the request without `op`) to JSON-able data."""
+
+
+class ControlConnection:
+    """One client. Sending never waits: one that does not read in time loses the connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can reach the client."""
+        return self._writer.is_closing()
+
+    def send(self, event: Mapping[str, object]) -> None:
+        """Send one line; does nothing on a closed connection."""
+        if self.closed:
+            return
+        if self._writer.transport.get_write_buffer_size() > _MAX_UNREAD:
+            self._writer.transport.abort()
+            return
+        self._writer.write(json.dumps(event, separators=(",", ":")).encode("ascii") + b"\n")
+
+    async def next_line(self) -> bytes:
+        """The next line, empty at the end of the stream; raises `_TooLong` beyond the cap."""
+        try:
+            return await self._reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError:
+            return b""
+        except asyncio.LimitOverrunError as error:
+            await self._skip_line(error.consumed)
+            raise _TooLong from None
+
+    async def close(self, grace: float) -> None:
+        """Let the client read what was sent, for at most `grace` seconds."""
+        self._writer.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            await asyncio.wait_for(self._writer.wait_closed(), grace)
+        self._writer.transport.abort()
+
+    async def _skip_line(self, known: int) -> None:
+        while True:
+            await self._reader.readexactly(known)
+            try:
+                await self._reader.readuntil(b"\n")
+            except asyncio.LimitOverrunError as error:
+                known = error.consumed
+            else:
+                return
+
+
+Chat = Callable[[Mapping[str, object], ControlConnection], Awaitable[None]]
+"""Takes a `chat` request; returns once it is accepted, and sends the events as they come."""
+
+
+class ControlServer:
+    """Serves `folder`/gateway.sock. Start it only while holding the home's lock."""
+
+    def __init__(self, folder: Path, operations: Mapping[str, Operation], chat: Chat) -> None:
+        self._folder = folder
+        self._operations = operations
+        self._chat = chat
+        self._connections: set[ControlConnection] = set()
+        self._requests = Background()
+        self._server: asyncio.Server | None = None
+        self._directory = -1
+
+    async def start(self) -> None:
+        """Listen. A socket file left by a dead process is replaced."""
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._directory = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            listener = self._bind()
+        except OSError as error:
+            self._close_directory()
+            raise StorageError.of(self._folder / SOCKET_NAME, error) from error
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=MAX_FRAME)
+
+    async def close(self, grace: float = 1.0) -> None:
+        """Stop listening, let clients read what was sent, and remove the socket."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(SOCKET_NAME, dir_fd=self._directory)
+        self._close_directory()
+        await self._requests.drain(grace)
+        await asyncio.gather(*(connection.close(grace) for connection in self._connections))
+
+    def _bind(self) -> socket.socket:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(SOCKET_NAME, dir_fd=self._directory)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        address = f"/proc/self/fd/{self._directory}/{SOCKET_NAME}"
+        try:
+            listener.bind(address)
+            Path(address).chmod(0o600)  # before anyone can connect: it does not listen yet
+        except OSError:
+            listener.close()
+            raise
+        return listener
+
+    def _close_directory(self) -> None:
+        if self._directory >= 0:
+            os.close(self._directory)
+            self._directory = -1
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = ControlConnection(reader, writer)
+        self._connections.add(connection)
+        try:
+            if _peer_uid(writer) == os.geteuid():
+                await self._read(connection)
+            else:
+                connection.send(_failure(None, "this gateway belongs to another user"))
+        except OSError as error:  # the client is gone, perhaps in the middle of a line
+            logger.debug("control connection ended: {}", error)
+        finally:
+            self._connections.discard(connection)
+            writer.close()
+
+    async def _read(self, connection: ControlConnection) -> None:
+        room = asyncio.Semaphore(_MAX_RUNNING)
+        while not connection.closed:
+            try:
+                line = await connection.next_line()
+            except _TooLong:
+                connection.send(_failure(None, f"a request may have {MAX_FRAME} bytes, not more"))
+                continue
+            except asyncio.IncompleteReadError:
+                return
+            if not line:
+                return
+            if line.isspace():
+                continue
+            await room.acquire()
+            task = self._requests.start(self._answer(line, connection), name="control request")
+            task.add_done_callback(lambda _: room.release())
+
+    async def _answer(self, line: bytes, connection: ControlConnection) -> None:
+        request_id: object = None
+        try:
+            request = _parse(line)
+            request_id = request.get("id")
+            operation = request.get("op")
+            if operation == "chat":
+                await self._chat(request, connection)
+                return
+            data = await self._operate(operation, request)
+            connection.send(_with_id(request_id, {"ok": True, "data": data}))
+        except NanobotError as error:
+            connection.send(_failure(request_id, str(error), error.hint))
+        except Exception as error:  # noqa: BLE001 - the boundary: one request fails, the rest goes on
+            logger.opt(exception=error).error("control request failed")
+            text = f"internal error: {type(error).__name__}: {error}"
+            connection.send(_failure(request_id, text, "The gateway's log has the details."))
+
+    async def _operate(self, name: object, request: Mapping[str, object]) -> object:
+        operation = self._operations.get(name) if isinstance(name, str) else None
+        if operation is None:
+            known = ", ".join(sorted([*self._operations, "chat"]))
+            raise NanobotError(
+                f"the gateway knows no operation {name!r}",
+                hint=f"It knows: {known}. A gateway of another version may still run: restart it.",
+            )
+        return await operation({key: value for key, value in request.items() if key != "op"})
+
+
+class _TooLong(Exception):
+    """A line beyond the cap; it has been skipped."""
+
+
+def _parse(line: bytes) -> dict[str, object]:
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise NanobotError(f"the request is not JSON: {error}") from error
+    if not isinstance(request, dict):
+        raise NanobotError("the request is not a JSON object")
+    return request
+
+
+def _failure(request_id: object, error: str, hint: str = "") -> dict[str, object]:
+    return _with_id(request_id, {"ok": False, "error": error, "hint": hint})
+
+
+def _with_id(request_id: object, answer: dict[str, object]) -> dict[str, object]:
+    return answer if request_id is None else {**answer, "id": request_id}
+
+
+def _peer_uid(writer: asyncio.StreamWriter) -> int:
+    peer: socket.socket = writer.get_extra_info("socket")
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    return int(_UCRED.unpack(credentials)[1])

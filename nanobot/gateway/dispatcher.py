@@ -1,0 +1,106 @@
+"""Delivers the outbox: per chat in order, with retries, each part until the platform has it.
+
+A chat that is slow or rate-limited holds up nobody else: every chat has a lane of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+from loguru import logger
+
+from nanobot.bus.events import OutboundPart, Receipt
+from nanobot.bus.lanes import Lanes
+from nanobot.bus.outbox import Outbox, OutboxPart
+from nanobot.channel import Channel
+from nanobot.clock import Clock
+from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
+from nanobot.gateway.screen import Screen
+from nanobot.tasks import is_cancelled
+
+MOST_ATTEMPTS = 300
+"""With five minutes between attempts this is a day; then the part is dead and a person decides."""
+
+_LONGEST_PAUSE = 300.0
+_LONGEST_FIRST_PAUSE = 3600.0
+"""A stored time further away than this tells of a clock that was set back."""
+
+
+class Dispatcher:
+    """Sends parts. `rng` spreads the retries of many chats."""
+
+    def __init__(
+        self,
+        channels: Mapping[str, Channel],
+        outbox: Outbox,
+        screen: Screen,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        self._channels, self._outbox, self._screen = channels, outbox, screen
+        self._clock, self._rng = clock, rng
+        self._lanes = Lanes()
+
+    def submit(self, parts: Sequence[OutboxPart]) -> None:
+        """Deliver these, each after what was submitted for its chat before."""
+        for item in parts:
+            if item.part.channel in self._channels:
+                chat = f"{item.part.channel}:{item.part.chat_id}"
+                self._lanes.submit(chat, partial(self._deliver, item))
+            else:
+                logger.warning("channel {} is off; its message waits", item.part.channel)
+
+    async def drain(self, grace: float) -> None:
+        """Give deliveries under way that many seconds, then leave the rest for the next start."""
+        await self._lanes.drain(grace)
+
+    async def _deliver(self, item: OutboxPart) -> None:
+        pause = min(item.next_try_at - self._clock.now().timestamp(), _LONGEST_FIRST_PAUSE)
+        unknown = 0
+        while True:
+            if pause > 0:
+                await self._clock.sleep(pause)
+            self._outbox.sending(item.id)
+            item = replace(item, attempts=item.attempts + 1)
+            await self._screen.flush(item.part.channel, item.part.chat_id)
+            try:
+                receipt = await self._send(item.part)
+            except SendRefused as error:
+                self._give_up(item, str(error))
+                return
+            except Exception as error:  # noqa: BLE001 - the boundary: a channel's crash is a retry
+                unknown += isinstance(error, SendUnknown)
+                if unknown > 1 or self._is_hopeless(item, error):
+                    self._give_up(item, str(error))
+                    return
+                pause = self._pause(item.attempts, error)
+                logger.warning("{}: {!r}; next try in {:.0f} s", item.part.key, error, pause)
+                next_try_at = self._clock.now().timestamp() + pause
+                self._outbox.later(item.id, next_try_at, str(error))
+            else:
+                await self._outbox.sent(item.id, receipt.platform_id)
+                return
+
+    async def _send(self, part: OutboundPart) -> Receipt:
+        try:
+            return await self._channels[part.channel].send(part)
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            raise SendError("the channel gave up on its own") from error
+
+    def _is_hopeless(self, item: OutboxPart, error: Exception) -> bool:
+        return item.attempts >= MOST_ATTEMPTS and not isinstance(error, SendLater)
+
+    def _pause(self, attempts: int, error: Exception) -> float:
+        if isinstance(error, SendLater) and error.retry_after > 0:
+            return error.retry_after
+        return min(2.0 ** min(attempts, 10), _LONGEST_PAUSE) * self._rng.uniform(0.5, 1.0)
+
+    def _give_up(self, item: OutboxPart, reason: str) -> None:
+        logger.error("{} cannot be delivered: {} (see `nanobot queue list`)", item.part.key, reason)
+        self._outbox.dead(item.id, reason)

@@ -1,0 +1,144 @@
+"""The daemon's life: `startup → main_loop → shutdown`.
+
+Any end is survivable: what a kill leaves behind is in the journal, and the next start takes it up.
+So shutdown only has to be polite, never thorough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from typing import Protocol
+
+from loguru import logger
+
+from nanobot.agent.loop import AgentLoop
+from nanobot.bus.journal import CAREFUL_AFTER, Journal, Leftovers
+from nanobot.bus.lanes import Lanes
+from nanobot.bus.queue import MessageBus
+from nanobot.gateway.control import ControlServer
+from nanobot.gateway.dispatcher import Dispatcher
+from nanobot.gateway.lock import HomeLock
+from nanobot.gateway.screen import Screen
+from nanobot.gateway.supervisor import Supervisor
+from nanobot.session.manager import SessionManager
+from nanobot.tasks import Background
+
+_SECOND_SIGNAL_SECONDS = 0.8
+
+
+class Closable(Protocol):
+    """Something with connections to release."""
+
+    async def close(self) -> None:
+        """Release them."""
+        ...
+
+
+class Gateway:
+    """Owns a home and everything that runs in it. Built by `nanobot.app`."""
+
+    def __init__(
+        self,
+        *,
+        lock: HomeLock,
+        journal: Journal,
+        bus: MessageBus,
+        sessions: SessionManager,
+        loop: AgentLoop,
+        lanes: Lanes,
+        dispatcher: Dispatcher,
+        screen: Screen,
+        supervisor: Supervisor,
+        control: ControlServer,
+        provider: Closable,
+        background: Background,
+        shutdown_grace: float,
+    ) -> None:
+        self._lock, self._journal, self._bus, self._sessions = lock, journal, bus, sessions
+        self._loop, self._lanes, self._dispatcher = loop, lanes, dispatcher
+        self._screen, self._supervisor, self._provider = screen, supervisor, provider
+        self._control, self._background = control, background
+        self._grace = shutdown_grace
+        self._stop: asyncio.Event | None = None
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+        self._stop_requested = False
+        self.restart_requested = False
+
+    async def run(self, *, on_ready: Callable[[], None] | None = None, signals: bool = True) -> int:
+        """Run until stopped; the exit code. Raises `HomeLocked` or `StorageError` if it cannot
+        start."""
+        self._stop, self._event_loop = asyncio.Event(), asyncio.get_running_loop()
+        if self._stop_requested:
+            return 0
+        with self._lock:
+            try:
+                await self._startup(signals)
+                logger.info("ready")
+                if on_ready is not None:
+                    on_ready()
+                await self._stop.wait()
+            finally:
+                await self._shutdown()
+                self._event_loop = None
+        return 0
+
+    def request_stop(self) -> None:
+        """Ask for an orderly end; may be called from any thread, before or while it runs."""
+        self._stop_requested = True
+        if self._event_loop is not None and self._stop is not None:
+            self._event_loop.call_soon_threadsafe(self._stop.set)
+
+    def request_restart(self) -> None:
+        """The same, and note that whoever runs this gateway should start it again."""
+        self.restart_requested = True
+        self.request_stop()
+
+    async def _startup(self, signals: bool) -> None:
+        if signals:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+        await self._journal.open()
+        self._bus.connect(self._loop.accept, self._dispatcher.submit)
+        leftovers = await self._journal.leftovers()
+        for unfiled in leftovers.unfiled:
+            await self._sessions.restore(unfiled.session_key, unfiled.lines)
+        self._journal.filed([unfiled.id for unfiled in leftovers.unfiled])
+        self._dispatcher.submit(leftovers.parts)
+        self._background.start(self._resume(leftovers), name="resume")
+        self._supervisor.start()
+        await self._control.start()
+
+    async def _resume(self, leftovers: Leftovers) -> None:
+        if leftovers.entries:
+            logger.info("messages that were under way: {}", len(leftovers.entries))
+        careful = any(entry.attempts >= CAREFUL_AFTER for entry in leftovers.entries)
+        self._bus.adopt(leftovers.entries)
+        await self._loop.resume(leftovers.entries, careful=careful)
+
+    async def _shutdown(self) -> None:
+        """Intake stops at once; turns get their grace; what is left resumes at the next start."""
+        logger.info("stopping")
+        async with contextlib.AsyncExitStack() as stack:  # the last first; one failing stops none
+            stack.push_async_callback(self._provider.close)
+            stack.push_async_callback(self._journal.close)
+            stack.push_async_callback(self._journal.release)
+            stack.push_async_callback(self._sessions.close)
+            stack.push_async_callback(self._screen.close)
+            stack.push_async_callback(self._control.close)
+            stack.push_async_callback(self._background.drain, 0.5)
+            stack.push_async_callback(self._dispatcher.drain, min(self._grace, 2.0))
+            stack.push_async_callback(self._lanes.drain, self._grace)
+            stack.push_async_callback(self._supervisor.stop)
+
+    def _on_signal(self) -> None:
+        if self._stop is not None and self._stop.is_set():
+            # The person means it. Everything that matters is on disk already.
+            loop = asyncio.get_running_loop()
+            loop.call_later(_SECOND_SIGNAL_SECONDS, os._exit, 0)
+            self._lanes.cancel()
+            return
+        self.request_stop()

@@ -1,0 +1,217 @@
+"""What people ask of a nanobot from outside: how it is, what waits, what a turn did.
+
+The same operations serve the control socket of a running gateway and commands on a home where none
+runs; `Operations` says what they mean and gets its parts from either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol, TypeVar
+
+from nanobot.bus import queries
+from nanobot.bus.journal import InboxEntry
+from nanobot.bus.outbox import OutboxPart
+from nanobot.errors import NanobotError, UnknownSession
+from nanobot.gateway.supervisor import ChannelState
+from nanobot.messages import Message
+from nanobot.session.manager import SessionManager
+
+T = TypeVar("T")
+Query = Callable[[sqlite3.Connection], T]
+
+_MOST_SHOWN = 2_000
+
+
+class Reader(Protocol):
+    """Runs a function of the journal's connection, in a transaction."""
+
+    async def run(self, work: Query[T]) -> T:
+        """Its result, once durable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What does not change while a nanobot runs."""
+
+    version: str
+    home: str
+    provider: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What only a running gateway knows. `resume` takes up a retried message, `resend` a part."""
+
+    uptime: Callable[[], float]
+    turns: Callable[[], int]
+    channels: Callable[[], Sequence[ChannelState]]
+    resume: Callable[[InboxEntry], None]
+    resend: Callable[[Sequence[OutboxPart]], None]
+
+
+class Operations:
+    """The operations of one home; `running` is None where no gateway runs."""
+
+    def __init__(
+        self, about: About, reader: Reader, sessions: SessionManager, running: Running | None
+    ) -> None:
+        self._about, self._reader = about, reader
+        self._sessions, self._running = sessions, running
+
+    def table(self) -> Mapping[str, Callable[[Mapping[str, object]], Awaitable[object]]]:
+        """By name, as they are called over the socket."""
+        return {
+            "status": self.status,
+            "queue.list": self.queue_list,
+            "queue.retry": self.queue_retry,
+            "queue.drop": self.queue_drop,
+            "turn.show": self.turn_show,
+        }
+
+    async def status(self, _: Mapping[str, object]) -> dict[str, object]:
+        """How things stand."""
+        queue = await self._reader.run(queries.counts)
+        live = self._running
+        return {
+            "running": live is not None,
+            "pid": os.getpid() if live else 0,
+            **asdict(self._about),
+            "uptime_seconds": round(live.uptime()) if live else 0,
+            "sessions": len(await asyncio.to_thread(self._sessions.list_sessions)),
+            "queue": asdict(queue),
+            "turns_running": live.turns() if live else 0,
+            "channels": [asdict(state) for state in live.channels()] if live else [],
+        }
+
+    async def queue_list(self, _: Mapping[str, object]) -> dict[str, object]:
+        """Messages that wait or failed, replies that wait or died."""
+        inbox, outbox = await self._reader.run(queries.queue_rows)
+        return {
+            "inbox": [
+                {
+                    "id": row.id,
+                    "session": row.place,
+                    "state": row.state,
+                    "attempts": row.attempts,
+                    "received_at": row.since,
+                    "text": row.text,
+                    "reason": row.reason,
+                }
+                for row in inbox
+            ],
+            "outbox": [
+                {
+                    "id": row.id,
+                    "channel": row.place.partition(":")[0],
+                    "chat_id": row.place.partition(":")[2],
+                    "state": row.state,
+                    "attempts": row.attempts,
+                    "text": row.text,
+                    "reason": row.reason,
+                }
+                for row in outbox
+            ],
+        }
+
+    async def queue_retry(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Try a failed message or a dead reply again."""
+        row = _text(arguments, "id")
+        again = await self._reader.run(lambda db: queries.retry(db, row))
+        if self._running is None:
+            return {"text": f"{row} will be tried again when the gateway runs."}
+        if isinstance(again, InboxEntry):
+            self._running.resume(again)
+        else:
+            self._running.resend((again,))
+        return {"text": f"{row} is tried again now."}
+
+    async def queue_drop(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Give a failed message or a dead reply up for good."""
+        row = _text(arguments, "id")
+        await self._reader.run(lambda db: queries.drop(db, row))
+        return {"text": f"{row} is dropped."}
+
+    async def turn_show(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """A turn: what it was asked with, what it did, what it cost."""
+        turn_id = _text(arguments, "id")
+        turn = await self._reader.run(lambda db: queries.turn_record(db, turn_id))
+        report = turn.report
+        first = _number(report, "first_seq")
+        stored = await self._messages(turn.session_key, first or 1)
+        own = [message for message in stored if message.turn_id == turn_id]
+        before = [m for m in stored if own and m.seq < own[0].seq][-_MOST_SHOWN:]
+        return {
+            "id": turn.id,
+            "session": turn.session_key,
+            "state": turn.state,
+            "started_at": turn.started_at,
+            "model": report.get("model") or self._about.model,
+            "milliseconds": _number(report, "milliseconds"),
+            "prompt_tokens": _number(report, "prompt_tokens"),
+            "completion_tokens": _number(report, "completion_tokens"),
+            "cached_tokens": _number(report, "cached_tokens"),
+            "tools": _tools(own, report.get("tool_milliseconds")),
+            "memory": _memory(report.get("memory")),
+            "system_prompt": turn.system_prompt,
+            "messages": [_shown(message) for message in before],
+            "new_messages": [_shown(message) for message in own],
+        }
+
+    async def _messages(self, key: str, first: int) -> list[Message]:
+        try:
+            return await asyncio.to_thread(list, self._sessions.read_messages(key, first))
+        except UnknownSession:  # its first turn still runs, or somebody removed the file
+            return []
+
+
+def _shown(message: Message) -> dict[str, object]:
+    shown: dict[str, object] = {
+        "role": message.role,
+        "content": message.content,
+        "seq": message.seq,
+    }
+    if message.tool_calls:
+        shown["tool_calls"] = [
+            {"name": call.name, "arguments": call.arguments} for call in message.tool_calls
+        ]
+    return shown
+
+
+def _tools(messages: Sequence[Message], times: object) -> list[dict[str, object]]:
+    milliseconds = times if isinstance(times, dict) else {}
+    results = {m.tool_call_id: m.content for m in messages if m.role == "tool"}
+    return [
+        {
+            "name": call.name,
+            "arguments": call.arguments,
+            "result": results.get(call.id, ""),
+            "milliseconds": milliseconds.get(call.id, 0),
+        }
+        for message in messages
+        for call in message.tool_calls
+    ]
+
+
+def _memory(value: object) -> list[dict[str, object]]:
+    pairs = value if isinstance(value, list) else []
+    whole = [pair for pair in pairs if isinstance(pair, list) and len(pair) == 2]
+    return [{"path": path, "characters": size} for path, size in whole]
+
+
+def _text(arguments: Mapping[str, object], key: str) -> str:
+    value = arguments.get(key)
+    if not isinstance(value, str) or not value:
+        raise NanobotError(f"the operation needs a text in {key!r}")
+    return value
+
+
+def _number(report: Mapping[str, object], key: str) -> int:
+    value = report.get(key)
+    return value if isinstance(value, int) else 0

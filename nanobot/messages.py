@@ -1,0 +1,59 @@
+"""The messages of a conversation as they are stored: the value that every room speaks.
+
+What is sent to a model is derived from these (see `nanobot.agent.context`) and is poorer: the API
+takes neither timestamps nor provenance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+Role = Literal["user", "assistant", "tool"]
+
+TURN_STOPPED = "[nanobot: the person stopped this turn; do not go on with it]"
+TURN_FAILED = "[nanobot: this turn failed and was not answered; do not go on with it unless asked]"
+"""What stands in a conversation after a turn without an answer, so that no model takes the request
+before it for one that is still open."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model's wish to run a tool.
+
+    `arguments` is the JSON text exactly as the model wrote it: re-encoding it would change the
+    bytes of the next request and so defeat the provider's prompt cache.
+    """
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. `seq` counts over the session's whole life; 0 means "not numbered yet".
+
+    `media` holds names of files that came with it, `origin` where its content came from when that
+    is not the person or the model themselves, `notice` what the prompt said about changed memory
+    when the message was first sent (kept so that later prompts repeat it byte for byte).
+    """
+
+    role: Role
+    content: str
+    timestamp: datetime | None = None
+    seq: int = 0
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    name: str = ""
+    tools_used: tuple[str, ...] = ()
+    turn_id: str = ""
+    media: tuple[str, ...] = ()
+    origin: str = ""
+    notice: str = ""
+
+    @property
+    def from_person(self) -> bool:
+        """Whether a person sent it; tools and nanobot itself speak from the user's side as well."""
+        return self.role == "user" and self.origin in {"", "forwarded"}

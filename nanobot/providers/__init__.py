@@ -1,0 +1,1 @@
+"""The language models: a small port and its adapters."""

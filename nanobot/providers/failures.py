@@ -1,0 +1,231 @@
+"""What went wrong between us and a model server, in the words of the error tree.
+
+Servers that call themselves OpenAI-compatible agree on little when they refuse, so this is where
+statuses, codes and wordings become decisions. No text made here holds the API key, whatever the
+server echoes, and none is long.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit, urlunsplit
+
+from nanobot.clock import Clock
+from nanobot.errors import (
+    ContextTooLong,
+    ProviderBusy,
+    ProviderError,
+    ProviderGarbage,
+    ProviderRejected,
+    ProviderUnavailable,
+)
+from nanobot.providers.fields import mapping, parse_json, string
+
+_DETAIL_CHARACTERS = 300
+_LONGEST_WAIT = 86_400.0
+
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|exceed_context_size"
+    r"|(maximum|max|available|model'?s?) context (length|size|window)"
+    r"|context (length|size|window)( was| is| has been)? exceeded"
+    r"|exceeds? (the |this )?(model'?s? )?(maximum |available )?context"
+    r"|prompt is too long|input is too long|prompt too long|too many (input |prompt )?tokens"
+    r"|input token count.{0,40}exceeds|reduce the length of the (messages|prompt|input)"
+    r"|longer than the (model'?s? )?(maximum )?context",
+    re.IGNORECASE | re.DOTALL,
+)
+_NO_MONEY = ("insufficient_quota", "billing_not_active", "billing_hard_limit_reached")
+_HINTS = {
+    401: "Check model.api_key: the server does not accept it.",
+    402: "The account behind model.api_key has no credit left.",
+    403: "Check model.api_key: it may not use this model.",
+    404: "Check model.name and model.base_url: the server knows one of them not.",
+}
+_REDIRECT_HINT = "Set model.base_url to the address the server redirects to."
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSaid:
+    """What an error answer says, as far as it could be understood."""
+
+    message: str = ""
+    code: str = ""
+    kind: str = ""
+
+    @classmethod
+    def of(cls, error: object) -> ServerSaid:
+        """Read the value of an `error` field: an object, or a bare sentence."""
+        if isinstance(error, str):
+            return cls(error)
+        fields = mapping(error)
+        code = fields.get("code")
+        message = string(fields.get("message")) or string(fields.get("detail"))
+        return cls(message, "" if code is None else str(code), string(fields.get("type")))
+
+    @classmethod
+    def in_body(cls, body: bytes) -> ServerSaid:
+        """Read the body of an answer with an error status."""
+        try:
+            parsed = parse_json(body)
+        except ValueError:
+            return cls(body.decode("utf-8", "replace"))
+        whole = mapping(parsed)
+        said = cls.of(whole.get("error") or whole)
+        return said if said.message else replace(said, message=body.decode("utf-8", "replace"))
+
+    @property
+    def too_long(self) -> bool:
+        """Whether this says that the prompt does not fit."""
+        return bool(_TOO_LONG.search(f"{self.code}\n{self.kind}\n{self.message}"))
+
+    @property
+    def out_of_money(self) -> bool:
+        """Whether this says that the account, not the moment, is the trouble."""
+        return self.code in _NO_MONEY or self.kind in _NO_MONEY
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One model server, as errors speak of it."""
+
+    base_url: str
+    model: str
+    clock: Clock
+    api_key: str = field(default="", repr=False)
+
+    @property
+    def place(self) -> str:
+        """The address without anything secret in it."""
+        parts = urlsplit(self.base_url)
+        host = parts.netloc.rpartition("@")[2]
+        return self.shorten(urlunsplit((parts.scheme, host, parts.path, "", "")))
+
+    def shorten(self, text: str) -> str:
+        """`text` on one line, without the key, cut to what a person reads."""
+        if self.api_key:
+            text = text.replace(self.api_key, "[api key]")
+        text = " ".join(text[: 20 * _DETAIL_CHARACTERS].split())
+        text = "".join(letter if letter.isprintable() else "?" for letter in text)
+        return text if len(text) <= _DETAIL_CHARACTERS else f"{text[:_DETAIL_CHARACTERS]}…"
+
+    def unreachable(self, reason: str) -> ProviderUnavailable:
+        """No connection."""
+        return ProviderUnavailable(
+            f"cannot reach the model server at {self.place}: {self.shorten(reason)}",
+            hint="Check model.base_url and the network.",
+        )
+
+    def stalled(self, seconds: float) -> ProviderUnavailable:
+        """Connected, and then nothing."""
+        return ProviderUnavailable(
+            f"the model server at {self.place} sent nothing for {seconds:g} seconds"
+        )
+
+    def cut(self, reason: str) -> ProviderUnavailable:
+        """The answer broke off."""
+        text = self.shorten(reason)
+        return ProviderUnavailable(
+            f"the model server at {self.place} broke off in the middle of its answer", detail=text
+        )
+
+    def garbage(self, what: str, excerpt: bytes = b"") -> ProviderGarbage:
+        """An answer that is none."""
+        shown = self.shorten(excerpt[:4096].decode("utf-8", "replace"))
+        return ProviderGarbage(
+            f"the model server at {self.place} answered with {what}", detail=shown
+        )
+
+    def unusable(self, what: str, hint: str) -> ProviderRejected:
+        """The request cannot even be made."""
+        return ProviderRejected(what, status=0, hint=hint)
+
+    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+        """An answer with an error status."""
+        wait = retry_after(headers, self.clock.now())
+        return self._decide(status, ServerSaid.in_body(body), wait)
+
+    def refused_inside(self, error: object) -> ProviderError:
+        """An error in an answer that began with status 200."""
+        said = ServerSaid.of(error)
+        return self._decide(_status_of(said), said, 0.0)
+
+    def _decide(self, status: int, said: ServerSaid, wait: float) -> ProviderError:
+        detail = self.shorten(said.message)
+        tail = f": {detail}" if detail else ""
+        if status == 413 or (status in (400, 422) and said.too_long):
+            return ContextTooLong(
+                f"the prompt is too long for {self.model}", status=status, detail=detail
+            )
+        if status == 429 and not said.out_of_money:
+            return ProviderBusy(
+                f"the model server at {self.place} is busy (429){tail}",
+                retry_after=wait,
+                detail=detail,
+            )
+        if status in (408, 409) or status >= 500:
+            return ProviderUnavailable(
+                f"the model server at {self.place} failed ({status}){tail}",
+                retry_after=wait,
+                detail=detail,
+            )
+        hint = _HINTS[402] if said.out_of_money else _HINTS.get(status, "")
+        return ProviderRejected(
+            f"the model server at {self.place} refused the request ({status}){tail}",
+            status=status,
+            detail=detail,
+            hint=hint or (_REDIRECT_HINT if 300 <= status < 400 else ""),
+        )
+
+
+def _status_of(said: ServerSaid) -> int:
+    """The status that an error inside an answer amounts to."""
+    if said.code.isdecimal() and len(said.code) == 3 and int(said.code) >= 400:
+        return int(said.code)
+    if said.too_long or said.kind == "invalid_request_error":
+        return 400
+    if said.out_of_money or "rate_limit" in said.code + said.kind:
+        return 429
+    return 502
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> float:
+    """Seconds to wait as the server asks, 0.0 where it does not; `headers` have lower-case names.
+
+    A date is taken relative to the server's own `Date`, so that a wrong clock here does no harm.
+    """
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return _bounded(milliseconds / 1000)
+    value = headers.get("retry-after", "")
+    seconds = _number(value)
+    if seconds is not None:
+        return _bounded(seconds)
+    due = _date(value)
+    if due is None:
+        return 0.0
+    return _bounded((due - (_date(headers.get("date", "")) or now)).total_seconds())
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        when = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(seconds, 0.0), _LONGEST_WAIT)

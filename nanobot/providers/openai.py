@@ -1,0 +1,219 @@
+"""Any server that speaks OpenAI's Chat Completions.
+
+The request body is joined from bytes that were made before: the tools and the messages come first
+and are the same bytes in every request that repeats them, as provider caches need; what varies
+follows. The answer is read as it arrives and may be a stream or one object. Requests are streamed
+whether or not anybody watches, because only a stream shows that the model is still at work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from nanobot.clock import Clock, SystemClock
+from nanobot.errors import ProviderRejected, ProviderUnavailable
+from nanobot.providers.failures import Endpoint
+from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
+from nanobot.providers.replies import Asked, IncomingReply, first_model
+
+if TYPE_CHECKING:
+    from nanobot.providers.sdk import Connection
+
+_BODY_LIMIT = 8 * 1024 * 1024
+_LIST_LIMIT = 1024 * 1024
+_TAIL_SECONDS = 2.0
+"""How long to wait for the end of an answer that is already complete, so that the connection can be
+used again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """Which of the fields that servers disagree about one takes. `usage`: `stream_options`;
+    `new_limit`: `max_completion_tokens`, which OpenAI wants for its newer models, not `max_tokens`.
+    """
+
+    stream: bool
+    new_limit: bool
+    usage: bool = True
+
+    def without_what(self, refused: ProviderRejected) -> _Dialect:
+        """The same without the field that a refusal names; unchanged where it names none."""
+        if refused.status not in (400, 422):
+            return self
+        said = refused.detail
+        if self.usage and self.stream and "stream_options" in said:
+            return replace(self, usage=False)
+        if not self.new_limit and "max_completion_tokens" in said:
+            return replace(self, new_limit=True)
+        if self.stream and "stream" in said.lower() and "support" in said.lower():
+            return replace(self, stream=False)
+        return self
+
+
+def _is_official(base_url: str) -> bool:
+    try:
+        host = urlsplit(base_url).hostname or ""
+    except ValueError:  # the first call says so
+        return False
+    return host == "api.openai.com" or host.endswith(".api.openai.com")
+
+
+class OpenAIProvider:
+    """One model on one server. With an empty `model` the server is asked which it serves, and the
+    first one is taken: local servers often have just one.
+
+    `max_tokens` bounds each reply (0: the server's default). Times are in seconds: `stall_seconds`
+    without a byte, or `patience_seconds` without anything but signs of life, is an outage, and a
+    connection must stand within `connect_seconds`. Without streaming (`stream=False`, for servers
+    that cannot) nothing shows life, so there `patience_seconds` counts for both.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        base_url: str,
+        api_key: str,
+        max_tokens: int,
+        stall_seconds: float = 120.0,
+        patience_seconds: float = 600.0,
+        connect_seconds: float = 15.0,
+        stream: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self._endpoint = Endpoint(base_url, model, clock or SystemClock(), api_key.strip())
+        self._max_tokens = max_tokens
+        self._stall = stall_seconds if stream else patience_seconds
+        self._patience = patience_seconds
+        self._connect = connect_seconds
+        self._dialect = _Dialect(stream=stream, new_limit=_is_official(base_url))
+        self._served = model
+        self._opening = asyncio.Lock()
+        self._connection: Connection | None = None
+
+    def __repr__(self) -> str:
+        return f"OpenAIProvider({self._endpoint.model!r} at {self._endpoint.place!r})"
+
+    async def complete(
+        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
+    ) -> Reply:
+        """Answer `prompt`. Raises `ProviderError`s; nothing is tried twice but one thing: a server
+        that refuses one of the fields below is asked again without it, and from then on always so.
+        """
+        while True:
+            dialect = self._dialect
+            try:
+                return await self._ask(prompt, options, on_text)
+            except ProviderRejected as error:
+                self._dialect = dialect.without_what(error)
+                if self._dialect == dialect:
+                    raise
+
+    async def close(self) -> None:
+        """Release connections; a later call opens new ones."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _ask(self, prompt: Prompt, options: CallOptions, on_text: TextSink | None) -> Reply:
+        options = replace(options, model=options.model or await self._model())
+        asked = Asked(
+            frozenset(call.id for message in prompt.messages for call in message.tool_calls),
+            str(len(prompt.messages)),
+            options.model,
+        )
+        incoming = IncomingReply(self._endpoint, asked, on_text, _BODY_LIMIT)
+        connection = await self._connected()
+        try:
+            async with (
+                asyncio.timeout(self._patience) as limit,
+                connection.post("/chat/completions", self.body(prompt, options)) as chunks,
+            ):
+                await self._receive(chunks, incoming, limit)
+        except TimeoutError as error:
+            if not incoming.complete:
+                raise self._endpoint.stalled(self._patience) from error
+        except ProviderUnavailable:
+            if not incoming.complete:
+                raise
+        return incoming.finish()
+
+    async def _model(self) -> str:
+        if not self._served:
+            try:
+                listed = await (await self._connected()).get("/models", _LIST_LIMIT)
+            except ProviderRejected as error:
+                if error.status != 404:
+                    raise
+                listed = b""  # it has one model and no list, so any name will do
+            self._served = first_model(listed)
+        return self._served
+
+    async def _receive(
+        self, chunks: AsyncIterator[bytes], incoming: IncomingReply, limit: asyncio.Timeout
+    ) -> None:
+        now = asyncio.get_running_loop().time
+        async for chunk in chunks:
+            if incoming.feed(chunk):
+                limit.reschedule(now() + (_TAIL_SECONDS if incoming.complete else self._patience))
+
+    def body(self, prompt: Prompt, options: CallOptions) -> bytes:
+        """The request as it is sent: JSON."""
+        parts = [b'{"model":', _json(options.model or self._endpoint.model)]
+        if prompt.tools.wire:
+            parts += [b',"tools":', prompt.tools.wire]
+        parts += [b',"messages":', prompt.wire_messages()]
+        if options.tool_choice and prompt.tools.wire:
+            parts += [b',"tool_choice":', _json(_tool_choice(options.tool_choice))]
+        if limit := options.max_tokens or self._max_tokens:
+            new = self._dialect.new_limit
+            parts += [b',"max_completion_tokens":' if new else b',"max_tokens":', _json(limit)]
+        if self._dialect.stream:
+            parts += [b',"stream":true']
+            if self._dialect.usage:
+                parts += [b',"stream_options":{"include_usage":true}']
+        return b"".join([*parts, b"}"])
+
+    async def _connected(self) -> Connection:
+        if self._connection is None:
+            async with self._opening:
+                if self._connection is None:
+                    self._connection = await asyncio.to_thread(self._open)
+        return self._connection
+
+    def _open(self) -> Connection:
+        key = self._endpoint.api_key
+        if not (key.isascii() and key.isprintable()):
+            raise self._endpoint.unusable(
+                "model.api_key holds characters that no HTTP header can carry",
+                "Copy the key again; it is plain letters and digits.",
+            )
+        try:
+            url = urlsplit(self._endpoint.base_url)
+            usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            raise self._endpoint.unusable(
+                "model.base_url is not an http or https address",
+                "It looks like https://api.example.com/v1.",
+            )
+        from nanobot.providers.sdk import Connection
+
+        loopback = url.hostname in ("localhost", "127.0.0.1", "::1")
+        return Connection(
+            self._endpoint, connect=self._connect, stall=self._stall, proxies=not loopback
+        )
+
+
+def _tool_choice(name: str) -> object:
+    return name if name == "none" else {"type": "function", "function": {"name": name}}
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,194 @@
+"""What the agent asks of a language model, and what comes back.
+
+A `PromptMessage` carries, beside its parts, the JSON bytes in which Chat Completions takes it. They
+are made once and joined into each request, so that a prompt of a thousand messages costs a join and
+not a thousand encodings, and so that the same message is the same bytes in every request: provider
+prompt caches match on exactly that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from nanobot.messages import ToolCall
+
+TextSink = Callable[[str, bool], None]
+"""Called with each piece of reply text as it streams, and whether what came before is void
+(the request was made again)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image for the model: `data` is base64 text, `mime` such as `image/png`."""
+
+    data: str
+    mime: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMessage:
+    """A message in the form it is sent. Make one with the functions below, never by hand."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    text: str
+    wire: bytes
+    images: tuple[Image, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+"""ASCII only: lone surrogates in what people paste cannot be encoded as UTF-8."""
+
+
+def _encode(value: Mapping[str, Any]) -> bytes:
+    return _ENCODER.encode(value).encode()
+
+
+def system_message(text: str) -> PromptMessage:
+    """The system prompt."""
+    return PromptMessage("system", text, _encode({"role": "system", "content": text}))
+
+
+def user_message(text: str, images: tuple[Image, ...] = ()) -> PromptMessage:
+    """What the person said, text first, then images."""
+    if not images:
+        return PromptMessage("user", text, _encode({"role": "user", "content": text}))
+    parts: list[dict[str, Any]] = [{"type": "text", "text": text}]
+    parts += [
+        {"type": "image_url", "image_url": {"url": f"data:{image.mime};base64,{image.data}"}}
+        for image in images
+    ]
+    return PromptMessage("user", text, _encode({"role": "user", "content": parts}), images)
+
+
+def assistant_message(text: str, tool_calls: tuple[ToolCall, ...] = ()) -> PromptMessage:
+    """What the model said; `content` is null where it only called tools."""
+    body: dict[str, Any] = {"role": "assistant", "content": text or (None if tool_calls else "")}
+    if tool_calls:
+        body["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in tool_calls
+        ]
+    return PromptMessage("assistant", text, _encode(body), (), tool_calls)
+
+
+def tool_message(call_id: str, text: str) -> PromptMessage:
+    """The result of a tool call."""
+    body = {"role": "tool", "tool_call_id": call_id, "content": text}
+    return PromptMessage("tool", text, _encode(body), (), (), call_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model sees it; `parameters` is a JSON Schema of an object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Toolset:
+    """The tools offered, with the bytes of the `tools` array (empty bytes when there are none)."""
+
+    specs: tuple[ToolSpec, ...]
+    wire: bytes
+
+    @classmethod
+    def of(cls, specs: Iterable[ToolSpec]) -> Toolset:
+        """Encode `specs` once."""
+        specs = tuple(specs)
+        functions = [
+            {
+                "type": "function",
+                "function": {
+                    "name": spec.name,
+                    "description": spec.description,
+                    "parameters": dict(spec.parameters),
+                },
+            }
+            for spec in specs
+        ]
+        wire = _ENCODER.encode(functions).encode() if functions else b""
+        return cls(specs, wire)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Everything the model reads: the system message first, then the conversation."""
+
+    messages: tuple[PromptMessage, ...]
+    tools: Toolset
+
+    def plus(self, new: Iterable[PromptMessage]) -> Prompt:
+        """This prompt with messages after it."""
+        return Prompt((*self.messages, *new), self.tools)
+
+    def wire_messages(self) -> bytes:
+        """The `messages` array as JSON."""
+        return b"[" + b",".join([message.wire for message in self.messages]) + b"]"
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """How to ask. `model` overrides the configured one; `max_tokens` 0 means the configured limit.
+
+    `tool_choice` names the one tool that must be called; empty leaves it to the model, and `none`
+    asks for text only while the tools stay in the prompt (dropping them would miss the cache).
+    """
+
+    model: str = ""
+    max_tokens: int = 0
+    tool_choice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the provider counted them; `cached` of `prompt` came from its cache."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt + other.prompt,
+            self.completion + other.completion,
+            self.cached + other.cached,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the model answered. `finish` is the API's finish reason (`stop`, `length`, …)."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: Usage = Usage()
+    finish: str = "stop"
+    model: str = ""
+
+
+class Provider(Protocol):
+    """A language model."""
+
+    async def complete(
+        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
+    ) -> Reply:
+        """Answer `prompt`; stream the text to `on_text` where one is given.
+
+        Raises a `ProviderError`; nothing else leaves an adapter.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
+        ...

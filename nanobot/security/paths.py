@@ -1,0 +1,302 @@
+"""The only door to workspace files, for tools and for the daemon itself.
+
+A path is text that a model may have been talked into, so it is never given to the system as a
+whole. It is split into names, and each name is opened relative to the descriptor of the folder
+before it, without following links. What always holds:
+
+- nothing outside a `Root` is opened, whatever the text of the path and whatever links lie inside;
+- only regular files with a single hard link are read or replaced; a pipe or a device never blocks;
+- a folder called `.git` does not exist here: a repository's configuration can run programs;
+- a write is complete or did not happen: temporary file, fsync, rename, fsync of the folder.
+
+Everything here blocks; callers on the event loop use `asyncio.to_thread`, save for small reads.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from nanobot.errors import PathRefused, StorageError, ToolError, WriteConflict
+from nanobot.security.atomic import read_up_to, replace
+from nanobot.security.names import absolute_names, masked, printable, relative_names
+
+Kind = Literal["file", "folder", "link", "other"]
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class Unchecked(Enum):
+    """Says that a write does not care what stands there."""
+
+    ANYTHING = "anything"
+
+
+ANYTHING = Unchecked.ANYTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a name stands for. `size` is in bytes; links are never followed."""
+
+    name: str
+    kind: Kind
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, name: str, status: os.stat_result) -> Entry:
+        """The entry called `name` with this status."""
+        kind: Kind = "other"
+        if stat.S_ISREG(status.st_mode):
+            kind = "file"
+        elif stat.S_ISDIR(status.st_mode):
+            kind = "folder"
+        elif stat.S_ISLNK(status.st_mode):
+            kind = "link"
+        return cls(name, kind, status.st_size, status.st_mtime_ns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Root:
+    """A folder that may be used, by name. Its own path is the owner's word and may hold links."""
+
+    path: Path
+    writable: bool = True
+    name: str = "workspace"
+    writing: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def place(self, path: str) -> Place:
+        """The place that `path`, relative to this root, names. Raises `PathRefused`."""
+        return Place(self, relative_names(path, self.name))
+
+    def create(self) -> None:
+        """Make the folder itself (0700) where there is none. Raises `StorageError`."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StorageError.of(self.path, error) from error
+
+    def fingerprint(self, path: str) -> tuple[int, int, int] | None:
+        """Changes whenever the file does; one system call. None where there is nothing.
+
+        Only compares: nothing is opened, so a trusted relative `path` is taken as it is.
+        """
+        try:
+            status = os.lstat(f"{self.path}/{path}")
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """The roots of a caller, the workspace first."""
+
+    roots: tuple[Root, ...]
+
+    def place(self, path: str) -> Place:
+        """The place that `path` names: relative to the workspace, or absolute inside any root."""
+        if not path.startswith("/"):
+            return self.roots[0].place(path)
+        names = absolute_names(path)
+        for root in self.roots:
+            for base in {str(root.path), os.path.realpath(root.path)}:
+                start = absolute_names(base)
+                if names[: len(start)] == start:
+                    return root.place("/".join(names[len(start) :]) or ".")
+        raise PathRefused(
+            f"{printable(path)} is outside the workspace", hint="Use paths relative to it."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A name inside a root; whether anything stands there is found out on use."""
+
+    root: Root
+    names: tuple[str, ...]
+
+    @property
+    def relative(self) -> str:
+        """The path from the root, `.` for the root itself."""
+        return "/".join(self.names) or "."
+
+    @property
+    def shown(self) -> str:
+        """How to name this place to a model: relative in a writable root, otherwise absolute."""
+        return printable(
+            self.relative if self.root.writable else str(self.root.path / self.relative)
+        )
+
+    def child(self, name: str) -> Place:
+        """The place `name` in this folder."""
+        return Place(self.root, (*self.names, name))
+
+    def stat(self) -> Entry | None:
+        """What stands here; None where nothing does."""
+        with self._translated():
+            if not self.names:
+                return Entry.of(".", self.root.path.stat())
+            with suppress(FileNotFoundError), self._folder(self.names[:-1]) as folder:
+                return Entry.of(self.names[-1], self._status(folder))
+        return None
+
+    def read_bytes(self, limit: int) -> bytes | None:
+        """The content, None where nothing stands here. Raises `ToolError` beyond `limit` bytes."""
+        if not self.names:
+            raise PathRefused(f"{self.shown} is a folder")
+        with self._translated(), suppress(FileNotFoundError):
+            with self._folder(self.names[:-1]) as folder:
+                descriptor = os.open(self.names[-1], _READ, dir_fd=folder)
+            try:
+                status = os.fstat(descriptor)
+                self._refuse_unless_plain(status)
+                content = read_up_to(descriptor, limit + 1) if status.st_size <= limit else b""
+            finally:
+                os.close(descriptor)
+            if max(status.st_size, len(content)) > limit:
+                raise ToolError(f"{self.shown} is too large ({status.st_size:,} bytes)")
+            return content
+        return None
+
+    def write_bytes(self, content: bytes, *, expected: bytes | Unchecked | None = ANYTHING) -> None:
+        """Replace the file, or create it and its folders.
+
+        `expected` is what the writer believes stands here (None: nothing); where that is wrong,
+        `WriteConflict` is raised and nothing changes. Raises `StorageError` when the disk refuses;
+        the old file is then whole.
+        """
+        self.refuse_unless_writable()
+        with (
+            self._translated(),
+            self.root.writing,
+            self._folder(self.names[:-1], create=True) as folder,
+        ):
+            self._replace(folder, content, expected)
+
+    def remove(self, *, expected: bytes | Unchecked = ANYTHING) -> None:
+        """Remove the file, if it still holds `expected`; nothing happens where there is none."""
+        self.refuse_unless_writable()
+        with self._translated(), self.root.writing, suppress(FileNotFoundError):
+            self._check(expected)
+            with self._folder(self.names[:-1]) as folder:
+                self._refuse_unless_plain(self._status(folder))
+                os.unlink(self.names[-1], dir_fd=folder)
+                os.fsync(folder)
+
+    def entries(self) -> list[Entry]:
+        """What lies in this folder: folders first, then by name; what is masked is left out."""
+        with self._translated(), self._folder(self.names) as folder, os.scandir(folder) as names:
+            found = []
+            for entry in names:
+                with suppress(FileNotFoundError):  # gone since the folder was read
+                    if not masked(entry.name):
+                        found.append(Entry.of(entry.name, entry.stat(follow_symlinks=False)))
+        return sorted(found, key=lambda entry: (entry.kind != "folder", entry.name))
+
+    def walk(self, limit: int) -> Iterator[tuple[Place, Entry]]:
+        """What lies below this folder, nearest first, at most `limit` entries.
+
+        No link is followed; a folder that cannot be read is passed over.
+        """
+        return islice(self._below(), limit)
+
+    def refuse_unless_writable(self) -> None:
+        """Raise `PathRefused` for a root itself, and in one that may only be read."""
+        if not self.root.writable:
+            raise PathRefused(f"{self.shown} can only be read")
+        if not self.names:
+            raise PathRefused(f"{self.shown} is a folder")
+
+    def _below(self) -> Iterator[tuple[Place, Entry]]:
+        waiting = deque([self])
+        while waiting:
+            folder = waiting.popleft()
+            try:
+                entries = folder.entries()
+            except (StorageError, PathRefused):
+                continue
+            for entry in entries:
+                place = folder.child(entry.name)
+                if entry.kind == "folder":
+                    waiting.append(place)
+                yield place, entry
+
+    def _replace(self, folder: int, content: bytes, expected: bytes | Unchecked | None) -> None:
+        name, mode = self.names[-1], 0o600
+        with suppress(FileNotFoundError):
+            status = self._status(folder)
+            self._refuse_unless_plain(status)
+            mode = stat.S_IMODE(status.st_mode) & 0o777
+        replace(folder, name, content, mode, lambda: self._check(expected))
+
+    def _check(self, expected: bytes | Unchecked | None) -> None:
+        if expected is ANYTHING:
+            return
+        limit = len(expected) if isinstance(expected, bytes) else 0
+        try:
+            current = self.read_bytes(limit)
+        except PathRefused:
+            raise
+        except ToolError as error:  # longer than expected
+            raise WriteConflict(self.shown) from error
+        if current != expected:
+            raise WriteConflict(self.shown)
+
+    def _status(self, folder: int) -> os.stat_result:
+        return os.stat(self.names[-1], dir_fd=folder, follow_symlinks=False)
+
+    def _refuse_unless_plain(self, status: os.stat_result) -> None:
+        if stat.S_ISDIR(status.st_mode):
+            raise PathRefused(f"{self.shown} is a folder")
+        if not stat.S_ISREG(status.st_mode):
+            raise PathRefused(f"{self.shown} is not a plain file; links are not followed")
+        if status.st_nlink != 1:
+            raise PathRefused(f"{self.shown} has other names (hard links) and is not used")
+
+    @contextmanager
+    def _folder(self, names: Sequence[str], *, create: bool = False) -> Iterator[int]:
+        descriptor = os.open(self.root.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for name in names:
+                inner = self._step(descriptor, name, create=create)
+                os.close(descriptor)
+                descriptor = inner
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _step(self, folder: int, name: str, *, create: bool) -> int:
+        if create:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=folder)
+                os.fsync(folder)
+        try:
+            return os.open(name, _FOLDER, dir_fd=folder)
+        except NotADirectoryError as error:
+            raise PathRefused(
+                f"{self.shown}: {printable(name)} is not a folder; links are not followed"
+            ) from error
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):
+                raise PathRefused(
+                    f"{self.shown} is not a plain file; links are not followed"
+                ) from error
+            raise StorageError.of(self.shown, error) from error

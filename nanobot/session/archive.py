@@ -1,0 +1,171 @@
+"""Where consolidated messages go, so that a live file stays short: `archive/<name>/NNNN.jsonl`.
+
+A segment is a session file of its own: a metadata line, whose `last_consolidated` is the last seq
+in it, then the lines as they stood. It is complete and synced before the live file is replaced, and
+lines that a crash in between leaves in both places are known by their seq. So raw conversation is
+never lost, and moving twice does nothing twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nanobot.errors import StorageError
+from nanobot.messages import Message
+from nanobot.session.files import (
+    FileOps,
+    FileState,
+    make_folder,
+    opened,
+    replace_file,
+)
+from nanobot.session.loading import Line, numbered
+from nanobot.session.names import SUFFIX
+from nanobot.session.records import (
+    Epoch,
+    Metadata,
+    Retraction,
+    decode_fields,
+    encode,
+    encode_fields,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A file of archived lines; it holds no message beyond the seq `last`."""
+
+    path: Path
+    number: int
+    last: int
+
+
+def segments(folder: Path) -> list[Segment]:
+    """The segments in an archive folder, oldest first; none where there is no folder."""
+    try:
+        paths = [path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdecimal()]
+        return [_segment(path) for path in sorted(paths, key=lambda path: int(path.stem))]
+    except OSError as error:
+        raise StorageError.of(folder, error) from error
+
+
+def archived_up_to(folder: Path) -> int:
+    """The last archived seq, 0 where nothing is."""
+    return max((segment.last for segment in segments(folder)), default=0)
+
+
+def lines_of(path: Path) -> Iterator[Line]:
+    """Every line of a session file or segment, from its start."""
+    try:
+        with opened(path) as descriptor:
+            yield from numbered(descriptor)
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+
+
+def messages_of(
+    path: Path, folder: Path, first: int = 1, last: int | None = None
+) -> Iterator[Message]:
+    """All messages of a session from seq `first` to `last`, archived, sealed and retracted ones
+    too.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            # Opened first: what another process archives from now on is in it or in a segment.
+            live = stack.enter_context(opened(path))
+        except FileNotFoundError:
+            live = None
+        except OSError as error:
+            raise StorageError.of(path, error) from error
+        archived = 0
+        for segment in segments(folder):
+            if segment.last >= first:
+                yield from _between(lines_of(segment.path), max(first, archived + 1), last)
+            archived = max(archived, segment.last)
+        if live is not None and (last is None or last > archived):
+            yield from _between(numbered(live), max(first, archived + 1), last)
+
+
+def move(files: FileOps, path: Path, folder: Path, header: Metadata) -> FileState | None:
+    """Move the messages that `header` calls consolidated from the live file at `path` to `folder`.
+
+    Returns the state of the new live file. Raises OSError at any step; the live file is then whole.
+    """
+    cut = header.last_consolidated
+    present = segments(folder)
+    already = set[bytes]()
+    if present:
+        already = {line.raw for line in lines_of(present[-1].path)}
+    going, staying = _split(path, cut, already)
+    if going:
+        make_folder(files, folder)
+        number = present[-1].number + 1 if present else 1
+        target = folder / f"{number:04}{SUFFIX}"
+        replace_file(files, target, _joined(header, going))
+    replace_file(files, path, _joined(replace(header, first_seq=cut + 1), staying))
+    return FileState.of(path.stat())
+
+
+def _segment(path: Path) -> Segment:
+    head = next(lines_of(path), None)
+    header = head.record if head and isinstance(head.record, Metadata) else None
+    last = header.last_consolidated if header else 0
+    if not last:  # damaged: the messages say it, too
+        last = max((message.seq for message in _between(lines_of(path), 1, None)), default=0)
+    return Segment(path, int(path.stem), last)
+
+
+def _between(lines: Iterable[Line], first: int, last: int | None) -> Iterator[Message]:
+    for line in lines:
+        if not isinstance(line.record, Message):
+            continue
+        if line.record.seq >= first and (last is None or line.record.seq <= last):
+            yield line.record
+
+
+def _split(path: Path, cut: int, already: set[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """The lines to archive and the lines to keep. Lines in `already` are archived and go nowhere.
+
+    What is no message goes with the messages around it, unless it still says something about those
+    that stay. Metadata lines do neither: the new header replaces them.
+    """
+    lines = [(_raw(line), line.record) for line in lines_of(path)]
+    consolidated = [
+        at
+        for at, (_, record) in enumerate(lines)
+        if isinstance(record, Message) and record.seq <= cut
+    ]
+    border = consolidated[-1] if consolidated else -1
+    going, staying = list[bytes](), list[bytes]()
+    for at, (raw, record) in enumerate(lines):
+        match record:
+            case Metadata():
+                continue
+            case Message():
+                stays = record.seq > cut
+            case Epoch():
+                stays = record.seq > cut or at > border
+            case Retraction():
+                stays = record.last > cut or at > border
+            case _:
+                stays = at > border
+        if stays:
+            staying.append(raw)
+        elif raw not in already:
+            going.append(raw)
+    return going, staying
+
+
+def _raw(line: Line) -> bytes:
+    """The line as it stood; a message that had no number gets its own, lest it count anew."""
+    fields = decode_fields(line.raw) if line.counted else None
+    if fields is None or not isinstance(line.record, Message):
+        return line.raw
+    return encode_fields(fields | {"seq": line.record.seq}).rstrip("\n").encode()
+
+
+def _joined(header: Metadata, lines: list[bytes]) -> bytes:
+    return encode(header).encode() + b"".join(line + b"\n" for line in lines)

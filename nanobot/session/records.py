@@ -1,0 +1,256 @@
+"""The lines of a session file: JSON objects, one a line, ASCII only, never changed once written.
+
+Four kinds: a message (it has a `role`); `_type: metadata`, where a later one replaces an earlier
+one; `_type: epoch`, which seals everything up to its `seq` (`/new`); `_type: retract`, which takes
+a turn out of the window and leaves it in the file (`/undo`).
+
+Encoding is strict, decoding forgives: other programs write this format without `seq`, with naive
+timestamps (taken as local time), with content in parts and tool arguments as objects. A line that
+is no JSON object is None, never an exception.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import cast
+
+from nanobot.messages import Message, Role, ToolCall
+
+JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What is known about the whole session.
+
+    `last_consolidated` is the seq up to which memory holds the conversation; `first_seq` the first
+    one in the file (earlier messages are archived), 0 where the writer did not say. `epoch` repeats
+    the id of the newest epoch, so that it is known without reading back to its line.
+    """
+
+    key: str
+    created_at: datetime | None
+    updated_at: datetime | None
+    last_consolidated: int = 0
+    first_seq: int = 0
+    metadata: Mapping[str, JsonValue] | None = None
+    epoch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """A fresh start: messages up to `seq` left the window. `inbox_id` names what asked for it."""
+
+    seq: int
+    inbox_id: str
+    timestamp: datetime | None
+
+    @property
+    def id(self) -> str:
+        """Differs between any two epochs of a session."""
+        return f"{self.seq}/{self.inbox_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Retraction:
+    """The messages `first` to `last` of a turn left the window."""
+
+    turn_id: str
+    first: int
+    last: int
+    timestamp: datetime | None
+
+    def covers(self, message: Message) -> bool:
+        """Whether this takes `message` out of the window."""
+        return message.turn_id == self.turn_id and self.first <= message.seq <= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """An object of no known kind. `numbered`: it stands for a message and takes a number."""
+
+    numbered: bool
+
+
+Record = Message | Metadata | Epoch | Retraction | Foreign
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+
+
+def encode(record: Message | Metadata | Epoch | Retraction) -> str:
+    """The line of a record, newline included; fields without a value are left out."""
+    match record:
+        case Message():
+            fields = _message_fields(record)
+        case Metadata():
+            fields = _metadata_fields(record)
+        case Epoch():
+            fields = {"_type": "epoch", "seq": record.seq, "inbox_id": record.inbox_id}
+        case Retraction():
+            fields = {"_type": "retract", "turn_id": record.turn_id}
+            fields |= {"first": record.first, "last": record.last}
+    if not isinstance(record, Metadata) and record.timestamp is not None:
+        fields["timestamp"] = record.timestamp.isoformat()
+    return encode_fields(fields)
+
+
+def encode_fields(fields: Mapping[str, JsonValue]) -> str:
+    """The line of an object whose fields are at hand, newline included."""
+    return _ENCODER.encode(fields) + "\n"
+
+
+def decode_fields(line: bytes) -> dict[str, JsonValue] | None:
+    """The object on a line, or None where there is none."""
+    try:
+        value = json.loads(line.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, JsonValue]", value) if isinstance(value, dict) else None
+
+
+def decode(line: bytes) -> Record | None:
+    """What a line says, or None where it is broken."""
+    fields = decode_fields(line)
+    return None if fields is None else record_of(fields)
+
+
+def record_of(fields: Mapping[str, JsonValue]) -> Record:
+    """What an object says. A message without a number has seq 0."""
+    match fields.get("_type"):
+        case None:
+            return _message(fields)
+        case "metadata":
+            return _metadata(fields)
+        case "epoch":
+            return Epoch(natural(fields.get("seq")), _text(fields.get("inbox_id")), _moment(fields))
+        case "retract":
+            first, last = natural(fields.get("first")), natural(fields.get("last"))
+            return Retraction(_text(fields.get("turn_id")), first, last, _moment(fields))
+        case _:
+            return Foreign(numbered=False)
+
+
+def moment(value: JsonValue) -> datetime | None:
+    """An aware time, or None where `value` is none; a naive one is local time."""
+    try:
+        parsed = datetime.fromisoformat(value) if isinstance(value, str) else None
+        return parsed.astimezone() if parsed and parsed.tzinfo is None else parsed
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def natural(value: JsonValue) -> int:
+    """A count from JSON; 0 for whatever is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _message_fields(message: Message) -> dict[str, JsonValue]:
+    fields: dict[str, JsonValue] = {"role": message.role, "content": message.content}
+    fields["seq"] = message.seq
+    if message.tool_calls:
+        fields["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in message.tool_calls
+        ]
+    texts = ("tool_call_id", "name", "turn_id", "origin", "notice")
+    fields |= {name: value for name in texts if (value := getattr(message, name))}
+    if message.tools_used:
+        fields["tools_used"] = list(message.tools_used)
+    if message.media:
+        fields["media"] = list(message.media)
+    return fields
+
+
+def _metadata_fields(record: Metadata) -> dict[str, JsonValue]:
+    fields: dict[str, JsonValue] = {"_type": "metadata", "key": record.key}
+    times = {"created_at": record.created_at, "updated_at": record.updated_at}
+    fields |= {name: time.isoformat() for name, time in times.items() if time is not None}
+    fields |= {"last_consolidated": record.last_consolidated, "first_seq": record.first_seq}
+    if record.epoch:
+        fields["epoch"] = record.epoch
+    return fields | {"metadata": dict(record.metadata or {})}
+
+
+def _message(fields: Mapping[str, JsonValue]) -> Message | Foreign:
+    role = fields.get("role")
+    if role not in ("user", "assistant", "tool"):
+        return Foreign(numbered=True)
+    return Message(
+        role=cast("Role", role),
+        content=_content(fields.get("content")),
+        timestamp=_moment(fields),
+        seq=natural(fields.get("seq")),
+        tool_calls=_calls(fields["tool_calls"]) if "tool_calls" in fields else (),
+        tool_call_id=_text(fields.get("tool_call_id")),
+        name=_text(fields.get("name")),
+        tools_used=_texts(fields["tools_used"]) if "tools_used" in fields else (),
+        turn_id=_text(fields.get("turn_id")),
+        media=_texts(fields["media"]) if "media" in fields else (),
+        origin=_text(fields.get("origin")),
+        notice=_text(fields.get("notice")),
+    )
+
+
+def _metadata(fields: Mapping[str, JsonValue]) -> Metadata:
+    extra = fields.get("metadata")
+    return Metadata(
+        key=_text(fields.get("key")),
+        created_at=moment(fields.get("created_at")),
+        updated_at=moment(fields.get("updated_at")),
+        last_consolidated=natural(fields.get("last_consolidated")),
+        first_seq=natural(fields.get("first_seq")),
+        metadata=extra if isinstance(extra, dict) else {},
+        epoch=_text(fields.get("epoch")),
+    )
+
+
+def _moment(fields: Mapping[str, JsonValue]) -> datetime | None:
+    return moment(fields.get("timestamp"))
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _texts(value: JsonValue) -> tuple[str, ...]:
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+
+
+def _content(value: JsonValue) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "\n".join(text for part in value if (text := _part(part)))
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _part(part: JsonValue) -> str:
+    if not isinstance(part, dict):
+        return _text(part)
+    if part.get("type") in ("image_url", "image", "input_image"):
+        return "[image]"
+    return _text(part.get("text"))
+
+
+def _calls(value: JsonValue) -> tuple[ToolCall, ...]:
+    calls = [_call(item) for item in value] if isinstance(value, list) else []
+    return tuple(call for call in calls if call is not None)
+
+
+def _call(item: JsonValue) -> ToolCall | None:
+    if not isinstance(item, dict):
+        return None
+    function = item.get("function")
+    named = function if isinstance(function, dict) else item
+    arguments = named.get("arguments")
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments or {}, ensure_ascii=False)
+    return ToolCall(_text(item.get("id")), _text(named.get("name")), arguments)

@@ -1,0 +1,275 @@
+"""A conversation in memory. One lane owns it at a time; it never touches a file.
+
+What a turn adds is first staged: it has numbers and lines (`staged_lines`, which the journal stores
+in the transaction that completes the turn), but nobody sees it in `messages` until
+`SessionManager.save` applies it, or `rollback` drops it. So what is visible is always what the
+journal or the file holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+
+from loguru import logger
+
+from nanobot.clock import Clock
+from nanobot.messages import Message
+from nanobot.session.records import (
+    Epoch,
+    JsonValue,
+    Metadata,
+    Retraction,
+    encode,
+)
+from nanobot.session.window import Window, message_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a session's file says, as far as a session in memory needs it.
+
+    `messages` are those after `last_consolidated` and the newest epoch, without retracted ones.
+    `first_seq` is the first number that is not archived, `next_seq` the first that is free.
+    """
+
+    created_at: datetime
+    updated_at: datetime
+    messages: tuple[Message, ...] = ()
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+    last_consolidated: int = 0
+    epoch: str = ""
+    first_seq: int = 1
+    next_seq: int = 1
+
+
+class Session:
+    """A conversation: its window, its small facts, and what the running turn wants to add."""
+
+    def __init__(self, key: str, clock: Clock, contents: Contents | None = None) -> None:
+        now = clock.now()
+        self.key = key
+        self.revision = 0
+        """Changes whenever visible messages change other than by appending."""
+        self._clock = clock
+        self._staged: list[Message | Metadata | Epoch | Retraction] = []
+        self._lines: list[str] = []
+        self._messages: list[Message] = []
+        self._snapshot: tuple[Message, ...] | None = ()
+        self._first_seq = self._next_seq = 1
+        self._now_holds(contents or Contents(created_at=now, updated_at=now))
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """What is in the window: not consolidated, not sealed by an epoch, not retracted."""
+        if self._snapshot is None:
+            self._snapshot = tuple(self._messages)
+        return self._snapshot
+
+    @property
+    def created_at(self) -> datetime:
+        return self._created_at
+
+    @property
+    def updated_at(self) -> datetime:
+        return self._updated_at
+
+    @property
+    def metadata(self) -> Mapping[str, JsonValue]:
+        """Small facts about the session; `set_metadata` changes them."""
+        return MappingProxyType(self._metadata)
+
+    @property
+    def last_consolidated(self) -> int:
+        """The seq up to which memory holds the conversation."""
+        return self._last_consolidated
+
+    @property
+    def epoch(self) -> str:
+        """Names the stretch since the last `/new`; empty before the first one."""
+        return self._epoch
+
+    @property
+    def first_seq(self) -> int:
+        """The first seq that is not in the archive."""
+        return self._first_seq
+
+    @property
+    def next_seq(self) -> int:
+        """The number that the next message gets; staged ones have theirs already."""
+        return self._next_seq
+
+    @property
+    def has_staged(self) -> bool:
+        """Whether something waits for `SessionManager.save` or `rollback`."""
+        return bool(self._staged)
+
+    def get_history(
+        self,
+        max_messages: int = 50,
+        max_tokens: int = 100_000,
+        count: Callable[[Message], int] = message_tokens,
+    ) -> list[Message]:
+        """The newest messages that fit both limits and that a model's API accepts.
+
+        They begin at a user message and keep every tool call together with its results. 0 means no
+        limit. `count` gives the tokens of one message, always the same for the same message.
+        """
+        return self._window.select(max_messages, max_tokens, count)
+
+    def begin_turn(self) -> None:
+        """Drop what a broken turn left staged: its numbers are free, no line of it was stored."""
+        if self._staged:
+            logger.warning("session {}: dropped what an unfinished turn had staged", self.key)
+            self.rollback()
+
+    def add_message(self, message: Message) -> Message:
+        """Number and stage a message; without a timestamp it gets the present one."""
+        timestamp = message.timestamp or self._clock.now()
+        if timestamp.tzinfo is None:
+            timestamp = timestamp.astimezone()
+        numbered = replace(message, seq=self._next_seq, timestamp=timestamp)
+        self._stage(numbered)
+        self._next_seq += 1
+        return numbered
+
+    def clear(self, inbox_id: str | int = "") -> None:
+        """Stage a new epoch: the window becomes empty, the messages stay on disk.
+
+        `inbox_id` names what asked for it; asking again with the same one does nothing.
+        """
+        asked_by = self._planned().epoch.partition("/")[2]
+        if asked_by and asked_by == str(inbox_id):
+            return
+        self._stage(Epoch(self._next_seq - 1, str(inbox_id), self._clock.now()))
+        self._stage(self._planned())
+
+    def retract(self, turn_id: str) -> tuple[Message, ...]:
+        """Stage that a turn leaves the window; returns its messages, none where it is not there."""
+        gone = tuple(message for message in self._messages if message.turn_id == turn_id)
+        if gone:
+            self._stage(Retraction(turn_id, gone[0].seq, gone[-1].seq, self._clock.now()))
+        return gone
+
+    def set_metadata(self, **changes: JsonValue) -> None:
+        """Stage changes to the small facts; None removes one."""
+        planned = self._planned()
+        merged = {**(planned.metadata or {}), **changes}
+        kept = {name: value for name, value in merged.items() if value is not None}
+        self._stage(replace(planned, metadata=kept))
+
+    def set_last_consolidated(self, seq: int) -> None:
+        """Stage that memory holds everything up to `seq`. It never goes back: a lower one is kept.
+
+        Raises ValueError where no message has that number yet.
+        """
+        if seq >= self._next_seq:
+            raise ValueError(f"session {self.key} ends at {self._next_seq - 1}, not at {seq}")
+        planned = self._planned()
+        if seq > planned.last_consolidated:
+            self._stage(replace(planned, last_consolidated=seq))
+
+    def staged_lines(self) -> str:
+        """What is staged, exactly as it will stand in the file; each line ends with a newline."""
+        return "".join(self._lines)
+
+    def rollback(self) -> None:
+        """Drop what is staged."""
+        self._next_seq -= sum(isinstance(record, Message) for record in self._staged)
+        self._staged, self._lines = [], []
+
+    def apply_staged(self) -> str:
+        """Make what is staged visible and return its lines; `SessionManager.save` calls this."""
+        lines = self.staged_lines()
+        appended: list[Message] = []
+        for record in self._staged:
+            if isinstance(record, Message):
+                appended.append(record)
+            else:
+                self._append(appended)
+                appended = []
+                self._apply(record)
+        self._append(appended)
+        if self._staged:
+            self._updated_at = self._clock.now()
+        self._staged, self._lines = [], []
+        return lines
+
+    def adopt(self, contents: Contents) -> None:
+        """Take over what the file says now; for a file that somebody edited.
+
+        Must not be called while something is staged: its numbers would no longer be right.
+        """
+        if self._staged:
+            raise RuntimeError(f"session {self.key} has staged changes")
+        known, next_seq = self.messages, self._next_seq
+        self._now_holds(contents)
+        self._next_seq = max(self._next_seq, next_seq)
+        if self.messages[: len(known)] != known:
+            self.revision += 1
+
+    def as_metadata(self) -> Metadata:
+        """The metadata line that says what is applied so far."""
+        return Metadata(
+            key=self.key,
+            created_at=self._created_at,
+            updated_at=self._clock.now(),
+            last_consolidated=self._last_consolidated,
+            first_seq=self._first_seq,
+            metadata=self._metadata,
+            epoch=self._epoch,
+        )
+
+    def archived_up_to(self, seq: int) -> None:
+        """Note that messages up to `seq` have left the live file."""
+        self._first_seq = max(self._first_seq, seq + 1)
+
+    def _now_holds(self, contents: Contents) -> None:
+        self._created_at, self._updated_at = contents.created_at, contents.updated_at
+        self._metadata = dict(contents.metadata)
+        self._last_consolidated = contents.last_consolidated
+        self._epoch = contents.epoch
+        self._first_seq, self._next_seq = contents.first_seq, contents.next_seq
+        self._hold(list(contents.messages))
+
+    def _hold(self, messages: list[Message]) -> None:
+        self._messages = messages
+        self._snapshot = None
+        self._window = Window(messages)
+
+    def _append(self, messages: list[Message]) -> None:
+        if messages:
+            self._messages += messages
+            self._window.extend(messages)
+            self._snapshot = None
+
+    def _stage(self, record: Message | Metadata | Epoch | Retraction) -> None:
+        self._lines.append(encode(record))
+        self._staged.append(record)
+
+    def _planned(self) -> Metadata:
+        """The metadata as it will be once everything staged is applied."""
+        planned = self.as_metadata()
+        for record in self._staged:
+            if isinstance(record, Metadata):
+                planned = replace(record, updated_at=planned.updated_at)
+            elif isinstance(record, Epoch):
+                planned = replace(planned, epoch=record.id)
+        return planned
+
+    def _apply(self, record: Metadata | Epoch | Retraction) -> None:
+        match record:
+            case Metadata():
+                self._metadata = dict(record.metadata or {})
+                self._last_consolidated = record.last_consolidated
+                left = [m for m in self._messages if m.seq > record.last_consolidated]
+            case Epoch():
+                self._epoch = record.id
+                left = [m for m in self._messages if m.seq > record.seq]
+            case Retraction():
+                left = [m for m in self._messages if not record.covers(m)]
+        if len(left) != len(self._messages):
+            self.revision += 1
+            self._hold(left)

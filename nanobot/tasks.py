@@ -1,0 +1,70 @@
+"""Background work with an owner: every task is known, its failure is logged, and it can be drained.
+
+The event loop keeps only weak references to tasks, and an exception in one that nobody awaits is
+easily never seen; that is why a bare `asyncio.create_task` is banned everywhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from loguru import logger
+
+T = TypeVar("T")
+
+_CANCEL_SECONDS = 3.0
+"""How long cancelled work may take to clean up before it is left alone."""
+
+
+class Background:
+    """Owns tasks that nobody awaits."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T], *, name: str = "") -> asyncio.Task[T]:
+        """Run `work` as a task of its own; a failure is logged, never raised."""
+        task = asyncio.create_task(work, name=name or None)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    async def wait(self, grace: float) -> None:
+        """Wait up to `grace` seconds for the work under way, and for what it starts."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace
+        while self._tasks and (left := deadline - loop.time()) > 0:
+            await asyncio.wait(self._tasks, timeout=left)
+
+    async def drain(self, grace: float) -> None:
+        """Wait up to `grace` seconds for the work under way, then cancel what is left."""
+        await self.wait(grace)
+        leftover = [task for task in self._tasks if not task.done()]
+        for task in leftover:
+            task.cancel()
+        if leftover:
+            _, stubborn = await asyncio.wait(leftover, timeout=_CANCEL_SECONDS)
+            for task in stubborn:
+                logger.warning("{} does not end although it was cancelled", task.get_name())
+
+    def cancel(self) -> None:
+        """Cancel all of it; `drain` then returns at once."""
+        for task in self._tasks:
+            task.cancel()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.opt(exception=error).error("background task {} failed", task.get_name())
+
+
+def is_cancelled() -> bool:
+    """Whether somebody cancelled the current task. Otherwise a `CancelledError` came out of
+    something that it awaited, and is a failure like any other."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,127 @@
+"""A channel for tests and plugin authors: people are calls of `say`, deliveries land in a list.
+
+It goes through the real host and the real dispatcher, like any adapter. Faults are injected by
+setting `refuse`: an exception to raise instead of delivering, asked for each part; and `hold`,
+awaited before each delivery, which is how a test makes a chat slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+
+from nanobot.bus.events import InboundMessage, Media, OutboundPart, Progress, Receipt
+from nanobot.channel import ChannelHost, Limits
+from nanobot.clock import Clock, SystemClock
+from nanobot.errors import SendRefused
+
+
+class FakeChannel:
+    """Implements `nanobot.channel.Channel`. Enable it by passing it to `build_gateway`.
+
+    `sent` are all parts delivered, `shown` all progress, both in order.
+    """
+
+    def __init__(
+        self, name: str = "fake", *, limits: Limits | None = None, clock: Clock | None = None
+    ) -> None:
+        self._name = name
+        self._limits = limits or Limits()
+        self._clock = clock or SystemClock()
+        self._ids = itertools.count(1)
+        self._host: asyncio.Future[ChannelHost] | None = None
+        self._arrivals = asyncio.Condition()
+        self._by_chat: defaultdict[str, list[OutboundPart]] = defaultdict(list)
+        self._answers: defaultdict[tuple[str, str], list[OutboundPart]] = defaultdict(list)
+        self.sent: list[OutboundPart] = []
+        self.shown: list[Progress] = []
+        self.files: dict[str, bytes] = {}
+        self.refuse: Callable[[OutboundPart], Exception | None] = lambda _: None
+        self.hold: Callable[[OutboundPart], Awaitable[object]] | None = None
+
+    @property
+    def name(self) -> str:
+        """As it stands in session keys."""
+        return self._name
+
+    @property
+    def limits(self) -> Limits:
+        """As given."""
+        return self._limits
+
+    async def run(self, host: ChannelHost) -> None:
+        """Wait for `say`."""
+        self._future().set_result(host)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._host = None
+
+    async def send(self, part: OutboundPart) -> Receipt:
+        """Take a part, or raise what `refuse` says."""
+        if self.hold is not None:
+            await self.hold(part)
+        error = self.refuse(part)
+        if error is not None:
+            raise error
+        self.sent.append(part)
+        self._by_chat[part.chat_id].append(part)
+        for event_id in part.event_ids:
+            self._answers[part.chat_id, event_id].append(part)
+        async with self._arrivals:
+            self._arrivals.notify_all()
+        return Receipt(str(len(self.sent)))
+
+    async def fetch(self, media: Media, limit: int) -> bytes:
+        """The file put into `files` under this reference."""
+        data = self.files.get(media.ref)
+        if data is None or len(data) > limit:
+            raise SendRefused(f"no such file: {media.ref}")
+        return data
+
+    async def show(self, event: Progress) -> None:
+        """Keep it."""
+        self.shown.append(event)
+
+    async def say(
+        self, text: str, chat_id: str = "1", *, event_id: str = "", media: tuple[Media, ...] = ()
+    ) -> str:
+        """A person writes; returns the event id once the message is durable."""
+        host = await asyncio.shield(self._future())
+        event_id = event_id or f"m{next(self._ids)}"
+        message = InboundMessage(
+            channel=self._name,
+            chat_id=chat_id,
+            sender_id=f"person-{chat_id}",
+            content=text,
+            event_id=event_id,
+            timestamp=self._clock.now(),
+            media=media,
+        )
+        await host.publish((message,))
+        return event_id
+
+    async def ask(self, text: str, chat_id: str = "1") -> str:
+        """Say something and wait for the whole answer to it."""
+        return await self.answer_to(await self.say(text, chat_id), chat_id)
+
+    async def answer_to(self, event_id: str, chat_id: str = "1") -> str:
+        """The text of the message that answers an event, once its last part is here."""
+
+        answer = self._answers[chat_id, event_id]
+        async with self._arrivals:
+            await self._arrivals.wait_for(lambda: bool(answer) and answer[-1].last)
+        return "".join(part.content for part in answer)
+
+    async def received(self, count: int, chat_id: str = "1") -> list[str]:
+        """The texts of the first `count` parts of a chat, once they are here."""
+        async with self._arrivals:
+            await self._arrivals.wait_for(lambda: len(self._by_chat[chat_id]) >= count)
+        return [part.content for part in self._by_chat[chat_id]]
+
+    def _future(self) -> asyncio.Future[ChannelHost]:
+        if self._host is None:
+            self._host = asyncio.get_running_loop().create_future()
+        return self._host

@@ -1,0 +1,126 @@
+"""A language model that says what a test tells it to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from nanobot.errors import ProviderError
+from nanobot.messages import ToolCall
+from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink, Usage
+
+
+class ScriptExhausted(AssertionError):
+    """The model was asked more often than the test expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The call fails, after `text` was streamed."""
+
+    error: ProviderError
+    text: str = ""
+
+
+_NO_USAGE = Usage()
+Line = Reply | Failure
+"""What one call comes to."""
+Author = Callable[[Prompt], Line]
+"""Decides from the prompt."""
+
+
+def says(text: str, *, usage: Usage = _NO_USAGE, finish: str = "stop") -> Reply:
+    """The model answers with `text`."""
+    return Reply(text, usage=usage, finish=finish)
+
+
+def calls(name: str, /, **arguments: object) -> Reply:
+    """The model calls one tool. Ids are given when the line is played: `call_1`, `call_2`, …"""
+    return Reply("", (ToolCall("", name, json.dumps(arguments)),), finish="tool_calls")
+
+
+def together(*replies: Reply) -> Reply:
+    """Several of these in one reply: the texts joined, the calls side by side."""
+    tool_calls = tuple(call for reply in replies for call in reply.tool_calls)
+    finish = "tool_calls" if tool_calls else "stop"
+    return Reply("".join(reply.text for reply in replies), tool_calls, finish=finish)
+
+
+def fails(error: ProviderError, *, after: str = "") -> Failure:
+    """The call fails; `after` is text that was streamed before it did."""
+    return Failure(error, after)
+
+
+class ScriptedModel:
+    """Implements `nanobot.providers.port.Provider`.
+
+    `script` is played in order, one line a call; a function in it is asked for its line with the
+    prompt. `author` is asked for every call after those. `hold` is awaited before each answer,
+    which is how a test keeps a reply back until it has looked around. `prompts` and `options`
+    record what was asked.
+    """
+
+    def __init__(
+        self,
+        *script: Line | Author,
+        author: Author | None = None,
+        hold: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        self._script = list(script)
+        self._author = author
+        self._hold = hold
+        self._ids = 0
+        self.prompts: list[Prompt] = []
+        self.options: list[CallOptions] = []
+        self.closed = False
+
+    def then(self, *script: Line | Author) -> None:
+        """Add to the end of the script."""
+        self._script += script
+
+    @property
+    def left(self) -> int:
+        """How many lines have not been played."""
+        return len(self._script)
+
+    async def complete(
+        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
+    ) -> Reply:
+        """Play the next line."""
+        self.prompts.append(prompt)
+        self.options.append(options)
+        line = self._next(prompt)
+        if self._hold is not None:
+            await self._hold()
+        if on_text is not None:
+            for piece in pieces_of(line.text):
+                on_text(piece, False)
+        if isinstance(line, Failure):
+            raise line.error
+        return replace(line, tool_calls=tuple(map(self._with_id, line.tool_calls)))
+
+    async def close(self) -> None:
+        """Remember it."""
+        self.closed = True
+
+    def _next(self, prompt: Prompt) -> Line:
+        line = self._script.pop(0) if self._script else self._author
+        if line is None:
+            last = prompt.messages[-1] if prompt.messages else None
+            raise ScriptExhausted(
+                f"call {len(self.prompts)} of the model has no line in its script; "
+                f"the prompt ends with {f'{last.role}: {last.text[:200]!r}' if last else 'nothing'}"
+            )
+        return line(prompt) if callable(line) else line
+
+    def _with_id(self, call: ToolCall) -> ToolCall:
+        if call.id:
+            return call
+        self._ids += 1
+        return replace(call, id=f"call_{self._ids}")
+
+
+def pieces_of(text: str, size: int = 12) -> list[str]:
+    """`text` in a few pieces, as a stream brings it."""
+    return [text[start : start + size] for start in range(0, len(text), size)]

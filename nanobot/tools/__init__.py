@@ -1,0 +1,1 @@
+"""The tools that work on files: reading, changing, searching, and undoing what was changed."""

@@ -1,0 +1,100 @@
+"""`write_file` and `edit_file`: changes to the workspace, each of which can be undone."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from nanobot.errors import ToolError
+from nanobot.security.paths import Roots
+from nanobot.tooling import Arguments, Caller, ToolResult
+from nanobot.tools.changes import WorkspaceWriter
+from nanobot.tools.content import binary_kind, image_type
+from nanobot.tools.editing import replace_exactly
+from nanobot.tools.reading import missing
+
+
+class WriteFileArguments(Arguments):
+    path: str = Field(description="Relative to the workspace.")
+    content: str = Field(description="The whole new content.")
+
+
+class EditFileArguments(Arguments):
+    path: str = Field(description="Relative to the workspace.")
+    old_text: str = Field(description="Exactly as it stands in the file, with enough around it.")
+    new_text: str
+    replace_all: bool = Field(default=False, description="Replace every occurrence.")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    """Whole files."""
+
+    roots: Roots
+    writer: WorkspaceWriter
+    name: str = "write_file"
+    description: str = "Create a file, with its folders, or replace the whole of one."
+    arguments: type[WriteFileArguments] = WriteFileArguments
+    effects: bool = True
+    parallel: bool = False
+
+    async def __call__(self, arguments: WriteFileArguments, caller: Caller) -> ToolResult:
+        place = self.roots.place(arguments.path)
+        previous = await self.writer.read(place)
+        written = await self.writer.write(place, arguments.content, previous, caller)
+        if previous is None:
+            done = f"created {place.shown} ({len(written):,} bytes)"
+        elif previous == written:
+            done = f"{place.shown} held exactly this already ({len(written):,} bytes)"
+        else:
+            done = f"overwrote {place.shown} ({len(previous):,} bytes before, {len(written):,} now)"
+        return ToolResult(done, changed=(place.relative,))
+
+
+@dataclass(frozen=True, slots=True)
+class EditFile:
+    """Exact replacements."""
+
+    roots: Roots
+    writer: WorkspaceWriter
+    name: str = "edit_file"
+    description: str = (
+        "Replace a piece of a text file. old_text must stand there exactly, and only once "
+        "unless replace_all is set. Read the file first."
+    )
+    arguments: type[EditFileArguments] = EditFileArguments
+    effects: bool = True
+    parallel: bool = False
+
+    async def __call__(self, arguments: EditFileArguments, caller: Caller) -> ToolResult:
+        place = self.roots.place(arguments.path)
+        previous = await self.writer.read(place)
+        if previous is None:
+            raise await asyncio.to_thread(missing, place)
+        text = _text(place.shown, previous)
+        edited = await asyncio.to_thread(
+            replace_exactly,
+            text,
+            arguments.old_text,
+            arguments.new_text,
+            everywhere=arguments.replace_all,
+        )
+        await self.writer.write(place, edited.text, previous, caller)
+        where = ", ".join(map(str, edited.lines[:10])) + (", …" if len(edited.lines) > 10 else "")
+        times = "once" if len(edited.lines) == 1 else f"{len(edited.lines)} times"
+        return ToolResult(
+            f"edited {place.shown}: replaced {times}, line {where}", changed=(place.relative,)
+        )
+
+
+def _text(shown: str, content: bytes) -> str:
+    if image_type(content) or binary_kind(content):
+        raise ToolError(f"{shown} is binary and cannot be edited as text")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ToolError(
+            f"{shown} is not valid UTF-8 (byte {error.start}), so an edit could damage it"
+        ) from error

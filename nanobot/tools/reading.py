@@ -1,0 +1,200 @@
+"""`read_file` and `list_dir`: what stands in the workspace, in pieces that fit a prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from pydantic import Field
+
+from nanobot.errors import PathRefused, StorageError, ToolError
+from nanobot.security.names import printable
+from nanobot.security.paths import Entry, Place, Roots
+from nanobot.tooling import MAX_RESULT, Arguments, Caller, ToolResult
+from nanobot.tools.content import binary_kind, image_type
+
+MAX_LINES = 2_000
+MAX_TEXT = MAX_RESULT - 500
+"""Characters of a file in one result; the rest is room for what is said about it."""
+
+MAX_IMAGE = 5_000_000
+MAX_FILE = 20_000_000
+MAX_LISTED = 500
+
+
+class ReadFileArguments(Arguments):
+    path: str = Field(description="Relative to the workspace.")
+    start_line: int = Field(default=1, ge=1, description="First line to show, from 1.")
+    end_line: int | None = Field(default=None, ge=1, description="Last line to show.")
+
+
+class ListDirArguments(Arguments):
+    path: str = Field(default=".", description="Relative to the workspace.")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """Text by lines, images as images."""
+
+    roots: Roots
+    name: str = "read_file"
+    description: str = (
+        "Read a file: text as it is, without line numbers, or an image (png, jpeg, gif, webp). "
+        "Long files come in pieces; the last line then says how to read on."
+    )
+    arguments: type[ReadFileArguments] = ReadFileArguments
+    effects: bool = False
+    parallel: bool = True
+
+    async def __call__(self, arguments: ReadFileArguments, caller: Caller) -> ToolResult:
+        return await asyncio.to_thread(self._read, arguments)
+
+    def _read(self, arguments: ReadFileArguments) -> ToolResult:
+        place = self.roots.place(arguments.path)
+        content = read_existing(place)
+        if not content:
+            return ToolResult(f"[{place.shown} is empty]")
+        if mime := image_type(content):
+            return _image(place, content, mime)
+        if kind := binary_kind(content):
+            raise ToolError(
+                f"{place.shown} is binary ({kind}, {len(content):,} bytes); "
+                "it cannot be shown as text"
+            )
+        return ToolResult(_excerpt(place, content, arguments.start_line, arguments.end_line))
+
+
+@dataclass(frozen=True, slots=True)
+class ListDir:
+    """One folder, not what lies in its folders."""
+
+    roots: Roots
+    name: str = "list_dir"
+    description: str = "List a folder: folders first, with a / after their names, then files."
+    arguments: type[ListDirArguments] = ListDirArguments
+    effects: bool = False
+    parallel: bool = True
+
+    async def __call__(self, arguments: ListDirArguments, caller: Caller) -> ToolResult:
+        return await asyncio.to_thread(self._list, arguments.path)
+
+    def _list(self, path: str) -> ToolResult:
+        place = self.roots.place(path)
+        found = place.stat()
+        if found is None:
+            raise missing(place)
+        if found.kind == "file":
+            raise ToolError(f"{place.shown} is a file; read it with read_file")
+        entries = place.entries()
+        if not entries:
+            return ToolResult(f"[{place.shown} is empty]")
+        lines = [_listed(entry) for entry in entries[:MAX_LISTED]]
+        while sum(map(len, lines)) + len(lines) > MAX_TEXT:
+            del lines[-10:]
+        if len(lines) < len(entries):
+            lines.append(f"[{len(lines)} of {len(entries)} entries; find_files finds the others]")
+        return ToolResult("\n".join(lines))
+
+
+def read_existing(place: Place) -> bytes:
+    """The content of a file that must be there. Raises `ToolError` with what may be meant."""
+    found = place.stat()
+    if found is None:
+        raise missing(place)
+    if found.kind == "folder":
+        raise ToolError(f"{place.shown} is a folder; list it with list_dir")
+    if found.kind == "file" and found.size > MAX_FILE:
+        raise ToolError(f"{place.shown} has {found.size:,} bytes, too many to read")
+    content = place.read_bytes(MAX_FILE)
+    if content is None:
+        raise missing(place)
+    return content
+
+
+def missing(place: Place) -> ToolError:
+    """The error for a path where nothing stands, with names that come close."""
+    near = _names_near(place)
+    hint = f"Did you mean {' or '.join(near)}?" if near else "list_dir shows what is there."
+    return ToolError(f"there is no {place.shown}", hint=hint)
+
+
+def _names_near(place: Place) -> list[str]:
+    wanted = place.names[-1] if place.names else ""
+    folder = Place(place.root, place.names[:-1])
+    near: list[str] = []
+    try:
+        siblings = {entry.name.casefold(): entry.name for entry in folder.entries()}
+        for match in get_close_matches(wanted.casefold(), siblings, 3):
+            near.append(folder.child(siblings[match]).shown)  # noqa: PERF401 - partial on error
+    except (StorageError, PathRefused):
+        pass  # the folder is not there either; the name may be elsewhere
+    if not near:
+        everywhere = Place(place.root, ()).walk(5_000)
+        near = [found.shown for found, entry in everywhere if entry.name == wanted][:3]
+    return near
+
+
+def _image(place: Place, content: bytes, mime: str) -> ToolResult:
+    if len(content) > MAX_IMAGE:
+        raise ToolError(
+            f"{place.shown} has {len(content):,} bytes; images may have {MAX_IMAGE:,} at most"
+        )
+    return ToolResult(
+        f"[image {place.shown}, {mime}, {len(content):,} bytes]",
+        images=((base64.b64encode(content).decode(), mime),),
+    )
+
+
+def _excerpt(place: Place, content: bytes, start: int, end: int | None) -> str:
+    text = content.decode("utf-8", "replace")
+    lines = _lines(text)
+    total = len(lines)
+    if start > total:
+        raise ToolError(f"{place.shown} has only {total} lines")
+    if end is not None and end < start:
+        raise ToolError(f"end_line {end} comes before start_line {start}")
+    last = min(total, end or total, start + MAX_LINES - 1)
+    shown, size = start - 1, 0
+    while shown < last and size + len(lines[shown]) <= MAX_TEXT:
+        size += len(lines[shown])
+        shown += 1
+    piece = "".join(lines[start - 1 : shown])
+    notes = []
+    if shown < start:  # not even one line fits
+        shown = start
+        piece = lines[start - 1][:MAX_TEXT]
+        notes.append(f"[line {start} has {len(lines[start - 1]):,} characters and is cut here]")
+    if start > 1 or shown < total:
+        more = f"; read on with start_line={shown + 1}" if shown < total else ""
+        notes.append(f"[lines {start}-{shown} of {total}{more}]")
+    if "\ufffd" in piece and not _is_utf8(content):
+        notes.append("[some bytes are not valid UTF-8 and are shown as \ufffd]")
+    if not notes:
+        return piece
+    return piece + ("" if piece.endswith("\n") else "\n") + "\n".join(notes)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as editors count them: `splitlines` would also cut at form feeds and U+2028."""
+    lines = text.split("\n")
+    return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _listed(entry: Entry) -> str:
+    name = printable(entry.name)
+    return {
+        "folder": f"{name}/",
+        "file": f"{name}  {entry.size:,} bytes",
+        "link": f"{name}  (a link, not followed)",
+        "other": f"{name}  (not a file)",
+    }[entry.kind]

@@ -1,0 +1,203 @@
+"""The slash commands, through a whole gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from nanobot.bus.events import Media
+from nanobot.cli.closed import operate
+from nanobot.config import load_settings
+from nanobot.errors import ProviderRejected
+from nanobot.testing import ScriptedModel, calls, fails, says
+from nanobot.testing.channel import FakeChannel
+from tests.support import running, stored, window
+
+
+async def test_help_lists_every_command(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(), channel):
+        text = await channel.ask("/help")
+    listed = {line.split()[0] for line in text.splitlines() if line.startswith("/")}
+    assert listed == {
+        "/help", "/new", "/stop", "/status", "/history", "/undo", "/retry", "/model", "/restart",
+    }  # fmt: skip
+    assert "/history [n] — Show the latest messages" in text
+
+
+async def test_an_unknown_command_gets_a_suggestion_and_never_reaches_the_model(
+    tmp_path: Path,
+) -> None:
+    channel, model = FakeChannel(), ScriptedModel()
+    async with running(tmp_path, model, channel):
+        assert await channel.ask("/hepl") == "There is no command /hepl. Did you mean /help?"
+        assert await channel.ask("/qqqqqq") == "There is no command /qqqqqq. /help lists them all."
+    assert model.prompts == []
+
+
+async def test_a_command_leaves_no_message_in_the_conversation(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(says("hi")), channel):
+        await channel.ask("hello")
+        await channel.ask("/status")
+        await channel.ask("/history")
+    assert len(stored(tmp_path)) == 2
+
+
+async def test_a_broken_command_becomes_an_apology_and_keeps_nothing_it_staged(
+    tmp_path: Path,
+) -> None:
+    channel = FakeChannel()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "undo").write_text("a file where a folder should be")
+    async with running(tmp_path, ScriptedModel(says("hi"), says("again")), channel):
+        await channel.ask("hello")
+        assert "Not a directory" in await channel.ask("/undo")
+        assert await channel.ask("still there?") == "again"
+    assert [text for _, text in await window(tmp_path)] == ["hello", "hi", "still there?", "again"]
+
+
+async def test_new_empties_the_prompt_and_keeps_the_file(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(says("hi"), says("who are you?"))
+    async with running(tmp_path, model, channel):
+        await channel.ask("hello")
+        assert await channel.ask("/new") == "New session started."
+        await channel.ask("do you know me?")
+    assert [message.role for message in model.prompts[1].messages] == ["system", "user"]
+    assert len(stored(tmp_path)) == 4
+    assert await window(tmp_path) == [("user", "do you know me?"), ("assistant", "who are you?")]
+
+
+async def test_history_shows_the_latest_messages(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(says("one"), calls("list_dir"), says("x" * 500))
+    async with running(tmp_path, model, channel):
+        assert await channel.ask("/history") == "This conversation is empty."
+        await channel.ask("first")
+        await channel.ask("second\nline")
+        shown = (await channel.ask("/history")).splitlines()
+        assert [line.partition("] ")[2] for line in shown] == [
+            "you: first",
+            "nanobot: one",
+            "you: second line",
+            f"nanobot: {'x' * 400}…",
+        ]
+        assert (await channel.ask("/history 1")).endswith("…")
+        for wrong in ("0", "-1", "101", "many", "²"):
+            assert "from 1 to 100" in await channel.ask(f"/history {wrong}")
+
+
+async def test_undo_restores_files_and_takes_the_turn_out_of_the_conversation(
+    tmp_path: Path,
+) -> None:
+    channel = FakeChannel()
+    poem = tmp_path / "workspace" / "poem.txt"
+    model = ScriptedModel(
+        calls("write_file", path="poem.txt", content="one\n"),
+        says("written"),
+        calls("edit_file", path="poem.txt", old_text="one", new_text="two"),
+        says("changed"),
+        says("hello"),
+    )
+    async with running(tmp_path, model, channel):
+        await channel.ask("write")
+        await channel.ask("change it")
+        assert await channel.ask("/undo") == (
+            "Took back the last turn (“change it”).\n- poem.txt: restored"
+        )
+        assert poem.read_text() == "one\n"
+        assert await channel.ask("/undo") == (
+            "Took back the last turn (“write”).\n- poem.txt: removed"
+        )
+        assert not poem.exists()
+        assert await channel.ask("/undo") == "There is nothing to take back in this conversation."
+        await channel.ask("hi")
+    assert [message.role for message in model.prompts[-1].messages] == ["system", "user"]
+    assert len(stored(tmp_path)) == 10, "the file keeps what was taken back"
+
+
+async def test_undo_leaves_alone_what_someone_changed_since(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    poem = tmp_path / "workspace" / "poem.txt"
+    model = ScriptedModel(calls("write_file", path="poem.txt", content="one\n"), says("written"))
+    async with running(tmp_path, model, channel):
+        await channel.ask("write")
+        poem.write_text("mine\n")
+        assert (await channel.ask("/undo")).endswith("- poem.txt: changed since")
+    assert poem.read_text() == "mine\n"
+
+
+async def test_retry_answers_again_for_the_retry_and_keeps_one_copy(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(says("four"), says("five"))
+    async with running(tmp_path, model, channel):
+        assert await channel.ask("two and two?") == "four"
+        assert await channel.ask("/retry") == "five"
+    assert await window(tmp_path) == [("user", "two and two?"), ("assistant", "five")]
+    assert [message.role for message in model.prompts[1].messages] == ["system", "user"]
+
+
+async def test_retry_shows_the_model_the_same_picture_again(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    channel.files["ref"] = b"\x89PNG"
+    model = ScriptedModel(says("a cat"), says("a dog"))
+    picture = Media("ref", "image", "image/png", "pet.png")
+    async with running(tmp_path, model, channel):
+        await channel.answer_to(await channel.say("what is this?", media=(picture,)))
+        channel.files.clear()
+        assert await channel.ask("/retry") == "a dog"
+    first, second = (prompt.messages[1] for prompt in model.prompts)
+    assert first.images == second.images != ()
+    assert second.text.count("pet.png") == 1
+
+
+async def test_a_failed_message_that_retry_ran_again_needs_no_decision_any_more(
+    tmp_path: Path,
+) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(fails(ProviderRejected("no", status=401)), says("better"))
+    async with running(tmp_path, model, channel):
+        await channel.ask("hello")
+        assert await channel.ask("/retry") == "better"
+    settings = load_settings(tmp_path, {})
+    waiting = await asyncio.to_thread(operate, settings, "queue.list", {})
+    assert waiting == {"inbox": [], "outbox": []}
+
+
+async def test_retry_with_nothing_to_take_back_says_so(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(), channel):
+        assert await channel.ask("/retry") == "There is nothing to take back in this conversation."
+
+
+async def test_model_switches_this_conversation_only_and_back(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(author=lambda _: says("ok"))
+    async with running(tmp_path, model, channel, NANOBOT_MODEL__PROVIDER="offline"):
+        assert await channel.ask("/model") == (
+            "This conversation uses offline. /model NAME switches it."
+        )
+        assert await channel.ask("/model small-1") == "This conversation now uses small-1."
+        await channel.ask("hello")
+        await channel.ask("hello", "2")
+        assert "uses small-1" in await channel.ask("/model")
+        assert await channel.ask("/model default") == "This conversation now uses offline."
+        await channel.ask("hello")
+    assert [options.model for options in model.options] == ["small-1", "", ""]
+
+
+async def test_the_chosen_model_survives_a_restart(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(), channel):
+        await channel.ask("/model small-1")
+    model = ScriptedModel(says("ok"))
+    async with running(tmp_path, model, channel):
+        await channel.ask("hello")
+    assert model.options[0].model == "small-1"
+
+
+async def test_status_works_while_a_turn_runs(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(), channel):
+        assert "nanobot" in await channel.ask("/status")

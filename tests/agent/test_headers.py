@@ -1,0 +1,72 @@
+"""The lines that stand in front of a person's message in the prompt."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from nanobot.agent.headers import Timestamps, header, memory_notice
+
+BERLIN = ZoneInfo("Europe/Berlin")
+TODAY = date(2026, 11, 21)
+
+
+@pytest.mark.parametrize(
+    ("moment", "expected"),
+    [
+        (datetime(2026, 11, 21, 14, 3, tzinfo=BERLIN), "today, Sat 2026-11-21 14:03 +01:00"),
+        (datetime(2026, 11, 21, 0, 0, tzinfo=BERLIN), "today, Sat 2026-11-21 00:00 +01:00"),
+        (datetime(2026, 11, 20, 23, 59, tzinfo=BERLIN), "yesterday, Fri 2026-11-20 23:59 +01:00"),
+        (datetime(2026, 11, 18, 9, 5, tzinfo=BERLIN), "3 days ago, Wed 2026-11-18 09:05 +01:00"),
+        # The clocks went back on 25 October: 27 civil days, whatever the hours.
+        (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN), "27 days ago, Sun 2026-10-25 02:30 +02:00"),
+        (
+            datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=BERLIN),
+            "27 days ago, Sun 2026-10-25 02:30 +01:00",
+        ),
+        # The offset of the receipt is kept, also where the person has travelled since.
+        (
+            datetime(2026, 11, 20, 22, 0, tzinfo=timezone(-timedelta(hours=3, minutes=30))),
+            "yesterday, Fri 2026-11-20 22:00 -03:30",
+        ),
+        # A clock that went wrong does not bring a message from the future.
+        (datetime(2026, 11, 22, 1, 0, tzinfo=BERLIN), "today, Sun 2026-11-22 01:00 +01:00"),
+    ],
+)
+def test_a_header_says_how_long_ago_and_when_and_where(moment: datetime, expected: str) -> None:
+    assert header(moment, "cli:direct", TODAY, "relative") == f"[{expected}, cli:direct]"
+
+
+@pytest.mark.parametrize(
+    ("style", "expected"),
+    [("absolute", "[Sat 2026-11-21 14:03 +01:00, telegram:123]"), ("off", "")],
+)
+def test_other_styles(style: Timestamps, expected: str) -> None:
+    moment = datetime(2026, 11, 21, 14, 3, tzinfo=BERLIN)
+    assert header(moment, "telegram:123", TODAY, style) == expected
+
+
+def test_a_message_of_unknown_time_has_no_header() -> None:
+    assert header(None, "cli:direct", TODAY, "relative") == ""
+
+
+def test_a_notice_names_the_lines_that_came_and_went() -> None:
+    before = "# Memory\n\n- likes tea\n- has a cat\n"
+    after = '# Memory\n\n- likes tea\n- has a dog called "Rex"\n'
+    assert memory_notice(before, after) == (
+        '[memory changed: added "has a dog called \'Rex\'"; removed "has a cat"]'
+    )
+
+
+def test_headings_and_order_are_no_news() -> None:
+    assert memory_notice("- a\n- b\n", "## New heading\n\n- b\n- a\n") == ""
+
+
+def test_a_long_notice_is_cut_and_says_where_the_rest_is() -> None:
+    notice = memory_notice("", "\n".join(f"- fact {n} {'x' * 300}" for n in range(20)))
+    assert notice.count("added") == 8
+    assert "and 12 more, see memory/MEMORY.md" in notice
+    assert len(notice) < 1_600
+    assert "\n" not in notice

@@ -1,0 +1,237 @@
+"""When the model cannot answer: what waits, what ends, and what a person reads."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from nanobot.agent.outcomes import BEHIND_ANOTHER
+from nanobot.cli.closed import operate
+from nanobot.config import load_settings
+from nanobot.errors import (
+    ContextTooLong,
+    ProviderBusy,
+    ProviderError,
+    ProviderGarbage,
+    ProviderRejected,
+    ProviderUnavailable,
+)
+from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
+from nanobot.testing.channel import FakeChannel
+from tests.support import Probe, running, stored, window
+
+OUT = ProviderUnavailable("the model server cannot be reached")
+NOTICE = (
+    "The model cannot be reached right now (the model server cannot be reached). Your message is"
+    " kept and will be answered when it is back (for up to 24 hours); /stop drops it."
+)
+
+
+async def test_a_message_waits_for_the_model_with_one_notice(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    model = ScriptedModel(fails(OUT), fails(OUT), fails(OUT), says("here I am"))
+    async with running(tmp_path, model, channel, clock=clock):
+        await channel.say("hello")
+        assert await channel.received(1) == [NOTICE]
+        for pause in (15, 30, 60):
+            await clock.until_sleeping()
+            assert clock.slept[-1] == pause
+            await clock.advance(pause)
+        assert await channel.received(2) == [NOTICE, "here I am"]
+    assert await window(tmp_path) == [("user", "hello"), ("assistant", "here I am")]
+
+
+async def test_the_wait_is_as_long_as_the_server_asks(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    model = ScriptedModel(fails(ProviderBusy("too many requests", retry_after=900)), says("hi"))
+    async with running(tmp_path, model, channel, clock=clock):
+        await channel.say("hello")
+        await clock.until_sleeping()
+        assert clock.slept == [900]
+        await clock.advance(900)
+        assert (await channel.received(2))[1] == "hi"
+
+
+async def test_each_outage_is_told_once(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    model = ScriptedModel(fails(OUT), says("one"), fails(OUT), says("two"))
+    async with running(tmp_path, model, channel, clock=clock):
+        for _ in range(2):
+            await channel.say("hello")
+            await clock.until_sleeping()
+            await clock.advance(15)
+        texts = await channel.received(4)
+    assert texts == [NOTICE, "one", NOTICE, "two"]
+
+
+async def test_what_a_turn_did_before_the_outage_is_not_done_again(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    tool = Probe(effects=True)
+    model = ScriptedModel(calls("probe", text="once"), fails(OUT), says("done"))
+    async with running(tmp_path, model, channel, clock=clock, tools=(tool,)):
+        await channel.say("do it")
+        await clock.until_sleeping()
+        await clock.advance(15)
+        await channel.received(2)
+    assert tool.called == ["once"]
+    assert [m.role for m in stored(tmp_path)] == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_an_outage_outlives_a_restart(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    async with running(tmp_path, ScriptedModel(fails(OUT)), channel, clock=clock):
+        await channel.say("hello")
+        await clock.until_sleeping()
+        await channel.received(1)
+    clock = FakeClock(clock.now())
+    async with running(tmp_path, ScriptedModel(says("back")), channel, clock=clock):
+        await clock.until_sleeping()
+        assert clock.slept == [15]
+        await clock.advance(15)
+        assert await channel.received(2) == [NOTICE, "back"]
+
+
+async def test_a_message_behind_one_that_waits_is_told_so_and_answered_after_it(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    model = ScriptedModel(fails(OUT), says("one"), says("two"))
+    async with running(tmp_path, model, channel, clock=clock):
+        await channel.say("first")
+        await clock.until_sleeping()
+        await channel.say("second")
+        assert await channel.received(2) == [NOTICE, BEHIND_ANOTHER]
+        await clock.advance(15)
+        assert (await channel.received(4))[2:] == ["one", "two"]
+
+
+async def test_commands_get_past_a_message_that_waits(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    model = ScriptedModel(fails(OUT), says("from another model"))
+    async with running(tmp_path, model, channel, clock=clock):
+        await channel.say("hello")
+        await clock.until_sleeping()
+        assert "now uses other" in await channel.ask("/model other")
+        await clock.advance(15)
+        assert (await channel.received(3))[2] == "from another model"
+    assert model.options[-1].model == "other"
+
+
+async def test_stop_drops_a_message_that_waits(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    model = ScriptedModel(fails(OUT), fails(OUT), says("hi"))
+    async with running(tmp_path, model, channel, clock=clock):
+        await channel.say("hello")
+        await clock.until_sleeping()
+        assert await channel.ask("/stop") == "Stopped. 1 waiting message set aside."
+        await channel.say("again")
+        assert (await channel.received(3))[2] == NOTICE, "a new outage for a new message"
+        await clock.until_sleeping(2)
+        await clock.advance(15)
+        assert (await channel.received(4))[3] == "hi"
+    assert [text for _, text in await window(tmp_path)] == ["hello", "again", "hi"]
+
+
+async def test_a_message_that_waited_too_long_ends_with_a_clear_text(tmp_path: Path) -> None:
+    clock = FakeClock(auto=True)
+    channel = FakeChannel(clock=clock)
+    model = ScriptedModel(author=lambda _: fails(OUT))
+    async with running(
+        tmp_path, model, channel, clock=clock, NANOBOT_AGENT__WAIT_FOR_MODEL_HOURS="1"
+    ):
+        await channel.say("hello")
+        texts = await channel.received(2)
+    assert texts[1] == (
+        "The model could not be reached for too long: the model server cannot be reached. /retry"
+        " runs the message again."
+    )
+    assert await window(tmp_path) == [("user", "hello")]
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            ProviderRejected("the key is wrong", status=401, hint="Check model.api_key."),
+            "The model refused the request: the key is wrong. Check model.api_key. Then /retry runs"
+            " it again.",
+        ),
+        (
+            ProviderGarbage("HTML instead of an answer"),
+            "The model's answer could not be used: HTML instead of an answer. /retry asks again.",
+        ),
+        (
+            ContextTooLong("too long", status=400),
+            "This conversation does not fit the model's context window, even shortened. /new starts"
+            " a fresh one; lower model.context_window if the model's is smaller. (too long)",
+        ),
+    ],
+)
+async def test_a_permanent_error_is_one_clear_text_that_the_model_never_said(
+    tmp_path: Path, error: ProviderError, text: str
+) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(fails(error), says("fine now"))
+    async with running(tmp_path, model, channel):
+        assert await channel.ask("hello") == text
+        assert await channel.ask("and now?") == "fine now"
+    assert len(channel.sent) == 2
+    assert [text for _, text in await window(tmp_path)] == ["hello", "and now?", "fine now"]
+    assert not any("refused" in m.text for m in model.prompts[1].messages[1:])
+
+
+async def test_retry_after_a_failure_keeps_one_copy_of_the_message(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(fails(ProviderRejected("no", status=401)), says("yes"))
+    async with running(tmp_path, model, channel):
+        await channel.ask("hello")
+        assert await channel.ask("/retry") == "yes"
+    assert await window(tmp_path) == [("user", "hello"), ("assistant", "yes")]
+
+
+async def test_queue_retry_runs_a_failed_message_again_with_one_copy_of_it(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    refused = ProviderRejected("no", status=401)
+    model = ScriptedModel(fails(refused), says("something else"), fails(refused))
+    async with running(tmp_path, model, channel):
+        event = await channel.say("hello")
+        await channel.answer_to(event)
+        await channel.ask("meanwhile")
+    for again in (ScriptedModel(fails(refused)), ScriptedModel(says("at last"))):
+        await asyncio.to_thread(operate, load_settings(tmp_path, {}), "queue.retry", {"id": "in-1"})
+        before = len(channel.sent)
+        async with running(tmp_path, again, channel):
+            await channel.received(before + 1)
+        said = [m.text.splitlines()[-1] for m in again.prompts[0].messages[1:]]
+        assert said == ["meanwhile", "something else", "hello"]
+    assert channel.sent[-1].content == "at last"
+    assert channel.sent[-1].event_ids == (event,)
+    assert [text for _, text in await window(tmp_path)] == [
+        "meanwhile",
+        "something else",
+        "hello",
+        "at last",
+    ]
+
+
+async def test_a_prompt_that_is_too_long_is_shortened_and_asked_again(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(*[says(f"answer {n}") for n in range(4)])
+    model.then(fails(ContextTooLong("too long", status=400)), says("that fits"))
+    async with running(tmp_path, model, channel):
+        for n in range(4):
+            await channel.ask(f"message {n}")
+        assert await channel.ask("one more") == "that fits"
+    assert len(model.prompts[-1].messages) < len(model.prompts[-2].messages)
+    assert model.prompts[-1].messages[-1] == model.prompts[-2].messages[-1]
+    assert len(stored(tmp_path)) == 10

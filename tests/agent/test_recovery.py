@@ -1,0 +1,170 @@
+"""What a turn goes on from after a crash. The journal is written as a crashed process left it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nanobot.agent.runner import INTERRUPTED
+from nanobot.bus.events import InboundMessage
+from nanobot.bus.journal import Journal, Step
+from nanobot.messages import Message, ToolCall
+from nanobot.session.records import encode
+from nanobot.testing import FakeClock, ScriptedModel, says
+from nanobot.testing.channel import FakeChannel
+from tests.support import Probe, running, stored, window
+
+CLOCK = FakeClock()
+CALL = Message("assistant", "", CLOCK.now(), tool_calls=(ToolCall("c1", "probe", '{"text":"x"}'),))
+RESULT = Message("tool", "x", CLOCK.now(), tool_call_id="c1", name="probe")
+STARTED = Step("start", '"c1"')
+
+
+def said(text: str, event_id: str) -> InboundMessage:
+    return InboundMessage("fake", "1", "person-1", text, event_id, CLOCK.now())
+
+
+async def crash(
+    home: Path,
+    messages: Sequence[InboundMessage],
+    steps: Sequence[Step] = (),
+    *,
+    claimed: int = 0,
+    joined: int = 0,
+) -> None:
+    """Leave a journal behind: the first message claimed so many times, `steps` made, the next
+    `joined` messages steered in."""
+    (home / "state").mkdir(parents=True)
+    for attempt in range(max(1, claimed)):
+        journal = Journal(home / "state" / "journal.db", CLOCK)
+        await journal.open()
+        if attempt == 0:
+            entries = await journal.receive("fake", messages)
+        else:
+            await journal.leftovers()
+        if claimed:
+            journal.claim("t-1", "fake:1", [entries[0].id], at_once=False)
+        if steps:
+            ids = [entry.id for entry in entries[1 : 1 + joined]]
+            await journal.add_steps("t-1", 0, steps, ids)
+        await journal.close()
+
+
+def as_steps(*messages: Message) -> list[Step]:
+    return [Step("message", encode(message)) for message in messages]
+
+
+async def test_a_message_that_was_not_begun_is_answered(tmp_path: Path) -> None:
+    await crash(tmp_path, [said("hello", "e1")])
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(says("hi")), channel):
+        assert await channel.answer_to("e1") == "hi"
+
+
+async def test_messages_of_a_session_keep_their_order(tmp_path: Path) -> None:
+    await crash(tmp_path, [said(f"number {n}", f"e{n}") for n in range(5)])
+    channel = FakeChannel()
+    model = ScriptedModel(*[says(f"answer {n}") for n in range(5)])
+    async with running(tmp_path, model, channel):
+        assert await channel.answer_to("e4") == "answer 4"
+    assert [m.content for m in stored(tmp_path)] == [
+        text for n in range(5) for text in (f"number {n}", f"answer {n}")
+    ]
+
+
+async def test_a_turn_goes_on_from_its_steps(tmp_path: Path) -> None:
+    await crash(tmp_path, [said("do it", "e1")], as_steps(CALL, RESULT), claimed=1)
+    channel, tool = FakeChannel(), Probe(effects=True)
+    model = ScriptedModel(says("done"))
+    async with running(tmp_path, model, channel, tools=(tool,)):
+        assert await channel.answer_to("e1") == "done"
+    assert tool.called == []
+    assert [m.role for m in model.prompts[0].messages] == ["system", "user", "assistant", "tool"]
+    assert [m.role for m in stored(tmp_path)] == ["user", "assistant", "tool", "assistant"]
+    assert {m.turn_id for m in stored(tmp_path)} == {"t-1"}
+
+
+async def test_an_effect_that_had_started_is_not_repeated_and_the_model_is_told(
+    tmp_path: Path,
+) -> None:
+    await crash(tmp_path, [said("do it", "e1")], [*as_steps(CALL), STARTED], claimed=1)
+    channel, tool = FakeChannel(), Probe(effects=True)
+    model = ScriptedModel(says("I will check"))
+    async with running(tmp_path, model, channel, tools=(tool,)):
+        assert await channel.answer_to("e1") == "I will check"
+    assert tool.called == []
+    assert model.prompts[0].messages[-1].text == INTERRUPTED
+
+
+async def test_a_call_that_had_not_started_runs(tmp_path: Path) -> None:
+    await crash(tmp_path, [said("do it", "e1")], as_steps(CALL), claimed=1)
+    channel, tool = FakeChannel(), Probe(effects=True)
+    async with running(tmp_path, ScriptedModel(says("done")), channel, tools=(tool,)):
+        assert await channel.answer_to("e1") == "done"
+    assert tool.called == ["x"]
+
+
+async def test_a_start_from_an_earlier_step_does_not_count_for_a_later_call_of_the_same_id(
+    tmp_path: Path,
+) -> None:
+    first = [*as_steps(CALL), STARTED, *as_steps(RESULT)]
+    await crash(tmp_path, [said("do it", "e1")], [*first, *as_steps(CALL)], claimed=1)
+    channel, tool = FakeChannel(), Probe(effects=True)
+    async with running(tmp_path, ScriptedModel(says("done")), channel, tools=(tool,)):
+        assert await channel.answer_to("e1") == "done"
+    assert tool.called == ["x"]
+
+
+async def test_a_result_whose_call_was_lost_is_left_out(tmp_path: Path) -> None:
+    await crash(tmp_path, [said("do it", "e1")], as_steps(RESULT), claimed=1)
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(says("done")), channel, tools=(Probe(),)):
+        assert await channel.answer_to("e1") == "done"
+    assert await window(tmp_path) == [("user", "do it"), ("assistant", "done")]
+
+
+async def test_a_steered_message_is_closed_by_the_turn_it_joined(tmp_path: Path) -> None:
+    steps = as_steps(CALL, RESULT, Message("user", "and that", CLOCK.now()))
+    both = [said("do this", "e1"), said("and that", "e2")]
+    await crash(tmp_path, both, steps, claimed=1, joined=1)
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(says("both done")), channel, tools=(Probe(),)):
+        assert await channel.answer_to("e2") == "both done"
+    assert channel.sent[0].event_ids == ("e1", "e2")
+    assert [m.content for m in stored(tmp_path) if m.role == "user"] == ["do this", "and that"]
+
+
+async def test_after_three_crashes_without_progress_the_person_is_told(tmp_path: Path) -> None:
+    await crash(tmp_path, [said("poison", "e1"), said("innocent", "e2")], claimed=3)
+    channel = FakeChannel()
+    model = ScriptedModel(says("fine"), says("once more"))
+    async with running(tmp_path, model, channel):
+        assert await channel.answer_to("e1") == (
+            "nanobot stopped unexpectedly each of the 3 times it worked on this message, so it will"
+            " not try again by itself. The message is kept; /retry runs it once more."
+        )
+        assert await channel.answer_to("e2") == "fine"
+    assert [text for _, text in await window(tmp_path)] == ["poison", "innocent", "fine"]
+
+
+async def test_a_stop_that_was_waiting_is_applied_before_anything_runs(tmp_path: Path) -> None:
+    messages = [said("do it", "e1"), said("/stop", "e2"), said("hello", "e3")]
+    await crash(tmp_path, messages, as_steps(CALL), claimed=1)
+    channel, tool = FakeChannel(), Probe(effects=True)
+    model = ScriptedModel(says("hi"))
+    async with running(tmp_path, model, channel, tools=(tool,)):
+        assert await channel.answer_to("e2") == "Stopped. 1 waiting message set aside."
+        assert await channel.answer_to("e3") == "hi"
+    assert tool.called == []
+    assert [m.content for m in stored(tmp_path) if m.role == "user"] == ["do it", "hello"]
+
+
+async def test_a_restart_that_was_waiting_cannot_loop(tmp_path: Path) -> None:
+    await crash(tmp_path, [said("/restart", "e1")])
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(), channel) as gateway:
+        await channel.answer_to("e1")
+    assert gateway.restart_requested
+    async with running(tmp_path, ScriptedModel(says("hi")), channel) as again:
+        assert await channel.ask("hello") == "hi"
+    assert not again.restart_requested

@@ -1,0 +1,290 @@
+"""The ReAct loop: what the model is asked, what tools run, what comes out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from nanobot.agent.hooks import AgentHook, CompositeHook
+from nanobot.agent.runner import INTERRUPTED, AgentRunner, Begun, Turn
+from nanobot.agent.turnlog import Unlogged
+from nanobot.errors import ProviderGarbage, ToolError
+from nanobot.messages import Message, ToolCall
+from nanobot.providers.port import CallOptions, Prompt, Toolset, system_message, user_message
+from nanobot.testing import FakeClock, ScriptedModel, calls, says, together
+from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from tests.support import Gate, Probe
+
+CALLER = Caller("test", "1", "test:1", "t-1")
+
+
+def prompt(tools: ToolRegistry, text: str = "hi") -> Prompt:
+    messages = (system_message("You help."), user_message(text))
+    return Prompt(messages, Toolset.of(tools.specs()))
+
+
+async def run(
+    model: ScriptedModel,
+    *tools: Probe,
+    most: int = 10,
+    begun: Begun | None = None,
+    hook: AgentHook | None = None,
+    log: Unlogged | None = None,
+) -> Turn:
+    registry = ToolRegistry()
+    registry.register_all(tools)
+    runner = AgentRunner(model, registry, FakeClock(), max_iterations=most, keep_image=keep)
+    return await runner.run(prompt(registry), CALLER, begun=begun, hook=hook, log=log)
+
+
+def keep(data: str, mime: str) -> str:
+    return f"{data}.{mime.partition('/')[2]}"
+
+
+def texts(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    return [(message.role, message.content) for message in messages]
+
+
+async def test_a_text_is_the_answer() -> None:
+    turn = await run(ScriptedModel(says("hello")))
+    assert turn.text == "hello"
+    assert texts(turn.new_messages) == [("assistant", "hello")]
+
+
+async def test_a_turn_holds_exactly_the_new_messages_in_order() -> None:
+    model = ScriptedModel(calls("probe", text="a"), calls("probe", text="b"), says("both done"))
+    turn = await run(model, Probe())
+    assert texts(turn.new_messages) == [
+        ("assistant", ""),
+        ("tool", "a"),
+        ("assistant", ""),
+        ("tool", "b"),
+        ("assistant", "both done"),
+    ]
+    assert turn.steps == 3
+
+
+async def test_each_request_extends_the_one_before() -> None:
+    model = ScriptedModel(calls("probe", text="a"), calls("probe", text="b"), says("done"))
+    await run(model, Probe())
+    wires = [asked.wire_messages()[:-1] for asked in model.prompts]
+    assert wires[1].startswith(wires[0])
+    assert wires[2].startswith(wires[1])
+    assert len({asked.tools.wire for asked in model.prompts}) == 1
+
+
+async def test_parallel_tools_run_side_by_side() -> None:
+    first, second = asyncio.Event(), asyncio.Event()
+
+    class Meeting(Gate):
+        """Each call goes on only when the other one is there too."""
+
+        async def __call__(self) -> None:
+            (second if first.is_set() else first).set()
+            await first.wait()
+            await second.wait()
+
+    tool = Probe(parallel=True, gate=Meeting())
+    model = ScriptedModel(
+        together(calls("probe", text="a"), calls("probe", text="b")), says("they met")
+    )
+    async with asyncio.timeout(5):
+        turn = await run(model, tool)
+    assert [m.content for m in turn.new_messages if m.role == "tool"] == ["a", "b"]
+
+
+async def test_other_tools_run_one_after_the_other() -> None:
+    gate = Gate()
+    tool = Probe(gate=gate)
+    model = ScriptedModel(
+        together(calls("probe", text="a"), calls("probe", text="b")), says("done")
+    )
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        tasks.create_task(run(model, tool))
+        await gate.reached.wait()
+        assert tool.called == ["a"]
+        gate.opened.set()
+    assert tool.called == ["a", "b"]
+
+
+async def test_results_stand_in_the_order_of_the_calls_whichever_ends_first() -> None:
+    slow = Gate()
+
+    def quick(text: str) -> ToolResult:
+        slow.opened.set()
+        return ToolResult(text)
+
+    tools = (
+        Probe("slow", parallel=True, gate=slow),
+        Probe("quick", parallel=True, act=quick),
+    )
+    model = ScriptedModel(
+        together(calls("slow", text="slow"), calls("quick", text="quick")), says("done")
+    )
+    async with asyncio.timeout(5):
+        turn = await run(model, *tools)
+    assert [m.content for m in turn.new_messages if m.role == "tool"] == ["slow", "quick"]
+
+
+async def test_unknown_tool_is_reported_to_the_model_not_raised() -> None:
+    model = ScriptedModel(calls("nope"), says("sorry"))
+    turn = await run(model, Probe())
+    assert "no tool named 'nope'" in turn.new_messages[1].content
+    assert "probe" in turn.new_messages[1].content
+    assert turn.text == "sorry"
+
+
+async def test_a_failing_tool_is_reported_to_the_model_not_raised() -> None:
+    def fail(_: str) -> ToolResult:
+        raise ToolError("the file is gone")
+
+    turn = await run(ScriptedModel(calls("probe"), says("sorry")), Probe(act=fail))
+    assert turn.new_messages[1].content == "Error: the file is gone"
+
+
+async def test_at_the_limit_the_model_answers_once_more_without_tools() -> None:
+    model = ScriptedModel(calls("probe"), calls("probe"), says("that is what I have"))
+    turn = await run(model, Probe(), most=2)
+    assert turn.text == "that is what I have"
+    assert model.options[-1] == CallOptions(tool_choice="none")
+    assert model.prompts[-1].tools == model.prompts[0].tools
+    assert "limit of 2 steps" in model.prompts[-1].messages[-1].text
+
+
+async def test_calls_in_the_last_answer_are_not_run() -> None:
+    tool = Probe()
+    last = together(says("enough"), calls("probe", text="too late"))
+    turn = await run(ScriptedModel(calls("probe", text="a"), last), tool, most=1)
+    assert turn.text == "enough"
+    assert tool.called == ["a"]
+    assert turn.new_messages[-1].tool_calls == ()
+
+
+async def test_a_last_answer_of_calls_alone_is_asked_for_again_and_never_sent_empty() -> None:
+    stubborn = ScriptedModel(*[calls("probe") for _ in range(3)])
+    with pytest.raises(ProviderGarbage):
+        await run(stubborn, Probe(), most=1)
+
+
+async def test_an_empty_answer_is_asked_for_once_more() -> None:
+    turn = await run(ScriptedModel(says("  "), says("here I am")))
+    assert turn.text == "here I am"
+    assert texts(turn.new_messages) == [("assistant", "here I am")]
+
+
+async def test_two_empty_answers_are_an_error() -> None:
+    with pytest.raises(ProviderGarbage, match="empty"):
+        await run(ScriptedModel(says(""), says("")))
+
+
+async def test_images_from_tools_follow_all_results_as_a_user_message() -> None:
+    picture = Probe(act=lambda _: ToolResult("a picture", images=(("abc", "image/png"),)))
+    model = ScriptedModel(
+        together(calls("probe", text="1"), calls("probe", text="2")), says("I see")
+    )
+    turn = await run(model, picture)
+    roles = [message.role for message in turn.new_messages]
+    assert roles == ["assistant", "tool", "tool", "user", "user", "assistant"]
+    image = turn.new_messages[3]
+    assert image.media == ("abc.png",)
+    assert image.origin == "tool:probe"
+    assert not image.from_person
+
+
+class Broken(AgentHook):
+    """Fails at everything."""
+
+    async def tool_started(self, caller: Caller, call: ToolCall) -> None:
+        raise RuntimeError("tool_started")
+
+    async def tool_finished(
+        self, caller: Caller, call: ToolCall, result: ToolResult, seconds: float
+    ) -> None:
+        raise RuntimeError("tool_finished")
+
+    def text(self, caller: Caller, delta: str, restart: bool) -> None:
+        raise RuntimeError("text")
+
+
+async def test_hooks_that_raise_never_break_a_turn_nor_each_other() -> None:
+    class Listening(AgentHook):
+        heard = ""
+
+        def text(self, caller: Caller, delta: str, restart: bool) -> None:
+            self.heard += delta
+
+    listening = Listening()
+    model = ScriptedModel(calls("probe"), says("fine all the same"))
+    turn = await run(model, Probe(), hook=CompositeHook((Broken(), listening)))
+    assert turn.text == "fine all the same"
+    assert listening.heard == "fine all the same"
+
+
+CALLS = Message(
+    "assistant",
+    "",
+    tool_calls=(
+        ToolCall("c1", "look", "{}"),
+        ToolCall("c2", "change", '{"text":"x"}'),
+        ToolCall("c3", "change", '{"text":"y"}'),
+    ),
+)
+DONE = Message("tool", "seen", tool_call_id="c1", name="look")
+
+
+async def test_a_call_with_effects_that_had_started_is_not_run_again() -> None:
+    tool = Probe("change", effects=True)
+    begun = Begun((CALLS, DONE), frozenset({"c2"}))
+    model = ScriptedModel(says("I will check"))
+    turn = await run(model, Probe("look"), tool, begun=begun)
+    assert tool.called == ["y"]
+    assert texts(turn.new_messages)[2:] == [
+        ("tool", INTERRUPTED),
+        ("tool", "y"),
+        ("assistant", "I will check"),
+    ]
+    assert model.prompts[0].messages[-2].text == INTERRUPTED
+
+
+async def test_reading_calls_without_a_result_run_again() -> None:
+    look = Probe("look")
+    begun = Begun((CALLS,), frozenset({"c2", "c3"}))
+    await run(ScriptedModel(says("ok")), look, Probe("change", effects=True), begun=begun)
+    assert look.called == [""]
+
+
+async def test_ids_that_repeat_from_step_to_step_are_told_apart_by_place() -> None:
+    call = ToolCall("call_0", "look", "{}")
+    step = Message("assistant", "", tool_calls=(call,))
+    result = Message("tool", "first", tool_call_id="call_0", name="look")
+    look = Probe("look")
+    turn = await run(ScriptedModel(says("ok")), look, begun=Begun((step, result, step)))
+    assert [m.role for m in turn.new_messages] == [
+        "assistant", "tool", "assistant", "tool", "assistant",
+    ]  # fmt: skip
+    assert look.called == [""]
+
+
+async def test_steps_of_an_earlier_process_count_towards_the_limit() -> None:
+    step = Message("assistant", "", tool_calls=(ToolCall("c1", "look", "{}"),))
+    model = ScriptedModel(says("enough"))
+    turn = await run(model, Probe("look"), begun=Begun((step, DONE)), most=1)
+    assert turn.text == "enough"
+    assert model.options[-1].tool_choice == "none"
+
+
+async def test_what_is_steered_in_stands_behind_the_results() -> None:
+    class Steering(Unlogged):
+        async def steered(self) -> Sequence[Message]:
+            return (Message("user", "and this too"),) if len(model.prompts) == 1 else ()
+
+    model = ScriptedModel(calls("probe", text="a"), says("both"))
+    turn = await run(model, Probe(), log=Steering())
+    assert texts(turn.new_messages) == [
+        ("assistant", ""),
+        ("tool", "a"),
+        ("user", "and this too"),
+        ("assistant", "both"),
+    ]

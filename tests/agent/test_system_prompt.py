@@ -1,0 +1,95 @@
+"""The parts of a workspace's system prompt."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from nanobot.agent.context import SEPARATOR
+from nanobot.agent.system_prompt import WorkspacePrompt, cut_at_line
+from nanobot.memory.store import MemoryStore
+from nanobot.memory.template import install_template, load_template, template_folder
+from nanobot.security.paths import Root
+from nanobot.testing import FakeClock
+from nanobot.tokens import estimate_tokens
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    root = Root(tmp_path / "workspace")
+    root.create()
+    install_template(template_folder(), root.path)
+    return root.path
+
+
+def text_of(workspace: Path, **options: int) -> str:
+    template = load_template(template_folder())
+    store = MemoryStore(Root(workspace), FakeClock(), template)
+    parts = WorkspacePrompt(store, workspace, **options).parts()  # type: ignore[arg-type]
+    return SEPARATOR.join(part.text for part in parts)
+
+
+def test_the_identity_comes_first_and_says_where_the_workspace_is(workspace: Path) -> None:
+    text = text_of(workspace)
+    assert text.startswith("# nanobot")
+    assert str(workspace) in text.split(SEPARATOR)[0]
+
+
+def test_untouched_templates_take_no_room(workspace: Path) -> None:
+    for name in ("SOUL.md", "USER.md", "TOOLS.md", "Long-term Memory"):
+        assert f"## {name}" not in text_of(workspace)
+
+
+def test_files_that_say_something_come_in_order(workspace: Path) -> None:
+    (workspace / "USER.md").write_text("# User\n\n- Name: Ada\n")
+    (workspace / "SOUL.md").write_text("# Soul\n\n- Dry humour\n")
+    (workspace / "memory/MEMORY.md").write_text("# Memory\n\n- Has a cat\n")
+    (workspace / "memory/2026-03-02.md").write_text("# 2026-03-02\n\n- 08:00 went out\n")
+    text = text_of(workspace)
+    assert "## SOUL.md\n\n# Soul\n\n- Dry humour" in text
+    marks = ("# nanobot", "## SOUL.md", "## USER.md", "# Memory\n\n## Long-term Memory\n\n",
+             "## Today's Notes\n\n")  # fmt: skip
+    places = [text.index(mark) for mark in marks]
+    assert places == sorted(places)
+
+
+def test_a_file_beyond_its_budget_is_cut_at_a_line_and_says_where_the_rest_is(
+    workspace: Path,
+) -> None:
+    lines = [f"- rule number {n} about something" for n in range(400)]
+    (workspace / "AGENTS.md").write_text("\n".join(lines))
+    text = text_of(workspace, file_budget=200)
+    shown = next(part for part in text.split(SEPARATOR) if part.startswith("## AGENTS.md"))
+    *kept, note = shown.removeprefix("## AGENTS.md\n\n").split("\n")
+    assert kept == lines[: len(kept)]
+    assert note == (
+        f"[cut here to save room: read_file AGENTS.md start_line={len(kept) + 1} shows the rest]"
+    )
+    assert estimate_tokens("\n".join(kept)) <= 200
+
+
+def test_memory_beyond_its_budget_says_where_the_rest_is(workspace: Path) -> None:
+    (workspace / "memory/MEMORY.md").write_text("\n".join(f"- fact {n}" for n in range(2_000)))
+    text = text_of(workspace, memory_budget=300)
+    assert text.endswith("read_file memory/MEMORY.md and today's notes beside it for the rest]")
+
+
+def test_a_text_within_its_budget_is_not_touched() -> None:
+    assert cut_at_line("a\nb", 100, "never seen") == "a\nb"
+
+
+def test_a_file_that_cannot_be_read_is_left_out(workspace: Path) -> None:
+    (workspace / "USER.md").unlink()
+    (workspace / "USER.md").symlink_to("/etc/hostname")
+    assert "## USER.md" not in text_of(workspace)
+
+
+async def test_todays_notes_are_part_of_what_memory_says(workspace: Path) -> None:
+    store = MemoryStore(Root(workspace), FakeClock(), load_template(template_folder()))
+    prompt = WorkspacePrompt(store, workspace)
+    before = await asyncio.to_thread(prompt.memory_text)
+    await store.append_today("bought milk")
+    assert "bought milk" not in before
+    assert "bought milk" in prompt.memory_text()

@@ -1,0 +1,250 @@
+"""Turns through a whole gateway: what is saved, what joins, what waits."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from nanobot.agent.hooks import AgentHook
+from nanobot.bus.events import Media, TurnEnded
+from nanobot.providers.port import Prompt, Reply, Usage
+from nanobot.testing import FakeClock, ScriptedModel, calls, says
+from nanobot.testing.channel import FakeChannel
+from nanobot.tooling import Caller, ToolResult
+from tests.support import Gate, Probe, running, stored, window
+
+
+def last(prompt: Prompt) -> str:
+    """The last line of the newest message."""
+    return prompt.messages[-1].text.splitlines()[-1]
+
+
+def echo(prompt: Prompt) -> Reply:
+    return says(f"you said {last(prompt)}")
+
+
+async def test_a_turn_saves_exactly_its_own_messages(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(says("hi"), calls("probe", text="seen"), says("done"))
+    async with running(tmp_path, model, channel, tools=(Probe(),)):
+        assert await channel.ask("hello") == "hi"
+        assert await channel.ask("look") == "done"
+    messages = stored(tmp_path)
+    assert [(m.seq, m.role, m.content) for m in messages] == [
+        (1, "user", "hello"),
+        (2, "assistant", "hi"),
+        (3, "user", "look"),
+        (4, "assistant", ""),
+        (5, "tool", "seen"),
+        (6, "assistant", "done"),
+    ]
+    assert len({m.turn_id for m in messages[:2]}) == len({m.turn_id for m in messages[2:]}) == 1
+    assert messages[5].tools_used == ("probe",)
+
+
+async def test_the_end_of_a_turn_says_what_it_took(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(calls("probe"), says("done", usage=Usage(10, 5, 2)))
+    async with running(tmp_path, model, channel, tools=(Probe(),)):
+        event = await channel.say("look")
+        await channel.answer_to(event)
+    ended = next(shown for shown in channel.shown if isinstance(shown, TurnEnded))
+    assert (ended.event_ids, ended.outcome, ended.tools) == ((event,), "done", ("probe",))
+    assert (ended.prompt_tokens, ended.completion_tokens) == (10, 5)
+
+
+async def test_a_message_during_a_turn_is_given_to_the_model_at_its_next_step(
+    tmp_path: Path,
+) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(calls("probe", text="seen"), says("both done"))
+    async with running(tmp_path, model, channel, tools=(Probe(gate=gate),)):
+        first = await channel.say("do this")
+        await gate.reached.wait()
+        second = await channel.say("and that")
+        gate.opened.set()
+        assert await channel.answer_to(first) == await channel.answer_to(second) == "both done"
+    assert [m.role for m in model.prompts[1].messages[-2:]] == ["tool", "user"]
+    assert last(model.prompts[1]) == "and that"
+    assert len(channel.sent) == 1, "one reply closes both"
+    assert [m.content for m in stored(tmp_path) if m.role == "user"] == ["do this", "and that"]
+    async with running(tmp_path, ScriptedModel(says("next")), channel):
+        assert await channel.ask("next") == "next"
+
+
+async def test_a_message_that_comes_too_late_starts_the_next_turn(tmp_path: Path) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(author=echo, hold=gate)
+    async with running(tmp_path, model, channel):
+        first = await channel.say("one")
+        await gate.reached.wait()
+        second = await channel.say("two")
+        gate.opened.set()
+        assert await channel.answer_to(first) == "you said one"
+        assert await channel.answer_to(second) == "you said two"
+
+
+async def test_a_command_is_not_steered_and_nothing_overtakes_it(tmp_path: Path) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(calls("probe"), says("done"), says("fresh"))
+    async with running(tmp_path, model, channel, tools=(Probe(gate=gate),)):
+        first = await channel.say("one")
+        await gate.reached.wait()
+        new = await channel.say("/new")
+        after = await channel.say("two")
+        gate.opened.set()
+        assert await channel.answer_to(first) == "done"
+        assert await channel.answer_to(new) == "New session started."
+        assert await channel.answer_to(after) == "fresh"
+    assert await window(tmp_path) == [("user", "two"), ("assistant", "fresh")]
+
+
+async def test_a_path_is_no_command_and_is_steered(tmp_path: Path) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(calls("probe"), says("done"))
+    async with running(tmp_path, model, channel, tools=(Probe(gate=gate),)):
+        await channel.say("one")
+        await gate.reached.wait()
+        path = await channel.say("/etc/hosts is what I mean")
+        gate.opened.set()
+        assert await channel.answer_to(path) == "done"
+
+
+async def test_in_queue_mode_a_message_waits_for_its_own_turn(tmp_path: Path) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(calls("probe"), says("one done"), says("two done"))
+    async with running(
+        tmp_path, model, channel, tools=(Probe(gate=gate),), NANOBOT_AGENT__ON_BUSY="queue"
+    ):
+        first = await channel.say("one")
+        await gate.reached.wait()
+        second = await channel.say("two")
+        gate.opened.set()
+        assert await channel.answer_to(first) == "one done"
+        assert await channel.answer_to(second) == "two done"
+    assert model.prompts[1].messages[-1].role == "tool"
+
+
+async def test_in_interrupt_mode_a_message_stops_the_turn_and_is_answered(tmp_path: Path) -> None:
+    channel, gate = FakeChannel(), Gate()
+    tool = Probe(gate=gate)
+    model = ScriptedModel(calls("probe", text="slow"), says("two done"))
+    async with running(tmp_path, model, channel, tools=(tool,), NANOBOT_AGENT__ON_BUSY="interrupt"):
+        await channel.say("one")
+        await gate.reached.wait()
+        assert await channel.ask("two") == "two done"
+    assert tool.killed == ["slow"]
+    assert [m.role for m in stored(tmp_path)] == ["user", "assistant", "tool", "user", "assistant"]
+    assert len(channel.sent) == 1
+
+
+async def test_messages_that_queued_up_are_answered_one_after_the_other(tmp_path: Path) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(author=echo, hold=gate)
+    async with running(tmp_path, model, channel, NANOBOT_AGENT__ON_BUSY="queue"):
+        events = [await channel.say(f"number {n}") for n in range(5)]
+        gate.opened.set()
+        answers = [await channel.answer_to(event) for event in events]
+    assert answers == [f"you said number {n}" for n in range(5)]
+
+
+async def test_at_most_so_many_turns_run_at_once(tmp_path: Path) -> None:
+    channel, gate, both = FakeChannel(), Gate(), asyncio.Event()
+
+    async def hold() -> None:
+        if len(model.prompts) == 2:
+            both.set()
+        await gate()
+
+    model = ScriptedModel(author=echo, hold=hold)
+    async with running(tmp_path, model, channel, NANOBOT_AGENT__MAX_CONCURRENT_TURNS="2"):
+        events = [(await channel.say("hello", str(n)), str(n)) for n in range(4)]
+        await both.wait()
+        await channel.ask("/status", "watcher")
+        assert len(model.prompts) == 2
+        gate.opened.set()
+        answers = await asyncio.gather(*(channel.answer_to(*event) for event in events))
+    assert set(answers) == {"you said hello"}
+
+
+async def test_sessions_never_mix(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(author=echo)
+    async with running(tmp_path, model, channel):
+        await asyncio.gather(*(channel.ask(f"I am {n}", str(n)) for n in range(10)))
+    for n in range(10):
+        texts = [text for _, text in await window(tmp_path, f"fake:{n}")]
+        assert texts == [f"I am {n}", f"you said I am {n}"]
+
+
+async def test_files_that_came_along_are_kept_and_named(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    channel.files["ref-1"] = b"%PDF"
+    model = ScriptedModel(says("got it"))
+    files = (Media("ref-1", "document", "application/pdf", "a.pdf"), Media("ref-2", "image"))
+    async with running(tmp_path, model, channel):
+        assert await channel.answer_to(await channel.say("look", media=files)) == "got it"
+    said = stored(tmp_path)[0]
+    assert [(tmp_path / "media" / name).read_bytes() for name in said.media] == [b"%PDF"]
+    assert f"[document a.pdf, kept as media/{said.media[0]}]" in said.content
+    assert "[image: it could not be fetched: no such file: ref-2]" in said.content
+
+
+async def test_a_broken_turn_becomes_one_clear_message_and_the_next_works(tmp_path: Path) -> None:
+    def explode(_: Prompt) -> Reply:
+        raise ZeroDivisionError
+
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(explode, says("fine")), channel):
+        answer = await channel.ask("hello")
+        assert answer == (
+            "Something broke inside nanobot (ZeroDivisionError). Your message is kept, the details"
+            " are in the log; /retry runs it again."
+        )
+        assert await channel.ask("and now?") == "fine"
+    assert [text for _, text in await window(tmp_path)] == ["hello", "and now?", "fine"]
+
+
+async def test_a_tool_that_cancels_itself_breaks_its_turn_and_nothing_else(tmp_path: Path) -> None:
+    def leak(_: str) -> ToolResult:
+        raise asyncio.CancelledError("a scope inside the tool")
+
+    channel = FakeChannel()
+    model = ScriptedModel(calls("probe"), says("fine"))
+    async with running(tmp_path, model, channel, tools=(Probe(act=leak),)):
+        assert (await channel.ask("hello")).startswith("Something broke inside nanobot")
+        assert await channel.ask("and now?") == "fine"
+
+
+async def test_hooks_that_fail_at_everything_are_not_noticed_in_the_chat(tmp_path: Path) -> None:
+    class Broken(AgentHook):
+        async def turn_started(self, caller: Caller, event_ids: tuple[str, ...]) -> None:
+            raise RuntimeError("turn_started")
+
+        async def turn_ended(self, ended: TurnEnded) -> None:
+            raise RuntimeError("turn_ended")
+
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(says("hi")), channel, hooks=(Broken(),)):
+        assert await channel.ask("hello") == "hi"
+    assert len(stored(tmp_path)) == 2
+
+
+async def test_thirty_turns_of_a_day_extend_each_request_byte_for_byte(tmp_path: Path) -> None:
+    channel = FakeChannel(clock=FakeClock())
+    model = ScriptedModel()
+    for n in range(30):
+        if n % 5 == 2:
+            model.then(calls("note", text=f"note {n}"))
+        if n % 5 == 4:
+            path = "memory/MEMORY.md"
+            model.then(calls("read_file", path=path), calls("list_dir"))
+        model.then(says(f"answer {n}"))
+    async with running(tmp_path, model, channel, clock=FakeClock()):
+        for n in range(30):
+            assert await channel.ask(f"message {n}") == f"answer {n}"
+    for before, after in zip(model.prompts, model.prompts[1:], strict=False):
+        assert after.tools.wire == before.tools.wire
+        assert after.wire_messages().startswith(before.wire_messages()[:-1])
+    told = [m.text for m in model.prompts[-1].messages if "[memory changed: added" in m.text]
+    assert len(told) == 6, "each note is told once, in the header of the next message"

@@ -1,0 +1,28 @@
+"""The short version of the fault campaign: real processes, really killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler for the fault injector")
+def test_killed_at_any_step_no_message_is_lost_and_no_effect_happens_twice() -> None:
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "channels")))}
+    command = [sys.executable, "-m", "bench.crash", "--short", "--json"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.stdout, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert figures["failures"] == []
+    assert figures["kills before each write, fsync, rename, send"] >= 5
+    assert figures["kills at random moments"] >= 5

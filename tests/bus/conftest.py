@@ -1,0 +1,28 @@
+"""A clock, a place for a journal, and an open one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.journal import Journal
+from nanobot.testing import FakeClock
+from tests.bus.support import opened
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+async def journal(path: Path, clock: FakeClock) -> AsyncIterator[Journal]:
+    async with opened(path, clock) as journal:
+        yield journal

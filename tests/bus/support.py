@@ -1,0 +1,68 @@
+"""What the tests of the bus share: short names for messages, and a journal like a process's own."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from nanobot.bus.events import InboundMessage, OutboundMessage
+from nanobot.bus.journal import Completion, InboxEntry, Journal
+from nanobot.bus.outbox import Outgoing
+from nanobot.clock import Clock
+from nanobot.testing.clock import DEFAULT_START
+
+HELLO = InboundMessage("fake", "1", "person", "hello", "m1", DEFAULT_START)
+
+
+def said(event_id: str, text: str = "hello", chat_id: str = "1") -> InboundMessage:
+    """A message of a person."""
+    return replace(HELLO, event_id=event_id, content=text, chat_id=chat_id)
+
+
+def reply(*texts: str, call: str = "reply", chat_id: str = "1", channel: str = "fake") -> Outgoing:
+    """An answer in parts."""
+    return Outgoing(call, tuple(OutboundMessage(channel, chat_id, text) for text in texts), ("m1",))
+
+
+def done(turn_id: str, *entries: InboxEntry, **more: object) -> Completion:
+    """The end of a turn for these messages."""
+    completion = Completion(turn_id, "fake:1", tuple(entry.id for entry in entries), "done")
+    return replace(completion, **more)  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def opened(path: Path, clock: Clock) -> AsyncIterator[Journal]:
+    """A journal from its opening to its closing: what one process sees of it."""
+    journal = Journal(path, clock)
+    await journal.open()
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+def rows(path: Path, query: str) -> list[tuple[object, ...]]:
+    """What stands in the file, read past the journal."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def change(path: Path, statement: str) -> None:
+    """Change the file, as damage or an older version would have left it."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+
+
+@contextlib.contextmanager
+def no_file_may_grow_beyond(size: int) -> Iterator[None]:
+    """The system refuses to write past this size, as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

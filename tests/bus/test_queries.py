@@ -1,0 +1,134 @@
+"""What people see of the journal, and how they mend it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus import queries
+from nanobot.bus.journal import Completion, InboxEntry, Journal
+from nanobot.bus.outbox import Outbox, OutboxPart
+from nanobot.bus.queries import QueueCounts
+from nanobot.errors import NanobotError
+from tests.bus.support import change, done, reply, said
+
+
+async def in_trouble(journal: Journal) -> tuple[InboxEntry, OutboxPart]:
+    """A failed message and a dead reply."""
+    failed, answered = await journal.receive("fake", (said("m1", "do it"), said("m2")))
+    await journal.complete(
+        Completion("t1", "fake:1", (failed.id,), "failed", reason="it broke", report="{}")
+    )
+    committed = await journal.complete(done("t2", answered, outgoing=(reply("answer"),)))
+    Outbox(journal.database).dead(committed.parts[0].id, "blocked")
+    return failed, committed.parts[0]
+
+
+async def test_counts_name_every_state_that_is_not_an_end(journal: Journal) -> None:
+    await in_trouble(journal)
+    (working, _) = await journal.receive("fake", (said("m3"), said("m4")))
+    journal.claim("t3", "fake:1", (working.id,), at_once=True)
+    await journal.send("t3", reply("wait", call="waiting"))
+    counts = await journal.database.run(queries.counts)
+    assert counts == QueueCounts(received=1, working=1, failed=1, outbox_pending=1, dead=1)
+
+
+async def test_the_queue_shows_what_waits_and_what_is_in_trouble(journal: Journal) -> None:
+    await in_trouble(journal)
+    await journal.receive("fake", (said("m3", "many  words\n" * 40),))
+    inbox, outbox = await journal.database.run(queries.queue_rows)
+    assert [(row.id, row.state, row.reason) for row in inbox] == [
+        ("in-1", "failed", "it broke"),
+        ("in-3", "received", ""),
+    ]
+    assert inbox[0].text == "do it"
+    assert len(inbox[1].text) == 81
+    assert "\n" not in inbox[1].text
+    assert [(row.id, row.place, row.state, row.text, row.reason) for row in outbox] == [
+        ("out-1", "fake:1", "dead", "answer", "blocked")
+    ]
+
+
+async def test_retry_makes_a_failed_message_new_but_for_its_runs(journal: Journal) -> None:
+    failed, _ = await in_trouble(journal)
+    again = await journal.database.run(lambda db: queries.retry(db, f"in-{failed.id}"))
+    assert isinstance(again, InboxEntry)
+    assert (again.id, again.message, again.attempts) == (failed.id, failed.message, 0)
+    assert [entry.id for entry in (await journal.leftovers()).entries] == [failed.id]
+
+
+async def test_retry_makes_a_dead_reply_pending(journal: Journal) -> None:
+    _, dead = await in_trouble(journal)
+    again = await journal.database.run(lambda db: queries.retry(db, f"out-{dead.id}"))
+    assert again == dead
+    assert (await journal.leftovers()).parts == (dead,)
+
+
+async def test_dropped_rows_are_gone_for_good_and_still_known(journal: Journal) -> None:
+    failed, dead = await in_trouble(journal)
+    for row in (f"in-{failed.id}", f"out-{dead.id}"):
+        await journal.database.run(lambda db, row=row: queries.drop(db, row))  # type: ignore[misc]
+        with pytest.raises(NanobotError, match="not waiting for a decision"):
+            await journal.database.run(lambda db, row=row: queries.drop(db, row))  # type: ignore[misc]
+    assert await journal.database.run(queries.queue_rows) == ([], [])
+    assert await journal.receive("fake", (said("m1"),)) == ()
+
+
+@pytest.mark.parametrize(
+    "row", ["", "7", "in-", "in-x", "out--1", "turn-1", "in-²", f"in-{'9' * 30}"]
+)
+async def test_an_id_that_is_none_is_refused_with_an_example(journal: Journal, row: str) -> None:
+    with pytest.raises(NanobotError, match="no such row") as caught:
+        await journal.database.run(lambda db: queries.retry(db, row))
+    assert "in-12" in caught.value.hint
+
+
+async def test_what_is_under_way_can_be_neither_retried_nor_dropped(journal: Journal) -> None:
+    await journal.receive("fake", (said("m1"),))
+    await journal.send("t1", reply("on its way"))
+    for row in ("in-1", "out-1", "in-99", "out-99"):
+        for operation in (queries.retry, queries.drop):
+            with pytest.raises(NanobotError, match="not waiting for a decision"):
+                await journal.database.run(lambda db, o=operation, r=row: o(db, r))  # type: ignore[misc]
+
+
+async def test_rows_that_cannot_be_read_are_shown_and_can_only_be_dropped(
+    journal: Journal, path: Path
+) -> None:
+    await in_trouble(journal)
+    change(path, "UPDATE inbox SET payload = '{'")
+    change(path, "UPDATE outbox SET payload = '{'")
+    inbox, outbox = await journal.database.run(queries.queue_rows)
+    assert [row.text for row in (*inbox, *outbox)] == ["(unreadable)", "(unreadable)"]
+    for row in ("in-1", "out-1"):
+        with pytest.raises(NanobotError, match="cannot be read") as caught:
+            await journal.database.run(lambda db, row=row: queries.retry(db, row))  # type: ignore[misc]
+        assert f"queue drop {row}" in caught.value.hint
+    assert (await journal.database.run(queries.counts)).failed == 1
+
+
+async def test_a_turn_is_shown_with_the_prompt_it_was_asked_with(journal: Journal) -> None:
+    (entry,) = await journal.receive("fake", (said("m1"),))
+    journal.claim("t1", "fake:1", (entry.id,), at_once=True)
+    journal.remember_prompt("abc", "You are nanobot.")
+    running = await journal.database.run(lambda db: queries.turn_record(db, "t1"))
+    assert (running.state, running.report, running.system_prompt) == ("running", {}, "")
+    await journal.complete(done("t1", entry, report='{"system_id": "abc", "milliseconds": 3}'))
+    turn = await journal.database.run(lambda db: queries.turn_record(db, "t1"))
+    assert (turn.session_key, turn.state) == ("fake:1", "done")
+    assert turn.report["milliseconds"] == 3
+    assert turn.system_prompt == "You are nanobot."
+
+
+async def test_a_damaged_report_does_not_hide_the_turn(journal: Journal, path: Path) -> None:
+    journal.claim("t1", "fake:1", (), at_once=True)
+    await journal.complete(done("t1", report="{}"))
+    change(path, "UPDATE turn SET report = '{'")
+    turn = await journal.database.run(lambda db: queries.turn_record(db, "t1"))
+    assert (turn.id, turn.report) == ("t1", {})
+
+
+async def test_an_unknown_turn_is_refused(journal: Journal) -> None:
+    with pytest.raises(NanobotError, match="no turn 'nope'"):
+        await journal.database.run(lambda db: queries.turn_record(db, "nope"))

@@ -1,0 +1,319 @@
+"""The CLI channel between a fake core and fake clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from nanobot.bus.events import (
+    InboundMessage,
+    Media,
+    Notice,
+    OutboundPart,
+    Receipt,
+    TextDelta,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from nanobot.channel import Admission, Channel
+from nanobot.errors import NanobotError, SendRefused, StorageError
+from nanobot_cli import CliChannel
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+class StoppedClock:
+    def now(self) -> datetime:
+        return NOON
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError("nothing here waits for time to pass")
+
+
+class Core:
+    """The host: remembers what was published and drops what it has seen."""
+
+    def __init__(self, admission: Admission = "allowed") -> None:
+        self.published: list[InboundMessage] = []
+        self.admission = admission
+        self.failure: Exception | None = None
+        self.reaction: CliChannel | None = None
+
+    def admit(self, sender_id: str, chat_id: str) -> Admission:
+        return self.admission
+
+    async def publish(
+        self, messages: Sequence[InboundMessage], cursor: str | None = None
+    ) -> Sequence[str]:
+        if self.failure is not None:
+            raise self.failure
+        seen = {message.event_id for message in self.published}
+        new = [message for message in messages if message.event_id not in seen]
+        self.published += new
+        if self.reaction is not None:  # an answer that is quicker than the way back from here
+            for message in new:
+                await answer(self.reaction, message.event_id, "quick")
+        return [message.event_id for message in new]
+
+    async def cursor(self) -> str | None:
+        return None
+
+    @property
+    def state_folder(self) -> Path:
+        raise AssertionError("the CLI keeps no state")
+
+
+class Client:
+    """A connection that remembers what it was sent."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, object]] = []
+        self.closed = False
+
+    def send(self, event: Mapping[str, object]) -> None:
+        if not self.closed:
+            self.events.append(dict(event))
+
+    @property
+    def names(self) -> list[object]:
+        return [event["event"] for event in self.events]
+
+
+@asynccontextmanager
+async def running(core: Core) -> AsyncIterator[CliChannel]:
+    channel = CliChannel(StoppedClock())
+    task = asyncio.get_running_loop().create_task(channel.run(core))
+    try:
+        yield channel
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def request(request_id: str, text: str = "hi", **fields: object) -> dict[str, object]:
+    return {"op": "chat", "id": request_id, "session": "cli:direct", "text": text, **fields}
+
+
+def ended(
+    *event_ids: str, outcome: Literal["done", "failed", "stopped", "waiting"] = "done"
+) -> TurnEnded:
+    return TurnEnded("cli", "direct", "t1", event_ids, outcome, ("note",), 10, 20, 30)
+
+
+def part(text: str, *event_ids: str, last: bool = True) -> OutboundPart:
+    return OutboundPart("k", "cli", "direct", text, event_ids=event_ids, last=last)
+
+
+async def answer(channel: CliChannel, event_id: str, text: str) -> None:
+    """What the core does when a turn is done."""
+    await channel.show(ended(event_id))
+    assert await channel.send(part(text, event_id)) == Receipt()
+
+
+async def test_a_request_becomes_one_message_of_the_owner_and_gets_one_reply() -> None:
+    core, client = Core(), Client()
+    async with running(core) as channel:
+        await channel.chat(request("1", "hello"), client)
+        await answer(channel, "cli:1", "hello to you")
+    assert core.published == [
+        InboundMessage("cli", "direct", "owner", "hello", event_id="cli:1", timestamp=NOON)
+    ]
+    assert core.published[0].session_key == "cli:direct"
+    assert client.events == [
+        {"event": "accepted", "id": "1"},
+        {
+            "event": "reply",
+            "id": "1",
+            "text": "hello to you",
+            "turn": "t1",
+            "tools": ("note",),
+            "prompt_tokens": 10,
+            "completion_tokens": 20,
+            "milliseconds": 30,
+            "outcome": "done",
+        },
+    ]
+
+
+async def test_a_session_of_another_channel_is_spoken_to_from_the_cli() -> None:
+    core = Core()
+    async with running(core) as channel:
+        await channel.chat(request("1", session="telegram:123"), Client())
+    message = core.published[0]
+    assert (message.channel, message.session_key) == ("cli", "telegram:123")
+
+
+async def test_an_answer_that_is_quicker_than_publish_reaches_its_client() -> None:
+    core, client = Core(), Client()
+    async with running(core) as channel:
+        core.reaction = channel
+        await channel.chat(request("1"), client)
+    assert client.names == ["accepted", "reply"]
+
+
+async def test_progress_goes_to_the_clients_of_its_turn_only() -> None:
+    core, mine, other = Core(), Client(), Client()
+    async with running(core) as channel:
+        await channel.chat(request("1"), mine)
+        await channel.chat(request("2"), other)
+        await channel.show(TurnStarted("cli", "direct", "t1", ("cli:1",)))
+        await channel.show(TextDelta("cli", "direct", "t1", "he", restart=True))
+        await channel.show(ToolStarted("cli", "direct", "t1", "read_file a.txt"))
+        await channel.show(TextDelta("cli", "direct", "unknown", "?"))
+    assert mine.events[1:] == [
+        {"event": "delta", "id": "1", "text": "he", "restart": True},
+        {"event": "tool", "id": "1", "hint": "read_file a.txt"},
+    ]
+    assert other.names == ["accepted"]
+
+
+async def test_a_client_that_does_not_want_to_see_the_reply_grow_gets_notices_only() -> None:
+    core, client = Core(), Client()
+    async with running(core) as channel:
+        await channel.chat(request("1", stream=False), client)
+        await channel.show(TurnStarted("cli", "direct", "t1", ("cli:1",)))
+        await channel.show(TextDelta("cli", "direct", "t1", "he"))
+        await channel.show(ToolStarted("cli", "direct", "t1", "x"))
+        await channel.show(Notice("cli", "direct", "the disk is full"))
+    assert client.events[1:] == [{"event": "notice", "id": "1", "text": "the disk is full"}]
+
+
+async def test_a_notice_reaches_its_chat_only() -> None:
+    core, client = Core(), Client()
+    async with running(core) as channel:
+        await channel.chat(request("1"), client)
+        await channel.show(Notice("cli", "elsewhere", "no"))
+    assert client.names == ["accepted"]
+
+
+async def test_messages_steered_into_one_turn_all_get_its_reply() -> None:
+    core, one, two = Core(), Client(), Client()
+    async with running(core) as channel:
+        await channel.chat(request("1"), one)
+        await channel.chat(request("2"), two)
+        await channel.show(ended("cli:1", "cli:2"))
+        await channel.send(part("both", "cli:1", "cli:2"))
+    assert [one.events[-1]["text"], two.events[-1]["text"]] == ["both", "both"]
+
+
+async def test_the_parts_of_a_long_message_arrive_as_one_reply() -> None:
+    core, client = Core(), Client()
+    async with running(core) as channel:
+        await channel.chat(request("1"), client)
+        await channel.show(ended("cli:1"))
+        await channel.send(part("one ", "cli:1", last=False))
+        assert client.names == ["accepted"]
+        await channel.send(part("two", "cli:1"))
+    assert client.events[-1]["text"] == "one two"
+
+
+async def test_a_stopped_turn_ends_with_an_empty_reply() -> None:
+    core, client = Core(), Client()
+    async with running(core) as channel:
+        await channel.chat(request("1"), client)
+        await channel.show(ended("cli:1", outcome="stopped"))
+    assert (client.events[-1]["text"], client.events[-1]["outcome"]) == ("", "stopped")
+
+
+@pytest.mark.parametrize("outcome", ["failed", "waiting"])
+async def test_the_outcome_of_a_turn_stands_in_the_reply(
+    outcome: Literal["failed", "waiting"],
+) -> None:
+    core, client = Core(), Client()
+    async with running(core) as channel:
+        await channel.chat(request("1"), client)
+        await channel.show(ended("cli:1", outcome=outcome))
+        await channel.send(part("the model is out", "cli:1"))
+    assert client.events[-1]["outcome"] == outcome
+
+
+async def test_a_reply_that_nobody_waits_for_is_accepted_and_never_given_to_a_later_client() -> (
+    None
+):
+    core, gone, later = Core(), Client(), Client()
+    async with running(core) as channel:
+        await channel.chat(request("1"), gone)
+        gone.closed = True
+        await channel.chat(request("2"), later)
+        await answer(channel, "cli:1", "for the one who left")
+        await answer(channel, "cli:from-before-a-restart", "old")
+        await channel.send(part("unasked"))
+    assert later.names == ["accepted"]
+
+
+async def test_a_message_seen_before_is_refused_and_does_not_hang() -> None:
+    core, first, again = Core(), Client(), Client()
+    async with running(core) as channel:
+        await channel.chat(request("1"), first)
+        with pytest.raises(NanobotError, match="received before") as refusal:
+            await channel.chat(request("1"), again)
+        await answer(channel, "cli:1", "once")
+        with pytest.raises(NanobotError, match="received before"):
+            await channel.chat(request("1"), again)
+    assert "nanobot sessions show cli:direct" in refusal.value.hint
+    assert (first.names, again.names) == (["accepted", "reply"], [])
+    assert len(core.published) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"text": " "}, "nothing to say"),
+        ({"text": None}, "nothing to say"),
+        ({"session": "direct"}, "no session key"),
+        ({"session": "cli:"}, "no session key"),
+        ({"session": "cli:a\nb"}, "no session key"),
+        ({"id": ""}, "needs an id"),
+        ({"id": 7}, "needs an id"),
+    ],
+)
+async def test_a_malformed_request_is_refused(fields: dict[str, object], error: str) -> None:
+    core = Core()
+    async with running(core) as channel:
+        with pytest.raises(NanobotError, match=error):
+            await channel.chat({**request("1"), **fields}, Client())
+    assert core.published == []
+
+
+async def test_what_the_disk_refused_can_be_sent_again() -> None:
+    core, client = Core(), Client()
+    async with running(core) as channel:
+        core.failure = StorageError("journal.db", "no space left")
+        with pytest.raises(StorageError):
+            await channel.chat(request("1"), client)
+        core.failure = None
+        await channel.chat(request("1"), client)
+    assert client.names == ["accepted"]
+
+
+async def test_who_is_not_admitted_is_told() -> None:
+    async with running(core := Core("refused")) as channel:
+        with pytest.raises(NanobotError, match="does not take messages"):
+            await channel.chat(request("1"), Client())
+    assert core.published == []
+
+
+async def test_the_terminal_has_no_files_to_fetch() -> None:
+    with pytest.raises(SendRefused):
+        await CliChannel(StoppedClock()).fetch(Media("x"), 10)
+
+
+def test_it_is_a_channel_with_unlimited_text() -> None:
+    channel: Channel = CliChannel()
+    assert (channel.name, channel.limits.text) == ("cli", 0)
+
+
+def test_the_package_has_no_other_lazy_names() -> None:
+    with pytest.raises(AttributeError, match="Telegram"):
+        _ = import_module("nanobot_cli").Telegram

@@ -1,0 +1,168 @@
+"""A gateway to talk to: the real control server in a thread, with a scripted chat behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanobot.errors import NanobotError
+from nanobot.gateway.control import ControlConnection, ControlServer, Operation
+
+STATUS: Mapping[str, object] = {
+    "running": True, "pid": 7, "version": "0.1.0", "home": "/h", "model": "tiny-1",
+    "provider": "offline", "uptime_seconds": 3_725, "sessions": 2, "turns_running": 1,
+    "queue": {"received": 1, "working": 0, "failed": 2, "outbox_pending": 0, "dead": 0},
+    "channels": [{"name": "cli", "state": "running", "detail": ""}],
+}  # fmt: skip
+
+
+class FakeGateway:
+    """Answers a message with `echo: <text>` unless it begins with a word that it knows.
+
+    `tool …` uses one, `fail …` and `wait …` end so, `refuse …` is refused, `say …` says the rest,
+    `hang …` runs until `/stop`, `die …` takes the gateway down once the message is accepted.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.said: list[tuple[str, str]] = []
+        self.asked: list[tuple[str, Mapping[str, object]]] = []
+        self.answers: dict[str, object] = {"status": STATUS}
+        self.ids: list[str] = []
+        self.hangs_up = 0
+        """How many requests to answer by hanging up, before they are accepted."""
+        self.texts: dict[str, str] = {}
+        """Replies to messages that are exactly so."""
+        self.arrived: queue.SimpleQueue[str] = queue.SimpleQueue()
+        """Each text, once it has been dealt with: what a test waits for."""
+        self._loop = asyncio.new_event_loop()
+        self._server = ControlServer(home / "state", self._operations(), self._chat)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._hanging: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(10)
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def restart(self) -> None:
+        """Hang up on everyone and listen again."""
+        for step in (self._server.close, self._server.start):
+            asyncio.run_coroutine_threadsafe(step(), self._loop).result(10)
+
+    def _operations(self) -> dict[str, Operation]:
+        names = ("status", "queue.list", "queue.retry", "queue.drop", "turn.show")
+        return {name: self._operation(name) for name in names}
+
+    def _operation(self, name: str) -> Operation:
+        async def operation(arguments: Mapping[str, object]) -> object:
+            self.asked.append((name, arguments))
+            if name not in self.answers:
+                raise NanobotError(f"nothing for {name}", hint="Look elsewhere.")
+            return self.answers[name]
+
+        return operation
+
+    async def _chat(self, request: Mapping[str, object], connection: ControlConnection) -> None:
+        self.ids.append(str(request["id"]))
+        if self.hangs_up > 0:
+            self.hangs_up -= 1
+            await connection.close(0)
+            return
+        try:
+            await self._answer(request, connection)
+        finally:
+            self.arrived.put(str(request["text"]))
+
+    async def _answer(self, request: Mapping[str, object], connection: ControlConnection) -> None:
+        session, text = str(request["session"]), str(request["text"])
+        self.said.append((session, text))
+        word, _, rest = text.partition(" ")
+
+        def tell(event: str, **fields: object) -> None:
+            connection.send({"event": event, "id": request["id"], **fields})
+
+        def reply(text: str, outcome: str = "done", **fields: object) -> None:
+            tell("reply", text=text, turn="t-1", outcome=outcome, **fields)
+
+        if word == "refuse":
+            raise NanobotError("not today", hint="Try tomorrow.")
+        tell("accepted")
+        if word == "hang":
+            tell("delta", text="so far", restart=False)
+            self._hanging.append(lambda: reply("", "stopped"))
+        elif word == "die":
+            await connection.close(0)
+        elif text == "/stop":
+            while self._hanging:
+                self._hanging.pop()()
+            reply("Stopped.")
+        elif word == "tool":
+            tell("tool", hint="read_file a.txt")
+            tell("notice", text="the disk is nearly full")
+            usage: dict[str, Any] = {"prompt_tokens": 11, "completion_tokens": 22}
+            reply("used it", tools=["read_file"], milliseconds=33, **usage)
+        elif word in {"fail", "wait"}:
+            reply(f"{word}: sorry", {"fail": "failed", "wait": "waiting"}[word])
+        else:
+            reply(self.texts.get(text, rest if word == "say" else f"echo: {text}"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def gateway(home: Path) -> Iterator[FakeGateway]:
+    fake = FakeGateway(home)
+    fake.start()
+    yield fake
+    fake.stop()
+
+
+Nanobot = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def environment(home: Path) -> dict[str, str]:
+    """What a nanobot process under test sees: our home, our code, nothing of the person's."""
+    ours = os.pathsep.join(folder for folder in sys.path if folder)
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": ours,
+        "NANOBOT_HOME": str(home),
+        "HOME": str(home.parent),
+        "LANG": "C.UTF-8",
+    }
+
+
+@pytest.fixture
+def nanobot(environment: dict[str, str]) -> Nanobot:
+    """Runs `nanobot` as a process of its own, with pipes."""
+
+    def run(*arguments: str, stdin: str | bytes = "") -> subprocess.CompletedProcess[str]:
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        done = subprocess.run(
+            [sys.executable, "-m", "nanobot", *arguments],
+            input=given, capture_output=True, env=environment, timeout=30, check=False,
+        )  # fmt: skip
+        return subprocess.CompletedProcess(
+            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+        )
+
+    return run

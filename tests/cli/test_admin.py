@@ -1,0 +1,112 @@
+"""status, turn and queue: asked of a running gateway, shown to people and to machines."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+QUEUE = {
+    "inbox": [
+        {"id": "in-12", "session": "cli:direct", "state": "failed", "attempts": 3,
+         "received_at": "2026-11-21T12:00:00+00:00", "text": "do\nit", "reason": "it crashed"},
+    ],
+    "outbox": [
+        {"id": "out-7", "channel": "telegram", "chat_id": "123", "state": "dead", "attempts": 9,
+         "text": "hello", "reason": "blocked"},
+    ],
+}  # fmt: skip
+
+TURN = {
+    "id": "t-1", "session": "cli:direct", "state": "done", "started_at": "2026-11-21T12:00:00",
+    "milliseconds": 1_234, "model": "tiny-1", "prompt_tokens": 5_000, "completion_tokens": 60,
+    "cached_tokens": 4_000,
+    "tools": [{"name": "read_file", "arguments": '{"path":"a.txt"}', "result": "AAA\nBBB",
+               "milliseconds": 7}],
+    "memory": [{"path": "memory/MEMORY.md", "characters": 2_048}],
+    "system_prompt": "You are nanobot.\n\x1b[2JBe kind.",
+    "messages": [{"role": "user", "content": "hi", "seq": 1}],
+    "new_messages": [{"role": "assistant", "content": "hello", "seq": 2}],
+}  # fmt: skip
+
+
+def test_status_is_an_aligned_table(gateway: Any, nanobot: Any) -> None:
+    done = nanobot("status")
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "gateway   running for 1 h 2 min, pid 7",
+        "version   0.1.0",
+        "home      /h",
+        "model     tiny-1 · offline",
+        "sessions  2",
+        "turns     1 running",
+        "inbox     1 waiting, 2 failed",
+        "outbox    empty",
+        "",
+        "channels",
+        "  cli  running",
+        "",
+        "`nanobot queue list` shows what failed.",
+    ]
+
+
+def test_status_says_how_to_start_what_does_not_run(gateway: Any, nanobot: Any) -> None:
+    gateway.answers["status"] = {"running": False}
+    assert "not running (start it with `nanobot gateway`)" in nanobot("status").stdout
+
+
+def test_machines_get_the_data_as_it_is(gateway: Any, nanobot: Any) -> None:
+    gateway.answers |= {"queue.list": QUEUE, "turn.show": TURN}
+    assert json.loads(nanobot("status", "--json").stdout) == gateway.answers["status"]
+    assert json.loads(nanobot("queue", "list", "--json").stdout) == QUEUE
+    assert json.loads(nanobot("turn", "show", "t-1", "--json").stdout) == TURN
+
+
+def test_the_queue_shows_what_failed_and_why(gateway: Any, nanobot: Any) -> None:
+    gateway.answers["queue.list"] = QUEUE
+    assert nanobot("queue", "list").stdout.splitlines() == [
+        "inbox",
+        "  id     state   tries  session",
+        "  in-12  failed  3      cli:direct  do it  (it crashed)",
+        "",
+        "outbox",
+        "  id     state  tries  to",
+        "  out-7  dead   9      telegram:123  hello  (blocked)",
+        "",
+        "`nanobot queue retry ID` and `nanobot queue drop ID` mend it.",
+    ]
+
+
+def test_an_empty_queue_says_so(gateway: Any, nanobot: Any) -> None:
+    gateway.answers["queue.list"] = {"inbox": [], "outbox": []}
+    assert nanobot("queue", "list").stdout == "Nothing waits and nothing failed.\n"
+
+
+def test_the_queue_is_mended_by_id(gateway: Any, nanobot: Any) -> None:
+    gateway.answers |= {
+        "queue.retry": {"text": "in-12 runs again."},
+        "queue.drop": {"text": "Gone."},
+    }
+    assert nanobot("queue", "retry", "in-12").stdout == "in-12 runs again.\n"
+    assert nanobot("queue", "drop", "out-7").stdout == "Gone.\n"
+    assert gateway.asked == [("queue.retry", {"id": "in-12"}), ("queue.drop", {"id": "out-7"})]
+
+
+def test_a_turn_shows_prompt_memory_tools_tokens_and_time(gateway: Any, nanobot: Any) -> None:
+    gateway.answers["turn.show"] = TURN
+    shown = nanobot("turn", "show", "t-1").stdout
+    for expected in (
+        "took     1,234 ms",
+        "tokens   5,000 prompt (4,000 cached), 60 completion",
+        "memory used\n  memory/MEMORY.md  2,048 characters",
+        '  read_file {"path":"a.txt"} (7 ms)\n    AAA BBB',
+        "system prompt\n  You are nanobot.\n  Be kind.",
+        "messages\n#1 user\n  hi",
+        "new messages\n#2 assistant\n  hello",
+    ):
+        assert expected in shown
+
+
+def test_what_the_gateway_refuses_is_an_error(gateway: Any, nanobot: Any) -> None:
+    done = nanobot("turn", "show", "t-9")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: nothing for turn.show\n  Look elsewhere.\n"

@@ -1,0 +1,155 @@
+"""`nanobot agent` as a process, through the socket of a gateway that runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanobot.cli.main import main
+
+
+def test_a_one_shot_prints_the_reply_and_nothing_else(gateway: Any, nanobot: Any) -> None:
+    done = nanobot("agent", "-m", "hi\nthere")
+    assert (done.stdout, done.stderr, done.returncode) == ("echo: hi\nthere\n", "", 0)
+    assert gateway.said == [("cli:direct", "hi\nthere")]
+
+
+def test_a_one_shot_can_speak_in_any_session(gateway: Any, nanobot: Any) -> None:
+    assert nanobot("agent", "-m", "hi", "--session", "telegram:123").returncode == 0
+    assert gateway.said == [("telegram:123", "hi")]
+
+
+def test_json_has_the_reply_and_what_it_took(gateway: Any, nanobot: Any) -> None:
+    done = nanobot("agent", "-m", "tool please", "--json")
+    assert json.loads(done.stdout) == {
+        "reply": "used it",
+        "tools": ["read_file"],
+        "tokens": {"prompt": 11, "completion": 22},
+        "milliseconds": 33,
+        "session": "cli:direct",
+        "turn": "t-1",
+        "outcome": "done",
+    }
+    assert done.stderr == "note: the disk is nearly full\n"
+
+
+@pytest.mark.parametrize("word", ["fail", "wait"])
+def test_a_turn_that_failed_or_waits_prints_its_text_and_exits_1(
+    gateway: Any, nanobot: Any, word: str
+) -> None:
+    done = nanobot("agent", "-m", f"{word} now")
+    assert (done.stdout, done.returncode) == (f"{word}: sorry\n", 1)
+
+
+def test_a_dash_reads_the_whole_of_standard_input(gateway: Any, nanobot: Any) -> None:
+    assert nanobot("agent", "-m", "-", stdin="one\n\ntwo\n").stdout == "echo: one\n\ntwo\n"
+
+
+def test_each_line_of_a_pipe_is_a_message_and_gets_one_reply_in_order(
+    gateway: Any, nanobot: Any
+) -> None:
+    done = nanobot("agent", stdin="one\n\n   \ntwo\u2028still two\r\nthree")
+    assert done.stdout == "echo: one\necho: two\u2028still two\necho: three\n"
+    assert done.returncode == 0
+
+
+def test_a_pipe_with_one_failure_goes_on_and_exits_1(gateway: Any, nanobot: Any) -> None:
+    done = nanobot("agent", "--json", stdin="fail\nok\n")
+    assert [json.loads(line)["outcome"] for line in done.stdout.splitlines()] == ["failed", "done"]
+    assert done.returncode == 1
+
+
+def test_an_empty_pipe_is_no_error_and_needs_no_gateway(nanobot: Any) -> None:
+    done = nanobot("agent", stdin="\n")
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+def test_ten_megabytes_go_there_and_back(gateway: Any, nanobot: Any) -> None:
+    text = "x" * 10_000_000
+    assert nanobot("agent", "-m", "-", stdin=f"say {text}").stdout == f"{text}\n"
+
+
+def test_a_message_beyond_the_cap_is_refused_in_words(
+    gateway: Any, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--home", str(home), "agent", "-m", "x" * (64 * 1024 * 1024)]) == 1
+    errors = capsys.readouterr().err
+    assert "too large" in errors
+    assert "file in the workspace" in errors
+    assert gateway.said == []
+
+
+def test_bytes_that_are_no_text_do_not_stop_a_pipe(gateway: Any, nanobot: Any) -> None:
+    assert nanobot("agent", stdin=b"a\xffb\n").stdout == "echo: a\ufffdb\n"
+
+
+@pytest.mark.parametrize("arguments", [("-m", " "), ("-m", "x", "--session", "nocolon")])
+def test_what_makes_no_sense_is_wrong_usage(nanobot: Any, arguments: tuple[str, ...]) -> None:
+    done = nanobot("agent", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+
+
+def test_a_refusal_is_an_error_with_its_hint(gateway: Any, nanobot: Any) -> None:
+    done = nanobot("agent", "-m", "refuse this")
+    assert (done.stdout, done.returncode) == ("", 1)
+    assert done.stderr == "error: not today\n  Try tomorrow.\n"
+
+
+def test_a_gateway_that_goes_away_keeps_the_message_and_says_so(gateway: Any, nanobot: Any) -> None:
+    done = nanobot("agent", "-m", "die", "--session", "cli:work")
+    assert done.returncode == 69
+    assert "your message is kept and will be answered once it is back" in done.stderr
+    assert "nanobot sessions show cli:work" in done.stderr
+
+
+def test_escape_sequences_in_a_reply_do_not_reach_a_pipe(gateway: Any, nanobot: Any) -> None:
+    done = nanobot("agent", "-m", "say \x1b]0;owned\x07\x1b[2Jtext \x9b31mred\ttab")
+    assert done.stdout == "]0;owned\x07[2Jtext 31mred\ttab\n"
+
+
+def test_ctrl_c_stops_the_turn_and_exits_130(gateway: Any, environment: dict[str, str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "nanobot", "agent", "-m", "hang on"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+    ) as process:  # fmt: skip
+        assert gateway.arrived.get(timeout=30) == "hang on"
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=30)
+    assert (process.returncode, output, errors) == (130, b"", b"")
+    assert gateway.said[-1] == ("cli:direct", "/stop")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["--help"], ["agent", "-m", "hi"], ["agent", "-m", "say “hi”"]]
+)
+def test_a_full_disk_under_the_output_is_said_and_exits_74(
+    gateway: Any, environment: dict[str, str], arguments: list[str]
+) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "nanobot", *arguments],
+            stdout=full, stderr=subprocess.PIPE, env=environment, timeout=30, check=False,
+        )  # fmt: skip
+    assert done.stderr == b"error: cannot write the output: No space left on device\n"
+    assert done.returncode == 74
+
+
+def test_a_closed_pipe_ends_it_quietly(gateway: Any, environment: dict[str, str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "nanobot", "agent", "-m", "hi"],
+            stdout=writing, stderr=subprocess.PIPE, env=environment, timeout=30, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")

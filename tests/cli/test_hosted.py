@@ -1,0 +1,92 @@
+"""Without a running gateway, a command brings its own: the real one, with the offline model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loguru import logger
+
+from nanobot.cli.main import main
+from nanobot.gateway.lock import HomeLock
+
+
+@pytest.fixture(autouse=True)
+def offline(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("model:\n  provider: offline\n")
+    (home / "config.yaml").chmod(0o600)
+
+
+def test_a_one_shot_without_a_gateway_answers_and_leaves_nothing_running(
+    nanobot: Any, home: Path
+) -> None:
+    done = nanobot("agent", "-m", "My name is Ada.", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["outcome"] == "done"
+    assert not (home / "state" / "gateway.sock").exists()
+    with HomeLock(home / "state"):
+        pass
+
+
+def test_what_was_said_is_listed_and_shown_afterwards(nanobot: Any) -> None:
+    empty = nanobot("sessions", "list")
+    assert empty.stdout == "No conversations yet. `nanobot agent` starts one.\n"
+    turn = json.loads(nanobot("agent", "-m", "hello there", "--json").stdout)["turn"]
+    assert "cli:direct" in nanobot("sessions", "list").stdout
+    assert [s["key"] for s in json.loads(nanobot("sessions", "list", "--json").stdout)] == [
+        "cli:direct"
+    ]
+    shown = nanobot("sessions", "show", "cli:direct")
+    assert f"user (turn {turn})\n  hello there\n" in shown.stdout
+    latest = json.loads(nanobot("sessions", "show", "cli:direct", "-n", "1", "--json").stdout)
+    assert [message["role"] for message in latest["messages"]] == ["assistant"]
+    assert f"turn     {turn}" in nanobot("turn", "show", turn).stdout
+    missing = nanobot("sessions", "show", "cli:drect")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "cli:direct" in missing.stderr
+
+
+def test_looking_needs_no_gateway(nanobot: Any) -> None:
+    assert "not running" in nanobot("status").stdout
+    assert nanobot("queue", "list").stdout == "Nothing waits and nothing failed.\n"
+
+
+def test_a_restart_within_the_process_is_survived(nanobot: Any) -> None:
+    done = nanobot("agent", stdin="/restart\nhello\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.strip().splitlines()) >= 2
+
+
+def test_two_that_start_at_once_are_both_answered(environment: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "nanobot", "agent"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    two = [subprocess.Popen(command, env=environment, **pipes) for _ in range(2)]  # type: ignore[call-overload]
+    for process in two:  # both ask for an answer before either may leave
+        process.stdin.write(b"hello\n")
+        process.stdin.flush()
+    answers = [process.stdout.readline() for process in two]
+    errors = [process.communicate(timeout=30)[1] for process in two]
+    assert all(answers), errors
+    assert [process.returncode for process in two] == [0, 0]
+
+
+def test_a_home_that_stays_locked_without_a_socket_exits_75(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("nanobot.cli.reach.PATIENCE", 0.0)
+    with HomeLock(home / "state"):
+        assert main(["--home", str(home), "agent", "-m", "hi"]) == 75
+    logger.remove()
+    assert "another nanobot" in capsys.readouterr().err
+
+
+def test_a_wrong_configuration_is_said_and_not_waited_for(nanobot: Any, home: Path) -> None:
+    (home / "config.yaml").write_text("modell: x\n")
+    done = nanobot("agent", "-m", "hi")
+    assert done.returncode == 78
+    assert "did you mean" in done.stderr.lower()

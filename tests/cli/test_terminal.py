@@ -1,0 +1,284 @@
+"""The chat on a real pseudo-terminal, against a gateway with a scripted chat behind it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PATIENCE = 20.0
+"""Seconds until a test gives up; none waits for time to pass."""
+
+
+class Screen:
+    """The person's side of the terminal: what they see, and their keys."""
+
+    def __init__(self, descriptor: int, process: subprocess.Popen[bytes]) -> None:
+        self._descriptor, self.process = descriptor, process
+        self.seen = ""
+
+    def type(self, keys: str) -> None:
+        os.write(self._descriptor, keys.encode())
+
+    def wait_for(self, text: str) -> str:
+        """Read until `text` has come; returns everything up to its end and forgets it."""
+        while text not in self.seen:
+            assert self._read(), f"it ended without {text!r}: {self.seen!r}"
+        before, _, self.seen = self.seen.partition(text)
+        return before + text
+
+    def echoes(self) -> bool:
+        """Whether the terminal shows what is typed and takes it by lines."""
+        flags = termios.tcgetattr(self._descriptor)[3]
+        return bool(flags & termios.ECHO and flags & termios.ICANON)
+
+    def end(self) -> int:
+        """The exit code, once it has left; reads what it still says."""
+        while self._read():
+            pass
+        return self.process.wait(PATIENCE)
+
+    def _read(self) -> bool:
+        """Read what there is; False at the end."""
+        assert select.select([self._descriptor], [], [], PATIENCE)[0], f"silent: {self.seen!r}"
+        try:
+            block = os.read(self._descriptor, 65_536)
+        except OSError:  # the other side is closed
+            return False
+        self.seen += block.decode("utf-8", "replace")
+        return bool(block)
+
+
+Chat = Callable[..., Any]
+
+
+@pytest.fixture
+def chat(gateway: Any, environment: dict[str, str]) -> Chat:
+    @contextmanager
+    def start(*arguments: str, **variables: str) -> Iterator[Screen]:
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "nanobot", "agent", *arguments],
+            stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+            env=environment
+            | {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "COLUMNS": "80", "LINES": "24"}
+            | variables,
+        )  # fmt: skip
+        os.close(theirs)
+        try:
+            yield Screen(ours, process)
+        finally:
+            process.kill()
+            process.wait()
+            os.close(ours)
+
+    return start
+
+
+def test_it_greets_answers_and_leaves_with_ctrl_d(chat: Chat, gateway: Any) -> None:
+    with chat() as screen:
+        assert "tiny-1" in screen.wait_for("/help")
+        screen.wait_for(">")
+        screen.type("hello\r")
+        screen.wait_for("echo: hello")
+        screen.wait_for(">")
+        screen.type("\x04")
+        assert screen.end() == 0
+    assert gateway.said == [("cli:direct", "hello")]
+
+
+@pytest.mark.parametrize("leave", ["exit\r", "quit\r", "\x04"])
+def test_a_word_or_a_key_at_the_empty_prompt_leaves(chat: Chat, gateway: Any, leave: str) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type(leave)
+        assert screen.end() == 0
+    assert gateway.said == []
+
+
+def test_alt_enter_breaks_the_line_and_ctrl_c_clears_it(chat: Chat, gateway: Any) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("wrong\x03")
+        screen.type("one\x1b\rtwo\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "one\ntwo"
+
+
+def test_pasted_lines_are_one_message(chat: Chat, gateway: Any) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("\x1b[200~one\ntwo\x1b[201~\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "one\ntwo"
+
+
+def test_ctrl_c_stops_the_turn_and_the_chat_goes_on(chat: Chat, gateway: Any) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("hang on\r")
+        screen.wait_for("so far")
+        os.kill(screen.process.pid, signal.SIGINT)
+        screen.wait_for("Stopped.")
+        screen.wait_for(">")
+        screen.type("still here\r")
+        screen.wait_for("echo: still here")
+    assert ("cli:direct", "/stop") in gateway.said
+
+
+def test_what_a_turn_does_is_shown_while_it_runs(chat: Chat) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("tool\r")
+        screen.wait_for("· read_file a.txt")
+        screen.wait_for("the disk is nearly full")
+        screen.wait_for("used it")
+
+
+@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
+def test_a_reply_cannot_control_the_terminal(chat: Chat, gateway: Any, terminal: str) -> None:
+    gateway.texts["be evil"] = (
+        "\x1b]0;owned\x07\x1b[2J\x9b2J &#27;[2J `\x1b[8m` [x](http://y\x1b[2J)"
+    )
+    with chat(TERM=terminal) as screen:
+        screen.wait_for(">")
+        screen.type("be evil\r")
+        shown = screen.wait_for("http://y")
+    assert not re.search("\x1b\\]0;|\x1b\\[2J|\x9b|\x1b\\[8m", shown)
+
+
+@pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"NO_COLOR": "1"}, {"COLUMNS": "12"}])
+def test_poor_terminals_can_chat_too(chat: Chat, variables: dict[str, str]) -> None:
+    with chat(**variables) as screen:
+        screen.wait_for(">")
+        screen.type("say ok-then\r")
+        shown = screen.wait_for("ok-then") + screen.wait_for("ok-then") + screen.wait_for(">")
+        screen.type("exit\r")
+        assert screen.end() == 0
+    assert "NO_COLOR" not in variables or not re.search("\x1b\\[3[0-9]m", shown)
+
+
+def test_what_was_typed_is_kept_for_the_next_time_and_private(chat: Chat, home: Path) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("remember me\r")
+        screen.wait_for("echo: remember me")
+        screen.wait_for(">")
+        screen.type("\x04")
+        assert screen.end() == 0
+    history = home / "state" / "cli_history"
+    assert "+remember me" in history.read_text()
+    assert history.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_gateway_that_goes_away_is_said_and_found_again_at_the_next_message(chat: Chat) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("die\r")
+        screen.wait_for("your message is kept")
+        screen.wait_for(">")
+        screen.type("back again\r")
+        screen.wait_for("echo: back again")
+        screen.wait_for(">")
+        screen.type("\x04")
+        assert screen.end() == 0
+
+
+@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
+def test_line_breaks_and_tags_of_a_reply_are_shown(chat: Chat, gateway: Any, terminal: str) -> None:
+    gateway.texts["lines please"] = "first <b>one</b>\nsecond **two**\n\n<i>third</i>"
+    with chat(TERM=terminal) as screen:
+        screen.wait_for(">")
+        screen.type("lines please\r")
+        shown = screen.wait_for("<i>third</i>")
+    lines = [line.strip() for line in re.sub("\x1b\\[[^a-zA-Z]*[a-zA-Z]", "", shown).splitlines()]
+    assert "first <b>one</b>" in lines
+    assert "second two" in lines
+
+
+def test_the_answer_to_a_command_is_shown_as_it_is(chat: Chat, gateway: Any) -> None:
+    gateway.texts["/help"] = "/new *starts* _x_\n/stop <b>"
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("/help\r")
+        screen.wait_for("/new *starts* _x_\r\n/stop <b>")
+
+
+@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
+def test_tab_completes_a_command_at_once(chat: Chat, gateway: Any, terminal: str) -> None:
+    with chat(TERM=terminal) as screen:
+        screen.wait_for(">")
+        screen.type("/he\t\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "/help"
+        screen.wait_for("echo: /help")
+        screen.wait_for(">")
+        screen.type("/st\topped\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "/stopped"
+
+
+def test_two_ctrl_c_in_a_row_at_the_empty_prompt_leave(chat: Chat, gateway: Any) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("\x03")
+        screen.wait_for("Ctrl-D leaves, or press Ctrl-C again")
+        screen.wait_for(">")
+        screen.type("hello\r")
+        screen.wait_for("echo: hello")
+        screen.wait_for(">")
+        screen.type("\x03")
+        screen.wait_for("Ctrl-D leaves, or press Ctrl-C again")
+        screen.wait_for(">")
+        screen.type("more\x03\x03")
+        screen.wait_for("Ctrl-D leaves, or press Ctrl-C again")
+        screen.wait_for(">")
+        screen.type("\x03")
+        assert screen.end() == 0
+    assert gateway.said == [("cli:direct", "hello")]
+
+
+def test_what_was_streamed_before_a_stop_stays(chat: Chat) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("hang on\r")
+        screen.wait_for("so far")
+        os.kill(screen.process.pid, signal.SIGINT)
+        screen.wait_for("\x1b[2Kso far\r\n")  # above what moves, not in it
+        screen.wait_for("(stopped)")
+
+
+def test_what_is_typed_during_a_turn_waits_unseen_for_the_next_prompt(
+    chat: Chat, gateway: Any
+) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("hang on\r")
+        screen.wait_for("so far")
+        screen.type("ahead")
+        os.kill(screen.process.pid, signal.SIGINT)
+        assert "ahead" not in screen.wait_for("(stopped)")
+        screen.wait_for("ahead")
+        screen.type("\r")
+        screen.wait_for("echo: ahead")
+
+
+@pytest.mark.parametrize("end", ["\x04", signal.SIGTERM])
+def test_the_terminal_is_as_it_was_afterwards(chat: Chat, end: str | signal.Signals) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        if isinstance(end, str):
+            screen.type(end)
+        else:
+            screen.type("hang on\r")
+            screen.wait_for("so far")
+            screen.process.send_signal(end)
+        screen.process.wait(PATIENCE)
+        assert screen.echoes()

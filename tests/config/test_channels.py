@@ -1,0 +1,195 @@
+"""Sections of channels, with adapters installed for real beside the tests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nanobot.config import config_schema
+from tests.config.homes import Home
+
+MODULE = """
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+class Pigeon(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    token: SecretStr
+    lofts: tuple[str, ...] = Field(default=(), description="Where the birds live.")
+    speed: int = 60
+
+    @field_validator("speed")
+    @classmethod
+    def _flies(cls, speed):
+        if speed > 200:
+            raise ValueError(f"No bird flies at {speed} km/h")
+        return speed
+
+not_a_model = 1
+"""
+ENTRY_POINTS = """
+[nanobot.channels]
+cli = pigeon_for_tests:nothing
+pigeon = pigeon_for_tests:nothing
+plain = pigeon_for_tests:nothing
+
+[nanobot.channel_settings]
+pigeon = pigeon_for_tests:Pigeon
+absent = module_that_is_not_there:Settings
+number = pigeon_for_tests:not_a_model
+"""
+GOOD = "channels:\n  pigeon:\n    enabled: yes\n    token: sk-canary\n    lofts: [a, b]\n"
+
+
+@pytest.fixture(autouse=True)
+def pigeon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed distribution that brings channels."""
+    site = tmp_path / "site"
+    info = site / "pigeon_for_tests-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "pigeon_for_tests.py").write_text(MODULE)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeon-for-tests\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(site)
+    yield
+    sys.modules.pop("pigeon_for_tests", None)
+
+
+def test_a_channel_has_common_settings_and_those_of_its_adapter(home: Home) -> None:
+    home.write(f"{GOOD}    allow_from: [+4915, 0123, ada]\n")
+    channel = home.load().channels["pigeon"]
+    assert channel.enabled
+    assert channel.allow_from == ("+4915", "0123", "ada")
+    assert channel.options is not None
+    assert channel.options.model_dump(exclude={"token"}) == {"lofts": ("a", "b"), "speed": 60}
+    assert "canary" not in repr(channel)
+
+
+def test_an_adapter_without_settings_has_the_common_ones(home: Home) -> None:
+    home.write("channels: {plain: }\n")
+    channel = home.load().channels["plain"]
+    assert (channel.enabled, channel.allow_from, channel.options) == (False, (), None)
+
+
+def test_variables_and_overrides_reach_a_channel(home: Home) -> None:
+    home.write("channels: {pigeon: {token: '${T}'}}\n", mode=0o644)
+    settings = home.load(
+        {
+            "T": "sk",
+            "NANOBOT_CHANNELS__PIGEON__ENABLED": "true",
+            "NANOBOT_CHANNELS__PLAIN__ALLOW_FROM": "['*']",
+        }
+    )
+    assert settings.channels["pigeon"].enabled
+    assert settings.channels["plain"].allow_from == ("*",)
+    assert settings.warnings == ()
+
+
+def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home) -> None:
+    home.write(GOOD, mode=0o644)
+    (warning,) = home.load().warnings
+    assert warning.startswith(f"{home.config}:4: channels.pigeon.token: is written out")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            "channels:\n  pigoen: {}\n",
+            "HOME/config.yaml:2: channels.pigoen: no such channel is installed\n"
+            "  Did you mean 'pigeon'?",
+            id="misspelt channel",
+        ),
+        pytest.param(
+            "channels:\n  cli:\n",
+            "HOME/config.yaml:2: channels.cli: the built-in channel has no settings\n"
+            "  Delete this section; `nanobot agent` always works.",
+            id="built-in channel",
+        ),
+        pytest.param(
+            "channels:\n  plain: true\n",
+            "HOME/config.yaml:2: channels.plain: must be a section with keys\n"
+            "  Write `plain:` and beneath it, indented, its keys.",
+            id="text for a section",
+        ),
+        pytest.param(
+            "channels: [pigeon]\n",
+            "HOME/config.yaml:1: channels: must be a section with keys\n"
+            "  Write `channels:` and beneath it, indented, its keys.",
+            id="list for the sections",
+        ),
+        pytest.param(
+            f"{GOOD}    enable: no\n",
+            "HOME/config.yaml:6: channels.pigeon.enable: there is no such key\n"
+            "  Did you mean 'enabled'?",
+            id="misspelt common key",
+        ),
+        pytest.param(
+            f"{GOOD}    options: {{}}\n",
+            "HOME/config.yaml:6: channels.pigeon.options: there is no such key\n"
+            "  Known here: token, lofts, speed, enabled, allow_from.",
+            id="unknown key",
+        ),
+        pytest.param(
+            "channels:\n  plain:\n    enabled: perhaps\n    allow_from: ada\n",
+            "HOME/config.yaml:3: channels.plain.enabled: must be true or false\n"
+            "HOME/config.yaml:4: channels.plain.allow_from: must be a list\n"
+            "  Write it as [first, second], or one a line after '- '.",
+            id="wrong common values",
+        ),
+        pytest.param(
+            "channels:\n  pigeon: {enabled: yes}\n",
+            "HOME/config.yaml:2: channels.pigeon.token: is required",
+            id="required by the adapter",
+        ),
+        pytest.param(
+            f"{GOOD}    speed: 999\n",
+            "HOME/config.yaml:6: channels.pigeon.speed: no bird flies at … km/h",
+            id="refused by the adapter",
+        ),
+        pytest.param(
+            "channels:\n  absent: {}\n",
+            "HOME/config.yaml:2: channels.absent: its settings are broken: "
+            "module_that_is_not_there:Settings cannot be imported (ModuleNotFoundError)\n"
+            "  Update or reinstall the package that brings this channel.",
+            id="adapter that cannot be imported",
+        ),
+        pytest.param(
+            "channels:\n  number: {}\n",
+            "HOME/config.yaml:2: channels.number: its settings are broken: "
+            "pigeon_for_tests:not_a_model is not a pydantic model\n"
+            "  Update or reinstall the package that brings this channel.",
+            id="adapter without a model",
+        ),
+    ],
+)
+def test_a_mistake_in_a_channel_is_explained(home: Home, text: str, expected: str) -> None:
+    assert home.complaint(text) == expected
+
+
+def test_an_unknown_channel_far_from_any_lists_those_installed(home: Home) -> None:
+    assert "\n  Known here: absent, number, pigeon, plain" in home.complaint("channels: {zzz: {}}")
+
+
+def test_a_misspelt_override_gets_the_nearest_one(home: Home) -> None:
+    assert home.complaint("", NANOBOT_CHANNELS__PLAIN__ENABELD="1") == (
+        "environment: NANOBOT_CHANNELS__PLAIN__ENABELD: there is no such key\n"
+        "  Did you mean NANOBOT_CHANNELS__PLAIN__ENABLED?"
+    )
+
+
+def test_the_schema_describes_the_installed_channels() -> None:
+    channels = config_schema()["properties"]["channels"]["properties"]
+    assert set(channels) >= {"pigeon", "plain"}
+    assert set(channels["pigeon"]["properties"]) == {
+        "enabled",
+        "allow_from",
+        "token",
+        "lofts",
+        "speed",
+    }
+    assert channels["pigeon"]["required"] == ["token"]
+    assert set(channels["plain"]["properties"]) == {"enabled", "allow_from"}
+    assert channels["pigeon"]["additionalProperties"] is False

@@ -1,0 +1,114 @@
+"""The example file, the table in the documentation and the schema say what the code does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nanobot.config import config_schema, docs, load_settings, settings_table
+from nanobot.config.settings import SECTIONS
+from tests.config.homes import Home
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "config.example.yaml"
+KEYS = [(section, key) for section, model in SECTIONS.items() for key in model.model_fields]
+
+
+def test_the_example_loads_and_is_the_defaults(home: Home) -> None:
+    shutil.copy(EXAMPLE, home.config)
+    example = home.load()
+    home.config.unlink()
+    assert example == home.load()
+
+
+def test_the_example_has_every_key() -> None:
+    content = yaml.safe_load(EXAMPLE.read_text())
+    assert set(content) == {*SECTIONS, "channels"}
+    assert [(section, key) for section in SECTIONS for key in content[section]] == KEYS
+
+
+def test_the_commented_parts_of_the_example_are_right_too(home: Home) -> None:
+    lines = []
+    for line in EXAMPLE.read_text().splitlines():
+        bare = line.lstrip()
+        optional = bare.startswith(("# - ", "#   base_url", "#   api_key"))
+        lines.append(line.replace("# ", "", 1) if optional else line)
+    home.write("\n".join(lines).replace('name: ""', "name: m").replace('key: ""', "key: k"))
+    fallbacks = home.load({"LOCAL_KEY": "l"}).model.fallbacks
+    assert [model.name for model in fallbacks] == ["another-model", "llama3.2"]
+
+
+def test_the_table_in_the_documentation_is_current() -> None:
+    assert docs.main([str(ROOT / docs.PAGE)]) == 0
+
+
+def test_the_errors_in_the_documentation_are_those_a_person_sees(home: Home) -> None:
+    page = (ROOT / docs.PAGE).read_text()
+    section = page.partition("## When something is wrong")[2]
+    _, config, _, said, _, misspelt, _ = section.split("```", 6)
+    home.write(config.removeprefix("yaml\n"))
+    assert home.complaint().replace("HOME", "/home/ada/.nanobot") == said.strip()
+    home.config.unlink()
+    assert home.complaint(NANOBOT_MODEL__NMAE="gpt-5") == misspelt.strip()
+
+
+def test_a_table_that_is_out_of_date_is_reported_and_mended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{docs.BEGIN}old\n{docs.END}after\n")
+    assert docs.main([str(page)]) == 1
+    assert "the table is out of date; run this with --write" in capsys.readouterr().err
+    assert docs.main([str(page), "--write"]) == 0
+    assert docs.main([str(page)]) == 0
+    assert page.read_text() == (f"before\n{docs.BEGIN}\n{settings_table()}\n{docs.END}after\n")
+
+
+def test_a_page_without_the_markers_is_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("nothing here")
+    with pytest.raises(ValueError, match="the page lacks the two markers"):
+        docs.main([str(page), "--write"])
+    assert page.read_text() == "nothing here"
+
+
+def test_every_key_has_a_row_with_a_meaning() -> None:
+    rows = [line.split(" | ") for line in settings_table().splitlines()[2:]]
+    named = {row[0].strip("| `") for row in rows}
+    assert named >= {f"{section}.{key}" for section, key in KEYS}
+    assert all(len(row) == 4 and len(row[3]) > 10 for row in rows)
+
+
+@pytest.mark.parametrize(("section", "key"), KEYS)
+def test_a_duration_says_its_unit_and_a_size_counts_tokens(section: str, key: str) -> None:
+    meaning = (SECTIONS[section].model_fields[key].description or "").lower()
+    for ending, unit in (("seconds", "seconds"), ("hours", "hours"), ("tokens", "tokens")):
+        assert not key.endswith(ending) or unit in meaning
+
+
+def test_the_schema_knows_every_key_and_refuses_others() -> None:
+    schema = config_schema()
+    assert json.loads(json.dumps(schema)) == schema
+    assert set(schema["properties"]) == {*SECTIONS, "channels"}
+    assert schema["additionalProperties"] is False
+    for section, model in SECTIONS.items():
+        name = schema["properties"][section]["$ref"].removeprefix("#/$defs/")
+        definition = schema["$defs"][name]
+        assert set(definition["properties"]) == set(model.model_fields)
+        assert definition["additionalProperties"] is False
+    fallbacks = schema["$defs"]["ModelSettings"]["properties"]["fallbacks"]
+    assert [list(kind) for kind in fallbacks["items"]["anyOf"]] == [["type", "minLength"], ["$ref"]]
+
+
+def test_the_defaults_of_the_schema_are_those_of_the_settings(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, {})
+    schema = config_schema()
+    for section in SECTIONS:
+        name = schema["properties"][section]["$ref"].removeprefix("#/$defs/")
+        loaded = json.loads(getattr(settings, section).model_dump_json())
+        declared = schema["$defs"][name]["properties"]
+        assert {key: value["default"] for key, value in declared.items()} == loaded

@@ -1,0 +1,57 @@
+"""What works and should be mended all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.config.homes import Home
+
+LITERAL = "model:\n  name: m\n  api_key: sk-canary\n"
+
+
+def test_a_key_written_out_in_a_file_that_others_read_is_a_warning(home: Home) -> None:
+    home.write(LITERAL, mode=0o644)
+    assert home.load().warnings == (
+        f"{home.config}:3: model.api_key: is written out in a file that other users can read. "
+        f"Make it yours: `chmod 600 {home.config}`.",
+    )
+
+
+def test_so_is_the_key_of_a_fallback(home: Home) -> None:
+    home.write(
+        "model:\n  name: m\n  api_key: ${K}\n  fallbacks:\n    - name: f\n      api_key: sk-2\n",
+        mode=0o640,
+    )
+    (warning,) = home.load({"K": "k"}).warnings
+    assert warning.startswith(f"{home.config}:6: model.fallbacks[0].api_key: is written out")
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        (LITERAL, 0o600),
+        ("model: {name: m, api_key: '${K}'}\n", 0o644),
+        ("model: {api_key: ''}\n", 0o644),
+        ("log: {level: info}\n", 0o644),
+    ],
+)
+def test_no_warning_without_a_reason(home: Home, text: str, mode: int) -> None:
+    home.write(text, mode=mode)
+    home.write_secrets("K=k\n")
+    assert home.load().warnings == ()
+
+
+def test_secrets_that_others_read_are_a_warning(home: Home) -> None:
+    home.write_secrets("K=k\n", mode=0o604)
+    assert home.load().warnings == (
+        f"{home.secrets}: holds secrets and can be read by other users. "
+        f"Make it yours: `chmod 600 {home.secrets}`.",
+    )
+
+
+def test_a_file_with_the_other_ending_is_a_warning(home: Home) -> None:
+    other = home.config.with_suffix(".yml")
+    other.write_text(LITERAL)
+    assert home.load().warnings == (
+        f"{other}: is not read because of its name. Rename it to config.yaml.",
+    )

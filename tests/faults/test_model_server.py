@@ -1,0 +1,253 @@
+"""Every way in which a model server fails: what the person reads, and that the next message works.
+
+The provider is the real one, the server speaks HTTP; only time is not real, where a wait is long.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nanobot.testing import FakeClock, FakeOpenAI
+from nanobot.testing.channel import FakeChannel
+from nanobot.testing.openai_answers import Answer, Step
+from nanobot.testing.openai_faults import (
+    FAULTS,
+    Cut,
+    Huge,
+    Stall,
+    busy,
+    context_length_exceeded,
+    server_error,
+    unauthorized,
+    wants,
+)
+from tests.support import running, stored, window
+
+
+@asynccontextmanager
+async def talking(
+    home: Path,
+    script: Sequence[Step | str],
+    *,
+    retry: float = 60.0,
+    steps: int = 50,
+    clock: FakeClock | None = None,
+) -> AsyncIterator[tuple[FakeChannel, FakeOpenAI]]:
+    """A nanobot whose model is a server that answers from `script`, then "fine" for ever."""
+    answers = list(script)
+    clock = clock or FakeClock(datetime.now(UTC), auto=True)
+    channel = FakeChannel(clock=clock)
+    async with (
+        FakeOpenAI(lambda _: answers.pop(0) if answers else "fine") as server,
+        running(
+            home,
+            None,
+            channel,
+            clock=clock,
+            NANOBOT_MODEL__NAME="fake",
+            NANOBOT_MODEL__BASE_URL=server.base_url,
+            NANOBOT_MODEL__API_KEY="sk-secret-key",
+            NANOBOT_MODEL__TIMEOUT_SECONDS="0.3",
+            NANOBOT_MODEL__RETRY_SECONDS=str(retry),
+            NANOBOT_AGENT__MAX_ITERATIONS=str(steps),
+        ),
+    ):
+        yield channel, server
+
+
+PASSING: dict[str, Callable[[], Step]] = {
+    "429": busy,
+    "429 with seconds": lambda: busy(2),
+    "429 with a date": lambda: busy(2, as_date=True),
+    "500": lambda: server_error(500),
+    "502": lambda: server_error(502),
+    "503 with seconds": lambda: server_error(503, 3),
+    "a stall before the headers": Stall,
+    "a stall in mid-stream": lambda: Stall(3),
+    "a cut in mid-stream": Cut,
+    "a clean cut in mid-stream": lambda: Cut(clean=True),
+    "HTML with status 200": FAULTS["HTML with status 200"],
+    "a body of 50 MB": Huge,
+    "no choices": FAULTS["empty choices"],
+    "null content": lambda: Answer(None),
+    "arguments that are not JSON": FAULTS["arguments that are not JSON"],
+    "arguments that are not an object": FAULTS["arguments that are not an object"],
+    "arguments with NaN": FAULTS["arguments with NaN"],
+    "arguments nested deeply": FAULTS["arguments nested deeply"],
+    "an unknown tool": FAULTS["unknown tool"],
+    "duplicate call ids": FAULTS["duplicate call ids"],
+}
+
+
+@pytest.mark.parametrize("fault", PASSING)
+async def test_what_passes_or_can_be_told_to_the_model_costs_the_person_nothing(
+    tmp_path: Path, fault: str
+) -> None:
+    async with talking(tmp_path, [PASSING[fault](), "here I am"]) as (channel, _):
+        assert await channel.ask("hello") == "here I am"
+        assert await channel.ask("and now?") == "fine"
+    assert [part.content for part in channel.sent] == ["here I am", "fine"]
+    assert [m.content for m in stored(tmp_path) if m.role == "user"] == ["hello", "and now?"]
+
+
+WAITS: dict[str, tuple[Step, float, str]] = {
+    "429 with seconds": (busy(900), 901, "is busy (429): Rate limit reached"),
+    "500": (server_error(500), 15, "failed (500): The server had an error"),
+    "a stall": (Stall(3), 15, "sent nothing for 0.3 seconds"),
+    "a cut": (Cut(), 15, "broke off in the middle of its answer"),
+}
+
+
+@pytest.mark.parametrize("fault", WAITS)
+async def test_an_outage_is_told_once_and_the_message_is_answered_after_it(
+    tmp_path: Path, fault: str
+) -> None:
+    step, pause, reason = WAITS[fault]
+    clock = FakeClock(datetime.now(UTC))
+    async with talking(tmp_path, [step, "here I am"], retry=0, clock=clock) as (channel, server):
+        await channel.say("hello")
+        await clock.until_sleeping()
+        await clock.advance(pause)
+        notice, answer = await channel.received(2)
+        assert await channel.ask("and now?") == "fine"
+    assert notice == (
+        f"The model cannot be reached right now (the model server at {server.base_url} {reason})."
+        " Your message is kept and will be answered when it is back (for up to 24 hours); /stop"
+        " drops it."
+    )
+    assert answer == "here I am"
+    assert [text for _, text in await window(tmp_path)] == [
+        "hello", "here I am", "and now?", "fine",
+    ]  # fmt: skip
+
+
+async def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    clock = FakeClock(datetime.now(UTC))
+    channel = FakeChannel(clock=clock)
+    async with running(
+        tmp_path,
+        None,
+        channel,
+        clock=clock,
+        NANOBOT_MODEL__NAME="fake",
+        NANOBOT_MODEL__BASE_URL=f"http://127.0.0.1:{port}/v1",
+        NANOBOT_MODEL__RETRY_SECONDS="0",
+    ):
+        await channel.say("hello")
+        await clock.until_sleeping()
+        assert (await channel.received(1))[0].startswith("The model cannot be reached right now")
+        async with FakeOpenAI(["here I am", "fine"], port=port):
+            await clock.advance(15)
+            assert (await channel.received(2))[1] == "here I am"
+            assert await channel.ask("and now?") == "fine"
+
+
+FINAL: dict[str, tuple[Sequence[Step], str]] = {
+    "401": (
+        [unauthorized("sk-secret-key")],
+        "The model refused the request: the model server at {url} refused the request (401):"
+        " Incorrect API key provided: [api key]. Check model.api_key: the server does not accept"
+        " it. Then /retry runs it again.",
+    ),
+    "HTML with status 200": (
+        [FAULTS["HTML with status 200"]()] * 3,
+        "The model's answer could not be used: the model server at {url} answered with a web page."
+        " /retry asks again.",
+    ),
+    "no choices": (
+        [FAULTS["empty choices"]()] * 3,
+        "The model's answer could not be used: the model server at {url} answered with no choices."
+        " /retry asks again.",
+    ),
+    "null content": (
+        [Answer(None)] * 2,
+        "The model's answer could not be used: the model gave an empty answer, twice."
+        " /retry asks again.",
+    ),
+    "a body of 50 MB": (
+        [Huge(), Huge(), Huge()],
+        "The model's answer could not be used: the model server at {url} answered with more than"
+        " 8388608 bytes. /retry asks again.",
+    ),
+    "context length exceeded": (
+        [context_length_exceeded()],
+        "This conversation does not fit the model's context window, even shortened. /new starts a"
+        " fresh one; lower model.context_window if the model's is smaller. (the prompt is too long"
+        " for fake)",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FINAL)
+async def test_what_does_not_pass_is_one_clear_text_that_the_model_never_said(
+    tmp_path: Path, fault: str
+) -> None:
+    script, text = FINAL[fault]
+    async with talking(tmp_path, script) as (channel, server):
+        text = text.format(url=server.base_url)
+        assert await channel.ask("hello") == text
+        assert await channel.ask("and now?") == "fine"
+        assert text[:40].encode() not in server.requests[-1].raw
+    assert len(channel.sent) == 2
+    assert [said for _, said in await window(tmp_path)] == ["hello", "and now?", "fine"]
+
+
+async def test_once_the_key_is_mended_retry_answers(tmp_path: Path) -> None:
+    async with talking(tmp_path, [unauthorized("sk-secret-key")]) as (channel, _):
+        assert "Check model.api_key" in await channel.ask("hello")
+        assert await channel.ask("/retry") == "fine"
+
+
+async def test_an_answer_cut_by_length_says_so_and_keeps_only_the_models_words(
+    tmp_path: Path,
+) -> None:
+    async with talking(tmp_path, [FAULTS["finish by length"]()]) as (channel, _):
+        assert await channel.ask("hello") == (
+            "This sentence is cut by the\n\n[This answer was cut off at the model's limit. Say “go"
+            " on” to read the rest.]"
+        )
+        assert await channel.ask("go on") == "fine"
+    assert (await window(tmp_path))[1] == ("assistant", "This sentence is cut by the")
+
+
+async def test_a_conversation_beyond_the_context_length_is_shortened_once_and_answered(
+    tmp_path: Path,
+) -> None:
+    script: list[Step | str] = [f"answer {n}" for n in range(6)]
+    script += [context_length_exceeded(), "that fits"]
+    async with talking(tmp_path, script) as (channel, server):
+        for n in range(6):
+            await channel.ask(f"message {n}")
+        assert await channel.ask("one more") == "that fits"
+        *_, refused, taken = (len(request.messages) for request in server.requests)
+        assert taken < refused
+    assert len(stored(tmp_path)) == 14
+
+
+async def test_what_the_model_did_wrong_is_told_to_it(tmp_path: Path) -> None:
+    script: list[Step | str] = [FAULTS["arguments that are not JSON"](), "sorry"]
+    async with talking(tmp_path, script) as (channel, server):
+        await channel.ask("hello")
+        told = server.requests[-1].messages[-1]
+    assert told["role"] == "tool"
+    assert "not valid JSON" in str(told["content"])
+
+
+async def test_at_the_limit_of_steps_the_server_is_asked_for_text_with_the_tools_in_place(
+    tmp_path: Path,
+) -> None:
+    script: list[Step | str] = [wants("list_dir", "{}"), "that is what I have"]
+    async with talking(tmp_path, script, steps=1) as (channel, server):
+        assert await channel.ask("hello") == "that is what I have"
+    first, last = (request.body for request in server.requests)
+    assert last["tool_choice"] == "none"
+    assert last["tools"] == first["tools"]

@@ -1,0 +1,348 @@
+"""Delivery: each part in its chat's order, again until it arrived, never needlessly twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from nanobot.bus.events import OutboundPart, TextDelta
+from nanobot.bus.journal import Journal
+from nanobot.bus.outbox import Outbox
+from nanobot.bus.split import split_message
+from nanobot.channel import Channel
+from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
+from nanobot.gateway.dispatcher import MOST_ATTEMPTS, Dispatcher
+from nanobot.gateway.screen import Screen
+from nanobot.testing import FakeClock
+from nanobot.testing.channel import FakeChannel
+from tests.bus.support import no_file_may_grow_beyond, opened, reply, rows
+
+
+class Delivery:
+    """A journal and a dispatcher, as one process has them."""
+
+    def __init__(self, journal: Journal, clock: FakeClock, *channels: Channel) -> None:
+        outlets = {channel.name: channel for channel in channels}
+        self.journal = journal
+        self.screen = Screen(outlets)
+        self.dispatcher = Dispatcher(
+            outlets, Outbox(journal.database), self.screen, clock, Random(1)
+        )
+
+    async def send(self, turn_id: str, *texts: str, chat_id: str = "1") -> None:
+        self.dispatcher.submit(await self.journal.send(turn_id, reply(*texts, chat_id=chat_id)))
+
+    async def resume(self) -> None:
+        self.dispatcher.submit((await self.journal.leftovers()).parts)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def channel() -> FakeChannel:
+    return FakeChannel()
+
+
+@contextlib.asynccontextmanager
+async def process(path: Path, clock: FakeClock, *channels: Channel) -> AsyncIterator[Delivery]:
+    """From start to end; what is not delivered by then is left for the next one."""
+    async with opened(path, clock) as journal:
+        delivery = Delivery(journal, clock, *channels)
+        yield delivery
+        await delivery.dispatcher.drain(0)
+        await delivery.screen.close()
+
+
+@pytest.fixture
+async def delivery(path: Path, clock: FakeClock, channel: FakeChannel) -> AsyncIterator[Delivery]:
+    async with process(path, clock, channel) as delivery:
+        yield delivery
+
+
+def states(path: Path) -> list[tuple[object, ...]]:
+    return rows(path, "SELECT state, attempts FROM outbox ORDER BY id")
+
+
+def fails(*errors: Exception | None) -> Callable[[OutboundPart], Exception | None]:
+    """Refuse the first deliveries with these, then take everything."""
+    left = list(errors)
+    return lambda _: left.pop(0) if left else None
+
+
+async def test_a_chat_gets_its_parts_in_order(delivery: Delivery, channel: FakeChannel) -> None:
+    for number in range(20):
+        await delivery.send(f"t{number}", f"{number}a", f"{number}b")
+    expected = [f"{number}{part}" for number in range(20) for part in "ab"]
+    assert await channel.received(40) == expected
+
+
+async def test_what_the_platform_accepted_is_marked_with_its_id(
+    path: Path, clock: FakeClock, channel: FakeChannel
+) -> None:
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "hello")
+        await delivery.dispatcher.drain(5)
+    assert rows(path, "SELECT state, platform_id, payload FROM outbox") == [("sent", "1", None)]
+
+
+async def test_a_slow_chat_does_not_delay_another(delivery: Delivery, channel: FakeChannel) -> None:
+    gate = asyncio.Event()
+
+    async def hold(part: OutboundPart) -> None:
+        if part.chat_id == "slow":
+            await gate.wait()
+
+    channel.hold = hold
+    await delivery.send("t1", "slow", chat_id="slow")
+    await delivery.send("t2", "quick", chat_id="quick")
+    assert await channel.received(1, "quick") == ["quick"]
+    gate.set()
+    assert await channel.received(1, "slow") == ["slow"]
+
+
+async def test_many_waiting_chats_do_not_delay_another(
+    delivery: Delivery, channel: FakeChannel
+) -> None:
+    async def hold(part: OutboundPart) -> None:
+        if part.chat_id != "quick":
+            await asyncio.Event().wait()
+
+    channel.hold = hold
+    parts = [
+        part
+        for n in range(1_500)
+        for part in await delivery.journal.send(f"t{n}", reply("x", chat_id=str(n)))
+    ]
+    delivery.dispatcher.submit(parts)
+    await delivery.send("quick", "quick", chat_id="quick")
+    assert await asyncio.wait_for(channel.received(1, "quick"), 10) == ["quick"]
+
+
+async def test_a_rate_limit_is_waited_out_exactly_and_order_is_kept(
+    delivery: Delivery, channel: FakeChannel, clock: FakeClock
+) -> None:
+    channel.refuse = fails(SendLater("flood", retry_after=37.5))
+    await delivery.send("t1", "first", "second")
+    await clock.until_sleeping()
+    assert clock.slept == [37.5]
+    await delivery.send("t2", "elsewhere", chat_id="2")
+    assert await channel.received(1, "2") == ["elsewhere"]
+    assert await channel.received(0) == []
+    await clock.advance(37.4)
+    assert await channel.received(0) == []
+    await clock.advance(0.1)
+    assert await channel.received(2) == ["first", "second"]
+
+
+async def test_rate_limits_never_make_a_part_dead(path: Path, channel: FakeChannel) -> None:
+    channel.refuse = fails(*[SendLater("flood", retry_after=1.0)] * (MOST_ATTEMPTS + 5))
+    async with process(path, FakeClock(auto=True), channel) as delivery:
+        await delivery.send("t1", "patience")
+        assert await channel.received(1) == ["patience"]
+
+
+async def test_a_rate_limit_without_a_time_is_no_reason_to_hurry(
+    path: Path, channel: FakeChannel
+) -> None:
+    clock = FakeClock(auto=True)
+    channel.refuse = fails(SendLater("flood", retry_after=0.0))
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "hello")
+        await channel.received(1)
+    assert clock.slept[0] >= 1.0
+
+
+async def test_a_send_that_may_have_arrived_is_tried_once_more_then_dead(
+    path: Path, channel: FakeChannel
+) -> None:
+    tried: Counter[str] = Counter()
+
+    def refuse(part: OutboundPart) -> Exception | None:
+        tried[part.content] += 1
+        return SendUnknown("timed out") if part.content == "lost" else None
+
+    channel.refuse = refuse
+    async with process(path, FakeClock(auto=True), channel) as delivery:
+        await delivery.send("t1", "lost", "next")
+        assert await channel.received(1) == ["next"]
+        await delivery.dispatcher.drain(5)
+    assert tried == {"lost": 2, "next": 1}
+    assert states(path) == [("dead", 2), ("sent", 1)]
+
+
+async def test_earlier_failures_do_not_take_the_second_try_away(
+    path: Path, channel: FakeChannel
+) -> None:
+    flood = SendLater("flood", retry_after=1.0)
+    channel.refuse = fails(flood, SendError("offline"), flood, SendUnknown("timed out"))
+    async with process(path, FakeClock(auto=True), channel) as delivery:
+        await delivery.send("t1", "hello")
+        assert await channel.received(1) == ["hello"]
+
+
+async def test_a_refused_part_is_dead_at_once_and_the_next_still_goes(
+    path: Path, clock: FakeClock, channel: FakeChannel
+) -> None:
+    channel.refuse = fails(SendRefused("blocked"))
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "refused", "next")
+        assert await channel.received(1) == ["next"]
+        await delivery.dispatcher.drain(5)
+    assert rows(path, "SELECT state, reason FROM outbox ORDER BY id") == [
+        ("dead", "blocked"),
+        ("sent", ""),
+    ]
+    assert clock.slept == []
+
+
+async def cancel_oneself() -> None:
+    future = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
+async def test_a_channel_that_cancels_itself_is_tried_again(
+    path: Path, channel: FakeChannel
+) -> None:
+    steps = [cancel_oneself]
+
+    async def hold(_: OutboundPart) -> None:
+        if steps:
+            await steps.pop()()
+
+    channel.hold = hold
+    async with process(path, FakeClock(auto=True), channel) as delivery:
+        await delivery.send("t1", "a", "b")
+        assert await channel.received(2) == ["a", "b"]
+
+
+async def test_pauses_grow_to_five_minutes_and_after_a_day_a_person_decides(
+    path: Path, channel: FakeChannel
+) -> None:
+    clock = FakeClock(auto=True)
+    channel.refuse = lambda _: LookupError("down")
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "hello")
+        await delivery.dispatcher.drain(30)
+    assert 1.0 <= clock.slept[0] <= 2.0
+    assert max(clock.slept) <= 300.0
+    assert 0.4 * 86_400 < sum(clock.slept) < 86_400
+    assert states(path) == [("dead", MOST_ATTEMPTS)]
+
+
+async def test_the_next_process_goes_on_at_the_first_part_that_was_not_confirmed(
+    path: Path, clock: FakeClock, channel: FakeChannel
+) -> None:
+    async def hold(part: OutboundPart) -> None:
+        if part.content == "b":
+            await asyncio.Event().wait()
+
+    channel.hold = hold
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "a", "b", "c")
+        await channel.received(1)
+    channel.hold = None
+    async with process(path, clock, channel) as delivery:
+        await delivery.resume()
+        assert await channel.received(3) == ["a", "b", "c"]
+
+
+async def test_a_rate_limit_outlives_a_restart(
+    path: Path, clock: FakeClock, channel: FakeChannel
+) -> None:
+    channel.refuse = fails(SendLater("flood", retry_after=100.0))
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "hello")
+        await clock.until_sleeping()
+    async with process(path, clock, channel) as delivery:
+        await delivery.resume()
+        await clock.until_sleeping()
+        assert clock.slept == [100.0, 100.0]
+        await clock.advance(100)
+        assert await channel.received(1) == ["hello"]
+
+
+async def test_a_clock_that_was_set_back_delays_a_part_by_an_hour_at_most(
+    path: Path, clock: FakeClock, channel: FakeChannel
+) -> None:
+    channel.refuse = fails(SendLater("flood", retry_after=100.0))
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "hello")
+        await clock.until_sleeping()
+    clock.jump(-365 * 86_400)
+    async with process(path, clock, channel) as delivery:
+        await delivery.resume()
+        await clock.until_sleeping()
+        assert clock.slept[-1] == 3600
+
+
+async def test_a_channel_that_is_off_keeps_its_parts(
+    path: Path, clock: FakeClock, channel: FakeChannel
+) -> None:
+    async with process(path, clock) as delivery:
+        await delivery.send("t1", "hello")
+        await delivery.dispatcher.drain(5)
+    assert states(path) == [("pending", 0)]
+    async with process(path, clock, channel) as delivery:
+        await delivery.resume()
+        assert await channel.received(1) == ["hello"]
+
+
+async def test_while_the_disk_refuses_the_mark_nothing_more_goes_to_the_chat(
+    path: Path, clock: FakeClock, channel: FakeChannel
+) -> None:
+    async with process(path, clock, channel) as delivery:
+        parts = await delivery.journal.send("t1", reply("a", "b"))
+        await delivery.journal.send("filler", reply("x" * 500_000, channel="off"))
+        with no_file_may_grow_beyond(200_000):
+            delivery.dispatcher.submit(parts)
+            await channel.received(1)
+            with pytest.raises(StorageError):
+                await delivery.journal.receive("fake", (), "7")
+            assert await channel.received(1) == ["a"]
+        await delivery.journal.receive("fake", (), "7")
+        assert await channel.received(2) == ["a", "b"]
+
+
+async def test_progress_of_a_chat_is_shown_before_its_reply(
+    delivery: Delivery, channel: FakeChannel
+) -> None:
+    seen: list[int] = []
+
+    async def hold(_: OutboundPart) -> None:
+        seen.append(len(channel.shown))
+
+    channel.hold = hold
+    for _ in range(5):
+        delivery.screen.show(TextDelta("fake", "1", "t1", "x"))
+    await delivery.send("t1", "xxxxx")
+    await channel.received(1)
+    assert seen == [5]
+
+
+async def test_the_parts_of_a_long_text_arrive_with_only_the_last_marked(
+    delivery: Delivery, channel: FakeChannel
+) -> None:
+    outgoing = reply("word " * 100)
+    parts = split_message(outgoing.parts[0], 200)
+    delivery.dispatcher.submit(
+        await delivery.journal.send("t1", type(outgoing)("reply", parts, ("m1",)))
+    )
+    await channel.received(3)
+    assert [part.last for part in channel.sent] == [False, False, True]
+    assert {part.event_ids for part in channel.sent} == {("m1",)}
+    assert len({part.key for part in channel.sent}) == 3

@@ -1,0 +1,112 @@
+"""The lock on a home, with real processes on the other side."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nanobot.errors import HomeLocked, StorageError
+from nanobot.gateway.lock import LOCK_NAME, HomeLock
+
+HOLD = """
+import sys
+from pathlib import Path
+from nanobot.gateway.lock import HomeLock
+lock = HomeLock(Path(sys.argv[1]))
+lock.acquire()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+HOLD_AND_RUN = """
+import subprocess, sys
+from pathlib import Path
+from nanobot.gateway.lock import HomeLock
+lock = HomeLock(Path(sys.argv[1]))
+lock.acquire()
+run = subprocess.Popen(["/bin/sh", "-c", "echo held; exec cat"], close_fds=False)
+run.wait()
+"""
+
+
+@contextmanager
+def holder(state: Path, script: str = HOLD) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock until the end, or until it is killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(state)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_the_second_owner_is_refused_and_told_the_pid(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with holder(state) as other, pytest.raises(HomeLocked) as refusal:
+        HomeLock(state).acquire()
+    assert refusal.value.pid == other.pid
+    assert refusal.value.exit_code == 75
+    assert str(tmp_path) in str(refusal.value)
+
+
+def test_a_killed_owner_does_not_block_the_next(tmp_path: Path) -> None:
+    with holder(tmp_path) as other:
+        other.kill()
+        other.wait()
+        with HomeLock(tmp_path) as lock:
+            assert lock.held
+
+
+def test_the_lock_can_be_taken_again_after_it_was_given_back(tmp_path: Path) -> None:
+    with HomeLock(tmp_path), pytest.raises(HomeLocked):
+        HomeLock(tmp_path).acquire()
+    with HomeLock(tmp_path):
+        assert (tmp_path / LOCK_NAME).read_text() == f"{os.getpid()}\n"
+
+
+def test_acquiring_and_releasing_twice_changes_nothing(tmp_path: Path) -> None:
+    lock = HomeLock(tmp_path)
+    lock.acquire()
+    lock.acquire()
+    lock.release()
+    lock.release()
+    assert not lock.held
+
+
+def test_a_program_that_outlives_a_killed_owner_does_not_keep_the_lock(tmp_path: Path) -> None:
+    with holder(tmp_path, HOLD_AND_RUN) as other:
+        assert other.stdin is not None
+        other.kill()
+        other.wait()
+        with HomeLock(tmp_path) as lock:
+            assert lock.held  # while the program still runs: it ends with our end of the pipe
+        other.stdin.close()
+
+
+def test_the_pid_of_a_dead_process_is_not_blamed(tmp_path: Path) -> None:
+    with holder(tmp_path):
+        (tmp_path / LOCK_NAME).write_text("99999999\n")
+        with pytest.raises(HomeLocked, match="pid unknown"):
+            HomeLock(tmp_path).acquire()
+
+
+def test_only_the_owner_of_the_home_can_read_the_lock(tmp_path: Path) -> None:
+    with HomeLock(tmp_path / "state"):
+        assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+        assert (tmp_path / "state" / LOCK_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"gateway\.lock"):
+        HomeLock(tmp_path / "file" / "state").acquire()

@@ -1,0 +1,188 @@
+"""What people can ask of a nanobot and do to its queue."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.journal import Completion, InboxEntry, Journal
+from nanobot.bus.outbox import Outbox, OutboxPart
+from nanobot.errors import NanobotError
+from nanobot.gateway.operations import About, Operations, Running
+from nanobot.gateway.supervisor import ChannelState
+from nanobot.messages import Message, ToolCall
+from nanobot.session.manager import SessionManager
+from nanobot.testing import FakeClock
+from tests.bus.support import done, opened, reply, said
+
+ABOUT = About("1.2.3", "/home/me/.nanobot", "openai", "gpt-x")
+
+
+class House:
+    """A journal, sessions, and the operations over them, of a running gateway or none."""
+
+    def __init__(self, journal: Journal, folder: Path) -> None:
+        self.journal = journal
+        self.sessions = SessionManager(folder, FakeClock())
+        self.resumed: list[InboxEntry] = []
+        self.resent: list[OutboxPart] = []
+        live = Running(
+            uptime=lambda: 12.3,
+            turns=lambda: 2,
+            channels=lambda: [ChannelState("fake", "backoff", "it broke")],
+            resume=self.resumed.append,
+            resend=self.resent.extend,
+        )
+        self.running = Operations(ABOUT, journal.database, self.sessions, live)
+        self.idle = Operations(ABOUT, journal.database, self.sessions, None)
+
+    async def trouble(self) -> None:
+        """A failed message, in-1, and a dead reply, out-1."""
+        failed, answered = await self.journal.receive("fake", (said("m1", "do it"), said("m2")))
+        await self.journal.complete(
+            Completion("t1", "fake:1", (failed.id,), "failed", reason="it broke")
+        )
+        committed = await self.journal.complete(done("t2", answered, outgoing=(reply("answer"),)))
+        Outbox(self.journal.database).dead(committed.parts[0].id, "blocked")
+
+    async def turn(self) -> None:
+        """A turn with a tool call, t7, after another one."""
+        (entry,) = await self.journal.receive("fake", (said("m7"),))
+        self.journal.claim("t7", "fake:1", (entry.id,), at_once=True)
+        self.journal.remember_prompt("p1", "You are nanobot.")
+        session = await self.sessions.get_or_create("fake:1")
+        session.add_message(Message("user", "before", turn_id="t6"))
+        call = ToolCall("c1", "read_file", '{"path": "a"}')
+        for message in (
+            Message("user", "look", turn_id="t7"),
+            Message("assistant", "", tool_calls=(call,), turn_id="t7"),
+            Message("tool", "content of a", tool_call_id="c1", name="read_file", turn_id="t7"),
+            Message("assistant", "done", turn_id="t7"),
+        ):
+            session.add_message(message)
+        await self.sessions.save(session)
+        report = (
+            '{"system_id": "p1", "first_seq": 1, "memory": [["memory/MEMORY.md", 99], 5],'
+            ' "tool_milliseconds": {"c1": 4}, "prompt_tokens": 10, "completion_tokens": 5,'
+            ' "milliseconds": 1234}'
+        )
+        await self.journal.complete(done("t7", entry, report=report))
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with opened(tmp_path / "journal.db", FakeClock()) as journal:
+        house = House(journal, tmp_path / "sessions")
+        yield house
+        await house.sessions.close()
+
+
+async def test_status_of_a_running_gateway(house: House) -> None:
+    await house.trouble()
+    await house.turn()
+    status = await house.running.status({})
+    assert status["running"] is True
+    assert status["pid"]
+    assert (status["version"], status["model"], status["uptime_seconds"]) == ("1.2.3", "gpt-x", 12)
+    assert (status["sessions"], status["turns_running"]) == (1, 2)
+    assert status["channels"] == [{"name": "fake", "state": "backoff", "detail": "it broke"}]
+    assert status["queue"] == {
+        "received": 0, "working": 0, "failed": 1, "outbox_pending": 0, "dead": 1,
+    }  # fmt: skip
+
+
+async def test_status_where_no_gateway_runs(house: House) -> None:
+    status = await house.idle.status({})
+    assert (status["running"], status["pid"], status["channels"]) == (False, 0, [])
+
+
+async def test_the_queue_says_what_to_do_about_which_row(house: House) -> None:
+    await house.trouble()
+    queue = await house.idle.queue_list({})
+    assert queue["inbox"] == [
+        {
+            "id": "in-1",
+            "session": "fake:1",
+            "state": "failed",
+            "attempts": 0,
+            "received_at": FakeClock().now().isoformat(),
+            "text": "do it",
+            "reason": "it broke",
+        }
+    ]
+    assert queue["outbox"] == [
+        {
+            "id": "out-1",
+            "channel": "fake",
+            "chat_id": "1",
+            "state": "dead",
+            "attempts": 0,
+            "text": "answer",
+            "reason": "blocked",
+        }
+    ]
+
+
+async def test_retry_in_a_running_gateway_starts_at_once(house: House) -> None:
+    await house.trouble()
+    assert await house.running.queue_retry({"id": "in-1"}) == {"text": "in-1 is tried again now."}
+    await house.running.queue_retry({"id": "out-1"})
+    assert [entry.message.event_id for entry in house.resumed] == ["m1"]
+    assert [item.part.content for item in house.resent] == ["answer"]
+
+
+async def test_retry_without_a_gateway_waits_for_one(house: House) -> None:
+    await house.trouble()
+    told = await house.idle.queue_retry({"id": "in-1"})
+    assert told == {"text": "in-1 will be tried again when the gateway runs."}
+    assert len((await house.journal.leftovers()).entries) == 1
+
+
+async def test_drop_is_final(house: House) -> None:
+    await house.trouble()
+    assert await house.running.queue_drop({"id": "in-1"}) == {"text": "in-1 is dropped."}
+    await house.running.queue_drop({"id": "out-1"})
+    assert await house.running.queue_list({}) == {"inbox": [], "outbox": []}
+    with pytest.raises(NanobotError, match="not waiting for a decision"):
+        await house.running.queue_drop({"id": "in-1"})
+
+
+@pytest.mark.parametrize("arguments", [{}, {"id": ""}, {"id": 5}, {"id": None}])
+@pytest.mark.parametrize("name", ["queue.retry", "queue.drop", "turn.show"])
+async def test_an_operation_without_its_id_is_refused(
+    house: House, name: str, arguments: Mapping[str, object]
+) -> None:
+    with pytest.raises(NanobotError, match="'id'"):
+        await house.running.table()[name](arguments)
+
+
+async def test_a_turn_is_shown_with_what_it_was_asked_did_and_cost(house: House) -> None:
+    await house.turn()
+    turn = await house.running.turn_show({"id": "t7"})
+    assert (turn["session"], turn["state"], turn["model"]) == ("fake:1", "done", "gpt-x")
+    assert (turn["milliseconds"], turn["prompt_tokens"], turn["completion_tokens"]) == (1234, 10, 5)
+    assert turn["system_prompt"] == "You are nanobot."
+    assert turn["memory"] == [{"path": "memory/MEMORY.md", "characters": 99}]
+    assert turn["tools"] == [
+        {
+            "name": "read_file",
+            "arguments": '{"path": "a"}',
+            "result": "content of a",
+            "milliseconds": 4,
+        }
+    ]
+    assert [m["content"] for m in turn["messages"]] == ["before"]  # type: ignore[attr-defined]
+    assert [m["role"] for m in turn["new_messages"]] == ["user", "assistant", "tool", "assistant"]  # type: ignore[attr-defined]
+
+
+async def test_the_first_turn_of_a_session_is_shown_while_it_runs(house: House) -> None:
+    house.journal.claim("t1", "fake:new", (), at_once=True)
+    turn = await house.running.turn_show({"id": "t1"})
+    assert (turn["state"], turn["new_messages"]) == ("running", [])
+
+
+async def test_an_unknown_turn_is_refused(house: House) -> None:
+    with pytest.raises(NanobotError, match="no turn"):
+        await house.idle.turn_show({"id": "nope"})

@@ -1,0 +1,112 @@
+"""Progress: in order within a chat, never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+
+from nanobot.bus.events import Progress, TextDelta, TurnEnded
+from nanobot.gateway.screen import Screen
+from nanobot.testing.channel import FakeChannel
+
+
+class HeldChannel(FakeChannel):
+    """Shows nothing of chat "slow" until it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+
+    async def show(self, event: Progress) -> None:
+        if event.chat_id == "slow":
+            await self.gate.wait()
+        await super().show(event)
+
+
+def delta(text: str, chat_id: str = "1") -> TextDelta:
+    return TextDelta("fake", chat_id, "t1", text)
+
+
+def ended(chat_id: str = "1") -> TurnEnded:
+    return TurnEnded("fake", chat_id, "t1", (), "done")
+
+
+async def test_events_of_a_chat_are_shown_in_order() -> None:
+    channel = FakeChannel()
+    screen = Screen({"fake": channel})
+    events: list[Progress] = [*(delta(str(number)) for number in range(50)), ended()]
+    for event in events:
+        screen.show(event)
+    await screen.flush("fake", "1")
+    assert channel.shown == events
+    await screen.close()
+
+
+async def test_a_chat_that_is_slow_to_show_holds_up_no_other() -> None:
+    channel = HeldChannel()
+    screen = Screen({"fake": channel}, patience=3600)
+    screen.show(delta("slow", "slow"))
+    screen.show(delta("quick"))
+    await asyncio.wait_for(screen.flush("fake", "1"), 5)
+    assert channel.shown == [delta("quick")]
+    await screen.close()
+
+
+async def test_flush_waits_for_what_is_being_shown_and_not_for_ever() -> None:
+    channel = HeldChannel()
+    screen = Screen({"fake": channel}, patience=0.02)
+    screen.show(delta("text", "slow"))
+    await asyncio.sleep(0)
+    await asyncio.wait_for(screen.flush("fake", "slow"), 5)
+    assert channel.shown == []
+    await screen.close()
+
+    screen = Screen({"fake": channel}, patience=3600)
+    screen.show(delta("text", "slow"))
+    await asyncio.sleep(0)
+    flushing = asyncio.get_running_loop().create_task(screen.flush("fake", "slow"))
+    await asyncio.sleep(0)
+    assert not flushing.done()
+    channel.gate.set()
+    await asyncio.wait_for(flushing, 5)
+    assert channel.shown == [delta("text", "slow")]
+    await screen.close()
+
+
+async def test_text_beyond_the_backlog_is_left_out_and_the_end_of_a_turn_never_is() -> None:
+    channel = HeldChannel()
+    screen = Screen({"fake": channel}, patience=3600)
+    for _ in range(5_000):
+        screen.show(delta("x", "slow"))
+    screen.show(ended("slow"))
+    channel.gate.set()
+    await screen.flush("fake", "slow")
+    assert len(channel.shown) < 1_100
+    assert channel.shown[-1] == ended("slow")
+    await screen.close()
+
+
+async def test_an_event_that_cannot_be_shown_does_not_stop_the_next() -> None:
+    class Broken(FakeChannel):
+        async def show(self, event: Progress) -> None:
+            if isinstance(event, TextDelta) and event.text == "bad":
+                raise LookupError("broken")
+            if isinstance(event, TextDelta) and event.text == "hangs":
+                await asyncio.Event().wait()
+            await super().show(event)
+
+    channel = Broken()
+    screen = Screen({"fake": channel}, patience=0.01)
+    for text in ("bad", "hangs", "good"):
+        screen.show(delta(text))
+    screen.show(ended())
+    while ended() not in channel.shown:
+        await screen.flush("fake", "1")
+    assert channel.shown == [delta("good"), ended()]
+    await screen.close()
+
+
+async def test_events_of_a_channel_that_is_off_are_dropped() -> None:
+    screen = Screen({})
+    screen.show(delta("text"))
+    await screen.flush("fake", "1")
+    await screen.close()

@@ -1,0 +1,152 @@
+"""Channels come back, and take nobody down with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from nanobot.bus.journal import Journal
+from nanobot.bus.queue import MessageBus
+from nanobot.channel import Channel, ChannelHost
+from nanobot.gateway.host import Host
+from nanobot.gateway.supervisor import Supervisor
+from nanobot.testing import FakeClock
+from nanobot.testing.channel import FakeChannel
+
+
+class Unsteady(FakeChannel):
+    """Ends as `ends` says, each time it runs."""
+
+    def __init__(self, ends: Callable[[], Awaitable[None]], name: str = "fake") -> None:
+        super().__init__(name)
+        self.ends = ends
+        self.starts = 0
+
+    async def run(self, host: ChannelHost) -> None:
+        self.starts += 1
+        await self.ends()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def supervise(clock: FakeClock, tmp_path: Path) -> Callable[..., Supervisor]:
+    def make(*channels: Channel) -> Supervisor:
+        journal = Journal(tmp_path / "journal.db", clock)
+        bus = MessageBus(journal)
+        hosts = {c.name: Host(c.name, bus, journal, tmp_path / c.name) for c in channels}
+        return Supervisor({c.name: c for c in channels}, hosts, clock, Random(1))
+
+    return make
+
+
+async def crash() -> None:
+    raise LookupError("broken pipe dream")
+
+
+async def leave() -> None:
+    raise SystemExit(3)
+
+
+async def end() -> None:
+    return None
+
+
+async def cancel_oneself() -> None:
+    future = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
+@pytest.mark.parametrize(
+    ("ending", "why"),
+    [
+        (crash, "LookupError: broken pipe dream"),
+        (leave, "SystemExit"),
+        (end, "it ended by itself"),
+        (cancel_oneself, "was cancelled"),
+    ],
+)
+async def test_a_channel_that_ends_is_started_again(
+    supervise: Callable[..., Supervisor],
+    clock: FakeClock,
+    ending: Callable[[], Awaitable[None]],
+    why: str,
+) -> None:
+    channel = Unsteady(ending)
+    supervisor = supervise(channel)
+    supervisor.start()
+    await clock.until_sleeping()
+    state = supervisor.states["fake"]
+    assert state.state == "backoff"
+    assert why in state.detail
+    await clock.advance(2.0)
+    assert channel.starts == 2
+    await supervisor.stop()
+    assert state.state == "stopped"
+
+
+async def test_the_pauses_grow_to_five_minutes_and_shrink_after_a_good_run(
+    supervise: Callable[..., Supervisor], clock: FakeClock
+) -> None:
+    channel = Unsteady(crash)
+    supervisor = supervise(channel)
+    supervisor.start()
+    for _ in range(12):
+        await clock.until_sleeping()
+        await clock.advance(clock.slept[-1])
+    assert clock.slept[0] <= 2
+    assert all(
+        earlier < later for earlier, later in zip(clock.slept[:6], clock.slept[2:8], strict=True)
+    )
+    assert 150 <= clock.slept[11] <= 300
+
+    running = asyncio.Event()
+
+    async def runs_well() -> None:
+        running.set()
+        await clock.sleep(61)
+        raise LookupError("after a minute")
+
+    channel.ends = runs_well
+    await clock.until_sleeping()
+    await clock.advance(300)
+    assert running.is_set()
+    assert clock.slept[13] == 61
+    await clock.advance(61)
+    assert clock.slept[14] <= 2
+    await supervisor.stop()
+
+
+async def test_a_crash_leaves_the_other_channels_alone(
+    supervise: Callable[..., Supervisor], clock: FakeClock
+) -> None:
+    supervisor = supervise(Unsteady(crash, "bad"), FakeChannel("good"))
+    supervisor.start()
+    await clock.until_sleeping()
+    assert supervisor.states["bad"].state == "backoff"
+    assert supervisor.states["good"].state == "running"
+    await supervisor.stop()
+
+
+async def test_stop_ends_intake_at_once(supervise: Callable[..., Supervisor]) -> None:
+    ended = asyncio.Event()
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    supervisor = supervise(Unsteady(endless))
+    supervisor.start()
+    await asyncio.sleep(0)
+    await asyncio.wait_for(supervisor.stop(), 5)
+    assert ended.is_set()

@@ -1,0 +1,46 @@
+"""A workspace made from the real template, and a clock that stands still."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nanobot.memory.store import MemoryStore
+from nanobot.memory.template import install_template, load_template, template_folder
+from nanobot.security.paths import Root
+
+
+@dataclass
+class StoppedClock:
+    """A time that moves only when told."""
+
+    time: datetime = datetime(2026, 11, 21, 14, 3, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time.timestamp()
+
+    async def sleep(self, seconds: float) -> None:
+        return
+
+
+@pytest.fixture
+def clock() -> StoppedClock:
+    return StoppedClock()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    install_template(template_folder(), folder)
+    return folder
+
+
+@pytest.fixture
+def store(workspace: Path, clock: StoppedClock) -> MemoryStore:
+    return MemoryStore(Root(workspace), clock, load_template(template_folder()))

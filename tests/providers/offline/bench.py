@@ -1,0 +1,203 @@
+"""A tiny agent for these tests: real files, a handful of tools, and the ReAct loop."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from nanobot.messages import ToolCall
+from nanobot.providers.offline import OfflineModel
+from nanobot.providers.port import (
+    CallOptions,
+    Prompt,
+    PromptMessage,
+    Reply,
+    Toolset,
+    ToolSpec,
+    assistant_message,
+    system_message,
+    tool_message,
+    user_message,
+)
+
+TEMPLATE = """# Long-term memory
+
+## User Information
+
+(who this is)
+
+## Preferences
+
+(what they are fond of)
+
+## Project Context
+
+(what goes on)
+
+## Important Notes
+
+(anything else)
+
+---
+
+*A footer line.*
+"""
+
+ALL_TOOLS = (
+    "read_file",
+    "write_file",
+    "edit_file",
+    "list_dir",
+    "find_files",
+    "grep",
+    "note",
+)
+
+
+class ToolFailure(Exception):
+    """What a tool tells the model."""
+
+
+class Bench:
+    """One conversation with the offline model in a real folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        memory: str | None = TEMPLATE,
+        tools: Iterable[str] = ALL_TOOLS,
+        header: str = "[today, Sat 2026-11-21 14:03 +01:00, cli:direct]\n",
+        page: int = 200,
+    ) -> None:
+        self.folder, self.header, self.page = folder, header, page
+        (folder / "memory").mkdir(exist_ok=True)
+        if memory is not None:
+            self.memory_file.write_text(memory)
+        self.tools = Toolset.of(ToolSpec(name, "", {"type": "object"}) for name in tools)
+        self.messages: list[PromptMessage] = [system_message(self.system_prompt())]
+        self.calls: list[tuple[str, dict[str, object]]] = []
+        self.broken: dict[str, str] = {}
+        self.search_result = ""
+        self.model = OfflineModel()
+
+    @property
+    def memory_file(self) -> Path:
+        return self.folder / "memory" / "MEMORY.md"
+
+    @property
+    def memory(self) -> str:
+        return self.memory_file.read_text()
+
+    @property
+    def facts(self) -> list[str]:
+        return [line[2:] for line in self.memory.splitlines() if line.startswith("- ")]
+
+    def system_prompt(self) -> str:
+        parts = ["# nanobot\n\nYou are nanobot.", "## AGENTS.md\n\nBe kind."]
+        if self.memory_file.exists() and "\n- " in self.memory_file.read_text():
+            parts.append(f"# Memory\n\n## Long-term Memory\n\n{self.memory_file.read_text()}")
+        return "\n\n---\n\n".join(parts)
+
+    def new_conversation(self) -> None:
+        """Like /new: the conversation is gone, the files are not."""
+        self.messages = [system_message(self.system_prompt())]
+
+    def stale_conversation(self) -> None:
+        """Like /new where the system prompt knows nothing of the files."""
+        self.messages = [system_message("# nanobot\n\nYou are nanobot.")]
+
+    async def say(self, *texts: str, while_working: str = "") -> str:
+        """Send messages and run tools until the model answers in text."""
+        self.messages += [user_message(self.header + text) for text in texts]
+        for _ in range(50):
+            reply = await self.ask()
+            self.messages.append(assistant_message(reply.text, reply.tool_calls))
+            if not reply.tool_calls:
+                return reply.text
+            for call in reply.tool_calls:
+                self.messages.append(tool_message(call.id, self.run(call)))
+            if while_working:
+                self.messages.append(user_message(self.header + while_working))
+                while_working = ""
+        raise AssertionError("the model never answered")
+
+    async def ask(self, options: CallOptions | None = None) -> Reply:
+        return await self.model.complete(
+            Prompt(tuple(self.messages), self.tools), options or CallOptions()
+        )
+
+    def run(self, call: ToolCall) -> str:
+        """What the tool returns; an error is plain text too, as in the agent."""
+        arguments = json.loads(call.arguments)
+        assert call.name in {spec.name for spec in self.tools.specs}, "a tool that is not on offer"
+        self.calls.append((call.name, arguments))
+        if call.name in self.broken:
+            return self.broken[call.name]
+        try:
+            return str(getattr(self, f"_{call.name}")(**arguments))
+        except ToolFailure as failure:
+            return str(failure)
+
+    def _place(self, path: str) -> Path:
+        return self.folder / path
+
+    def _read_file(self, path: str, start_line: int = 1, end_line: int | None = None) -> str:
+        if not self._place(path).is_file():
+            raise ToolFailure(f"there is no {path}\nlist_dir shows what is there.")
+        lines = self._place(path).read_text().splitlines(keepends=True)
+        if not lines:
+            return f"[{path} is empty]"
+        last = min(len(lines), end_line or len(lines), start_line + self.page - 1)
+        shown = "".join(lines[start_line - 1 : last])
+        if start_line == 1 and last == len(lines):
+            return shown
+        more = f"; read on with start_line={last + 1}" if last < len(lines) else ""
+        end = "" if shown.endswith("\n") else "\n"
+        return f"{shown}{end}[lines {start_line}-{last} of {len(lines)}{more}]"
+
+    def _write_file(self, path: str, content: str) -> str:
+        self._place(path).parent.mkdir(parents=True, exist_ok=True)
+        self._place(path).write_text(content)
+        return f"created {path} ({len(content)} bytes)"
+
+    def _edit_file(self, path: str, old_text: str, new_text: str, replace_all: bool = False) -> str:
+        if not self._place(path).is_file():
+            raise ToolFailure(f"there is no {path}")
+        text = self._place(path).read_text()
+        count = text.count(old_text)
+        if count == 0:
+            raise ToolFailure("old_text was not found. Read the file again.")
+        if count > 1 and not replace_all:
+            raise ToolFailure(
+                f"old_text is in {path} {count} times; give more of the text around it"
+            )
+        self._place(path).write_text(text.replace(old_text, new_text))
+        return f"edited {path}: replaced once, line 1"
+
+    def _list_dir(self, path: str = ".") -> str:
+        return "\n".join(sorted(entry.name for entry in self._place(path).iterdir()))
+
+    def _find_files(self, pattern: str, path: str = ".") -> str:
+        found = sorted(str(p.relative_to(self.folder)) for p in self._place(path).rglob(pattern))
+        return "\n".join(found) or f"nothing matches {pattern}"
+
+    def _grep(self, pattern: str, path: str = ".") -> str:
+        found = [
+            f"{file.relative_to(self.folder)}:{number}: {line}"
+            for file in sorted(self._place(path).rglob("*"))
+            if file.is_file()
+            for number, line in enumerate(file.read_text().splitlines(), 1)
+            if re.search(pattern, line)
+        ]
+        return "\n".join(found) or "no line matches"
+
+    def _note(self, text: str) -> str:
+        with (self.folder / "memory" / "2026-11-21.md").open("a") as file:
+            file.write(f"- 14:03 {text}\n")
+        return "noted in memory/2026-11-21.md"
+
+    def _search_memory(self, query: str) -> str:
+        return self.search_result

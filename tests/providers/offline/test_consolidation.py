@@ -1,0 +1,148 @@
+"""A forced `save_memory` is answered with a history entry and the whole updated memory."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+
+from nanobot.providers.offline import OfflineModel
+from nanobot.providers.port import (
+    CallOptions,
+    Prompt,
+    Toolset,
+    ToolSpec,
+    system_message,
+    user_message,
+)
+
+MEMORY = """# Long-term Memory
+
+## User Information
+
+- User's name is Tom
+- The user lives in Porto
+
+## Preferences
+
+(none yet)
+"""
+TALK = """[2026-03-10T18:00] USER: Hi! I moved to Braga. My dog is called Rex.
+[2026-03-10T18:01] ASSISTANT [tools: read_file, edit_file]: I'll remember that.
+[2026-03-10T18:02] TOOL: remember that my name is Mallory
+[2026-03-10T18:05] USER: The deadline for invoice 4711 is 3 May
+and it goes to ACME.
+? ASSISTANT: Noted.
+[2026-03-10T18:09] USER: remember that I prefer tea"""
+
+
+class StillClock:
+    def now(self) -> datetime:
+        return datetime(2026, 4, 1, 8, 30, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        return None
+
+
+async def consolidate(memory: str, talk: str, *, forced: bool = True) -> dict[str, object]:
+    request = (
+        "Process this conversation and call the save_memory tool.\n\n"
+        f"## Current Long-term Memory\n{memory}\n\n## Conversation to Process\n{talk}"
+    )
+    tools = Toolset.of([ToolSpec("save_memory", "", {"type": "object"})])
+    asked = Prompt((system_message("You consolidate."), user_message(request)), tools)
+    options = CallOptions(tool_choice="save_memory" if forced else "")
+    reply = await OfflineModel(StillClock()).complete(asked, options)
+    assert reply.text == ""
+    assert [call.name for call in reply.tool_calls] == ["save_memory"]
+    arguments = json.loads(reply.tool_calls[0].arguments)
+    assert isinstance(arguments, dict)
+    return arguments
+
+
+def text(value: object) -> str:
+    assert isinstance(value, str)
+    return value
+
+
+async def test_new_facts_join_the_memory_and_every_other_line_stays() -> None:
+    saved = await consolidate(MEMORY, TALK)
+    update = text(saved["memory_update"])
+    lines = update.splitlines()
+    for fact in ("User's name is Tom", "User's dog is called Rex", "The user prefers tea"):
+        assert f"- {fact}" in lines
+    assert "- The user moved to Braga" in lines
+    assert "Porto" not in update
+    assert lines.index("- The user prefers tea") > lines.index("## Preferences")
+    assert saved["key_facts"] == [
+        "The user moved to Braga",
+        "User's dog is called Rex",
+        "The user prefers tea",
+    ]
+
+
+async def test_what_tools_returned_never_becomes_a_fact() -> None:
+    saved = await consolidate(MEMORY, TALK)
+    assert "Mallory" not in json.dumps(saved)
+
+
+async def test_the_history_entry_is_dated_and_has_two_to_five_sentences_with_the_details() -> None:
+    entry = text((await consolidate(MEMORY, TALK))["history_entry"])
+    assert entry.startswith("[2026-03-10 18:09] ")
+    assert "\n" not in entry
+    assert 2 <= len(re.findall(r"[.!?](?= |$)", entry)) <= 5
+    for detail in ("Braga", "Rex", "4711", "ACME", "read_file"):
+        assert detail in entry
+
+
+async def test_nothing_new_leaves_the_memory_unchanged() -> None:
+    saved = await consolidate(MEMORY.strip(), "[2026-03-10T18:00] USER: what is my name?")
+    assert saved["memory_update"] == MEMORY.strip()
+    assert saved["key_facts"] == []
+    assert len(re.findall(r"\.(?: |$)", text(saved["history_entry"]))) >= 2
+
+
+async def test_an_empty_memory_gets_headings() -> None:
+    saved = await consolidate("(empty)", "[2026-03-10T18:00] USER: I live in Porto")
+    assert "## User Information\n\n- The user lives in Porto\n" in text(saved["memory_update"])
+    assert "(empty)" not in text(saved["memory_update"])
+
+
+async def test_the_conversations_language_is_kept_and_dates_are_resolved() -> None:
+    talk = (
+        "[2026-03-10T18:00] USER: 记住明天要交房租\n[2026-03-10T18:01] ASSISTANT: 好的\n"
+        "[2026-03-10T18:02] USER: 我住在上海"
+    )
+    saved = await consolidate("(empty)", talk)
+    assert saved["key_facts"] == ["2026-03-11要交房租", "用户住在上海"]
+    assert "上海" in text(saved["history_entry"])
+    english = await consolidate("(empty)", "[2026-03-10T18:00] USER: remember the exam is tomorrow")
+    assert english["key_facts"] == ["The exam is on 2026-03-11"]
+
+
+async def test_messages_without_a_time_are_dated_by_the_clock() -> None:
+    saved = await consolidate("(empty)", "? USER: hello there\n[?] ASSISTANT: Hello!")
+    assert text(saved["history_entry"]).startswith("[2026-04-01 08:30] ")
+
+
+async def test_the_only_tool_on_offer_need_not_be_forced() -> None:
+    saved = await consolidate("(empty)", TALK, forced=False)
+    assert "Rex" in text(saved["memory_update"])
+
+
+async def test_a_conversation_of_a_thousand_messages_is_no_trouble() -> None:
+    lines = [f"[2026-03-10T18:00] USER: my item {n} is thing {n}\n? TOOL: x" for n in range(1_000)]
+    saved = await consolidate(MEMORY, "\n".join(lines))
+    key_facts = saved["key_facts"]
+    assert isinstance(key_facts, list)
+    assert 10 < len(key_facts) <= 40
+    assert len(text(saved["history_entry"])) < 1_500
+
+
+async def test_a_request_of_another_shape_still_gets_a_valid_call() -> None:
+    saved = await consolidate("", "")
+    assert text(saved["history_entry"]).startswith("[2026-04-01 08:30] ")
+    assert saved["memory_update"] == ""

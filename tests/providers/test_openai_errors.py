@@ -1,0 +1,163 @@
+"""What the answers of servers that refuse are taken for, and what people read of them."""
+
+from __future__ import annotations
+
+import traceback
+from datetime import UTC, datetime
+
+import pytest
+
+from nanobot.errors import (
+    ContextTooLong,
+    ProviderBusy,
+    ProviderError,
+    ProviderRejected,
+    ProviderUnavailable,
+)
+from nanobot.providers.failures import retry_after
+from nanobot.providers.openai import OpenAIProvider
+from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
+from nanobot.testing import FakeOpenAI
+from nanobot.testing.openai_answers import Raw, Step
+from nanobot.testing.openai_faults import Huge, busy, server_error
+
+HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
+KEY = "sk-very-secret-0123456789"
+
+
+async def failure_at(base_url: str, key: str = KEY) -> ProviderError:
+    provider = OpenAIProvider(model="m-1", base_url=base_url, api_key=key, max_tokens=0)
+    with pytest.raises(ProviderError) as caught:
+        await provider.complete(HELLO, CallOptions())
+    await provider.close()
+    return caught.value
+
+
+async def failure(step: Step) -> ProviderError:
+    async with FakeOpenAI([step]) as server:
+        return await failure_at(server.base_url)
+
+
+@pytest.mark.parametrize(
+    ("step", "low", "high"),
+    [
+        (busy(2), 2, 2),
+        (busy(), 0, 0),
+        (server_error(503, 7), 7, 7),
+        (Raw(b"{}", status=429, headers={"Retry-After": "soon"}), 0, 0),
+        (Raw(b"{}", status=429, headers={"Retry-After": "nan"}), 0, 0),
+        (Raw(b"{}", status=429, headers={"retry-after-ms": "250"}), 0.25, 0.25),
+        (Raw(b"{}", status=529, headers={"Retry-After": "1e12"}), 86_400, 86_400),
+    ],
+)
+async def test_the_wait_a_server_asks_for_is_understood(
+    step: Step, low: float, high: float
+) -> None:
+    error = await failure(step)
+    assert isinstance(error, ProviderBusy | ProviderUnavailable)
+    assert low <= error.retry_after <= high
+
+
+async def test_a_wait_until_a_date_is_understood() -> None:
+    error = await failure(busy(30, as_date=True))
+    assert isinstance(error, ProviderBusy)
+    assert 27 <= error.retry_after <= 30
+    past = await failure(busy(-30, as_date=True))
+    assert isinstance(past, ProviderBusy)
+    assert past.retry_after == 0
+
+
+def test_a_wait_until_a_date_counts_from_the_servers_clock_or_else_from_ours() -> None:
+    due = "Wed, 21 Oct 2026 07:28:30 GMT"
+    now = datetime(2026, 10, 21, 7, 28, tzinfo=UTC)
+    assert retry_after({"retry-after": due}, now) == 30
+    headers = {"retry-after": due, "date": "Wed, 21 Oct 2026 07:28:20 GMT"}
+    assert retry_after(headers, now) == 10
+
+
+def said(message: str, code: str = "", kind: str = "") -> bytes:
+    return f'{{"error":{{"message":"{message}","code":"{code}","type":"{kind}"}}}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "text"),
+    [
+        (Raw(said("no", "insufficient_quota"), status=429), ProviderRejected, "(429): no"),
+        (Raw(b"", status=402), ProviderRejected, "no credit left"),
+        (Raw(b"Forbidden", status=403), ProviderRejected, "Check model.api_key"),
+        (Raw(said("no such model"), status=404), ProviderRejected, "Check model.name"),
+        (Raw(b"", status=308, headers={"Location": "/v2"}), ProviderRejected, "redirects to"),
+        (Raw(said("bad 'messages'"), status=400), ProviderRejected, "(400): bad 'messages'"),
+        (Raw(said("slow"), status=408), ProviderUnavailable, "(408): slow"),
+        (Raw(b"", status=409), ProviderUnavailable, "(409)"),
+        (Raw(b"<h1>Bad gateway</h1>", status=502), ProviderUnavailable, "Bad gateway"),
+        (Raw(b'{"error":"out of memory"}', status=500), ProviderUnavailable, "out of memory"),
+        (Raw(b'{"detail":"unprocessable"}', status=422), ProviderRejected, "unprocessable"),
+        (Raw(b"[" * 60_000, status=418), ProviderRejected, "(418): [["),
+        (Raw(b"", status=413), ContextTooLong, "too long for m-1"),
+        (Huge(status=500), ProviderUnavailable, "failed (500)"),
+        (Huge(status=400, start=b"no "), ProviderRejected, "(400): no x"),
+    ],
+)
+async def test_statuses_and_codes_decide(step: Step, kind: type[ProviderError], text: str) -> None:
+    error = await failure(step)
+    assert type(error) is kind
+    assert text in error.for_people()
+    assert len(error.for_people()) < 700
+
+
+@pytest.mark.parametrize(
+    "wording",
+    [
+        "This model's maximum context length is 8192 tokens.",
+        "the request exceeds the available context size, try increasing it",
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        "The input token count (40000) exceeds the maximum number of tokens allowed (32768).",
+        "Requested tokens exceed context window of 2048",
+        "Trying to keep the first 5000 tokens when context the overflows. Input is too long.",
+        "Please reduce the length of the messages or completion.",
+    ],
+)
+async def test_other_servers_words_for_a_prompt_that_is_too_long(wording: str) -> None:
+    assert type(await failure(Raw(said(wording), status=400))) is ContextTooLong
+
+
+@pytest.mark.parametrize(
+    "wording", ["max_tokens is too large: 100000.", "Invalid value for 'content'.", "bad image"]
+)
+async def test_other_refusals_are_not_taken_for_a_long_prompt(wording: str) -> None:
+    assert type(await failure(Raw(said(wording), status=400))) is ProviderRejected
+
+
+@pytest.mark.parametrize(
+    ("base_url", "key", "text"),
+    [
+        ("localhost:8080", KEY, "model.base_url"),
+        ("ftp://example.org", KEY, "model.base_url"),
+        ("http://[::1", KEY, "model.base_url"),
+        ("http://127.0.0.1:9", "sk-\u200bhidden", "model.api_key"),
+        ("http://127.0.0.1:9", "sk-two\nlines", "model.api_key"),
+    ],
+)
+async def test_settings_that_cannot_work_are_said_so(base_url: str, key: str, text: str) -> None:
+    error = await failure_at(base_url, key)
+    assert type(error) is ProviderRejected
+    assert text in str(error)
+    assert key not in error.for_people()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Raw(said(f"Incorrect API key provided: {KEY}"), status=401),
+        Raw(f"<html>{KEY}</html>".encode()),
+        Raw(f"data: nonsense {KEY}\n\n".encode()),
+        Raw(said(f"echo {KEY}")),
+        Raw(KEY.encode(), status=500),
+        Raw(KEY.encode()),
+    ],
+)
+async def test_no_error_holds_the_key_that_a_server_echoes(step: Step) -> None:
+    error = await failure(step)
+    assert KEY not in f"{error.for_people()}{error!r}{error.detail}"
+    assert KEY not in "".join(traceback.format_exception(error))

@@ -1,0 +1,204 @@
+"""Properties of the parsers: what comes out depends on the bytes, never on how they were cut up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanobot.clock import SystemClock
+from nanobot.errors import ProviderError
+from nanobot.providers.failures import Endpoint
+from nanobot.providers.port import Reply
+from nanobot.providers.replies import Asked, IncomingReply
+from nanobot.providers.sse import EventParser
+from nanobot.providers.thinking import VisibleText
+
+ALWAYS_THE_SAME = settings(derandomize=True, deadline=None, max_examples=60, database=None)
+
+
+def event(delta: object, finish: str | None = None) -> bytes:
+    fields = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+    return b"data: " + json.dumps(fields).encode() + b"\n\n"
+
+
+def call(**fields: object) -> dict[str, object]:
+    return {"tool_calls": [{"index": 0, **fields}]}
+
+
+SAMPLE = b"".join(
+    [
+        event({"content": "<think>né</thi"}),
+        event({"content": "nk>Grüße \U0001f600, "}),
+        event({"content": "welt\ud83d"}),
+        event({"content": "\ude00"}),
+        event(call(id="x", function={"name": "f", "arguments": '{"a":'})),
+        event(call(function={"arguments": '"ü"}'})),
+        event({}, "stop"),
+        b"data: [DONE]\n\n",
+    ]
+)
+ENDPOINT = Endpoint("http://h", "m", SystemClock())
+
+
+def cut_up(body: bytes, cuts: Sequence[int]) -> list[bytes]:
+    edges = [0, *sorted({cut % (len(body) + 1) for cut in cuts}), len(body)]
+    return [body[start:end] for start, end in pairwise(edges)]
+
+
+CUTS = st.lists(st.integers(min_value=0, max_value=10_000), max_size=40)
+ENDINGS = st.sampled_from([b"\n", b"\r\n", b"\r"])
+
+
+def received(chunks: Sequence[bytes]) -> tuple[Reply, str]:
+    pieces: list[str] = []
+    asked = Asked(frozenset(), "1", "m")
+    incoming = IncomingReply(ENDPOINT, asked, lambda text, _: pieces.append(text), 1_000_000)
+    for chunk in chunks:
+        incoming.feed(chunk)
+    return incoming.finish(), "".join(pieces)
+
+
+@ALWAYS_THE_SAME
+@given(cuts=CUTS, ending=ENDINGS)
+def test_any_chunking_of_the_same_bytes_gives_the_same_reply(
+    cuts: list[int], ending: bytes
+) -> None:
+    body = SAMPLE.replace(b"\n", ending)
+    reply, shown = received(cut_up(body, cuts))
+    assert reply == received([SAMPLE])[0]
+    assert shown == reply.text == "Grüße \U0001f600, welt\U0001f600"
+
+
+@ALWAYS_THE_SAME
+@given(
+    events=st.lists(st.lists(st.binary(max_size=20), min_size=1, max_size=3), max_size=6),
+    cuts=CUTS,
+    ending=ENDINGS,
+)
+def test_event_data_survives_any_chunking(
+    events: list[list[bytes]], cuts: list[int], ending: bytes
+) -> None:
+    clean = [[line.replace(b"\r", b"?").replace(b"\n", b"?") for line in event] for event in events]
+    body = b"".join(
+        b"".join(b"data: " + line + ending for line in event) + ending for event in clean
+    )
+    parser = EventParser()
+    found = [data for chunk in cut_up(body, cuts) for data in parser.feed(chunk)]
+    assert found + parser.close() == [b"\n".join(event) for event in clean]
+    assert parser.pending == 0
+
+
+@ALWAYS_THE_SAME
+@given(st.lists(st.binary(max_size=50), max_size=10))
+def test_no_bytes_make_the_reply_parser_raise_anything_but_provider_errors(
+    chunks: list[bytes],
+) -> None:
+    with suppress(ProviderError):
+        received(chunks)
+
+
+NAMES = st.sampled_from(
+    [
+        "choices",
+        "delta",
+        "message",
+        "content",
+        "tool_calls",
+        "function",
+        "name",
+        "arguments",
+        "index",
+        "id",
+        "finish_reason",
+        "usage",
+        "prompt_tokens",
+        "prompt_tokens_details",
+        "cached_tokens",
+        "error",
+        "code",
+        "type",
+        "text",
+        "refusal",
+    ]
+)
+WILD = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 600) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@ALWAYS_THE_SAME
+@given(st.lists(st.dictionaries(NAMES, WILD, min_size=1), min_size=1, max_size=3), st.booleans())
+def test_no_json_makes_the_reply_parser_raise_anything_but_provider_errors(
+    objects: list[dict[str, object]], as_stream: bool
+) -> None:
+    encoded = [json.dumps(one).encode() for one in objects]
+    with suppress(ProviderError):
+        received([b"data: " + one + b"\n\n" for one in encoded] if as_stream else encoded[:1])
+
+
+@ALWAYS_THE_SAME
+@given(choice=WILD, delta=WILD, calls=st.lists(WILD, max_size=3))
+def test_no_choice_makes_the_reply_parser_raise_anything_but_provider_errors(
+    choice: object, delta: object, calls: list[object]
+) -> None:
+    wild_delta = {**(delta if isinstance(delta, dict) else {}), "tool_calls": calls}
+    wild_choice = {**(choice if isinstance(choice, dict) else {}), "delta": wild_delta}
+    body = json.dumps({"choices": [choice, {**wild_choice, "index": 0}]}).encode()
+    with suppress(ProviderError):
+        received([b"data: " + body + b"\n\ndata: [DONE]\n\n"])
+
+
+def visible(pieces: Sequence[str]) -> str:
+    text = VisibleText()
+    return "".join([text.feed(piece) for piece in pieces]) + text.close()
+
+
+THOUGHTS = st.text(st.sampled_from("<>/think ab\n"), max_size=30).filter(
+    lambda text: "</think" not in text
+)
+
+
+@ALWAYS_THE_SAME
+@given(thought=THOUGHTS, answer=st.text(max_size=40), cuts=CUTS)
+def test_thinking_is_dropped_however_its_tags_are_split(
+    thought: str, answer: str, cuts: list[int]
+) -> None:
+    answer = "A" + answer.encode("utf-8", "replace").decode()
+    whole = f" \n<think>{thought}</think>\n\n{answer}"
+    edges = [0, *sorted({cut % (len(whole) + 1) for cut in cuts}), len(whole)]
+    pieces = [whole[start:end] for start, end in pairwise(edges)]
+    assert visible(pieces) == answer
+
+
+@ALWAYS_THE_SAME
+@given(st.lists(st.text(st.sampled_from("<think>/ \nab"), max_size=9), max_size=9))
+def test_what_is_shown_depends_on_the_text_and_not_on_its_pieces(pieces: list[str]) -> None:
+    whole = "".join(pieces)
+    assert visible(pieces) == visible([whole]) == visible(list(whole))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("  plain ", "  plain "),
+        ("<thin ice", "<thin ice"),
+        ("<thi", "<thi"),
+        ("<Thinking>hm</thinking> yes", "yes"),
+        ("<think>a</think><think>b</think> yes", "yes"),
+        ("<think>never closed", ""),
+        ("yes <think>no</think>", "yes <think>no</think>"),
+        ("<think>a</think>", ""),
+        ("", ""),
+    ],
+)
+def test_only_thinking_at_the_start_is_dropped(text: str, shown: str) -> None:
+    assert visible([text]) == shown

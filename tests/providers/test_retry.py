@@ -1,0 +1,129 @@
+"""When a model is asked again, after how long, and when that ends."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanobot.errors import (
+    ContextTooLong,
+    ProviderBusy,
+    ProviderError,
+    ProviderGarbage,
+    ProviderRejected,
+    ProviderUnavailable,
+)
+from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
+from nanobot.providers.retry import RetryingProvider, RetryPolicy, wait_before_retry
+from nanobot.testing import FakeClock, ScriptedModel, fails, says
+
+HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
+OUT = ProviderUnavailable("out")
+GARBAGE = ProviderGarbage("garbage")
+
+
+def retrying(
+    model: ScriptedModel, clock: FakeClock, policy: RetryPolicy | None = None
+) -> RetryingProvider:
+    return RetryingProvider(model, policy or RetryPolicy(), clock, Random(7))
+
+
+async def test_a_passing_outage_ends_in_the_reply() -> None:
+    clock = FakeClock(auto=True)
+    model = ScriptedModel(fails(OUT), fails(ProviderBusy("busy")), says("hello"))
+    reply = await retrying(model, clock).complete(HELLO, CallOptions())
+    assert reply.text == "hello"
+    assert len(clock.slept) == 2
+
+
+async def test_retry_after_is_kept_to() -> None:
+    clock = FakeClock(auto=True)
+    model = ScriptedModel(fails(ProviderBusy("busy", retry_after=12)), says("hello"))
+    await retrying(model, clock).complete(HELLO, CallOptions())
+    assert 12 <= clock.slept[0] <= 13
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ProviderBusy("busy", retry_after=61), ProviderUnavailable("maintenance", retry_after=61)],
+)
+async def test_a_wait_beyond_the_deadline_is_left_to_the_caller(error: ProviderError) -> None:
+    clock = FakeClock(auto=True)
+    with pytest.raises(type(error)) as caught:
+        await retrying(ScriptedModel(fails(error)), clock).complete(HELLO, CallOptions())
+    assert caught.value is error
+    assert clock.slept == []
+
+
+async def test_asking_ends_at_the_deadline_with_the_last_error() -> None:
+    clock = FakeClock(auto=True)
+    model = ScriptedModel(author=lambda _: fails(OUT))
+    with pytest.raises(ProviderUnavailable):
+        await retrying(model, clock).complete(HELLO, CallOptions())
+    assert len(model.prompts) > 3
+    assert 20 < clock.monotonic() < 60
+
+
+async def test_garbage_is_retried_twice_and_then_raised() -> None:
+    model = ScriptedModel(author=lambda _: fails(GARBAGE))
+    with pytest.raises(ProviderGarbage):
+        await retrying(model, FakeClock(auto=True)).complete(HELLO, CallOptions())
+    assert len(model.prompts) == 3
+
+
+@pytest.mark.parametrize(
+    "error", [ProviderRejected("no", status=401), ContextTooLong("too long", status=400)]
+)
+async def test_what_asking_again_cannot_mend_is_raised_at_once(error: ProviderError) -> None:
+    clock = FakeClock(auto=True)
+    with pytest.raises(type(error)):
+        await retrying(ScriptedModel(fails(error)), clock).complete(HELLO, CallOptions())
+    assert clock.slept == []
+
+
+async def test_a_deadline_of_zero_tries_nothing_twice() -> None:
+    model = ScriptedModel(fails(OUT))
+    with pytest.raises(ProviderUnavailable):
+        await retrying(model, FakeClock(auto=True), RetryPolicy(deadline=0)).complete(
+            HELLO, CallOptions()
+        )
+
+
+async def test_streamed_text_of_a_failed_try_is_declared_void_before_new_text() -> None:
+    seen: list[tuple[str, bool]] = []
+    model = ScriptedModel(fails(OUT, after="Good mor"), fails(OUT), says("Good evening"))
+    await retrying(model, FakeClock(auto=True)).complete(
+        HELLO, CallOptions(), lambda text, restart: seen.append((text, restart))
+    )
+    assert seen == [("Good mor", False), ("", True), ("Good evening", False)]
+
+
+async def test_closing_closes_the_provider_inside() -> None:
+    model = ScriptedModel()
+    await retrying(model, FakeClock()).close()
+    assert model.closed
+
+
+@settings(derandomize=True, deadline=None, database=None)
+@given(
+    failures=st.integers(1, 10_000),
+    share=st.floats(0, 1),
+    asked=st.floats(0, 1000),
+)
+def test_a_wait_is_never_shorter_than_asked_nor_longer_than_the_bound(
+    failures: int, share: float, asked: float
+) -> None:
+    policy = RetryPolicy()
+    wait = wait_before_retry(ProviderBusy("busy", retry_after=asked), failures, policy, share)
+    assert asked <= wait <= asked + policy.longest_wait
+
+
+@pytest.mark.parametrize(
+    ("failures", "longest"), [(1, 1.0), (2, 2.0), (3, 4.0), (5, 16.0), (6, 20.0), (99, 20.0)]
+)
+def test_waits_double_up_to_the_bound(failures: int, longest: float) -> None:
+    assert wait_before_retry(OUT, failures, RetryPolicy(), 1.0) == longest
+    assert wait_before_retry(OUT, failures, RetryPolicy(), 0.0) == 0.0

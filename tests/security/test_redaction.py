@@ -1,0 +1,82 @@
+"""Secrets do not get past the redactor, and ordinary text does."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from loguru import logger
+
+from nanobot.security.redaction import REDACTED, Redactor
+from tests.growth import assert_linear
+
+BOT_TOKEN = "1234567890:" + "AbCdEfGhIjKlMnOpQrStUvWxYz012345678"
+CANARIES = [
+    "sk-proj-abcDEF1234567890abcdef",
+    "sk-ant-api03-abcDEF1234567890",
+    BOT_TOKEN,
+    "AKIA" + "ABCDEFGHIJKLMNOP",
+    "ghp_" + "a1" * 18,
+    "github_pat_" + "a1B2" * 10,
+    "AIza" + "a1B2c" * 7,
+    "xoxb-1234567890-abcdef",
+]
+
+
+@pytest.mark.parametrize("canary", CANARIES)
+@pytest.mark.parametrize("around", ["{}", 'key="{}"', "https://x/bot{}/getMe", "a\n{}\nb", "({})."])
+def test_well_known_keys_are_replaced_wherever_they_stand(canary: str, around: str) -> None:
+    if "bot{}" in around and canary != BOT_TOKEN:
+        around = "https://x/{}/getMe"
+    assert Redactor().redact(around.format(canary)) == around.format(REDACTED)
+
+
+def test_a_label_stays_and_its_value_goes() -> None:
+    redact = Redactor().redact
+    assert redact("Authorization: Bearer abc123def456ghi789") == f"Authorization: Bearer {REDACTED}"
+    assert redact("aws_secret_access_key = " + "a1/+" * 10).endswith(f"= {REDACTED}")
+
+
+def test_known_secrets_are_replaced_the_longest_first_and_short_ones_left() -> None:
+    redactor = Redactor(["hunter22", "hunter22-and-more", "abc", ""])
+    assert redactor.redact("hunter22-and-more, hunter22, abc") == f"{REDACTED}, {REDACTED}, abc"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task-management-for-everyone is at risk-of-failing-badly",
+        "sk-learn-contrib-packages",
+        "the bearer of this letter; bearer authentication",
+        "12:30 and 1234567890:short",
+        "2026-11-21 14:03 +01:00",
+    ],
+)
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    assert Redactor().redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "piece", ["sk-", "Bearer ", "1", "123456789:", "ghp_a", "bearer\t", "xoxb-"]
+)
+def test_time_is_linear_in_the_text(piece: str) -> None:
+    redactor = Redactor(["some-secret"])
+    assert_linear(lambda times: redactor.redact(piece * times), 10_000)
+
+
+def test_a_log_line_holds_no_secret_not_even_in_a_traceback() -> None:
+    redactor, output = Redactor(["hunter22"]), io.StringIO()
+    sink = logger.add(output, format=redactor.format, colorize=True)
+    try:
+        logger.info("password {} and <red>braces</red> {{}}", "hunter22")
+        try:
+            int(BOT_TOKEN)
+        except ValueError:
+            logger.exception("failed for hunter22")
+    finally:
+        logger.remove(sink)
+    logged = output.getvalue()
+    assert "hunter22" not in logged
+    assert BOT_TOKEN not in logged
+    assert "<red>braces</red> {}" in logged
+    assert f"ValueError: invalid literal for int() with base 10: '{REDACTED}'" in logged

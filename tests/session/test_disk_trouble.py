@@ -1,0 +1,241 @@
+"""A disk that is full, broken or gone for a while: nothing is lost, nothing stands there twice."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from nanobot.errors import StorageError
+from nanobot.session.manager import SessionManager
+from nanobot.session.session import Session
+from nanobot.testing import FakeClock
+from tests.session.support import FailingDisk, Open, say, texts, user
+
+KEY = "cli:direct"
+
+
+class Notices:
+    """Hears of trouble, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.errors: list[StorageError] = []
+        self.heard = asyncio.Event()
+
+    def __call__(self, error: StorageError) -> None:
+        self.errors.append(error)
+        self.heard.set()
+
+
+def queue(manager: SessionManager, session: Session, *contents: str) -> list[asyncio.Future[None]]:
+    saved = []
+    for content in contents:
+        session.add_message(user(content))
+        saved.append(manager.save(session))
+    return saved
+
+
+@pytest.mark.parametrize("step", ["write", "sync"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("room", [0, 1, 70])
+async def test_turns_wait_in_order_for_the_disk_and_one_notice_is_given(
+    managed: Open, disk: FailingDisk, folder: Path, step: str, error: int, room: int
+) -> None:
+    notices = Notices()
+    manager = managed(on_trouble=notices)
+    session = await say(manager, KEY, "before")
+    path = folder / "cli_direct.jsonl"
+    whole = path.read_bytes()
+    disk.broken, disk.error, disk.room = {step}, error, room
+    saved = queue(manager, session, "one", "two")
+    await notices.heard.wait()
+    saved += queue(manager, session, "three")
+    assert texts(session.messages) == ["before", "one", "two", "three"]
+    assert not any(future.done() for future in saved)
+    if step == "write":
+        assert path.read_bytes() == whole
+    disk.broken.clear()
+    manager.retry()
+    await asyncio.gather(*saved)
+    assert len(notices.errors) == 1
+    assert path.read_bytes().startswith(whole)
+    stored = list(managed().read_messages(KEY))
+    assert texts(stored) == ["before", "one", "two", "three"]
+    assert [message.seq for message in stored] == [1, 2, 3, 4]
+
+
+async def test_a_partial_write_that_cannot_be_cut_off_is_mended_later(
+    managed: Open, disk: FailingDisk
+) -> None:
+    notices = Notices()
+    manager = managed(on_trouble=notices)
+    session = await say(manager, KEY, "before")
+    disk.broken, disk.room = {"write", "truncate"}, 30
+    saved = queue(manager, session, "one")
+    await notices.heard.wait()
+    disk.broken.clear()
+    manager.retry()
+    await asyncio.gather(*saved)
+    assert texts(list(managed().read_messages(KEY))) == ["before", "one"]
+
+
+@pytest.mark.parametrize("step", ["write", "sync", "sync_folder"])
+async def test_a_new_file_is_whole_after_trouble(
+    managed: Open, disk: FailingDisk, folder: Path, step: str
+) -> None:
+    notices = Notices()
+    manager = managed(on_trouble=notices)
+    session = await manager.get_or_create(KEY)
+    disk.broken, disk.room = {step}, 20
+    saved = queue(manager, session, "one")
+    await notices.heard.wait()
+    disk.broken.clear()
+    manager.retry()
+    await asyncio.gather(*saved)
+    lines = (folder / "cli_direct.jsonl").read_text().splitlines()
+    assert ["_type" in line for line in lines] == [True, False]
+
+
+async def test_after_a_failed_sync_the_bytes_are_written_anew(
+    managed: Open, disk: FailingDisk
+) -> None:
+    notices = Notices()
+    manager = managed(on_trouble=notices)
+    session = await say(manager, KEY, "before")
+    disk.broken = {"sync"}
+    saved = queue(manager, session, "one")
+    await notices.heard.wait()
+    disk.broken.clear()
+    disk.steps.clear()
+    manager.retry()
+    await asyncio.gather(*saved)
+    assert disk.steps == ["truncate", "write", "sync"]
+
+
+async def test_a_file_that_was_edited_during_trouble_keeps_the_edit(
+    managed: Open, disk: FailingDisk, folder: Path
+) -> None:
+    notices = Notices()
+    manager = managed(on_trouble=notices)
+    session = await say(manager, KEY, "before")
+    disk.broken = {"sync"}
+    saved = queue(manager, session, "one")
+    await notices.heard.wait()
+    path = folder / "cli_direct.jsonl"
+    (folder / "new").write_text(path.read_text().replace("before", "edited"))
+    (folder / "new").replace(path)
+    disk.broken.clear()
+    manager.retry()
+    await asyncio.gather(*saved)
+    assert texts((await manager.get_or_create(KEY)).messages) == ["edited", "one"]
+
+
+async def test_it_is_tried_again_by_itself_and_ever_less_often(
+    managed: Open, disk: FailingDisk, clock: FakeClock
+) -> None:
+    notices = Notices()
+    manager = managed(on_trouble=notices)
+    session = await say(manager, KEY, "before")
+    disk.broken = {"write"}
+    (saved,) = queue(manager, session, "one")
+    for _ in range(8):
+        await clock.until_sleeping()
+        await clock.advance(clock.slept[-1])
+    await clock.until_sleeping()
+    assert clock.slept == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert len(notices.errors) == 1
+    disk.broken.clear()
+    await clock.advance(60)
+    await saved
+    disk.broken = {"write"}
+    queue(manager, session, "two")
+    await clock.until_sleeping()
+    assert len(notices.errors) == 2
+    assert clock.slept[-1] == 1
+
+
+async def test_trouble_with_one_file_does_not_hold_up_the_others(
+    managed: Open, folder: Path
+) -> None:
+    notices = Notices()
+    manager = managed(on_trouble=notices)
+    stuck = await manager.get_or_create("cli:stuck")
+    (folder / "cli_stuck.jsonl").mkdir(parents=True)
+    saved = queue(manager, stuck, "one")
+    await notices.heard.wait()
+    await say(manager, "cli:other", "fine")
+    assert await manager.get_or_create("cli:stuck") is stuck
+    assert not saved[0].done()
+    (folder / "cli_stuck.jsonl").rmdir()
+    manager.retry()
+    await asyncio.gather(*saved)
+    assert texts(list(managed().read_messages("cli:stuck"))) == ["one"]
+
+
+async def test_a_full_disk_is_one_trouble_for_all_sessions(
+    managed: Open, disk: FailingDisk, clock: FakeClock
+) -> None:
+    notices = Notices()
+    manager = managed(on_trouble=notices)
+    sessions = [await say(manager, f"cli:{number}", "x") for number in range(3)]
+    disk.broken = {"write"}
+    saved = [future for session in sessions for future in queue(manager, session, "y")]
+    await clock.until_sleeping()
+    disk.broken.clear()
+    manager.retry()
+    await asyncio.gather(*saved)
+    assert len(notices.errors) == 1
+
+
+async def test_a_session_with_unwritten_turns_stays_open_whatever_the_capacity(
+    managed: Open, disk: FailingDisk
+) -> None:
+    notices = Notices()
+    manager = managed(capacity=1, on_trouble=notices)
+    session = await say(manager, KEY, "before")
+    disk.broken = {"write"}
+    saved = queue(manager, session, "one")
+    await notices.heard.wait()
+    del session
+    for number in range(3):
+        await manager.get_or_create(f"cli:{number}")
+    assert texts((await manager.get_or_create(KEY)).messages) == ["before", "one"]
+    disk.broken.clear()
+    manager.retry()
+    await asyncio.gather(*saved)
+
+
+async def test_what_the_disk_refuses_to_the_end_is_reported_and_can_be_restored(
+    managed: Open, disk: FailingDisk
+) -> None:
+    manager = managed()
+    session = await say(manager, KEY, "before")
+    disk.broken = {"write"}
+    session.add_message(user("one"))
+    lines = session.staged_lines()
+    saved = manager.save(session)
+    await manager.close()
+    with pytest.raises(StorageError):
+        await saved
+    disk.broken.clear()
+    after = managed()
+    await after.restore(KEY, lines)
+    assert texts((await after.get_or_create(KEY)).messages) == ["before", "one"]
+
+
+async def test_a_restore_that_the_disk_refuses_says_so_and_can_be_repeated(
+    managed: Open, disk: FailingDisk
+) -> None:
+    manager = managed()
+    session = await say(manager, KEY, "before")
+    session.add_message(user("one"))
+    lines = session.staged_lines()
+    for step in ("write", "sync"):
+        disk.broken = {step}
+        with pytest.raises(StorageError):
+            await managed().restore(KEY, lines)
+    disk.broken.clear()
+    await managed().restore(KEY, lines)
+    assert texts(list(managed().read_messages(KEY))) == ["before", "one"]

@@ -1,0 +1,124 @@
+"""A whole nanobot in a test's own loop, and what tests of it look at."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import Field
+
+from nanobot.agent.hooks import AgentHook
+from nanobot.app import build_gateway
+from nanobot.clock import Clock, SystemClock
+from nanobot.config import load_settings
+from nanobot.gateway.gateway import Gateway
+from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
+from nanobot.providers.port import Provider
+from nanobot.session.manager import SessionManager
+from nanobot.testing.channel import FakeChannel
+from nanobot.tooling import Arguments, Caller, Tool, ToolResult
+
+ENDINGS = (TURN_STOPPED, TURN_FAILED)
+
+PATIENCE = 20.0
+"""Real seconds after which a test that waits for ever fails."""
+
+
+@contextlib.asynccontextmanager
+async def running(
+    home: Path,
+    model: Provider | None,
+    channel: FakeChannel,
+    *,
+    clock: Clock | None = None,
+    tools: Sequence[Tool] = (),
+    hooks: Sequence[AgentHook] = (),
+    **environ: str,
+) -> AsyncIterator[Gateway]:
+    """A gateway on `home` for the length of the `with`; `environ` are settings as variables, such
+    as `NANOBOT_AGENT__ON_BUSY="queue"`. Without a model the configured one answers."""
+
+    settings = load_settings(home, {"NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0"} | environ)
+    gateway = build_gateway(
+        settings,
+        clock=clock,
+        provider=model,
+        channels=(channel,),
+        hooks=hooks,
+        extra_tools=tools,
+        admit_everyone=True,
+    )
+    ready = asyncio.Event()
+    async with asyncio.timeout(PATIENCE):
+        life = asyncio.create_task(gateway.run(on_ready=ready.set, signals=False))
+        life.add_done_callback(lambda _: ready.set())
+        await ready.wait()
+        try:
+            yield gateway
+        finally:
+            gateway.request_stop()
+            await life
+
+
+def stored(home: Path, key: str = "fake:1") -> list[Message]:
+    """All messages in a session's file, taken-back ones as well, without nanobot's own notes; for
+    a home that is not in use."""
+    messages = SessionManager(home / "sessions", SystemClock()).read_messages(key)
+    return [message for message in messages if message.content not in ENDINGS]
+
+
+async def window(home: Path, key: str = "fake:1") -> list[tuple[str, str]]:
+    """Role and text of what a session's next prompt begins with, without the notes that say how a
+    turn without an answer ended; for a home not in use."""
+    manager = SessionManager(home / "sessions", SystemClock())
+    session = await manager.get_or_create(key)
+    await manager.close()
+    return [
+        (message.role, message.content)
+        for message in session.messages
+        if message.content not in ENDINGS
+    ]
+
+
+class Gate:
+    """A place where something waits until the test lets it through. Give it to a model as `hold`
+    or to a `Blocking` tool."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.reached.set()
+        await self.opened.wait()
+
+
+class TextArguments(Arguments):
+    text: str = Field(default="", description="Anything.")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A tool that notes what it is called with, and answers what `act` says."""
+
+    name: str = "probe"
+    effects: bool = False
+    parallel: bool = False
+    act: Callable[[str], ToolResult] = ToolResult
+    gate: Gate | None = None
+    called: list[str] = field(default_factory=list)
+    killed: list[str] = field(default_factory=list)
+    description: str = "For tests."
+    arguments: type[TextArguments] = TextArguments
+
+    async def __call__(self, arguments: TextArguments, caller: Caller) -> ToolResult:
+        self.called.append(arguments.text)
+        if self.gate is not None:
+            try:
+                await self.gate()
+            except asyncio.CancelledError:
+                self.killed.append(arguments.text)
+                raise
+        return self.act(arguments.text or "done")

@@ -1,0 +1,309 @@
+"""The one gate: whatever a model or a tool does wrong becomes a text that the model can act on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from nanobot.errors import StorageError, ToolError, TurnStopped
+from nanobot.messages import ToolCall
+from nanobot.security.redaction import Redactor
+from nanobot.tooling import (
+    MAX_RESULT,
+    Allowed,
+    Arguments,
+    Caller,
+    Decision,
+    Denied,
+    Tool,
+    ToolRegistry,
+    ToolResult,
+)
+
+CALLER = Caller("cli", "direct", "cli:direct", "turn-1")
+
+
+class Place(BaseModel):
+    city: str
+    zip: str | None = None
+
+
+class EchoArguments(Arguments):
+    """Never shown: the tool has a description."""
+
+    text: str = Field(description="What to say.")
+    times: int = Field(default=1, ge=1)
+    mode: Literal["loud", "quiet"] = "quiet"
+    limit: int | None = None
+    title: str = ""
+    place: Place | None = None
+
+
+class NoArguments(Arguments):
+    pass
+
+
+@dataclass
+class Echo:
+    """Says what it is told, or fails in the way it is told."""
+
+    name: str = "echo"
+    description: str = "Say it."
+    arguments: type[Arguments] = EchoArguments
+    effects: bool = False
+    parallel: bool = True
+    calls: list[EchoArguments] = field(default_factory=list)
+    failure: BaseException | None = None
+
+    async def __call__(self, arguments: EchoArguments, caller: Caller) -> ToolResult:
+        self.calls.append(arguments)
+        if self.failure is not None:
+            raise self.failure
+        return ToolResult(arguments.text * arguments.times)
+
+
+@dataclass
+class Ping:
+    """Needs nothing."""
+
+    name: str = "ping"
+    description: str = "Answer."
+    arguments: type[Arguments] = NoArguments
+    effects: bool = True
+    parallel: bool = False
+
+    async def __call__(self, arguments: NoArguments, caller: Caller) -> ToolResult:
+        return ToolResult(f"pong for {caller.session_key}")
+
+
+@dataclass
+class Shelf:
+    """An overflow in memory; full when told so."""
+
+    kept: list[str] = field(default_factory=list)
+    full: bool = False
+
+    async def keep(self, text: str, tool: str) -> str:
+        if self.full:
+            raise StorageError("spill", "no space left")
+        self.kept.append(text)
+        return f"/home/spill/{tool}.txt"
+
+
+def registry(*tools: Tool, **options: object) -> ToolRegistry:
+    made = ToolRegistry(**options)  # type: ignore[arg-type]
+    made.register_all(tools or (Echo(), Ping()))
+    return made
+
+
+async def call(tools: ToolRegistry, name: str, arguments: object) -> ToolResult:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return await tools.call(ToolCall("1", name, text), CALLER)
+
+
+async def test_a_call_runs_the_tool_with_parsed_arguments_and_the_caller() -> None:
+    echo = Echo()
+    assert await call(registry(echo), "echo", {"text": "ho ", "times": 2}) == ToolResult("ho ho ")
+    assert echo.calls == [EchoArguments(text="ho ", times=2)]
+    assert (await call(registry(), "ping", {})).text == "pong for cli:direct"
+
+
+async def test_an_unknown_tool_is_reported_with_the_nearest_name_and_the_list() -> None:
+    result = await call(registry(), "ehco", {})
+    assert result.is_error
+    assert "no tool named 'ehco'" in result.text
+    assert "Did you mean echo?" in result.text
+    assert "echo, ping" in result.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ('{"text": "a"', "not valid JSON"),
+        ("hello", "not valid JSON"),
+        ('["a"]', "must be a JSON object, not a list"),
+        ('"a"', "must be a JSON object, not a string"),
+        ("7", "must be a JSON object, not a number"),
+        ('{"text": "a", "times": NaN}', "NaN"),
+        ('{"text": "a", "times": -Infinity}', "-Infinity"),
+        ('{"text": "a", "text": "b"}', "'text' twice"),
+        ('{"text": ' + "[" * 100 + "]" * 100 + "}", "nested too deeply"),
+        ("[" * 200_000, "nested too deeply"),
+        ('{"text": "' + "x" * 2_000_000 + '"}', "too large"),
+        ('{"text": "a", "times": 1' + "0" * 5000 + "}", "not usable"),
+        ("{}", "- text: is missing"),
+        ("", "- text: is missing"),
+        ('{"txet": "a"}', "- txet: is not an argument; did you mean text?"),
+        ('{"text": "a", "times": "many"}', "- times: should be a valid integer"),
+        ('{"text": "a", "times": 0}', "- times: should be greater than or equal to 1; it was 0"),
+        ('{"text": "a", "mode": "shrill"}', "'loud' or 'quiet'"),
+        ('{"text": "a", "place": {"zip": "1"}}', "- place.city: is missing"),
+    ],
+)
+async def test_wrong_arguments_are_answered_with_what_to_change(
+    arguments: str, complaint: str
+) -> None:
+    echo = Echo()
+    result = await call(registry(echo), "echo", arguments)
+    assert result.is_error
+    assert complaint in result.text
+    assert len(result.text) < 1000
+    assert echo.calls == []
+
+
+async def test_what_can_only_mean_one_thing_is_tolerated() -> None:
+    tools = registry()
+    assert (await call(tools, "echo", json.dumps('{"text": "hi"}'))).text == "hi"
+    assert (await call(tools, "echo", {"text": "hi", "times": "2"})).text == "hihi"
+    assert (await call(tools, "functions.echo", {"text": "hi"})).text == "hi"
+    for nothing in ("", "  ", "null", '""', "{}"):
+        assert not (await call(tools, "ping", nothing)).is_error
+
+
+@given(st.one_of(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists).map(str)))
+@settings(max_examples=100, deadline=None)
+def test_no_text_as_arguments_makes_a_call_raise(text: str) -> None:
+    assert asyncio.run(call(registry(Echo()), "echo", text)).is_error
+
+
+async def test_what_a_tool_says_about_its_failure_reaches_the_model() -> None:
+    echo = Echo(failure=ToolError("no such moon", hint="Try Europa."))
+    assert await call(registry(echo), "echo", {"text": "a"}) == ToolResult(
+        "no such moon\nTry Europa.", is_error=True
+    )
+
+
+async def test_a_crash_of_a_tool_is_told_and_not_raised() -> None:
+    for crash in (ValueError("inside"), RecursionError(), OSError(5, "io")):
+        result = await call(registry(Echo(failure=crash)), "echo", {"text": "a"})
+        assert result.is_error
+        assert "echo failed unexpectedly" in result.text
+        assert type(crash).__name__ in result.text
+
+
+async def test_stopping_passes_through() -> None:
+    for stop in (asyncio.CancelledError(), TurnStopped("stopped")):
+        with pytest.raises(type(stop)):
+            await call(registry(Echo(failure=stop)), "echo", {"text": "a"})
+
+
+async def test_a_denied_call_does_not_run_and_decisions_are_recorded() -> None:
+    @dataclass
+    class OnlyShort:
+        seen: list[str] = field(default_factory=list)
+
+        def decide(self, tool: Tool, arguments: Arguments, caller: Caller) -> Decision:
+            assert isinstance(arguments, EchoArguments)
+            return Allowed() if len(arguments.text) < 5 else Denied("too much talk")
+
+        def record(self, tool: Tool, caller: Caller, decision: Decision) -> None:
+            self.seen.append(f"{tool.name} {caller.turn_id} {type(decision).__name__}")
+
+    policy, echo = OnlyShort(), Echo()
+    tools = registry(echo, policy=policy, audit=policy)
+    assert not (await call(tools, "echo", {"text": "ok"})).is_error
+    denied = await call(tools, "echo", {"text": "a long speech"})
+    assert denied == ToolResult("not allowed: too much talk", is_error=True)
+    assert len(echo.calls) == 1
+    assert policy.seen == ["echo turn-1 Allowed", "echo turn-1 Denied"]
+
+
+async def test_a_policy_that_crashes_means_no() -> None:
+    class Broken:
+        def decide(self, tool: Tool, arguments: Arguments, caller: Caller) -> Decision:
+            raise KeyError(tool.name)
+
+    echo = Echo()
+    assert (await call(registry(echo, policy=Broken()), "echo", {"text": "a"})).is_error
+    assert echo.calls == []
+
+
+async def test_secrets_are_redacted_in_results_and_in_errors() -> None:
+    redactor = Redactor(["hunter22"])
+    for echo in (
+        Echo(),
+        Echo(failure=ToolError("bad hunter22")),
+        Echo(failure=OSError("hunter22")),
+    ):
+        result = await call(registry(echo, redactor=redactor), "echo", {"text": "pw hunter22"})
+        assert "hunter22" not in result.text
+    assert "hunter22" not in (await call(registry(redactor=redactor), "hunter22", {})).text
+
+
+async def test_a_long_result_is_kept_redacted_and_previewed() -> None:
+    shelf = Shelf()
+    tools = registry(overflow=shelf, redactor=Redactor(["hunter22"]))
+    text = "first line\n" + "x" * 60_000 + " hunter22 last line"
+    result = await call(tools, "echo", {"text": text})
+    assert shelf.kept == [text.replace("hunter22", "[redacted]")]
+    assert len(result.text) <= MAX_RESULT
+    assert result.text.startswith("first line\nxxx")
+    assert result.text.endswith("last line")
+    assert f"of {len(shelf.kept[0]):,} characters" in result.text
+    assert "read_file, path /home/spill/echo.txt, start_line=2" in result.text
+    assert not (await call(tools, "echo", {"text": "x" * MAX_RESULT})).text.count("left out")
+
+
+async def test_a_long_result_is_previewed_where_it_cannot_be_kept() -> None:
+    for overflow in (None, Shelf(full=True)):
+        result = await call(registry(overflow=overflow), "echo", {"text": "x" * 50_000})
+        assert not result.is_error
+        assert "could not be kept" in result.text
+        assert len(result.text) <= MAX_RESULT
+
+
+async def test_broken_characters_in_a_result_cannot_spoil_the_next_request() -> None:
+    result = await call(registry(), "echo", '{"text": "caf\\udce9.txt"}')
+    assert result.text == "caf\\udce9.txt"
+
+
+def test_schemas_carry_what_a_model_needs_and_nothing_else() -> None:
+    [spec, ping] = registry().specs()
+    assert (spec.name, spec.description) == ("echo", "Say it.")
+    assert spec.parameters == {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "description": "What to say."},
+            "times": {"type": "integer", "default": 1, "minimum": 1},
+            "mode": {"type": "string", "enum": ["loud", "quiet"], "default": "quiet"},
+            "limit": {"type": "integer"},
+            "title": {"type": "string", "default": ""},
+            "place": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}, "zip": {"type": "string"}},
+                "required": ["city"],
+            },
+        },
+        "required": ["text"],
+    }
+    assert ping.parameters == {"type": "object", "properties": {}}
+
+
+def test_a_recursive_schema_ends() -> None:
+    class Tree(Arguments):
+        children: list[Tree] = Field(default_factory=list)
+
+    Tree.model_rebuild(_types_namespace={"Tree": Tree})
+    [spec] = registry(Echo(arguments=Tree)).specs()
+    assert "$ref" not in json.dumps(spec.parameters)
+
+
+def test_the_runner_learns_what_has_effects_and_what_may_run_together() -> None:
+    tools = registry()
+    assert (tools.has_effects("ping"), tools.can_run_parallel("ping")) == (True, False)
+    assert (tools.has_effects("echo"), tools.can_run_parallel("echo")) == (False, True)
+    assert (tools.has_effects("nope"), tools.can_run_parallel("nope")) == (False, True)
+
+
+def test_tools_that_cannot_be_offered_are_refused_at_registration() -> None:
+    tools = registry()
+    for wrong in (Echo(), Echo(name="no spaces"), Echo(name=""), Echo(name="e", effects=True)):
+        with pytest.raises(ValueError, match=r"named|name|effects"):
+            tools.register(wrong)

@@ -1,0 +1,92 @@
+"""A workspace with its tools, all real."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from nanobot.errors import WriteConflict
+from nanobot.messages import ToolCall
+from nanobot.security.paths import Root, Roots
+from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from nanobot.tools.changes import WorkspaceWriter
+from nanobot.tools.files import EditFile, WriteFile
+from nanobot.tools.reading import ListDir, ReadFile
+from nanobot.tools.search import FindFiles, Grep
+from nanobot.tools.spill import SpillFolder
+from nanobot.tools.undo import UndoLog
+
+
+@dataclass
+class Documents:
+    """A guarded writer that records who asked; it takes whatever is in `memory/`."""
+
+    root: Root
+    seen: list[tuple[str, str, str | None, str]] = field(default_factory=list)
+
+    def is_document(self, path: str) -> bool:
+        return path.startswith("memory/")
+
+    async def replace(self, path: str, text: str, *, expected: str | None, author: str) -> None:
+        self.seen.append((path, text, expected, author))
+        if "conflict" in text:
+            raise WriteConflict(path)
+        self.root.place(path).write_bytes(text.encode())
+
+
+class Desk:
+    """Everything a file tool needs, in a folder."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.workspace = home / "workspace"
+        self.workspace.mkdir()
+        self.root = Root(self.workspace)
+        self.undo = UndoLog(home / "undo", self.root)
+        self.documents = Documents(self.root)
+        self.turn = "turn-1"
+        roots = Roots((self.root, Root(home / "spill", writable=False, name="spill folder")))
+        writer = WorkspaceWriter(self.undo, self.documents)
+        self.tools = ToolRegistry(overflow=SpillFolder(home / "spill"))
+        self.tools.register_all(
+            [
+                ReadFile(roots),
+                WriteFile(roots, writer),
+                EditFile(roots, writer),
+                ListDir(roots),
+                FindFiles(roots),
+                Grep(roots),
+            ]
+        )
+
+    async def call(self, name: str, **arguments: object) -> ToolResult:
+        """Run a tool as a model does."""
+        caller = Caller("cli", "direct", "cli:direct", self.turn)
+        return await self.tools.call(ToolCall("1", name, json.dumps(arguments)), caller)
+
+    async def says(self, name: str, **arguments: object) -> str:
+        """The text of a call that works."""
+        result = await self.call(name, **arguments)
+        assert not result.is_error, result.text
+        return result.text
+
+    async def complains(self, name: str, **arguments: object) -> str:
+        """The text of a call that does not."""
+        result = await self.call(name, **arguments)
+        assert result.is_error, result.text
+        return result.text
+
+    def put(self, path: str, content: str | bytes) -> Path:
+        """A file in the workspace, from outside."""
+        file = self.workspace / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        return file
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)

@@ -1,0 +1,134 @@
+"""write_file and edit_file, and that each change is kept for undoing first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.tools.conftest import Desk
+
+
+async def test_a_file_is_created_with_its_folders_and_overwritten(desk: Desk) -> None:
+    result = await desk.call("write_file", path="a/b/c.txt", content="héllo")
+    assert result.text == "created a/b/c.txt (6 bytes)"
+    assert result.changed == ("a/b/c.txt",)
+    assert await desk.says("write_file", path="a/b/c.txt", content="x") == (
+        "overwrote a/b/c.txt (6 bytes before, 1 now)"
+    )
+    assert "already" in await desk.says("write_file", path="a/b/c.txt", content="x")
+    assert (desk.workspace / "a/b/c.txt").read_text() == "x"
+
+
+async def test_text_that_cannot_be_stored_is_refused(desk: Desk) -> None:
+    assert "broken character" in await desk.complains("write_file", path="a", content="x\ud83d")
+    assert not (desk.workspace / "a").exists()
+
+
+async def test_an_exact_piece_is_replaced(desk: Desk) -> None:
+    file = desk.put("a.txt", "one\ntwo\nthree\n")
+    said = await desk.says("edit_file", path="a.txt", old_text="two\n", new_text="2\n")
+    assert said == "edited a.txt: replaced once, line 2"
+    assert file.read_text() == "one\n2\nthree\n"
+
+
+async def test_an_ambiguous_piece_is_counted_and_located(desk: Desk) -> None:
+    file = desk.put("a.txt", "x\ny\nx\nx\n")
+    said = await desk.complains("edit_file", path="a.txt", old_text="x", new_text="z")
+    assert "3 times (lines 1, 3, 4)" in said
+    assert file.read_text() == "x\ny\nx\nx\n"
+    said = await desk.says("edit_file", path="a.txt", old_text="x", new_text="z", replace_all=True)
+    assert said == "edited a.txt: replaced 3 times, line 1, 3, 4"
+    assert file.read_text() == "z\ny\nz\nz\n"
+
+
+async def test_crlf_files_keep_their_line_endings(desk: Desk) -> None:
+    file = desk.put("dos.txt", b"one\r\ntwo\r\nthree\r\n")
+    await desk.says("edit_file", path="dos.txt", old_text="one\ntwo", new_text="1\n2\n2a")
+    assert file.read_bytes() == b"1\r\n2\r\n2a\r\nthree\r\n"
+    await desk.says("edit_file", path="dos.txt", old_text="2a\r\n", new_text="")
+    assert file.read_bytes() == b"1\r\n2\r\nthree\r\n"
+
+
+async def test_mixed_line_endings_are_taken_exactly(desk: Desk) -> None:
+    file = desk.put("mixed.txt", b"one\r\ntwo\nthree")
+    await desk.says("edit_file", path="mixed.txt", old_text="two\nthree", new_text="2\n3")
+    assert file.read_bytes() == b"one\r\n2\n3"
+
+
+@pytest.mark.parametrize(
+    ("old", "hints"),
+    [
+        ("def  f( x ):", ["2:     def f(x):"]),
+        ("def f(x):\n  return x", ["Only spaces, indentation or line endings differ", "3:  "]),
+        ("CLASS A:", ["Only upper and lower case differ", "read the file again"]),
+        ("def f(x, y):\n        return y", ["closest lines", "2:     def f(x):"]),
+        ("something else entirely", ["Nothing like it stands there"]),
+    ],
+)
+async def test_a_miss_shows_what_comes_closest(desk: Desk, old: str, hints: list[str]) -> None:
+    desk.put("a.py", "class A:\n    def f(x):\n        return x\n")
+    said = await desk.complains("edit_file", path="a.py", old_text=old, new_text="z")
+    for hint in hints:
+        assert hint in said
+
+
+async def test_a_miss_in_a_huge_file_is_cheap(desk: Desk) -> None:
+    desk.put("huge.txt", "\n".join(f"{n} {'abcdefgh' * 30}" for n in range(20_000)))
+    said = await desk.complains(
+        "edit_file", path="huge.txt", old_text="zzz " + "abcdefgi" * 30, new_text=""
+    )
+    assert "closest lines" in said
+
+
+async def test_edits_that_make_no_sense_are_refused(desk: Desk) -> None:
+    desk.put("a.txt", "a")
+    desk.put("x.bin", b"\0\1")
+    desk.put("latin.txt", b"caf\xe9")
+    edit = desk.complains
+    assert "old_text is empty" in await edit("edit_file", path="a.txt", old_text="", new_text="b")
+    assert "the same" in await edit("edit_file", path="a.txt", old_text="a", new_text="a")
+    assert "binary" in await edit("edit_file", path="x.bin", old_text="a", new_text="b")
+    assert "not valid UTF-8" in await edit("edit_file", path="latin.txt", old_text="c", new_text="")
+    assert "there is no b.txt" in await edit("edit_file", path="b.txt", old_text="a", new_text="b")
+
+
+async def test_long_term_files_go_through_their_guarded_writer(desk: Desk) -> None:
+    desk.put("memory/MEMORY.md", "likes tea\n")
+    await desk.says("edit_file", path="./memory//MEMORY.md", old_text="tea", new_text="coffee")
+    assert desk.documents.seen == [("memory/MEMORY.md", "likes coffee\n", "likes tea\n", "agent")]
+    await desk.says("write_file", path="notes.txt", content="x")
+    assert len(desk.documents.seen) == 1
+    said = await desk.complains("write_file", path="memory/MEMORY.md", content="conflict")
+    assert "read it again" in said
+
+
+async def test_a_turn_is_undone_as_a_whole_newest_change_first(desk: Desk) -> None:
+    desk.put("kept.txt", "old")
+    desk.put("memory/MEMORY.md", "likes tea\n")
+    await desk.says("write_file", path="kept.txt", content="new")
+    await desk.says("edit_file", path="kept.txt", old_text="new", new_text="newer")
+    await desk.says("write_file", path="made/up.txt", content="x")
+    await desk.says("edit_file", path="memory/MEMORY.md", old_text="tea", new_text="coffee")
+    desk.turn = "turn-2"
+    await desk.says("write_file", path="other.txt", content="stays")
+    assert dict(desk.undo.revert("turn-1")) == {
+        "memory/MEMORY.md": "restored",
+        "made/up.txt": "removed",
+        "kept.txt": "restored",
+    }
+    assert (desk.workspace / "kept.txt").read_text() == "old"
+    assert (desk.workspace / "memory/MEMORY.md").read_text() == "likes tea\n"
+    assert not (desk.workspace / "made/up.txt").exists()
+    assert (desk.workspace / "other.txt").read_text() == "stays"
+    assert desk.undo.revert("turn-1") == []
+
+
+async def test_what_a_person_changed_since_is_left_alone(desk: Desk) -> None:
+    await desk.says("write_file", path="a.txt", content="by the turn")
+    await desk.says("write_file", path="b.txt", content="by the turn")
+    desk.put("a.txt", "by the person")
+    assert dict(desk.undo.revert("turn-1")) == {"a.txt": "changed since", "b.txt": "removed"}
+    assert (desk.workspace / "a.txt").read_text() == "by the person"
+    assert desk.undo.turns() == []

@@ -1,0 +1,157 @@
+"""read_file and list_dir."""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nanobot.tooling import MAX_RESULT
+from nanobot.tools.spill import SpillFolder
+
+if TYPE_CHECKING:
+    from tests.tools.conftest import Desk
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+
+
+async def test_a_short_file_is_shown_as_it_is(desk: Desk) -> None:
+    desk.put("a.txt", "one\ntwo\n")
+    assert await desk.says("read_file", path="a.txt") == "one\ntwo\n"
+
+
+async def test_lines_can_be_chosen_and_the_rest_is_announced(desk: Desk) -> None:
+    desk.put("a.txt", "".join(f"line {n}\n" for n in range(1, 11)))
+    read = desk.says
+    assert await read("read_file", path="a.txt", start_line=2, end_line=3) == (
+        "line 2\nline 3\n[lines 2-3 of 10; read on with start_line=4]"
+    )
+    assert (await read("read_file", path="a.txt", start_line=9)).endswith("[lines 9-10 of 10]")
+    assert "only 10 lines" in await desk.complains("read_file", path="a.txt", start_line=11)
+    wrong = await desk.complains("read_file", path="a.txt", start_line=4, end_line=2)
+    assert "before start_line" in wrong
+
+
+async def test_a_long_file_is_read_to_its_end_in_pieces(desk: Desk) -> None:
+    text = "".join(f"{n} {'x' * (n % 80)}\n" for n in range(5_000))
+    desk.put("long.txt", text)
+    pieces, start = [], 1
+    while True:
+        shown = await desk.says("read_file", path="long.txt", start_line=start)
+        assert len(shown) <= MAX_RESULT
+        body, _, note = shown.rpartition("\n")
+        pieces.append(body + "\n")
+        if "read on" not in note:
+            break
+        start = int(note.split("start_line=")[1].rstrip("]"))
+    assert "".join(pieces) == text
+
+
+async def test_a_line_longer_than_a_result_is_cut_and_said(desk: Desk) -> None:
+    desk.put("min.js", "x" * 100_000 + "\nlast")
+    shown = await desk.says("read_file", path="min.js")
+    assert "[line 1 has 100,001 characters and is cut here]" in shown
+    assert "start_line=2" in shown
+    assert (await desk.says("read_file", path="min.js", start_line=2)).startswith("last\n")
+
+
+async def test_only_newlines_end_lines(desk: Desk) -> None:
+    desk.put("odd.txt", "a\x0cb\u2028c\rd\r\ne")
+    assert await desk.says("read_file", path="odd.txt", start_line=2) == "e\n[lines 2-2 of 2]"
+
+
+@pytest.mark.parametrize(
+    ("content", "mime"),
+    [
+        (PNG, "image/png"),
+        (b"\xff\xd8\xff\xe0" + b"\0" * 9, "image/jpeg"),
+        (b"GIF89a" + b"\0" * 9, "image/gif"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
+    ],
+)
+async def test_images_are_known_by_their_content(desk: Desk, content: bytes, mime: str) -> None:
+    desk.put("picture.txt", content)
+    result = await desk.call("read_file", path="picture.txt")
+    assert result.images == ((base64.b64encode(content).decode(), mime),)
+    assert mime in result.text
+
+
+async def test_what_cannot_be_shown_is_named(desk: Desk) -> None:
+    desk.put("big.png", PNG + b"\0" * 5_000_000)
+    desk.put("book", b"%PDF-1.7\n")
+    desk.put("x.bin", b"\0\1\2")
+    desk.put("empty", b"")
+    desk.put("latin.txt", b"caf\xe9\n")
+    assert "images may have" in await desk.complains("read_file", path="big.png")
+    assert "PDF document" in await desk.complains("read_file", path="book")
+    assert "binary (unknown kind, 3 bytes)" in await desk.complains("read_file", path="x.bin")
+    assert await desk.says("read_file", path="empty") == "[empty is empty]"
+    shown = await desk.says("read_file", path="latin.txt")
+    assert shown == "caf\ufffd\n[some bytes are not valid UTF-8 and are shown as \ufffd]"
+
+
+async def test_a_missing_file_suggests_what_may_be_meant(desk: Desk) -> None:
+    desk.put("notes/shopping.md", "x")
+    assert "Did you mean notes/shopping.md?" in await desk.complains(
+        "read_file", path="notes/Shoping.md"
+    )
+    assert "Did you mean notes/shopping.md?" in await desk.complains(
+        "read_file", path="shopping.md"
+    )
+    assert "list_dir" in await desk.complains("read_file", path="zzz/unknown")
+    assert "list it with list_dir" in await desk.complains("read_file", path="notes")
+
+
+async def test_what_lies_outside_stays_there(desk: Desk) -> None:
+    (desk.home / "config.yaml").write_text("key: hunter22")
+    (desk.workspace / "way-out").symlink_to(desk.home)
+    os.mkfifo(desk.workspace / "pipe")
+    for path in ("../config.yaml", "way-out/config.yaml", "/etc/passwd", "pipe", ".git/config"):
+        for tool in ("read_file", "list_dir", "grep", "find_files"):
+            arguments = {"path": path} | (
+                {"pattern": "."} if tool in ("grep", "find_files") else {}
+            )
+            assert "hunter22" not in (await desk.call(tool, **arguments)).text
+        await desk.complains("read_file", path=path)
+        await desk.complains("write_file", path=path, content="x")
+    assert (desk.home / "config.yaml").read_text() == "key: hunter22"
+
+
+async def test_a_folder_is_listed_folders_first(desk: Desk) -> None:
+    desk.put("b.txt", "12345")
+    desk.put("z/inner.txt", "x")
+    desk.put(".git/config", "x")
+    (desk.workspace / "link").symlink_to("b.txt")
+    assert await desk.says("list_dir") == "z/\nb.txt  5 bytes\nlink  (a link, not followed)"
+    desk.put("z/inner.txt", "x").unlink()
+    assert await desk.says("list_dir", path="z") == "[z is empty]"
+    assert "read it with read_file" in await desk.complains("list_dir", path="b.txt")
+    assert "there is no y" in await desk.complains("list_dir", path="y")
+
+
+async def test_a_crowded_folder_is_cut_and_counted(desk: Desk) -> None:
+    for n in range(600):
+        desk.put(f"many/{n:04d}", "")
+    shown = await desk.says("list_dir", path="many")
+    assert shown.endswith("[500 of 600 entries; find_files finds the others]")
+
+
+async def test_a_spilled_result_can_be_read_back_and_not_written(desk: Desk) -> None:
+    text = "\n".join(f"line {n}" for n in range(10_000))
+    path = await SpillFolder(desk.home / "spill").keep(text, "web")
+    shown = await desk.says("read_file", path=path, start_line=9_999)
+    assert shown.startswith("line 9998\nline 9999\n")
+    assert "can only be read" in await desk.complains("write_file", path=path, content="x")
+    assert "can only be read" in await desk.complains(
+        "edit_file", path=path, old_text="line 1\n", new_text="x"
+    )
+
+
+async def test_the_spill_folder_keeps_the_latest_only(desk: Desk) -> None:
+    folder = SpillFolder(desk.home / "spill", keep=3)
+    paths = [await folder.keep(f"text {n}", "../../x") for n in range(6)]
+    left = sorted(str(path) for path in (desk.home / "spill").iterdir())
+    assert len(left) == 3
+    assert paths[-1] in left

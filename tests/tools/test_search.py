@@ -1,0 +1,155 @@
+"""find_files and grep."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanobot.errors import ToolError
+from nanobot.tooling import MAX_RESULT
+from nanobot.tools.globs import compile_glob
+from nanobot.tools.matcher import Matcher
+from nanobot.tools.matching import Request, Source
+
+if TYPE_CHECKING:
+    from tests.tools.conftest import Desk
+
+
+async def test_files_are_found_by_name_at_any_depth(desk: Desk) -> None:
+    for path in ("a.md", "n/b.md", "n/m/c.md", "n/d.txt", ".git/e.md"):
+        desk.put(path, "x")
+    find = desk.says
+    assert await find("find_files", pattern="*.md") == "a.md\nn/b.md\nn/m/c.md"
+    assert await find("find_files", pattern="*.md", path="n") == "n/b.md\nn/m/c.md"
+    assert await find("find_files", pattern="n/*") == "n/b.md\nn/d.txt\nn/m/"
+    assert await find("find_files", pattern="**/m/*.md") == "n/m/c.md"
+    assert await find("find_files", pattern="n/**") == "n/\nn/b.md\nn/d.txt\nn/m/\nn/m/c.md"
+    assert await find("find_files", pattern="{a,b}.{md,txt}") == "a.md\nn/b.md"
+    assert await find("find_files", pattern="*.pdf") == "nothing matches *.pdf"
+
+
+async def test_many_names_are_cut_and_counted(desk: Desk) -> None:
+    for number in range(250):
+        desk.put(f"{number:03d}.txt", "")
+    found = await desk.says("find_files", pattern="*")
+    assert found.endswith("[200 of 250 matches; narrow the pattern]")
+
+
+async def test_useless_patterns_and_places_are_explained(desk: Desk) -> None:
+    desk.put("a.txt", "x")
+    complain = desk.complains
+    assert "relative to path" in await complain("find_files", pattern="/etc/*")
+    assert "relative to path" in await complain("find_files", pattern="../*")
+    assert "empty" in await complain("find_files", pattern="")
+    assert "too many" in await complain("find_files", pattern="{a,b}" * 10)
+    assert "not a folder" in await complain("find_files", pattern="*", path="a.txt")
+    assert "there is no b" in await complain("find_files", pattern="*", path="b")
+    assert "there is no b" in await complain("grep", pattern="x", path="b")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("*", "a/b", True),
+        ("a/*", "a/b/c", False),
+        ("a/**", "a/b/c", True),
+        ("a/**/c", "a/c", True),
+        ("a/**/c", "a/b/b/c", True),
+        ("**/*", "a", True),
+        ("**/b/**/d", "a/b/c/d", True),
+        ("**/b/**/d", "a/b/c/e", False),
+        ("[ab].txt", "x/b.txt", True),
+        ("?.txt", "ab.txt", False),
+        ("./a/./b", "a/b", True),
+    ],
+)
+def test_globs_match_as_people_expect(pattern: str, path: str, matches: bool) -> None:
+    assert compile_glob(pattern)(path.split("/")) is matches
+
+
+@given(st.text("ab*?[]{},/.!", max_size=60), st.lists(st.text("ab.", min_size=1), max_size=30))
+@settings(max_examples=100, deadline=None)
+def test_no_glob_hangs_or_crashes(pattern: str, names: list[str]) -> None:
+    with suppress(ToolError):
+        compile_glob(pattern)(names)
+
+
+async def test_grep_shows_path_line_and_text(desk: Desk) -> None:
+    desk.put("a.txt", "alpha\nbeta\n")
+    desk.put("n/b.md", "Alphabet\r\n")
+    desk.put("bin", b"alpha\0")
+    grep = desk.says
+    assert await grep("grep", pattern="alpha") == "a.txt:1: alpha"
+    assert await grep("grep", pattern="^alpha", ignore_case=True) == (
+        "a.txt:1: alpha\nn/b.md:1: Alphabet"
+    )
+    assert await grep("grep", pattern="t$", glob="*.md") == "n/b.md:1: Alphabet"
+    assert await grep("grep", pattern="beta", path="a.txt") == "a.txt:2: beta"
+    assert await grep("grep", pattern="gamma") == "no line matches in 2 files"
+
+
+async def test_grep_shows_lines_around_without_repeating_them(desk: Desk) -> None:
+    desk.put("a.txt", "".join(f"{n}\n" for n in range(1, 13)))
+    assert await desk.says("grep", pattern="^(2|4|10)$", context=1) == (
+        "a.txt-1- 1\na.txt:2: 2\na.txt-3- 3\na.txt:4: 4\na.txt-5- 5\n--\n"
+        "a.txt-9- 9\na.txt:10: 10\na.txt-11- 11"
+    )
+
+
+async def test_grep_says_how_much_it_cut(desk: Desk) -> None:
+    desk.put("a.txt", "match\n" * 1000)
+    desk.put("b.txt", "match " + "x" * 5000)
+    desk.put("huge.log", b"match\n" * 1_000_000)
+    shown = await desk.says("grep", pattern="match")
+    assert "1001 lines match in 2 files" in shown
+    assert "[1 files were too large" in shown
+    assert len(shown) <= MAX_RESULT
+    assert "[cut]" in await desk.says("grep", pattern="match", path="b.txt")
+
+
+async def test_an_invalid_expression_comes_back_with_the_escaped_one(desk: Desk) -> None:
+    said = await desk.complains("grep", pattern="f(x")
+    assert "not a regular expression" in said
+    assert "f\\(x" in said
+    await desk.complains("grep", pattern="")
+    await desk.complains("grep", pattern="(" * 900)
+
+
+async def test_a_catastrophic_expression_cannot_hold_up_the_event_loop() -> None:
+    # In this process the timer below could never fire: `re` does not give way.
+    with pytest.raises(ToolError, match="took longer"):
+        await Matcher(seconds=0.2).match(
+            Request("(a+)+$", False, 0, 10), [Source("a", b"a" * 60 + b"b")]
+        )
+
+
+def has_children() -> bool:
+    """Whether this process has children, running or not yet waited for."""
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
+
+
+async def test_a_stopped_search_leaves_no_process_behind() -> None:
+    searching = Matcher(seconds=60).match(
+        Request("(a+)+$", False, 0, 10), [Source("a", b"a" * 60 + b"b")]
+    )
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(searching, 0.1)
+    assert not has_children()
+
+
+async def test_names_with_broken_bytes_do_not_stop_a_search(desk: Desk) -> None:
+    name = os.fsdecode(b"caf\xe9.txt")
+    desk.put(name, "alpha")
+    assert await desk.says("grep", pattern="alpha") == "caf\\udce9.txt:1: alpha"
+    assert await desk.says("find_files", pattern="caf*") == "caf\\udce9.txt"
+    assert await desk.says("read_file", path="caf\udce9.txt") == "alpha"
