@@ -14,7 +14,7 @@ run: $(VENV)/.installed
 	@$(BIN)/nanobot agent
 
 test: $(VENV)/.dev
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n auto
 
 check: lint test
 
