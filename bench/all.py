@@ -1,24 +1,34 @@
-"""Runs every benchmark and the fault campaign, one after the other; `make bench`."""
+"""Runs every benchmark and the fault campaigns, one after the other; `make bench`."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-BENCHES = ("startup", "turns", "http", "sessions", "prompt", "crash")
+BENCHES = (
+    ("startup",),
+    ("turns",),
+    ("http",),
+    ("sessions",),
+    ("prompt",),
+    ("search",),
+    ("locomo",),
+    ("crash",),
+    ("crash_memory", "--every", "50"),  # every step of it takes hours
+)
 
 
 def main() -> int:
     """Run them with the options given; exit code 1 when one of them failed."""
     failed = [
-        name
-        for name in BENCHES
+        bench
+        for bench, *options in BENCHES
         if subprocess.run(
-            [sys.executable, "-m", f"bench.{name}", *sys.argv[1:]], check=False
+            [sys.executable, "-m", f"bench.{bench}", *options, *sys.argv[1:]], check=False
         ).returncode
     ]
-    for name in failed:
-        print(f"bench.{name} failed", file=sys.stderr)
+    for bench in failed:
+        print(f"bench.{bench} failed", file=sys.stderr)
     return 1 if failed else 0
 
 

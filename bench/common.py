@@ -18,6 +18,7 @@ from nanobot.app import build_gateway
 from nanobot.config import load_settings
 from nanobot.gateway.gateway import Gateway
 from nanobot.messages import Message
+from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
 from nanobot.session.names import stem_of
 from nanobot.session.records import Metadata, encode
@@ -48,9 +49,16 @@ class Instant:
 async def gateway(
     home: Path, provider: Provider | None, channel: FakeChannel, **environ: str
 ) -> AsyncIterator[Gateway]:
-    """A whole nanobot in this process; the channel admits everyone."""
-    settings = load_settings(home, environ)
-    built = build_gateway(settings, provider=provider, channels=(channel,), admit_everyone=True)
+    """A whole nanobot in this process; the channel admits everyone. Conversations stay as long as
+    the model's context window lets them: what is measured is a turn, not consolidation."""
+    settings = load_settings(home, {"NANOBOT_MEMORY__WINDOW": "1000000"} | environ)
+    built = build_gateway(
+        settings,
+        provider=provider,
+        learner=OfflineModel(),
+        channels=(channel,),
+        admit_everyone=True,
+    )
     logger.remove()
     ready = asyncio.Event()
     running = asyncio.get_running_loop().create_task(built.run(on_ready=ready.set, signals=False))

@@ -2,20 +2,25 @@
  *
  * Only what reaches the disk or the platform counts: writes and syncs of regular files, renames, and
  * sends on the one socket that `crash_arm` was told about. Mode 0 dies before the call, mode 1 writes
- * half of the bytes first, mode 2 dies after the call.
+ * half of the bytes first, mode 2 dies after the call. Modes 3 and 4 kill nobody: from the Nth call on
+ * all calls fail for half a second, because the disk is full (3) or broken (4).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
-static atomic_long calls, target;
+static atomic_long calls, target, refuses_until;
 static atomic_int armed, mode, send_fd;
+
+enum { TORN = 1, AFTER = 2, FULL = 3, BROKEN = 4 };
 
 void crash_arm(long n, int how, int fd) {
     target = n;
@@ -37,14 +42,31 @@ static int is_file(int fd) {
     return fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
 }
 
-static int hit(void) { return armed && atomic_fetch_add(&calls, 1) + 1 == target; }
+static long milliseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Whether this call is the one, or one of those, that something happens to. */
+static int hit(void) {
+    if (!armed) return 0;
+    long now = atomic_fetch_add(&calls, 1) + 1;
+    if (now == target) refuses_until = milliseconds() + 500;
+    if (mode < FULL || now == target) return now == target;
+    return target && now > target && milliseconds() < refuses_until;
+}
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 #define AROUND(now, torn, call)                 \
     int mine = (now) && hit();                  \
-    if (mine && mode == 1) { torn; }            \
-    if (mine && mode != 2) die();               \
+    if (mine && mode >= FULL) {                 \
+        errno = mode == FULL ? ENOSPC : EIO;    \
+        return -1;                              \
+    }                                           \
+    if (mine && mode == TORN) { torn; }         \
+    if (mine && mode != AFTER) die();           \
     __typeof__(call) result = (call);           \
     if (mine) die();                            \
     return result;
@@ -73,5 +95,5 @@ int renameat(int a, const char *from, int b, const char *to) {
 }
 
 ssize_t send(int fd, const void *data, size_t size, int flags) {
-    AROUND(armed && fd == send_fd, , REAL(send)(fd, data, size, flags))
+    AROUND(armed && mode < FULL && fd == send_fd, , REAL(send)(fd, data, size, flags))
 }

@@ -12,17 +12,27 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nanobot.bus.events import InboundMessage
+from nanobot.messages import ATTACHED
 from nanobot.session.session import Session
+
+
+async def _free() -> None:
+    """Nothing stands in the way."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandCall:
-    """A command as someone sent it. What it stages on `session` is committed with its answer."""
+    """A command as someone sent it. What it stages on `session` is committed with its answer.
+
+    It awaits `once` right before anything else that must not be done twice. After a crash it runs
+    again, and `once` then raises `NanobotError`, whose text becomes the answer.
+    """
 
     arguments: str
     message: InboundMessage
     session: Session
     entry_id: int
+    once: Callable[[], Awaitable[None]] = _free
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +86,8 @@ class CommandRegistry:
         What somebody else wrote and this person forwarded calls none; a command that is not theirs
         to give is answered with a refusal.
         """
-        match = None if message.forwarded_from else self.match(message.content)
+        foreign = message.forwarded_from or message.origin not in {"", ATTACHED}
+        match = None if foreign else self.match(message.content)
         if match and match[0].allowed == "owner" and not self._is_owner(message):
             return _refused(match[0].name), match[1]
         return match

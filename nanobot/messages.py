@@ -17,6 +17,9 @@ TURN_FAILED = "[nanobot: this turn failed and was not answered; do not go on wit
 """What stands in a conversation after a turn without an answer, so that no model takes the request
 before it for one that is still open."""
 
+ATTACHED = "attached"
+"""The origin of a message that holds a quote or came with files."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
@@ -36,7 +39,10 @@ class Message:
     """One message. `seq` counts over the session's whole life; 0 means "not numbered yet".
 
     `media` holds names of files that came with it, `origin` where its content came from when that
-    is not the person or the model themselves, `notice` what the prompt said about changed memory
+    is not the person or the model themselves (`forwarded`, `person:<id>` for somebody else in a
+    group, `tool:<name>`, `nanobot`; `attached`: the person's own words beside a quote or files,
+    which stand in lines in brackets). What the model said after it read such things has all their
+    origins, with commas between. `notice` what the prompt said about changed memory
     when the message was first sent (kept so that later prompts repeat it byte for byte).
     """
 
@@ -56,4 +62,22 @@ class Message:
     @property
     def from_person(self) -> bool:
         """Whether a person sent it; tools and nanobot itself speak from the user's side as well."""
-        return self.role == "user" and self.origin in {"", "forwarded"}
+        spoken = self.origin in {"", ATTACHED, "forwarded"} or self.origin.startswith("person:")
+        return self.role == "user" and spoken
+
+    @property
+    def own_words(self) -> str:
+        """What the person of this conversation said in it themselves."""
+        if self.role != "user" or self.origin not in {"", ATTACHED}:
+            return ""
+        return self.content if not self.origin else _lines(self.content, bracketed=False)
+
+    @property
+    def attached(self) -> str:
+        """What nanobot put beside the person's words: quotes, and the names of files."""
+        return _lines(self.content, bracketed=True) if self.origin == ATTACHED else ""
+
+
+def _lines(text: str, *, bracketed: bool) -> str:
+    lines = text.split("\n")
+    return "\n".join(li for li in lines if (li[:1] == "[" and li[-1:] == "]") is bracketed)

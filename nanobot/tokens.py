@@ -3,19 +3,36 @@
 A tokenizer's tables cost 79 MiB; an estimate by class of character costs nothing and is good to
 about a tenth for prose. The weights are characters per token of o200k_base: a run of ASCII letters
 averages 4.6, a run of digits 2.4, other ASCII symbols 1.6; other scripts about 2.6; a CJK character
-is 0.75 tokens.
+is 0.75 tokens, one outside the basic plane (emoji) 2.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 
 MESSAGE_OVERHEAD = 4
 """Tokens that a chat message costs beyond its text (role and separators)."""
 
-IMAGE_TOKENS = 1_100
+CALL_OVERHEAD = 8
+"""What a tool call costs beyond its arguments."""
+
+IMAGE_TOKENS = 1_105
 """What one image of ordinary size costs: 85 + 170 per 512-pixel tile at 1024 x 1536 pixels."""
+
+
+def image_tokens(width: int, height: int) -> int:
+    """What an image of that size in pixels costs, by the rule that OpenAI publishes for detailed
+    images: it is scaled into 2048 x 2048, then to 768 on its shorter side, and costs 170 per tile
+    of 512 x 512 and 85 besides."""
+    if width <= 0 or height <= 0:
+        return IMAGE_TOKENS
+    scale = min(1.0, 2048 / max(width, height))
+    scale *= min(1.0, 768 / (min(width, height) * scale))
+    tiles = math.ceil(width * scale / 512) * math.ceil(height * scale / 512)
+    return 85 + 170 * tiles
+
 
 _LETTERS = re.compile(r"[A-Za-z ]+")
 _DIGITS = re.compile(r"[0-9]+")
@@ -28,15 +45,21 @@ def estimate_tokens(text: str) -> int:
     letters = sum(map(len, _LETTERS.findall(text)))
     digits = sum(map(len, _DIGITS.findall(text)))
     if text.isascii():
-        cjk = other = 0
+        cjk = other = astral = 0
         symbols = len(text) - letters - digits
     else:
         cjk = sum(map(len, _cjk().findall(text)))
         ascii_total = len(text.encode("ascii", "ignore"))
         symbols = ascii_total - letters - digits
-        other = len(text) - ascii_total - cjk
-    total = letters / 4.6 + digits / 2.4 + symbols / 1.6 + cjk * 0.75 + other / 2.6
+        astral = len(_astral().findall(text))
+        other = len(text) - ascii_total - cjk - astral
+    total = letters / 4.6 + digits / 2.4 + symbols / 1.6 + cjk * 0.75 + other / 2.6 + astral * 2
     return max(1, round(total))
+
+
+@cache
+def _astral() -> re.Pattern[str]:
+    return re.compile(r"[\U00010000-\U0010ffff]")
 
 
 @cache

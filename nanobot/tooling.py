@@ -10,7 +10,7 @@ for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Protocol
@@ -19,9 +19,10 @@ from loguru import logger
 from pydantic import BaseModel, ConfigDict
 
 from nanobot.errors import NanobotError, StorageError, ToolError, TurnStopped
-from nanobot.messages import ToolCall
+from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import ToolSpec
 from nanobot.schema import parameters_of, parse_arguments
+from nanobot.security.paths import Roots
 from nanobot.security.redaction import Redactor
 
 MAX_RESULT = 16_000
@@ -35,7 +36,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class Caller:
     """On whose behalf a tool runs.
 
-    `scope` is whose memory and files: `owner` until others exist.
+    `scope` is whose memory and files: `owner`, `people/<id>` or `groups/<id>`. `heard` gives the
+    messages that the model has read when it calls: what may become a memory depends on who said it.
     """
 
     channel: str
@@ -45,6 +47,11 @@ class Caller:
     sender_id: str = ""
     scope: str = "owner"
     thread_id: str = ""
+    heard: Callable[[], Iterable[Message]] = tuple
+
+
+RootsOf = Callable[[Caller], Roots]
+"""The folders that a caller may touch: what is not its own does not exist for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +59,15 @@ class ToolResult:
     """What the model gets back. `images` are base64 data with their MIME type.
 
     `changed` lists workspace-relative paths that the call changed, for `/undo` and for people.
+    `trusted`: the text is nanobot's or the caller's own; all other content is data, in which no
+    instruction is followed and nothing becomes a memory without its person.
     """
 
     text: str
     is_error: bool = False
     images: tuple[tuple[str, str], ...] = ()
     changed: tuple[str, ...] = ()
+    trusted: bool = False
 
 
 class Arguments(BaseModel):

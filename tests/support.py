@@ -16,6 +16,7 @@ from nanobot.clock import Clock, SystemClock
 from nanobot.config import load_settings
 from nanobot.gateway.gateway import Gateway
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
+from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import Provider
 from nanobot.session.manager import SessionManager
 from nanobot.testing.channel import FakeChannel
@@ -23,7 +24,7 @@ from nanobot.tooling import Arguments, Caller, Tool, ToolResult
 
 ENDINGS = (TURN_STOPPED, TURN_FAILED)
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Real seconds after which a test that waits for ever fails."""
 
 
@@ -36,16 +37,22 @@ async def running(
     clock: Clock | None = None,
     tools: Sequence[Tool] = (),
     hooks: Sequence[AgentHook] = (),
+    learner: Provider | None = None,
+    configured_learner: bool = False,
+    chores: bool = False,
     **environ: str,
 ) -> AsyncIterator[Gateway]:
     """A gateway on `home` for the length of the `with`; `environ` are settings as variables, such
-    as `NANOBOT_AGENT__ON_BUSY="queue"`. Without a model the configured one answers."""
+    as `NANOBOT_AGENT__ON_BUSY="queue"`. Without a model the configured one answers. Conversations
+    are condensed by the `learner`, the configured model (`configured_learner`), else offline."""
 
     settings = load_settings(home, {"NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0"} | environ)
     gateway = build_gateway(
         settings,
         clock=clock,
         provider=model,
+        learner=None if configured_learner else learner or OfflineModel(),
+        chores=chores,
         channels=(channel,),
         hooks=hooks,
         extra_tools=tools,

@@ -17,6 +17,7 @@ from rich.text import Text
 from nanobot_cli.markup import ChatMarkdown
 from nanobot_cli.plain import clean, one_line
 from nanobot_cli.wire import Delta, Reply
+from nanobot_cli.wrapping import wrapped
 
 _TAIL = 20_000
 """Characters of a growing reply that are looked at to draw its last lines."""
@@ -94,7 +95,9 @@ class Exchange:
     def _print(self, reply: Reply) -> None:
         ours = reply.outcome != "done" or (self._command and not reply.prompt_tokens)
         text = clean(reply.text)
-        self._console.print(Text(text.rstrip()) if ours else ChatMarkdown(text))
+        self._console.print(
+            Text(wrapped(text.rstrip(), self._console.width)) if ours else ChatMarkdown(text)
+        )
 
     def _keep_partial(self) -> None:
         text = clean("".join(self._parts)).rstrip()

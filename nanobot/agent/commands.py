@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from loguru import logger
 
@@ -16,7 +16,9 @@ from nanobot.bus.events import Media
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
-from nanobot.messages import Message
+from nanobot.messages import ATTACHED, Message
+from nanobot.session.session import Session
+from nanobot.tasks import Background
 from nanobot.tools.undo import Outcome, UndoLog
 
 _HISTORY_DEFAULT = 10
@@ -36,7 +38,8 @@ class ConversationCommands:
     """`/help /new /stop /status /restart /history /undo /retry /model`.
 
     `status` gives the text for `/status`, `restart` asks the process to restart itself;
-    `can_switch` is whether the provider has other models than the default one.
+    `can_switch` is whether the provider has other models than the default one; `seal` takes what
+    `/new` ended into memory, in the background.
     """
 
     def __init__(
@@ -48,11 +51,14 @@ class ConversationCommands:
         restart: Callable[[], None],
         default_model: str,
         can_switch: bool,
+        seal: Callable[[Session], Coroutine[Any, Any, None]],
+        background: Background,
         clock: Clock,
     ) -> None:
         self._stopper, self._undo_log = stopper, undo
         self._status_text, self._request_restart = status, restart
         self._default_model, self._can_switch, self._clock = default_model, can_switch, clock
+        self._seal, self._background = seal, background
 
     def register(self, registry: CommandRegistry) -> None:
         """Add them all to `registry`."""
@@ -75,7 +81,11 @@ class ConversationCommands:
 
     async def _new(self, call: CommandCall) -> Answer:
         call.session.clear(call.entry_id)
-        return Answer("New session started.")
+
+        def seal() -> None:
+            self._background.start(self._seal(call.session), name=f"seal {call.session.key}")
+
+        return Answer("New session started.", afterwards=seal)
 
     async def _stop(self, call: CommandCall) -> Answer:
         ran, waited = await self._stopper.stop(call.message.session_key, call.entry_id)
@@ -109,6 +119,7 @@ class ConversationCommands:
             content="\n".join(message.content for message in asked),
             media=tuple(Media(KEPT + name) for message in asked for name in message.media),
             reply_to=None,
+            origin=_origin(asked),
             event_id=f"retry:{call.entry_id}",
             timestamp=self._clock.now(),
             answers=call.message.event_id,
@@ -119,14 +130,15 @@ class ConversationCommands:
         self, call: CommandCall
     ) -> tuple[tuple[Message, ...], list[tuple[str, Outcome]]] | str:
         """Stage that the last turn leaves the conversation and restore its files; or why not."""
-        messages = call.session.messages
-        if not messages:
-            return "There is nothing to take back in this conversation."
-        turn_id = messages[-1].turn_id
-        if not turn_id:
-            return "The last messages were written by another program and cannot be taken back."
-        files = await asyncio.to_thread(self._undo_log.revert, turn_id)
-        return call.session.retract(turn_id), files
+        async with call.session.parting:
+            messages = call.session.messages
+            if not messages:
+                return "There is nothing to take back in this conversation."
+            turn_id = messages[-1].turn_id
+            if not turn_id:
+                return "The last messages were written by another program and cannot be taken back."
+            gone = call.session.retract(turn_id)
+        return gone, await asyncio.to_thread(self._undo_log.revert, turn_id)
 
     async def _model(self, call: CommandCall) -> Answer:
         current = str(call.session.metadata.get("model") or self._default_model)
@@ -161,6 +173,13 @@ async def answer_of(command: Command, call: CommandCall) -> Answer:
 def _help(registry: CommandRegistry) -> str:
     lines = [f"/{c.name} {c.usage}".strip() + f" — {c.summary}" for c in registry]
     return "\n".join(["Write to me in plain words, or use one of these:", "", *lines])
+
+
+def _origin(asked: Sequence[Message]) -> str:
+    """Where the words came from that are asked again: of several, the least to be trusted."""
+    origins = {message.origin for message in asked}
+    foreign = sorted(origins - {"", ATTACHED})
+    return foreign[0] if foreign else max(origins, default="")
 
 
 def _history_line(message: Message) -> str:

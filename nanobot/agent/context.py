@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Protocol
 
+from nanobot.agent.fitting import prompt_text, shorten
 from nanobot.agent.headers import Timestamps, header, memory_notice
 from nanobot.clock import Clock
 from nanobot.messages import Message
@@ -31,9 +32,10 @@ from nanobot.providers.port import (
     user_message,
 )
 from nanobot.session.session import Session
-from nanobot.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD, estimate_tokens
+from nanobot.tokens import IMAGE_TOKENS
 
 SEPARATOR = "\n\n---\n\n"
+CONTINUED = "[nanobot: the beginning of this turn was put away into memory to make room]"
 _MAX_EPOCHS = 256
 
 
@@ -44,8 +46,9 @@ class SystemPrompt(Protocol):
         """Its parts, most stable first."""
         ...
 
-    def memory_text(self) -> str:
-        """The long-term memory as it is now, to tell what changed since."""
+    def memory_text(self) -> str | None:
+        """The long-term memory as it is now, to tell what changed since; None where it cannot be
+        read."""
         ...
 
 
@@ -57,22 +60,12 @@ class Part:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """About one rendered message: its number, its estimated tokens, whether a person sent it."""
-
-    seq: int
-    cost: int
-    from_person: bool
-
-
 @dataclass(slots=True)
 class Epoch:
-    """A session's frozen prompt and the messages rendered so far, each with its mark.
+    """A session's frozen prompt and the messages rendered so far, those of seq `first` to `newest`.
 
     `memory` is what the conversation has been told of memory, `offered` what it will have been once
-    the running turn is stored; `remembered` is whether the journal has the system prompt; `skipped`
-    is the seq up to which messages are left out because they did not fit.
+    the running turn is stored; `remembered` is whether the journal has the system prompt.
     """
 
     session: Session
@@ -82,23 +75,25 @@ class Epoch:
     system: PromptMessage
     system_id: str
     parts: tuple[Part, ...]
-    memory: str
-    offered: str
+    memory: str | None
+    offered: str | None
     fixed_tokens: int
-    skipped: int = 0
     remembered: bool = False
     rendered: list[PromptMessage] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
+    first: int = 0
+    newest: int = 0
+    has_images: bool = False
     tokens: int = 0
 
 
 class ContextBuilder:
-    """Builds prompts. `load_image` gives base64 data and MIME type of a stored image, or None;
+    """Builds prompts. `system_of` gives the system prompt of a session: each has the memory of its
+    own scope. `load_image` gives base64 data and MIME type of a stored image, or None;
     `max_message_tokens` is where a single message is shortened in the prompt (never in storage)."""
 
     def __init__(
         self,
-        system: SystemPrompt,
+        system_of: Callable[[Session], SystemPrompt],
         tools: Toolset,
         clock: Clock,
         *,
@@ -106,13 +101,12 @@ class ContextBuilder:
         load_image: Callable[[str], Image | None] | None = None,
         max_message_tokens: int = 30_000,
     ) -> None:
-        self._system = system
+        self._system_of = system_of
         self._tools = tools
         self._clock = clock
         self._timestamps = timestamps
         self._load_image = load_image
         self._max_characters = max_message_tokens * 2
-        self._tool_tokens = estimate_tokens(tools.wire.decode())
         self._epochs: OrderedDict[str, Epoch] = OrderedDict()
 
     def build(self, session: Session, new: Sequence[Message] = ()) -> Prompt:
@@ -120,7 +114,8 @@ class ContextBuilder:
         epoch = self.epoch(session)
         history = self._catch_up(epoch)
         own = [self.render(epoch, message) for message in new]
-        return Prompt((epoch.system, *history, *own), self._tools)
+        tokens = epoch.fixed_tokens + epoch.tokens + sum(message.tokens for message in own)
+        return Prompt((epoch.system, *history, *own), self._tools, tokens)
 
     def epoch(self, session: Session) -> Epoch:
         """The session's current epoch; a new one where the old no longer holds."""
@@ -134,9 +129,7 @@ class ContextBuilder:
             or epoch.label != label
             or epoch.today != today
         ):
-            skipped = epoch.skipped if epoch is not None and epoch.label == label else 0
             epoch = self._new_epoch(session, label, today)
-            epoch.skipped = skipped
             self._epochs[session.key] = epoch
             if len(self._epochs) > _MAX_EPOCHS:
                 self._epochs.popitem(last=False)
@@ -149,8 +142,11 @@ class ContextBuilder:
         The same until `told`: a turn that has to wait says it when it runs.
         """
         epoch = self.epoch(session)
-        epoch.offered = self._system.memory_text()
-        return "" if epoch.offered == epoch.memory else memory_notice(epoch.memory, epoch.offered)
+        now = self._system_of(session).memory_text()
+        epoch.offered = epoch.memory if now is None else now
+        if epoch.memory is None or epoch.offered is None or epoch.offered == epoch.memory:
+            return ""
+        return memory_notice(epoch.memory, epoch.offered)
 
     def told(self, session: Session) -> None:
         """The news are in the conversation now."""
@@ -185,100 +181,72 @@ class ContextBuilder:
         self._catch_up(epoch)
         return epoch.fixed_tokens + epoch.tokens + sum(self._cost(epoch, m) for m in coming)
 
+    def has_images(self, session: Session) -> bool:
+        """Whether there are images in the conversation so far."""
+        epoch = self.epoch(session)
+        self._catch_up(epoch)
+        return epoch.has_images
+
+    def cost(self, session: Session, message: Message) -> int:
+        """About how many tokens one message of the session takes in its prompt."""
+        return self._cost(self.epoch(session), message)
+
+    def text(self, session: Session, coming: Sequence[Message] = ()) -> str:
+        """All text of the prompt that `tokens` estimates, for counting."""
+        return prompt_text(self.build(session, coming))
+
     def first_seq(self, session: Session) -> int:
         """The number of the oldest message in the prompt; where there is none, of the next one."""
         epoch = self.epoch(session)
         self._catch_up(epoch)
-        return epoch.marks[0].seq if epoch.marks else session.next_seq
-
-    def leave_out(self, session: Session, wanted: int, needed: int = 1) -> int:
-        """Leave the oldest messages out of the prompt (see `pick_cut`); how many there were."""
-        epoch = self.epoch(session)
-        self._catch_up(epoch)
-        marks = epoch.marks
-        cut = pick_cut([m.cost for m in marks], [m.from_person for m in marks], wanted, needed)
-        if cut:
-            epoch.skipped = marks[cut - 1].seq
-            epoch.tokens -= sum(mark.cost for mark in marks[:cut])
-            del epoch.rendered[:cut], marks[:cut]
-        return cut
+        return epoch.first if epoch.rendered else session.next_seq
 
     def _new_epoch(self, session: Session, label: str, today: date) -> Epoch:
-        parts = tuple(self._system.parts())
+        system = self._system_of(session)
+        parts = tuple(system.parts())
         text = SEPARATOR.join(part.text for part in parts)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass") + self._tools.wire)
-        memory = self._system.memory_text()
+        memory = system.memory_text()
+        message = system_message(text)
         return Epoch(
             session,
             label,
             session.revision,
             today,
-            system_message(text),
+            message,
             digest.hexdigest()[:16],
             parts,
             memory,
             memory,
-            estimate_tokens(text) + self._tool_tokens,
+            message.tokens + self._tools.tokens,
         )
 
     def _catch_up(self, epoch: Epoch) -> list[PromptMessage]:
         """Render what was added since the last time."""
-        last = epoch.marks[-1].seq if epoch.marks else epoch.skipped
-        if epoch.session.next_seq == last + 1:
+        if epoch.session.next_seq == epoch.newest + 1:
             return epoch.rendered
         history = epoch.session.get_history(max_messages=0, max_tokens=0)
-        for message in history[bisect.bisect_right(history, last, key=lambda m: m.seq) :]:
-            rendered = self.render(epoch, message)
-            cost = message_tokens(rendered)
-            epoch.rendered.append(rendered)
-            epoch.marks.append(Mark(message.seq, cost, message.from_person))
-            epoch.tokens += cost
+        new = history[bisect.bisect_right(history, epoch.newest, key=lambda m: m.seq) :]
+        if new and not epoch.rendered:
+            epoch.first = new[0].seq
+            if new[0].role != "user":
+                self._add(epoch, user_message(CONTINUED))
+        for message in new:
+            self._add(epoch, self.render(epoch, message))
+            epoch.newest = message.seq
         return epoch.rendered
+
+    def _add(self, epoch: Epoch, rendered: PromptMessage) -> None:
+        epoch.rendered.append(rendered)
+        epoch.has_images = epoch.has_images or bool(rendered.images)
+        epoch.tokens += rendered.tokens
 
     def _cost(self, epoch: Epoch, message: Message) -> int:
         """What a message will take, without loading its images for that."""
         bare = replace(message, media=()) if message.media else message
-        return message_tokens(self.render(epoch, bare)) + IMAGE_TOKENS * len(message.media)
+        return self.render(epoch, bare).tokens + IMAGE_TOKENS * len(message.media)
 
     def _images(self, message: Message) -> tuple[Image, ...]:
         if self._load_image is None:
             return ()
         return tuple(filter(None, map(self._load_image, message.media)))
-
-
-def message_tokens(message: PromptMessage) -> int:
-    """About how many tokens a message takes, calls and images included."""
-    calls = sum(estimate_tokens(call.arguments) + 8 for call in message.tool_calls)
-    images = IMAGE_TOKENS * len(message.images)
-    return MESSAGE_OVERHEAD + estimate_tokens(message.text) + calls + images
-
-
-def pick_cut(
-    costs: Sequence[int], from_person: Sequence[bool], wanted: int, needed: int = 1
-) -> int:
-    """How many messages to drop from the front so that at least `wanted` tokens go.
-
-    A cut falls in front of a person's message, so that no call is parted from its result. Where no
-    such cut lets that much go, the last one that lets `needed` go is taken, and where there is none
-    of these either, everything goes: the message to be answered comes after these.
-    """
-    if wanted <= 0:
-        return 0
-    gone, best = 0, 0
-    for index, cost in enumerate(costs):
-        if index and from_person[index] and gone >= needed:
-            best = index
-            if gone >= wanted:
-                break
-        gone += cost
-    return best or len(costs)
-
-
-def shorten(text: str, limit: int) -> str:
-    """`text`, or its head and tail with a note between them where it is longer than `limit`."""
-    if len(text) <= limit:
-        return text
-    left_out = len(text) - limit
-    head = limit * 3 // 4
-    note = f"\n[… {left_out} characters left out here to fit; the whole text is stored …]\n"
-    return text[:head] + note + text[head + left_out :]

@@ -1,96 +1,53 @@
 """The agent: what happens to a message between the bus and the outbox.
 
-`_answer` is a turn, top to bottom. Around it: `accept` routes what arrives, one lane per session
-keeps order, and `_attempt` is the one place where a broken turn becomes a text that a person can
-read.
+`accept` routes what arrives: commands that may not wait run at once, everything else waits in its
+session's lane, which keeps order. The turn itself is in `responder`.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, Protocol
-
-from loguru import logger
+from typing import Literal
 
 from nanobot.agent.commands import answer_of
-from nanobot.agent.context import ContextBuilder
-from nanobot.agent.hooks import AgentHook
 from nanobot.agent.lobby import DISK_PAUSE, Lobby
-from nanobot.agent.outcomes import (
-    BEHIND_ANOTHER,
-    CUT_OFF,
-    GAVE_UP,
-    TOO_LONG,
-    failure_text,
-    is_passing,
-    outage_pause,
-    waiting_text,
-)
-from nanobot.agent.runner import AgentRunner, Turn
-from nanobot.agent.running import PromptRecord, RunningTurn
+from nanobot.agent.once import OnlyOnce
+from nanobot.agent.outcomes import BEHIND_ANOTHER
+from nanobot.agent.responder import Responder
+from nanobot.agent.running import RunningTurn
 from nanobot.agent.turns import Turns
-from nanobot.bus.journal import GIVE_UP_AFTER, InboxEntry, Journal
+from nanobot.bus.journal import InboxEntry, Journal
 from nanobot.clock import Clock
 from nanobot.commands import Command, CommandCall, CommandRegistry
-from nanobot.errors import ContextTooLong, ProviderError, StorageError, TurnStopped
-from nanobot.messages import Message
-from nanobot.providers.port import CallOptions
-from nanobot.providers.retry import asked_wait
+from nanobot.errors import StorageError, TurnStopped
 from nanobot.session.manager import SessionManager
-from nanobot.session.session import Session
-from nanobot.tasks import Background, is_cancelled
+from nanobot.tasks import Background
 
 OnBusy = Literal["steer", "queue", "interrupt"]
 
 
-class Consolidator(Protocol):
-    """Keeps a session's prompt within the window."""
-
-    async def maybe_consolidate_by_tokens(
-        self, session: Session, coming: Sequence[Message] = ()
-    ) -> None:
-        """Make room if the prompt is about to exceed its budget with the `coming` messages."""
-        ...
-
-    def shrink(self, session: Session) -> bool:
-        """Make room whatever the estimate says; False when there is none to make."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How the agent behaves. `wait_for_model_hours`: how long a message waits for a model."""
-
-    on_busy: OnBusy = "steer"
-    wait_for_model_hours: float = 24.0
-
-
 class AgentLoop:
-    """Answers what the bus delivers. Built once, by the composition root."""
+    """Takes what the bus delivers. `on_busy` is what a message does that arrives during a turn: it
+    joins (`steer`), waits (`queue`) or stops the turn (`interrupt`)."""
 
     def __init__(
         self,
         *,
         sessions: SessionManager,
-        context: ContextBuilder,
-        consolidator: Consolidator,
-        runner: AgentRunner,
+        responder: Responder,
         turns: Turns,
         lobby: Lobby,
         commands: CommandRegistry,
         journal: Journal,
-        hook: AgentHook,
         background: Background,
         clock: Clock,
-        policy: Policy,
+        on_busy: OnBusy = "steer",
     ) -> None:
-        self._sessions, self._context, self._consolidator = sessions, context, consolidator
-        self._runner, self._turns, self._lobby = runner, turns, lobby
-        self._commands, self._journal, self._hook = commands, journal, hook
-        self._background, self._clock, self._policy = background, clock, policy
+        self._sessions, self._responder = sessions, responder
+        self._turns, self._lobby, self._commands = turns, lobby, commands
+        self._background, self._clock, self._on_busy = background, clock, on_busy
+        self._once = OnlyOnce(journal)
         lobby.connect(self._handle)
 
     def accept(self, entry: InboxEntry) -> None:
@@ -100,7 +57,7 @@ class AgentLoop:
             self._background.start(self._at_once(*match, entry), name=f"/{match[0].name}")
             return
         turn = self._turns.running(entry.message.session_key)
-        if turn is not None and match is None and self._policy.on_busy == "interrupt":
+        if turn is not None and match is None and self._on_busy == "interrupt":
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
         if match is None and self._lobby.is_held(entry.message.session_key):
             self._background.start(self._tell_of_the_queue(entry), name=f"queued {entry.id}")
@@ -164,109 +121,16 @@ class AgentLoop:
 
     async def _turn(self, entry: InboxEntry) -> None:
         """A turn, which ends here or waits for the disk."""
-        turn = self._turns.claim(entry, steer=self._policy.on_busy == "steer")
+        turn = self._turns.claim(entry, steer=self._on_busy == "steer")
         try:
             session = await self._sessions.get_or_create(turn.inbound.session_key)
-            await self._attempt(session, turn)
+            await self._responder.respond(session, turn)
         except TurnStopped:
             await self._put_aside(turn, StorageError("the journal", "a stop could not be stored"))
         except StorageError as error:
             await self._put_aside(turn, error)
         finally:
             self._turns.leave(turn)
-
-    async def _attempt(self, session: Session, turn: RunningTurn) -> None:
-        """A turn, and the places where its end is not the model's own words."""
-        try:
-            await self._turns.begin(session, turn)
-            if turn.entries[0].attempts >= GIVE_UP_AFTER:
-                text = GAVE_UP.format(GIVE_UP_AFTER)
-                await self._turns.fail(session, turn, text, "crashed repeatedly")
-            else:
-                await self._answer(session, turn)
-        except (TurnStopped, StorageError):
-            raise
-        except ProviderError as error:
-            await self._model_failed(session, turn, error)
-        except Exception as error:  # noqa: BLE001 - the boundary: a broken turn becomes an apology
-            logger.opt(exception=error).error("turn {} broke", turn.id)
-            await self._turns.fail(session, turn, failure_text(error), type(error).__name__)
-        finally:
-            if not turn.open:
-                self._context.told(session)
-
-    async def _answer(self, session: Session, turn: RunningTurn) -> None:
-        """The turn: make room, build the prompt, run the ReAct loop, commit, make room again."""
-        await self._hook.turn_started(turn.caller, turn.event_ids)
-        await turn.begin(self._context.news(session))
-        await self._consolidator.maybe_consolidate_by_tokens(session, turn.messages)
-        result = await self._run(session, turn)
-        text = result.text + (CUT_OFF if result.finish == "length" else "")
-        if left_out := self._context.left_out(turn.messages[0]):
-            text += TOO_LONG.format(len(turn.messages[0].content), left_out)
-        await self._turns.complete(session, turn, result, text)
-        self._background.start(self._consolidator.maybe_consolidate_by_tokens(session))
-
-    async def _run(self, session: Session, turn: RunningTurn) -> Turn:
-        """Run the ReAct loop as a task of its own, which `/stop` can cancel without the lane."""
-        while True:
-            turn.refuse_if_ended()
-            work = _outcome(self._react(session, turn))
-            turn.task = self._background.start(work, name=f"turn {turn.id}")
-            try:
-                outcome = await turn.task
-            except asyncio.CancelledError:
-                if is_cancelled():
-                    raise
-                raise TurnStopped("this turn was stopped") from None
-            match outcome:
-                case Turn() as done:
-                    return done
-                case ContextTooLong() if self._consolidator.shrink(session):
-                    turn.take_up()
-                case error:
-                    raise error
-
-    async def _react(self, session: Session, turn: RunningTurn) -> Turn:
-        epoch = self._context.epoch(session)
-        prompt = self._context.build(session, turn.messages[:1])
-        turn.prompt = PromptRecord(
-            epoch.system_id,
-            self._context.first_seq(session),
-            tuple((part.source, len(part.text)) for part in epoch.parts if part.source),
-        )
-        if not epoch.remembered:
-            self._journal.remember_prompt(epoch.system_id, epoch.system.text)
-            epoch.remembered = True
-        return await self._runner.run(
-            prompt,
-            turn.caller,
-            options=CallOptions(model=str(session.metadata.get("model", ""))),
-            begun=turn.begun,
-            log=turn,
-            hook=self._hook,
-            render=partial(self._context.render, epoch),
-        )
-
-    async def _model_failed(
-        self, session: Session, turn: RunningTurn, error: ProviderError
-    ) -> None:
-        """Wait for a model that is out; end the turn on an error that will not pass."""
-        hours = self._policy.wait_for_model_hours
-        now = self._clock.now()
-        waited = (now - turn.inbound.timestamp).total_seconds()
-        if not is_passing(error) or waited > hours * 3600:
-            await self._turns.fail(session, turn, failure_text(error), str(error))
-            return
-        outages = turn.entries[0].outages
-        pause = outage_pause(outages, asked_wait(error))
-        not_before = now.timestamp() + pause
-        await self._journal.postpone([e.id for e in turn.entries], not_before, str(error))
-        await self._turns.wait(turn, waiting_text(error, hours))
-        async with turn.ending:
-            if turn.open:
-                entry = replace(turn.as_entry(), reason=str(error), outages=outages + 1)
-                self._lobby.hold(replace(entry, not_before=not_before), pause)
 
     async def _put_aside(self, turn: RunningTurn, error: StorageError) -> None:
         """Let a turn wait for the disk, unless it ended after all."""
@@ -278,11 +142,14 @@ class AgentLoop:
         try:
             session = await self._sessions.get_or_create(entry.message.session_key)
             session.begin_turn()
-            call = CommandCall(arguments, entry.message, session, entry.id)
+            self._turns.stage_whose_it_is(session, entry.message)
+            once = partial(self._once.begin, entry)
+            call = CommandCall(arguments, entry.message, session, entry.id, once)
             answer = await answer_of(command, call)
             if answer.failed:
                 session.rollback()
             await self._turns.answer_command(entry, answer, session)
+            self._once.answered(entry)
         except StorageError as error:
             self._lobby.hold_for_disk(entry, error)
 
@@ -305,18 +172,6 @@ class AgentLoop:
     async def _accept_later(self, entry: InboxEntry) -> None:
         await self._clock.sleep(DISK_PAUSE)
         self.accept(entry)
-
-
-async def _outcome(work: Coroutine[Any, Any, Turn]) -> Turn | Exception:
-    """What comes of a run, as a value: the lane decides what its failure means."""
-    try:
-        return await work
-    except asyncio.CancelledError as error:
-        if is_cancelled():
-            raise
-        return RuntimeError(f"something inside was cancelled: {error}")
-    except Exception as error:  # noqa: BLE001 - raised again in the lane
-        return error
 
 
 async def _nothing() -> None:

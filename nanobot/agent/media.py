@@ -9,9 +9,11 @@ import mimetypes
 import re
 from pathlib import Path
 
+from nanobot.agent.images import image_size
 from nanobot.errors import WriteConflict
 from nanobot.providers.port import Image
 from nanobot.security.paths import Root
+from nanobot.tokens import image_tokens
 
 MAX_BYTES = 20 * 1024 * 1024
 """The largest file that is taken in."""
@@ -60,4 +62,5 @@ class MediaStore:
             return None
         if len(data) > MAX_IMAGE_BYTES:
             return None
-        return Image(base64.b64encode(data).decode(), mime)
+        tokens = image_tokens(*image_size(data))
+        return Image(base64.b64encode(data).decode(), mime, tokens)

@@ -8,7 +8,7 @@ meanwhile. Whatever a model or a tool does wrong becomes a tool result that the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from nanobot.agent.calls import open_calls
@@ -86,7 +86,8 @@ def render_plain(message: Message) -> PromptMessage:
 class AgentRunner:
     """Runs turns with one provider and one set of tools. Stateless between runs.
 
-    `keep_image` stores an image that a tool returned and gives the name to remember it by.
+    `keep_image` stores an image that a tool returned and gives the name to remember it by; `fit`
+    makes a prompt fit that a turn's own tools have let grow too long.
     """
 
     def __init__(
@@ -97,12 +98,14 @@ class AgentRunner:
         *,
         max_iterations: int = 50,
         keep_image: Callable[[str, str], str] | None = None,
+        fit: Callable[[Prompt], Awaitable[Prompt]] | None = None,
     ) -> None:
         self._provider = provider
         self._tools = tools
         self._clock = clock
         self._max_iterations = max_iterations
         self._keep_image = keep_image
+        self._fit = fit
 
     async def run(
         self,
@@ -139,6 +142,8 @@ class AgentRunner:
 
     async def _ask(self, run: _Run, options: CallOptions) -> Reply:
         """One model call. A reply with neither text nor calls is asked for once more."""
+        if self._fit is not None:
+            run.prompt = await self._fit(run.prompt)
         for _ in range(2):
             reply = await self._provider.complete(run.prompt, options, run.show_text)
             run.count(reply.usage)
@@ -207,7 +212,7 @@ class _Run:
         lost = {call.id for call in calls if call.id in begun.started}
         for call in calls:
             if call.id in lost:
-                await self._record(call, ToolResult(INTERRUPTED), 0.0)
+                await self._record(call, ToolResult(INTERRUPTED, trusted=True), 0.0)
         await self._call_all([call for call in calls if call.id not in lost])
 
     async def act(self, reply: Reply) -> None:
@@ -240,7 +245,14 @@ class _Run:
 
     async def _record(self, call: ToolCall, result: ToolResult, seconds: float) -> None:
         text = f"Error: {result.text}" if result.is_error else result.text
-        message = Message("tool", text, self._clock.now(), tool_call_id=call.id, name=call.name)
+        message = Message(
+            "tool",
+            text,
+            self._clock.now(),
+            tool_call_id=call.id,
+            name=call.name,
+            origin="" if result.trusted else f"tool:{call.name[:64]}",
+        )
         self.add((message,))
         effects = self._tools.has_effects(call.name)
         await self.log.finished(message, effects=effects, seconds=seconds)

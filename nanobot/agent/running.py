@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nanobot.agent.calls import open_calls
 from nanobot.agent.intake import Intake
 from nanobot.agent.mailbox import Mailbox
-from nanobot.agent.runner import Begun, Turn
+from nanobot.agent.runner import Begun
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry, Journal, Step
 from nanobot.clock import Clock
@@ -30,16 +30,18 @@ from nanobot.tooling import Caller
 class PromptRecord:
     """What a turn's prompt was made of, for `nanobot turn show`: `system_id` names the stored
     system prompt, `memory` gives its files with their size in characters, `first_seq` the oldest
-    message."""
+    message; `tokens` is an estimate."""
 
     system_id: str = ""
     first_seq: int = 0
     memory: tuple[tuple[str, int], ...] = ()
+    tokens: int = 0
 
 
 class RunningTurn:
     """The runner's `TurnLog`. `ending` is held by whoever ends the turn, until that is on disk:
-    behind it, `open` says whether the turn goes on. `steer`: messages that arrive meanwhile join.
+    behind it, `open` says whether the turn goes on. `before` gives the conversation that the turn
+    goes on with. `scope` is whose memory it has. `steer`: messages that arrive meanwhile join.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class RunningTurn:
         intake: Intake,
         clock: Clock,
         *,
+        scope: str,
         steer: bool = True,
     ) -> None:
         done, started = _replay(entry.steps)
@@ -59,16 +62,17 @@ class RunningTurn:
         self.messages = [intake.text_of(entry.message), *done]
         self.begun = Begun(tuple(done), started)
         self.prompt = PromptRecord()
+        self.before: Callable[[], Sequence[Message]] = tuple
         self.open = True
         self.ending = asyncio.Lock()
-        self.task: asyncio.Task[Turn | Exception] | None = None
+        self.task: asyncio.Task[object] | None = None
         self.tools = [call.name for message in done for call in message.tool_calls]
         self.milliseconds: dict[str, int] = {}
         self.model = ""
         self.started_at = clock.monotonic()
         self._journal, self._mailbox, self._intake = journal, mailbox, intake
         self._steps = list(entry.steps)
-        self._steer, self._newest = steer, mailbox.newest
+        self.scope, self._steer, self._newest = scope, steer, mailbox.newest
 
     @property
     def inbound(self) -> InboundMessage:
@@ -90,7 +94,9 @@ class RunningTurn:
             inbound.session_key,
             self.id,
             inbound.sender_id,
-            thread_id=inbound.thread_id,
+            self.scope,
+            inbound.thread_id,
+            heard=lambda: (*self.before(), *self.messages),
         )
 
     async def begin(self, notice: str = "") -> None:

@@ -15,13 +15,14 @@ from loguru import logger
 
 from nanobot.agent.context import Part
 from nanobot.errors import NanobotError
-from nanobot.memory.store import LONG_TERM
+from nanobot.memory.store.store import LONG_TERM
 from nanobot.templates import render
 from nanobot.tokens import estimate_tokens
 
 BOOTSTRAP = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md")
 PERSONAL = ("USER.md", "SOUL.md")
-"""Those that grow as the agent learns, so that a change within an epoch is announced."""
+"""Those that belong to a scope and grow as the agent learns, so that a change within an epoch is
+announced. The others are the agent's own rules, the same for everyone."""
 
 _CUT = "[cut here to save room: read_file {path} start_line={line} shows the rest]"
 _MEMORY_CUT = (
@@ -54,44 +55,44 @@ class Memory(Protocol):
 
 
 class WorkspacePrompt:
-    """The system prompt of one workspace. `sections` give further parts (skills); `file_budget` is
-    in tokens per file, `memory_budget` for the memory block."""
+    """The system prompt for one scope: its `memory` and no other.
+
+    `rules` is where the agent's own files are, that of the owner; `shown` are further memories
+    whose owner lets this scope see them. `sections` give further parts (skills); `file_budget` is
+    in tokens per file, `memory_budget` for each memory block."""
 
     def __init__(
         self,
         memory: Memory,
         workspace: Path,
         *,
+        rules: Memory | None = None,
+        shown: Sequence[Memory] = (),
         sections: Sequence[Callable[[], str]] = (),
         file_budget: int = 4_000,
         memory_budget: int = 16_000,
     ) -> None:
-        self._memory = memory
+        self._memory, self._rules = memory, rules or memory
+        self._shown = shown
         self._sections = sections
         self._file_budget, self._memory_budget = file_budget, memory_budget
-        self._identity = render(
-            "identity.md",
-            system=platform.system(),
-            architecture=platform.machine(),
-            python=platform.python_version(),
-            workspace=str(workspace),
-        ).strip()
+        self._workspace = workspace
 
     def parts(self) -> Sequence[Part]:
         """See `SystemPrompt`."""
-        parts = [Part(self._identity)]
+        parts = [Part(self._identity())]
         for name in BOOTSTRAP:
             text = self._bootstrap(name)
             if text:
                 parts.append(Part(f"## {name}\n\n{text}", name))
-        memory = self._memory.get_memory_context()
-        if memory:
-            shown = cut_at_line(memory, self._memory_budget, _MEMORY_CUT)
-            parts.append(Part(shown, LONG_TERM))
+        for source in (*self._shown, self._memory):
+            if memory := source.get_memory_context():
+                block = cut_at_line(memory, self._memory_budget, _MEMORY_CUT)
+                parts.append(Part(block, LONG_TERM))
         parts += [Part(text) for section in self._sections if (text := section())]
         return parts
 
-    def memory_text(self) -> str:
+    def memory_text(self) -> str | None:
         """See `SystemPrompt`."""
         try:
             memory = self._memory
@@ -99,13 +100,23 @@ class WorkspacePrompt:
             return "\n".join(texts)
         except NanobotError as error:
             logger.warning("memory cannot be read: {}", error)
-            return ""
+            return None
+
+    def _identity(self) -> str:
+        return render(
+            "identity.md",
+            system=platform.system(),
+            architecture=platform.machine(),
+            python=platform.python_version(),
+            workspace=str(self._workspace),
+        ).strip()
 
     def _bootstrap(self, name: str) -> str:
         try:
-            if self._memory.is_untouched(name):
+            memory = self._memory if name in PERSONAL else self._rules
+            if memory.is_untouched(name):
                 return ""
-            return cut_at_line(self._memory.read(name).strip(), self._file_budget, _CUT, name)
+            return cut_at_line(memory.read(name).strip(), self._file_budget, _CUT, name)
         except NanobotError as error:
             logger.warning("{} cannot be read: {}", name, error)
             return ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -27,6 +27,8 @@ from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
 from nanobot.commands import Answer
 from nanobot.errors import TurnStopped
+from nanobot.memory.grounds.grounds import origins_of
+from nanobot.memory.scopes import Scopes
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
 from nanobot.providers.port import Usage
 from nanobot.session.manager import SessionManager
@@ -42,7 +44,9 @@ _NO_USAGE = Usage()
 
 
 class Turns:
-    """Begins and ends turns. `split` cuts a message into parts that its channel can send."""
+    """Begins and ends turns. `split` cuts a message into parts that its channel can send; `scopes`
+    says whose memory a message is answered with, `doubtful` what a session's system prompt holds
+    that came from elsewhere."""
 
     def __init__(
         self,
@@ -55,11 +59,15 @@ class Turns:
         background: Background,
         hook: AgentHook,
         split: Split,
+        scopes: Scopes,
+        *,
+        doubtful: Callable[[Session], Iterable[Message]] = lambda _: (),
     ) -> None:
         self._journal, self._bus, self._sessions = journal, bus, sessions
         self._mailbox, self._intake = mailbox, intake
         self._clock, self._background = clock, background
-        self._hook, self._split = hook, split
+        self._hook, self._split, self._scopes = hook, split, scopes
+        self._doubtful = doubtful
         self._running: dict[str, RunningTurn] = {}
 
     def running(self, session_key: str) -> RunningTurn | None:
@@ -90,6 +98,9 @@ class Turns:
             session.begin_turn()
             if earlier := turn.entries[0].previous_turn:
                 await self._retract(session, turn, earlier)
+            await self._note_whose_it_is(session, turn)
+            turn.scope = self._scopes.serving(turn.inbound, session.key, session.metadata)
+            turn.before = lambda: (*self._doubtful(session), *session.messages)
             ids = [entry.id for entry in turn.entries]
             self._journal.claim(turn.id, session.key, ids, at_once=turn.entries[0].recovered)
 
@@ -166,8 +177,29 @@ class Turns:
         if answer.afterwards is not None:
             answer.afterwards()
 
+    async def _note_whose_it_is(self, session: Session, turn: RunningTurn) -> None:
+        """Keep with the conversation what its key does not tell about who it is with."""
+        if self.stage_whose_it_is(session, turn.inbound):
+            lines = session.staged_lines()
+            await self._commit(session, Completion(turn.id, session.key, (), "done", lines))
+
+    def stage_whose_it_is(self, session: Session, inbound: InboundMessage) -> bool:
+        """Stage what a conversation's key does not tell about who it is with; whether there is
+        anything."""
+        known = self._scopes.of_session(session.key, session.metadata)
+        if inbound.session_override or known == self._scopes.of_message(inbound):
+            return False
+        session.set_metadata(
+            sender=None if inbound.is_group else inbound.sender_id,
+            group=True if inbound.is_group else None,
+            chat=inbound.chat_id if inbound.thread_id else None,
+        )
+        return True
+
     async def _retract(self, session: Session, turn: RunningTurn, earlier: str) -> None:
-        if session.retract(earlier):
+        async with session.parting:
+            gone = session.retract(earlier)
+        if gone:
             lines = session.staged_lines()
             await self._commit(session, Completion(turn.id, session.key, (), "done", lines))
         turn.earlier_run_retracted()
@@ -230,7 +262,14 @@ class Turns:
     def _turn_of(self, entry: InboxEntry, *, steer: bool = False) -> RunningTurn:
         turn_id = entry.turn_id or turn_name(entry, self._clock)
         return RunningTurn(
-            turn_id, entry, self._journal, self._mailbox, self._intake, self._clock, steer=steer
+            turn_id,
+            entry,
+            self._journal,
+            self._mailbox,
+            self._intake,
+            self._clock,
+            scope=self._scopes.of_message(entry.message),
+            steer=steer,
         )
 
     def _reply(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
@@ -277,11 +316,16 @@ def turn_name(entry: InboxEntry, clock: Clock) -> str:
 
 
 def _stage(session: Session, turn: RunningTurn, messages: Sequence[Message]) -> None:
+    """Stage a turn's messages. What the model said after it read foreign text carries the mark of
+    that: it may repeat it."""
     tools = tuple(dict.fromkeys(turn.tools))
+    foreign = set(origins_of(turn.before()))
     for message in messages:
         is_final = message is messages[-1] and message.role == "assistant"
         used = tools if is_final else ()
-        session.add_message(replace(message, turn_id=turn.id, tools_used=used))
+        foreign.update(origins_of([message]))
+        origin = ",".join(sorted(foreign)) if message.role == "assistant" else message.origin
+        session.add_message(replace(message, turn_id=turn.id, tools_used=used, origin=origin))
 
 
 def _report(turn: RunningTurn, ended: TurnEnded, usage: Usage) -> str:

@@ -34,6 +34,8 @@ def encode_inbound(message: InboundMessage) -> str:
             "group_id": message.group_id,
             "session_override": message.session_override,
             "answers": message.answers,
+            "is_group": message.is_group,
+            "origin": message.origin,
         }
     )
 
@@ -57,6 +59,8 @@ def decode_inbound(text: str) -> InboundMessage:
             group_id=_text(data, "group_id"),
             session_override=_text(data, "session_override"),
             answers=_text(data, "answers"),
+            is_group=data.get("is_group") is True,
+            origin=_text(data, "origin"),
         )
     except TypeError as error:
         raise ValueError(f"not a message: {error}") from error

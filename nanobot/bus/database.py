@@ -47,7 +47,7 @@ _OWN_FAULTS = {
 class _Job:
     """One piece of work and where its outcome goes; no future for work that nobody awaits."""
 
-    __slots__ = ("error", "future", "insist", "keep", "patient", "result", "work")
+    __slots__ = ("afterwards", "error", "future", "insist", "keep", "patient", "result", "work")
 
     def __init__(
         self,
@@ -57,8 +57,10 @@ class _Job:
         keep: bool,
         patient: bool = False,
         insist: bool = False,
+        afterwards: Work[None] | None = None,
     ) -> None:
         self.work = work
+        self.afterwards = afterwards
         self.future = future
         self.keep = keep
         self.patient = patient
@@ -110,16 +112,24 @@ class Database:
         self._jobs.put(None)
         await asyncio.to_thread(thread.join)
 
-    async def run(self, work: Work[T], *, keep: bool = False) -> T:
+    async def run(
+        self, work: Work[T], *, keep: bool = False, afterwards: Work[None] | None = None
+    ) -> T:
         """Run `work` in a transaction; its result once that is on disk.
 
         Raises what `work` raised, or `StorageError` when the disk refused. With `keep` it is run
-        again then, when the disk takes something again.
+        again then, when the disk takes something again. `afterwards` runs once, between this
+        transaction and the next, for what SQLite refuses inside of one.
         """
-        return await self.submit(work, keep=keep)
+        return await self.submit(work, keep=keep, afterwards=afterwards)
 
     def submit(
-        self, work: Work[T], *, keep: bool = False, insist: bool = False
+        self,
+        work: Work[T],
+        *,
+        keep: bool = False,
+        insist: bool = False,
+        afterwards: Work[None] | None = None,
     ) -> asyncio.Future[T]:
         """What `run` and `insist` wait for. Raises `StorageError` when the database is not open."""
         if self._loop is None or self._thread is None:
@@ -127,7 +137,7 @@ class Database:
                 self._path, "it is not open", hint="nanobot is just starting or ending: try again."
             )
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Job(work, future, keep=keep, insist=insist))
+        self._jobs.put(_Job(work, future, keep=keep, insist=insist, afterwards=afterwards))
         return future
 
     async def insist(self, work: Work[T]) -> T:
@@ -168,6 +178,8 @@ class Database:
             if jobs:
                 refusal = self._transact(connection, jobs)
                 kept = [_again(job) for job in jobs if refusal and job.keep]
+                if refusal is None:
+                    self._finish(connection, jobs)
                 self._report([job for job in jobs if not (refusal and job.insist)], refusal)
         if any(job.insist for job in kept):
             self._report(kept, sqlite3.OperationalError("it was closed before it took everything"))
@@ -215,6 +227,16 @@ class Database:
         except sqlite3.Error as error:
             return error
         return None
+
+    def _finish(self, connection: sqlite3.Connection, jobs: Sequence[_Job]) -> None:
+        """Run what comes after a transaction for those whose part in it succeeded."""
+        for job in jobs:
+            if job.afterwards is None or job.error is not None:
+                continue
+            try:
+                job.afterwards(connection)
+            except sqlite3.Error as error:
+                job.error = _storage_error(self._path, error)
 
     def _report(self, jobs: Sequence[_Job], refusal: sqlite3.Error | None) -> None:
         if refusal is not None:

@@ -41,7 +41,9 @@ class InboundMessage:
     stamp, `callback:<id>`, `cron:<job>:<due>`, `cli:<uuid>`): a second message with the same one is
     dropped. `timestamp` is aware. `group_id` marks the items of an album. `session_override`
     replaces the default session key, as scheduled jobs need. `answers` is the event that a reply
-    answers where it is not this one (a message that is run again).
+    answers where it is not this one (a message that is run again); `origin` is then that of the
+    stored message (see `Message`). `is_group`: others read this
+    chat, so it has a memory of its own.
     """
 
     channel: str
@@ -58,6 +60,8 @@ class InboundMessage:
     group_id: str = ""
     session_override: str = ""
     answers: str = ""
+    is_group: bool = False
+    origin: str = ""
 
     @property
     def session_key(self) -> str:

@@ -126,6 +126,12 @@ class Journal:
 
         self.database.post(work, patient=not at_once)
 
+    async def begin_command(self, entry_id: int) -> None:
+        """A command is about to do what must not be done twice: its entry counts a run more."""
+        await self.database.run(
+            lambda db: db.execute("UPDATE inbox SET runs = runs + 1 WHERE id = ?", (entry_id,))
+        )
+
     async def add_steps(
         self, turn_id: str, first: int, steps: Sequence[Step], joined: Sequence[int] = ()
     ) -> None:

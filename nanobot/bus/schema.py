@@ -71,4 +71,13 @@ MIGRATIONS = (
     );
     CREATE INDEX outbox_open ON outbox (state) WHERE state IN ('pending', 'sending', 'dead')
     """,
+    """
+    CREATE TABLE learning (
+        day TEXT PRIMARY KEY,
+        calls INTEGER NOT NULL,
+        prompt INTEGER NOT NULL,
+        cached INTEGER NOT NULL,
+        completion INTEGER NOT NULL
+    ) WITHOUT ROWID
+    """,
 )

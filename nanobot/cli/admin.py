@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from nanobot.cli.reach import operate
@@ -14,25 +15,25 @@ from nanobot.errors import NanobotError
 
 def status(home: Path, *, as_json: bool) -> int:
     """`nanobot status`."""
-    data = _asked(home, "status", {})
+    data = asked(home, "status", {})
     return put(to_json(data) if as_json else status_text(data))
 
 
 def turn_show(home: Path, turn_id: str, *, as_json: bool) -> int:
     """`nanobot turn show ID`."""
-    data = _asked(home, "turn.show", {"id": turn_id})
+    data = asked(home, "turn.show", {"id": turn_id})
     return put(to_json(data) if as_json else turn_text(data))
 
 
 def queue_list(home: Path, *, as_json: bool) -> int:
     """`nanobot queue list`."""
-    data = _asked(home, "queue.list", {})
+    data = asked(home, "queue.list", {})
     return put(to_json(data) if as_json else queue_text(data))
 
 
 def queue_change(home: Path, change: str, entry_id: str, *, as_json: bool) -> int:
     """`nanobot queue retry|drop ID`."""
-    data = _asked(home, f"queue.{change}", {"id": entry_id})
+    data = asked(home, f"queue.{change}", {"id": entry_id})
     return put(to_json(data) if as_json else text(data, "text") + "\n")
 
 
@@ -75,7 +76,8 @@ def to_json(data: object) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-def _asked(home: Path, operation: str, arguments: dict[str, object]) -> dict[str, object]:
+def asked(home: Path, operation: str, arguments: Mapping[str, object]) -> dict[str, object]:
+    """What an operation answers: in the gateway that runs, or here. Raises `NanobotError`."""
     data = operate(home, operation, arguments)
     if not isinstance(data, dict):
         raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")

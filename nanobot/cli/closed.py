@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from random import Random
 
-from nanobot.app import about, make_home
+from nanobot.app import about
+from nanobot.app.home import build_stores, make_home
+from nanobot.app.memory import build_memory
+from nanobot.app.model import build_provider
 from nanobot.bus.journal import Journal
 from nanobot.clock import SystemClock
 from nanobot.config.settings import Settings
 from nanobot.errors import NanobotError
 from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.operations import Operations
+from nanobot.memory.service.operations import MemoryOperations
 from nanobot.session.manager import SessionManager
+
+Table = Mapping[str, Callable[[Mapping[str, object]], Awaitable[object]]]
 
 
 def operate(settings: Settings, op: str, arguments: dict[str, object]) -> object:
@@ -25,14 +34,37 @@ def operate(settings: Settings, op: str, arguments: dict[str, object]) -> object
 
 
 async def _operate(settings: Settings, op: str, arguments: dict[str, object]) -> object:
+    operations = _on_memory if op.startswith("memory.") else _on_the_rest
+    async with operations(settings) as table:
+        if op not in table:
+            raise NanobotError(f"there is no operation {op!r}")
+        return await table[op](arguments)
+
+
+@asynccontextmanager
+async def _on_the_rest(settings: Settings) -> AsyncIterator[Table]:
     clock = SystemClock(settings.agent.timezone)
     journal = Journal(settings.home / "state" / "journal.db", clock)
     sessions = SessionManager(settings.home / "sessions", clock)
     await journal.open()
     try:
-        table = Operations(about(settings), journal.database, sessions, None).table()
-        if op not in table:
-            raise NanobotError(f"there is no operation {op!r}")
-        return await table[op](arguments)
+        yield Operations(about(settings), journal.database, sessions, None).table()
     finally:
         await journal.close()
+
+
+@asynccontextmanager
+async def _on_memory(settings: Settings) -> AsyncIterator[Table]:
+    clock = SystemClock(settings.agent.timezone)
+    stores = build_stores(settings.home, clock)
+    provider = build_provider(settings.model, clock, Random())  # noqa: S311 - spreads retries
+    memory = build_memory(settings, stores, provider, clock, owners=settings.owner)
+    await stores.journal.open()
+    try:
+        await memory.recover()
+        yield MemoryOperations(memory.service).table()
+    finally:
+        await memory.close()
+        await provider.close()
+        await stores.sessions.close()
+        await stores.journal.close()

@@ -33,7 +33,8 @@ def run_gateway(home: Path) -> int:
     settings = load_settings(home)  # what is wrong is said before more is loaded
     import asyncio
 
-    from nanobot.app import build_gateway, secrets
+    from nanobot.app import build_gateway
+    from nanobot.app.model import secrets
     from nanobot.logs import log_to_console, log_warnings
     from nanobot.security.redaction import Redactor
 
@@ -103,7 +104,9 @@ class HostedGateway:
         settings = load_settings(self._home)  # what is wrong is said before more is loaded
         import asyncio
 
-        from nanobot.app import build_gateway, make_home, secrets
+        from nanobot.app import build_gateway
+        from nanobot.app.home import make_home
+        from nanobot.app.model import secrets
         from nanobot.logs import log_to_file, log_warnings
         from nanobot.security.redaction import Redactor
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot import __version__
-from nanobot.config import home_folder
+from nanobot.cli.grammar import add, add_json, count, home_of
+from nanobot.cli.memory_grammar import add_dream, add_memory
 from nanobot_cli.wire import DEFAULT_SESSION
 
 if TYPE_CHECKING:
-    _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from nanobot.cli.grammar import Commands
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -36,92 +36,65 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_agent(commands)
-    _add(commands, "gateway", "run nanobot with all its channels", _gateway)
-    _add_json(_add(commands, "status", "what runs and what waits", _status))
+    add(commands, "gateway", "run nanobot with all its channels", _gateway)
+    add_json(add(commands, "status", "what runs and what waits", _status))
+    add_memory(commands)
+    add_dream(commands)
     _add_sessions(commands)
     _add_turn(commands)
     _add_queue(commands)
     _add_config(commands)
-    completion = _add(commands, "completion", "print a script that completes commands", _complete)
+    completion = add(commands, "completion", "print a script that completes commands", _complete)
     completion.add_argument("shell", choices=SHELLS)
     return parser
 
 
-def home_of(options: argparse.Namespace) -> Path:
-    """The home that a command line means, absolute."""
-    return Path(options.home).expanduser().absolute() if options.home else home_folder()
-
-
-def _add(
-    commands: _Commands,
-    name: str,
-    summary: str,
-    run: object,
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=summary[0].upper() + summary[1:] + "."
-    )
-    parser.set_defaults(run=run)
-    return parser
-
-
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _add_agent(commands: _Commands) -> None:
-    agent = _add(commands, "agent", "chat, or say one thing with -m", _agent)
+def _add_agent(commands: Commands) -> None:
+    agent = add(commands, "agent", "chat, or say one thing with -m", _agent)
     agent.add_argument(
         "-m", "--message", metavar="TEXT", help="say this, print the reply and leave; - reads stdin"
     )
     agent.add_argument(
         "-s", "--session", metavar="KEY", default=DEFAULT_SESSION, help="default: %(default)s"
     )
-    _add_json(agent)
+    add_json(agent)
 
 
-def _add_sessions(commands: _Commands) -> None:
+def _add_sessions(commands: Commands) -> None:
     sessions = commands.add_parser("sessions", help="look into conversations")
     what = sessions.add_subparsers(dest="what", metavar="WHAT", required=True)
-    _add_json(_add(what, "list", "all conversations, latest first", _sessions_list))
-    show = _add(what, "show", "the latest messages of one", _sessions_show)
+    add_json(add(what, "list", "all conversations, latest first", _sessions_list))
+    show = add(what, "show", "the latest messages of one", _sessions_show)
     show.add_argument("key", metavar="KEY", help="as `sessions list` shows it")
     show.add_argument(
-        "-n", type=_count, default=20, metavar="N", help="how many messages (default: %(default)s)"
+        "-n", type=count, default=20, metavar="N", help="how many messages (default: %(default)s)"
     )
-    _add_json(show)
+    add_json(show)
 
 
-def _add_turn(commands: _Commands) -> None:
+def _add_turn(commands: Commands) -> None:
     turn = commands.add_parser("turn", help="look into one turn")
     what = turn.add_subparsers(dest="what", metavar="WHAT", required=True)
-    show = _add(what, "show", "prompt, memory, tools, tokens and time of a turn", _turn_show)
+    show = add(what, "show", "prompt, memory, tools, tokens and time of a turn", _turn_show)
     show.add_argument("id", metavar="ID", help="as `nanobot agent -m … --json` shows it")
-    _add_json(show)
+    add_json(show)
 
 
-def _add_queue(commands: _Commands) -> None:
+def _add_queue(commands: Commands) -> None:
     queue = commands.add_parser("queue", help="look into and mend what waits or failed")
     what = queue.add_subparsers(dest="what", metavar="WHAT", required=True)
-    _add_json(_add(what, "list", "messages that wait or failed", _queue_list))
+    add_json(add(what, "list", "messages that wait or failed", _queue_list))
     for name, summary in (("retry", "try one again"), ("drop", "give one up")):
-        change = _add(what, name, summary, _queue_change)
+        change = add(what, name, summary, _queue_change)
         change.add_argument("id", metavar="ID", help="as `queue list` shows it: in-12, out-7")
-        _add_json(change)
+        add_json(change)
 
 
-def _add_config(commands: _Commands) -> None:
+def _add_config(commands: Commands) -> None:
     config = commands.add_parser("config", help="check the configuration")
     what = config.add_subparsers(dest="what", metavar="WHAT", required=True)
-    _add(what, "check", "say whether config.yaml can be used", _config_check)
-    _add(what, "schema", "print the JSON Schema of config.yaml", _config_schema)
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
+    add(what, "check", "say whether config.yaml can be used", _config_check)
+    add(what, "schema", "print the JSON Schema of config.yaml", _config_schema)
 
 
 def _agent(options: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ def operate(home: Path, operation: str, arguments: Mapping[str, object]) -> obje
             return client.ask(operation, arguments)
 
     def on_files() -> object:
-        from nanobot.app import secrets
+        from nanobot.app.model import secrets
         from nanobot.cli import closed
         from nanobot.config import load_settings
         from nanobot.logs import log_to_console

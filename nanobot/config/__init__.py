@@ -13,6 +13,7 @@ from nanobot.config.home import home_folder
 
 if TYPE_CHECKING:
     from nanobot.config.load import load_settings
+    from nanobot.config.memory import DreamSettings, EmbeddingSettings, MemorySettings
     from nanobot.config.schema import config_schema, settings_table
     from nanobot.config.settings import (
         AgentSettings,
@@ -27,6 +28,9 @@ _HOMES = {
     "load_settings": "load",
     "config_schema": "schema",
     "settings_table": "schema",
+    "DreamSettings": "memory",
+    "EmbeddingSettings": "memory",
+    "MemorySettings": "memory",
     "AgentSettings": "settings",
     "ChannelSettings": "settings",
     "FallbackModel": "settings",
@@ -48,8 +52,11 @@ def __getattr__(name: str) -> object:
 __all__ = [
     "AgentSettings",
     "ChannelSettings",
+    "DreamSettings",
+    "EmbeddingSettings",
     "FallbackModel",
     "LogSettings",
+    "MemorySettings",
     "ModelSettings",
     "Settings",
     "config_schema",

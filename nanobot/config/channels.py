@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from nanobot.config.check import Checker
 from nanobot.config.findings import suggestion
+from nanobot.config.memory import OwnerSettings
 from nanobot.config.settings import ChannelSettings
 
 SETTINGS_GROUP = "nanobot.channel_settings"
@@ -60,6 +61,25 @@ def check_channels(checker: Checker) -> dict[str, ChannelSettings]:
         if settings is not None:
             channels[name] = settings
     return channels
+
+
+def check_owner(checker: Checker) -> Mapping[str, tuple[str, ...]]:
+    """The owner's ids by channel, as far as they are right.
+
+    A channel may be one that an embedding program brings, so an unknown name is no problem.
+    """
+    if BUILT_IN in checker.section(("owner",)).entries:
+        hint = "Delete this line; who can use the terminal is the owner."
+        checker.problem(("owner", BUILT_IN), "the built-in channel has no list", hint)
+    settings = checker.validate(OwnerSettings, checker.only(("owner",)), ())
+    if settings is None:
+        return {}
+    installed = sorted(installed_channels())
+    for name in settings.owner:
+        if name not in (*installed, BUILT_IN):
+            hint = suggestion(name, installed) if installed else "It has no effect so far."
+            checker.warn(("owner", name), "no such channel is installed", hint)
+    return settings.owner
 
 
 def _check_channel(

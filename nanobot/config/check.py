@@ -65,6 +65,15 @@ class Checker:
             self.problem(path, _SECTION, hint)
         return Section(place_of(self._root, path), {})
 
+    def only(self, keys: Sequence[str]) -> Section:
+        """The whole configuration less all but these of its sections."""
+        return self._root.only(keys)
+
+    def warn(self, path: Path, message: str, hint: str) -> None:
+        """Note that the key at `path` should be mended though it works."""
+        place = place_of(self._root, path)
+        self._findings.warn(place, label(place, path), message, hint)
+
     def problem(self, path: Path, message: str, hint: str = "") -> None:
         """Note a problem with the key at `path`."""
         place = place_of(self._root, path)

@@ -7,23 +7,27 @@ value is empty counts as left out.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel
 
+from nanobot.config.base import Fault
 from nanobot.config.check import Checker
 from nanobot.config.files import exists, read_own_file
 from nanobot.config.findings import Findings, Place
 from nanobot.config.home import home_folder
+from nanobot.config.memory import DreamSettings, MemorySettings
 from nanobot.config.settings import (
+    BY_CHANNEL,
     SECTIONS,
     AgentSettings,
     ChannelSettings,
     LogSettings,
     ModelSettings,
     Settings,
+    keys_of,
 )
 from nanobot.config.tree import Path as KeyPath
 from nanobot.config.tree import Section
@@ -46,7 +50,7 @@ def load_settings(home: Path | None = None, environ: Mapping[str, str] = os.envi
     written, exposed = _read(home, findings)
     findings.raise_if_broken()
     expanded = Expansion(variables, home / SECRETS_FILE, findings).section(written)
-    known = [(name, key) for name, model in SECTIONS.items() for key in model.model_fields]
+    known = [path for name, model in SECTIONS.items() for path, _ in keys_of(model, (name,))]
     return _checked(home, override(expanded, variables, known, findings), exposed, findings)
 
 
@@ -68,33 +72,68 @@ def _read(home: Path, findings: Findings) -> tuple[Section, bool]:
 def _checked(home: Path, root: Section, exposed: bool, findings: Findings) -> Settings:
     checker = Checker(root, findings)
     for key in root.entries:
-        if key not in SECTIONS and key != "channels":
+        if key not in SECTIONS and key not in BY_CHANNEL:
             _unknown_section(checker, key)
     model = _section(checker, "model", ModelSettings)
     agent = _section(checker, "agent", AgentSettings)
+    memory = _section(checker, "memory", MemorySettings)
+    dream = _section(checker, "dream", DreamSettings)
     log = _section(checker, "log", LogSettings)
-    channels = _channels(checker)
+    owner, channels = _owner(checker), _channels(checker)
     if model is not None:
-        for fault in model.faults():
-            checker.problem(("model", *fault.key), fault.message, fault.hint)
+        _report(checker, "model", model.faults())
+    if model is not None and memory is not None:
+        embeddings = memory.embeddings.completed(model.base_url, model.api_key)
+        memory = memory.model_copy(update={"embeddings": embeddings})
+        _report(checker, "memory", memory.faults())
     findings.raise_if_any()
     assert model is not None  # what is None had its finding
     assert agent is not None
+    assert memory is not None
+    assert dream is not None
     assert log is not None
     if exposed:
-        checker.warn_of_literal_secrets(("model",), model)
-        for name, channel in channels.items():
-            if channel.options:
-                checker.warn_of_literal_secrets(("channels", name), channel.options)
+        _warn_of_secrets(checker, model, memory, channels)
     # Every part is checked; checking the whole again would cost a tenth of the start-up time.
     return Settings.model_construct(
         home=home,
         model=model,
         agent=agent,
+        memory=memory,
+        dream=dream,
         log=log,
+        owner=owner,
         channels=channels,
         warnings=findings.warnings,
     )
+
+
+def _report(checker: Checker, section: str, faults: Iterable[Fault]) -> None:
+    for fault in faults:
+        checker.problem((section, *fault.key), fault.message, fault.hint)
+
+
+def _warn_of_secrets(
+    checker: Checker,
+    model: ModelSettings,
+    memory: MemorySettings,
+    channels: Mapping[str, ChannelSettings],
+) -> None:
+    checker.warn_of_literal_secrets(("model",), model)
+    checker.warn_of_literal_secrets(("memory",), memory)
+    for name, channel in channels.items():
+        if channel.options:
+            checker.warn_of_literal_secrets(("channels", name), channel.options)
+
+
+def _owner(checker: Checker) -> Mapping[str, tuple[str, ...]]:
+    """The owner's ids by channel, as far as they are right."""
+    names = checker.section(("owner",)).entries
+    if not names:
+        return {}
+    from nanobot.config.channels import check_owner
+
+    return check_owner(checker)
 
 
 def _channels(checker: Checker) -> dict[str, ChannelSettings]:
@@ -120,4 +159,4 @@ def _unknown_section(checker: Checker, key: str) -> None:
         hint = f"Indent it beneath `{within[0]}:`."
         checker.problem(path, "does not stand in its section", hint)
     else:
-        checker.unknown(path, [*SECTIONS, "channels"])
+        checker.unknown(path, [*SECTIONS, *BY_CHANNEL])

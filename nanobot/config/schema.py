@@ -11,7 +11,10 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from nanobot.config.channels import COMMON, BrokenAdapter, installed_channels, options_model
-from nanobot.config.settings import SECTIONS, ChannelSettings
+from nanobot.config.memory import OwnerSettings
+from nanobot.config.settings import SECTIONS, ChannelSettings, keys_of
+
+_OWNER = OwnerSettings.model_fields["owner"]
 
 _TYPES: Mapping[object, str] = {
     str: "text",
@@ -47,6 +50,14 @@ def config_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "properties": {
             **sections,
+            "owner": {
+                "description": _OWNER.description,
+                "type": "object",
+                "additionalProperties": {
+                    "type": "array",
+                    "items": {"type": "string", "minLength": 1},
+                },
+            },
             "channels": {
                 "description": "The channels to run, by name.",
                 "type": "object",
@@ -83,17 +94,19 @@ def _channel(
 def settings_table() -> str:
     """The Markdown table of every key: type, default and meaning."""
     rows = [
-        _row(f"{name}.{key}", field)
+        _row(".".join(path), field)
         for name, model in SECTIONS.items()
-        for key, field in model.model_fields.items()
+        for path, field in keys_of(model, (name,))
     ]
+    rows.append(_row("owner.<channel>", _OWNER, shown="list of text", default="`[]`"))
     rows += [_row(f"channels.<name>.{key}", ChannelSettings.model_fields[key]) for key in COMMON]
     head = "| Key | Type | Default | Meaning |\n| --- | --- | --- | --- |\n"
     return head + "".join(rows)
 
 
-def _row(key: str, field: FieldInfo) -> str:
-    return f"| `{key}` | {_type(field)} | {_default(field)} | {field.description} |\n"
+def _row(key: str, field: FieldInfo, *, shown: str = "", default: str = "") -> str:
+    kind, value = shown or _type(field), default or _default(field)
+    return f"| `{key}` | {kind} | {value} | {field.description} |\n"
 
 
 def _type(field: FieldInfo) -> str:

@@ -1,20 +1,18 @@
 """The settings: every key, its type, default, limits and meaning. Frozen once loaded.
 
 These classes own that knowledge; the table in docs/configuration.md, the JSON Schema and the checks
-are made from them. Rules between keys are in `ModelSettings.faults`.
+are made from them. Rules between keys are in `faults` of their section. What concerns memory is in
+`nanobot.config.memory`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     SecretStr,
     SerializeAsAny,
@@ -22,35 +20,28 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
+from nanobot.config.base import Fault, Strict
 from nanobot.config.findings import nearest
-from nanobot.config.values import OFFICIAL_API, ApiKey, Count, Duration, Name, Unfit, Url
+from nanobot.config.memory import DreamSettings, MemorySettings
+from nanobot.config.values import (
+    OFFICIAL_API,
+    ApiKey,
+    Count,
+    Duration,
+    Name,
+    Unfit,
+    Url,
+    is_official,
+    needs_key,
+    no_key,
+)
 
 SAFETY_TOKENS = 1_024
 """Kept free in the context window, because token counts are estimates."""
 LEAST_PROMPT_TOKENS = 2_000
 """The least a prompt must have: 1,000 for instructions and tools, 1,000 for the conversation."""
-
-
-class Strict(BaseModel):
-    """Frozen, with no key beyond its own; built when first used, as every command passes here."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        hide_input_in_errors=True,
-        allow_inf_nan=False,
-        defer_build=True,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Keys that do not go together. `key` is the one to change, relative to the section."""
-
-    key: tuple[str | int, ...]
-    message: str
-    hint: str
 
 
 class FallbackModel(Strict):
@@ -151,19 +142,19 @@ class ModelSettings(Strict):
             yield self._no_room()
         if self.provider == "offline":
             return
-        if not self.name and _is_official(self.base_url):
+        if not self.name and is_official(self.base_url):
             yield Fault(
                 ("name",),
                 "is required by the official OpenAI API",
                 "Write the model's name, or `provider: offline` to try nanobot without a model.",
             )
-        if _needs_key(self.base_url, self.api_key):
-            yield _no_key("api_key")
+        if needs_key(self.base_url, self.api_key):
+            yield no_key("api_key")
         for index, fallback in enumerate(self.fallbacks):
-            if fallback.base_url != self.base_url and _needs_key(
+            if fallback.base_url != self.base_url and needs_key(
                 fallback.base_url, fallback.api_key
             ):
-                yield _no_key("fallbacks", index, "api_key")
+                yield no_key("fallbacks", index, "api_key")
 
     def _no_room(self) -> Fault:
         reserved = self.context_window - self.prompt_tokens
@@ -175,23 +166,6 @@ class ModelSettings(Strict):
             f"it needs {LEAST_PROMPT_TOKENS:,}",
             f"Set it to {reserved + LEAST_PROMPT_TOKENS:,} or more{lower}.",
         )
-
-
-def _is_official(base_url: str) -> bool:
-    return urlsplit(base_url).hostname == urlsplit(OFFICIAL_API).hostname
-
-
-def _needs_key(base_url: str, api_key: SecretStr) -> bool:
-    return _is_official(base_url) and not api_key.get_secret_value()
-
-
-def _no_key(*key: str | int) -> Fault:
-    return Fault(
-        key,
-        "is required by the official OpenAI API",
-        "Write `api_key: ${OPENAI_API_KEY}` and set that variable; "
-        "for another server set `base_url`.",
-    )
 
 
 class AgentSettings(Strict):
@@ -263,13 +237,17 @@ class ChannelSettings(Strict):
 class Settings(Strict):
     """All of it, and the home that it was loaded for.
 
-    `warnings` are sentences for the owner about what works but should be mended.
+    `owner` are the owner's ids by channel; `warnings` are sentences for the owner about what works
+    but should be mended.
     """
 
     home: Path
     model: ModelSettings = Field(default_factory=ModelSettings)
     agent: AgentSettings = Field(default_factory=AgentSettings)
+    memory: MemorySettings = Field(default_factory=MemorySettings)
+    dream: DreamSettings = Field(default_factory=DreamSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    owner: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
     channels: Mapping[str, ChannelSettings] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -277,6 +255,23 @@ class Settings(Strict):
 SECTIONS: Mapping[str, type[BaseModel]] = {
     "model": ModelSettings,
     "agent": AgentSettings,
+    "memory": MemorySettings,
+    "dream": DreamSettings,
     "log": LogSettings,
 }
-"""The sections of config.yaml, beside `channels`."""
+"""The sections of config.yaml, beside `owner` and `channels`."""
+
+BY_CHANNEL = ("owner", "channels")
+"""The sections whose keys are names of channels."""
+
+
+def keys_of(
+    model: type[BaseModel], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    """Every key of a section that takes a value, with the way to it, sections within entered."""
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from keys_of(inner, (*path, name))
+        else:
+            yield (*path, name), field

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
+from nanobot.config.base import Fault
+
 OFFICIAL_API = "https://api.openai.com/v1"
 
 
@@ -52,3 +54,23 @@ ApiKey = Annotated[SecretStr, AfterValidator(_checked_key)]
 Name = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
 Duration = Annotated[float, Field(ge=0)]
+
+
+def is_official(base_url: str) -> bool:
+    """Whether an address is that of the official OpenAI API."""
+    return urlsplit(base_url).hostname == urlsplit(OFFICIAL_API).hostname
+
+
+def needs_key(base_url: str, api_key: SecretStr) -> bool:
+    """Whether the server asks for a key that is not there."""
+    return is_official(base_url) and not api_key.get_secret_value()
+
+
+def no_key(*key: str | int) -> Fault:
+    """What is wrong where a key is needed at `key`, relative to its section."""
+    return Fault(
+        key,
+        "is required by the official OpenAI API",
+        "Write `api_key: ${OPENAI_API_KEY}` and set that variable; "
+        "for another server set `base_url`.",
+    )

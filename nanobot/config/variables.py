@@ -134,13 +134,13 @@ def variable_for(path: Sequence[str]) -> str:
 def override(
     section: Section,
     variables: Mapping[str, Variable],
-    known: Sequence[tuple[str, str]],
+    known: Sequence[Sequence[str]],
     findings: Findings,
 ) -> Section:
     """`section` with the keys that NANOBOT_… variables override.
 
-    `known` are the keys there are; beneath `channels` any is let through, as each adapter has its
-    own, which are checked later.
+    `known` are the keys there are; beneath `channels` and `owner` any is let through, as channels
+    are open to adapters and have keys of their own, which are checked later.
     """
     paths: dict[str, Sequence[str]] = {variable_for(path): path for path in known}
     for name in sorted(variables):
@@ -165,7 +165,8 @@ def override(
 
 def _channel_path(name: str) -> Sequence[str]:
     path = name.removeprefix(PREFIX).lower().split("__")
-    return path if path[0] == "channels" and len(path) > 2 and all(path) else ()
+    fits = len(path) > 2 if path[0] == "channels" else path[0] == "owner" and len(path) == 2
+    return path if fits and all(path) else ()
 
 
 def _parsed(value: str, place: Place, path: KeyPath, findings: Findings) -> Node:

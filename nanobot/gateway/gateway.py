@@ -19,6 +19,7 @@ from nanobot.agent.loop import AgentLoop
 from nanobot.bus.journal import CAREFUL_AFTER, Journal, Leftovers
 from nanobot.bus.lanes import Lanes
 from nanobot.bus.queue import MessageBus
+from nanobot.clock import Clock
 from nanobot.gateway.control import ControlServer
 from nanobot.gateway.dispatcher import Dispatcher
 from nanobot.gateway.lock import HomeLock
@@ -28,6 +29,9 @@ from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 
 _SECOND_SIGNAL_SECONDS = 0.8
+_MINUTE = 60.0
+_SETTLED_SECONDS = 2.0
+"""After this time at the start, what waited to be answered is under way."""
 
 
 class Closable(Protocol):
@@ -35,6 +39,46 @@ class Closable(Protocol):
 
     async def close(self) -> None:
         """Release them."""
+        ...
+
+
+class Remembers(Protocol):
+    """What keeps memory on disk."""
+
+    async def recover(self) -> None:
+        """Finish what a crash cut short."""
+        ...
+
+    async def refresh(self) -> None:
+        """Make what is new ready to be searched; called each minute."""
+        ...
+
+    async def close(self) -> None:
+        """Release files and connections."""
+        ...
+
+
+class Consolidates(Protocol):
+    """What takes conversations into memory."""
+
+    async def recover(self) -> None:
+        """Take up what an earlier process left."""
+        ...
+
+    async def idle(self) -> None:
+        """Look after what rests; called each minute."""
+        ...
+
+
+class Dreams(Protocol):
+    """What learns at its own times."""
+
+    async def run_forever(self) -> None:
+        """Until `stop`."""
+        ...
+
+    def stop(self) -> None:
+        """Begin nothing more."""
         ...
 
 
@@ -54,18 +98,26 @@ class Gateway:
         screen: Screen,
         supervisor: Supervisor,
         control: ControlServer,
+        memory: Remembers,
+        consolidator: Consolidates,
+        dreams: Dreams | None,
+        chores: bool,
         provider: Closable,
         background: Background,
+        clock: Clock,
         shutdown_grace: float,
     ) -> None:
         self._lock, self._journal, self._bus, self._sessions = lock, journal, bus, sessions
         self._loop, self._lanes, self._dispatcher = loop, lanes, dispatcher
         self._screen, self._supervisor, self._provider = screen, supervisor, provider
-        self._control, self._background = control, background
+        self._control, self._background, self._clock = control, background, clock
+        self._memory, self._consolidator = memory, consolidator
+        self._dreams, self._chores = dreams, chores
         self._grace = shutdown_grace
         self._stop: asyncio.Event | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._stop_requested = False
+        self._housekeeping: list[asyncio.Task[None]] = []
         self.restart_requested = False
 
     async def run(self, *, on_ready: Callable[[], None] | None = None, signals: bool = True) -> int:
@@ -107,10 +159,19 @@ class Gateway:
         for unfiled in leftovers.unfiled:
             await self._sessions.restore(unfiled.session_key, unfiled.lines)
         self._journal.filed([unfiled.id for unfiled in leftovers.unfiled])
+        await self._memory.recover()
         self._dispatcher.submit(leftovers.parts)
         self._background.start(self._resume(leftovers), name="resume")
         self._supervisor.start()
         await self._control.start()
+        self._background.start(self._consolidator.recover(), name="recover memory")
+        if self._chores:
+            self._housekeeping = [
+                self._background.start(keep_house(self._consolidator, self._clock), name="house"),
+                self._background.start(keep_searchable(self._memory, self._clock), name="index"),
+            ]
+        if self._chores and self._dreams is not None:
+            self._background.start(self._dreams.run_forever(), name="dream")
 
     async def _resume(self, leftovers: Leftovers) -> None:
         if leftovers.entries:
@@ -122,11 +183,16 @@ class Gateway:
     async def _shutdown(self) -> None:
         """Intake stops at once; turns get their grace; what is left resumes at the next start."""
         logger.info("stopping")
+        for task in self._housekeeping:
+            task.cancel()
+        if self._dreams is not None:
+            self._dreams.stop()
         async with contextlib.AsyncExitStack() as stack:  # the last first; one failing stops none
             stack.push_async_callback(self._provider.close)
             stack.push_async_callback(self._journal.close)
             stack.push_async_callback(self._journal.release)
             stack.push_async_callback(self._sessions.close)
+            stack.push_async_callback(self._memory.close)
             stack.push_async_callback(self._screen.close)
             stack.push_async_callback(self._control.close)
             stack.push_async_callback(self._background.drain, 0.5)
@@ -142,3 +208,27 @@ class Gateway:
             self._lanes.cancel()
             return
         self.request_stop()
+
+
+async def keep_house(consolidator: Consolidates, clock: Clock) -> None:
+    """Each minute: look after what rests, whatever went wrong the time before. Never ends."""
+    while True:
+        await clock.sleep(_MINUTE)
+        try:
+            await consolidator.idle()
+        except Exception as error:  # noqa: BLE001 - the boundary: the next minute is another try
+            logger.opt(exception=error).warning("looking after what rests failed: {}", error)
+
+
+async def keep_searchable(memory: Remembers, clock: Clock) -> None:
+    """Soon after the start and each minute: so that no search has to wait for much. Never ends.
+
+    Apart from `keep_house`, because a first time may take minutes.
+    """
+    await clock.sleep(_SETTLED_SECONDS)
+    while True:
+        try:
+            await memory.refresh()
+        except Exception as error:  # noqa: BLE001 - the boundary: the next minute is another try
+            logger.opt(exception=error).warning("refreshing the search index failed: {}", error)
+        await clock.sleep(_MINUTE)

@@ -41,12 +41,12 @@ _TOO_LONG = re.compile(
 )
 _NO_MONEY = ("insufficient_quota", "billing_not_active", "billing_hard_limit_reached")
 _HINTS = {
-    401: "Check model.api_key: the server does not accept it.",
-    402: "The account behind model.api_key has no credit left.",
-    403: "Check model.api_key: it may not use this model.",
-    404: "Check model.name and model.base_url: the server knows one of them not.",
+    401: "Check {0}.api_key: the server does not accept it.",
+    402: "The account behind {0}.api_key has no credit left.",
+    403: "Check {0}.api_key: it may not use this model.",
+    404: "Check {0}.name and {0}.base_url: the server knows one of them not.",
 }
-_REDIRECT_HINT = "Set model.base_url to the address the server redirects to."
+_REDIRECT_HINT = "Set {0}.base_url to the address the server redirects to."
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,13 @@ class ServerSaid:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One model server, as errors speak of it."""
+    """One model server, as errors speak of it. `settings` is where the configuration names it."""
 
     base_url: str
     model: str
     clock: Clock
     api_key: str = field(default="", repr=False)
+    settings: str = "model"
 
     @property
     def place(self) -> str:
@@ -117,7 +118,7 @@ class Endpoint:
         """No connection."""
         return ProviderUnavailable(
             f"cannot reach the model server at {self.place}: {self.shorten(reason)}",
-            hint="Check model.base_url and the network.",
+            hint=f"Check {self.settings}.base_url and the network.",
         )
 
     def stalled(self, seconds: float) -> ProviderUnavailable:
@@ -178,7 +179,7 @@ class Endpoint:
             f"the model server at {self.place} refused the request ({status}){tail}",
             status=status,
             detail=detail,
-            hint=hint or (_REDIRECT_HINT if 300 <= status < 400 else ""),
+            hint=(hint or (_REDIRECT_HINT if 300 <= status < 400 else "")).format(self.settings),
         )
 
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import ProviderRejected, ProviderUnavailable
 from nanobot.providers.failures import Endpoint
+from nanobot.providers.opening import open_connection
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.providers.replies import Asked, IncomingReply, first_model
 
@@ -187,28 +188,7 @@ class OpenAIProvider:
         return self._connection
 
     def _open(self) -> Connection:
-        key = self._endpoint.api_key
-        if not (key.isascii() and key.isprintable()):
-            raise self._endpoint.unusable(
-                "model.api_key holds characters that no HTTP header can carry",
-                "Copy the key again; it is plain letters and digits.",
-            )
-        try:
-            url = urlsplit(self._endpoint.base_url)
-            usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-        except ValueError:
-            usable = False
-        if not usable:
-            raise self._endpoint.unusable(
-                "model.base_url is not an http or https address",
-                "It looks like https://api.example.com/v1.",
-            )
-        from nanobot.providers.sdk import Connection
-
-        loopback = url.hostname in ("localhost", "127.0.0.1", "::1")
-        return Connection(
-            self._endpoint, connect=self._connect, stall=self._stall, proxies=not loopback
-        )
+        return open_connection(self._endpoint, connect=self._connect, stall=self._stall)
 
 
 def _tool_choice(name: str) -> object:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from nanobot.messages import ToolCall
+from nanobot.tokens import CALL_OVERHEAD, IMAGE_TOKENS, MESSAGE_OVERHEAD, estimate_tokens
 
 TextSink = Callable[[str, bool], None]
 """Called with each piece of reply text as it streams, and whether what came before is void
@@ -22,19 +23,25 @@ TextSink = Callable[[str, bool], None]
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image for the model: `data` is base64 text, `mime` such as `image/png`."""
+    """An image for the model: `data` is base64 text, `mime` such as `image/png`, `tokens` about
+    what it costs."""
 
     data: str
     mime: str
+    tokens: int = IMAGE_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
 class PromptMessage:
-    """A message in the form it is sent. Make one with the functions below, never by hand."""
+    """A message in the form it is sent. Make one with the functions below, never by hand.
+
+    `tokens` is about how many it takes, images and calls included.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     text: str
     wire: bytes
+    tokens: int
     images: tuple[Image, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
@@ -50,19 +57,23 @@ def _encode(value: Mapping[str, Any]) -> bytes:
 
 def system_message(text: str) -> PromptMessage:
     """The system prompt."""
-    return PromptMessage("system", text, _encode({"role": "system", "content": text}))
+    wire = _encode({"role": "system", "content": text})
+    return PromptMessage("system", text, wire, _text_tokens(text))
 
 
 def user_message(text: str, images: tuple[Image, ...] = ()) -> PromptMessage:
     """What the person said, text first, then images."""
     if not images:
-        return PromptMessage("user", text, _encode({"role": "user", "content": text}))
+        wire = _encode({"role": "user", "content": text})
+        return PromptMessage("user", text, wire, _text_tokens(text))
     parts: list[dict[str, Any]] = [{"type": "text", "text": text}]
     parts += [
         {"type": "image_url", "image_url": {"url": f"data:{image.mime};base64,{image.data}"}}
         for image in images
     ]
-    return PromptMessage("user", text, _encode({"role": "user", "content": parts}), images)
+    wire = _encode({"role": "user", "content": parts})
+    tokens = _text_tokens(text) + sum(image.tokens for image in images)
+    return PromptMessage("user", text, wire, tokens, images)
 
 
 def assistant_message(text: str, tool_calls: tuple[ToolCall, ...] = ()) -> PromptMessage:
@@ -77,13 +88,20 @@ def assistant_message(text: str, tool_calls: tuple[ToolCall, ...] = ()) -> Promp
             }
             for call in tool_calls
         ]
-    return PromptMessage("assistant", text, _encode(body), (), tool_calls)
+    calls = sum(estimate_tokens(call.arguments) + CALL_OVERHEAD for call in tool_calls)
+    return PromptMessage(
+        "assistant", text, _encode(body), _text_tokens(text) + calls, (), tool_calls
+    )
 
 
 def tool_message(call_id: str, text: str) -> PromptMessage:
     """The result of a tool call."""
     body = {"role": "tool", "tool_call_id": call_id, "content": text}
-    return PromptMessage("tool", text, _encode(body), (), (), call_id)
+    return PromptMessage("tool", text, _encode(body), _text_tokens(text), (), (), call_id)
+
+
+def _text_tokens(text: str) -> int:
+    return MESSAGE_OVERHEAD + estimate_tokens(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +115,12 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class Toolset:
-    """The tools offered, with the bytes of the `tools` array (empty bytes when there are none)."""
+    """The tools offered, with the bytes of the `tools` array (empty bytes when there are none), and
+    about how many tokens they take."""
 
     specs: tuple[ToolSpec, ...]
     wire: bytes
+    tokens: int = 0
 
     @classmethod
     def of(cls, specs: Iterable[ToolSpec]) -> Toolset:
@@ -118,19 +138,30 @@ class Toolset:
             for spec in specs
         ]
         wire = _ENCODER.encode(functions).encode() if functions else b""
-        return cls(specs, wire)
+        return cls(specs, wire, estimate_tokens(wire.decode()))
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Everything the model reads: the system message first, then the conversation."""
+    """Everything the model reads: the system message first, then the conversation.
+
+    `tokens` is about how many that are; left out, they are added up.
+    """
 
     messages: tuple[PromptMessage, ...]
     tools: Toolset
+    tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.tokens:
+            total = self.tools.tokens + sum(message.tokens for message in self.messages)
+            object.__setattr__(self, "tokens", total)
 
     def plus(self, new: Iterable[PromptMessage]) -> Prompt:
         """This prompt with messages after it."""
-        return Prompt((*self.messages, *new), self.tools)
+        new = tuple(new)
+        tokens = self.tokens + sum(message.tokens for message in new)
+        return Prompt((*self.messages, *new), self.tools, tokens)
 
     def wire_messages(self) -> bytes:
         """The `messages` array as JSON."""

@@ -186,6 +186,27 @@ class Place:
         ):
             self._replace(folder, content, expected)
 
+    @contextmanager
+    def opened(self, flags: int, *, create: bool = False) -> Iterator[int]:
+        """A descriptor of the plain file here, for what only adds to its end.
+
+        `flags` say how to open it. With `create` the file (0600) and its folders are made where
+        they are missing. What the system refuses within is a `StorageError`.
+        """
+        self.refuse_unless_writable()
+        made = os.O_CREAT if create else 0
+        with self._translated(), self._folder(self.names[:-1], create=create) as folder:
+            safe = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            descriptor = os.open(self.names[-1], flags | made | safe, 0o600, dir_fd=folder)
+            try:
+                status = os.fstat(descriptor)
+                self._refuse_unless_plain(status)
+                if create and not status.st_size:
+                    os.fsync(folder)
+                yield descriptor
+            finally:
+                os.close(descriptor)
+
     def remove(self, *, expected: bytes | Unchecked = ANYTHING) -> None:
         """Remove the file, if it still holds `expected`; nothing happens where there is none."""
         self.refuse_unless_writable()

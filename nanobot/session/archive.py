@@ -60,8 +60,7 @@ def archived_up_to(folder: Path) -> int:
 def lines_of(path: Path) -> Iterator[Line]:
     """Every line of a session file or segment, from its start."""
     try:
-        with opened(path) as descriptor:
-            yield from numbered(descriptor)
+        yield from _lines(path)
     except OSError as error:
         raise StorageError.of(path, error) from error
 
@@ -89,6 +88,16 @@ def messages_of(
             yield from _between(numbered(live), max(first, archived + 1), last)
 
 
+def retractions_of(path: Path, folder: Path, first: int) -> Iterator[Retraction]:
+    """The retractions among the lines that follow the message of seq `first`."""
+    paths = [segment.path for segment in segments(folder) if segment.last >= first]
+    for source in (*paths, path):
+        with contextlib.suppress(FileNotFoundError):
+            for line in _lines(source):
+                if isinstance(line.record, Retraction):
+                    yield line.record
+
+
 def move(files: FileOps, path: Path, folder: Path, header: Metadata) -> FileState | None:
     """Move the messages that `header` calls consolidated from the live file at `path` to `folder`.
 
@@ -107,6 +116,11 @@ def move(files: FileOps, path: Path, folder: Path, header: Metadata) -> FileStat
         replace_file(files, target, _joined(header, going))
     replace_file(files, path, _joined(replace(header, first_seq=cut + 1), staying))
     return FileState.of(path.stat())
+
+
+def _lines(path: Path) -> Iterator[Line]:
+    with opened(path) as descriptor:
+        yield from numbered(descriptor)
 
 
 def _segment(path: Path) -> Segment:

@@ -1,11 +1,12 @@
 """The folder of sessions as it lies on disk: which file belongs to a key, and what stands in it.
 
-Everything here is synchronous and remembers nothing between calls.
+Everything here is synchronous and remembers nothing between calls, but for the listing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,10 +15,11 @@ from nanobot.errors import StorageError, UnknownSession
 from nanobot.messages import Message
 from nanobot.session import archive, listing
 from nanobot.session.append import SessionFile, sync_lines, write_lines
-from nanobot.session.files import FileOps, FileState, state_of
-from nanobot.session.loading import load, set_aside_torn_tail
+from nanobot.session.erase import Redact, rewrite
+from nanobot.session.files import FileOps, FileState, opened, state_of
+from nanobot.session.loading import load, newest_metadata, set_aside_torn_tail
 from nanobot.session.names import SUFFIX, foreign_stem_of, key_of, stem_of
-from nanobot.session.records import Metadata, decode
+from nanobot.session.records import JsonValue, Metadata, Retraction, decode
 from nanobot.session.session import Contents
 
 
@@ -26,6 +28,7 @@ class SessionFolder:
 
     def __init__(self, path: Path, files: FileOps) -> None:
         self._path, self._files = path, files
+        self._listing = listing.Listing(path)
 
     def file_of(self, key: str) -> Path:
         """The live file of a key, whether or not it exists.
@@ -77,6 +80,18 @@ class SessionFolder:
         except OSError as error:
             raise StorageError.of(path, error) from error
 
+    def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
+        """The newest metadata in a session's file; empty where it says none."""
+        path = self.file_of(key)
+        try:
+            with opened(path) as descriptor:
+                found = newest_metadata(descriptor, os.fstat(descriptor).st_size)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StorageError.of(path, error) from error
+        return found.metadata or {} if found else {}
+
     def move_consolidated(self, file: SessionFile, header: Metadata) -> None:
         """Archive what `header` calls consolidated; `file` then knows its new live file."""
         changed = state_of(file.path) != file.known
@@ -95,9 +110,24 @@ class SessionFolder:
             raise UnknownSession(key, next(iter(get_close_matches(key, keys, 1)), ""))
         return self._messages(path, folder, waiting, first, last)
 
+    def window(self, key: str, waiting: bytes, first: int, last: int | None) -> list[Message]:
+        """Those of `messages` that were not retracted. Raises as it does."""
+        gone = [*archive.retractions_of(self.file_of(key), self.archive_of(key), first)]
+        gone += [r for r in map(decode, waiting.splitlines()) if isinstance(r, Retraction)]
+        messages = self.messages(key, waiting, first, last)
+        return [m for m in messages if not any(retraction.covers(m) for retraction in gone)]
+
+    def rewrite(self, key: str, redact: Redact) -> int:
+        """Pass every line of a session through `redact`, archived ones too; how many changed."""
+        return rewrite(self._files, self.file_of(key), self.archive_of(key), redact)
+
     def sessions(self) -> list[listing.SessionInfo]:
         """All sessions on disk, the one used last first."""
-        return listing.list_sessions(self._path)
+        return self._listing.sessions()
+
+    def keys(self) -> list[str]:
+        """The keys of all sessions on disk."""
+        return self._listing.keys()
 
     def _messages(
         self, path: Path, folder: Path, waiting: bytes, first: int, last: int | None

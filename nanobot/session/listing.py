@@ -1,8 +1,14 @@
-"""What sessions there are, read from the first line and the last 64 KiB of each file."""
+"""What sessions there are, read from the first line and the last 64 KiB of each file.
+
+A file is read only where it changed since it was read last. Of the lines at its end, most are not
+parsed: the newest message gives the time, the newest one of a person or the model the preview.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,17 +17,23 @@ from loguru import logger
 
 from nanobot.errors import StorageError
 from nanobot.messages import Message
-from nanobot.session.files import opened
+from nanobot.session.files import FileState, opened, state_of
+from nanobot.session.loading import newest_metadata
 from nanobot.session.names import SUFFIX, key_of, stem_of
-from nanobot.session.records import Metadata, Retraction, decode
+from nanobot.session.records import Epoch, Metadata, Record, Retraction, decode, seq_of_epoch
 
 _EDGE = 64 * 1024
 _PREVIEW = 80
+_MARK = b'"_type"'
+_NONE = Metadata("", None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session at a glance. `size` is of the live file in bytes, `preview` its last message."""
+    """A session at a glance. `size` is of the live file in bytes, `preview` its last message.
+
+    `epoch_seq` and `last_consolidated` are as in `Session`, as far as the end of the file tells.
+    """
 
     key: str
     created_at: datetime
@@ -29,26 +41,53 @@ class SessionInfo:
     size: int
     preview: str
     path: Path
+    epoch_seq: int = 0
+    last_consolidated: int = 0
 
 
-def list_sessions(folder: Path) -> list[SessionInfo]:
-    """All sessions in `folder`, the one used last first. What cannot be read is left out, with a
-    warning.
+class Listing:
+    """The sessions in `folder`. Thread-safe; everything here blocks.
+
+    What cannot be read is left out, with a warning.
     """
-    found: dict[str, SessionInfo] = {}
-    for path in sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []:
-        try:
-            info = _info(path)
-        except StorageError as error:
-            logger.warning("{}", error)
-            continue
-        if info.key in found and stem_of(info.key) != path.stem:
-            info = replace(info, key=key_of(path.stem))
-        elif info.key in found:
-            copy = found.pop(info.key)
-            found[key_of(copy.path.stem)] = replace(copy, key=key_of(copy.path.stem))
-        found[info.key] = info
-    return sorted(found.values(), key=lambda info: info.updated_at, reverse=True)
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._known: dict[Path, tuple[FileState, SessionInfo]] = {}
+
+    def sessions(self) -> list[SessionInfo]:
+        """All of them, the one used last first."""
+        with self._lock:
+            infos = {info.path: info for info in self._infos()}
+            self._known = {path: self._known[path] for path in infos}
+        owners = _owners((path, info.key) for path, info in infos.items())
+        named = [replace(infos[path], key=key) for key, path in owners.items()]
+        return sorted(named, key=lambda info: info.updated_at, reverse=True)
+
+    def keys(self) -> list[str]:
+        """Their keys, in no order; reads the first lines alone."""
+        return list(_owners(self._keys()))
+
+    def _infos(self) -> Iterator[SessionInfo]:
+        for path in self._paths():
+            try:
+                known = self._known.get(path)
+                if known is None or known[0] != state_of(path):
+                    known = self._known[path] = _read(path)
+                yield known[1]
+            except StorageError as error:
+                logger.warning("{}", error)
+
+    def _keys(self) -> Iterator[tuple[Path, str]]:
+        for path in self._paths():
+            try:
+                yield path, key_in(path) or key_of(path.stem)
+            except StorageError as error:
+                logger.warning("{}", error)
+
+    def _paths(self) -> list[Path]:
+        return sorted(self._folder.glob(f"*{SUFFIX}")) if self._folder.is_dir() else []
 
 
 def key_in(path: Path) -> str:
@@ -61,37 +100,97 @@ def key_in(path: Path) -> str:
     return head.key if isinstance(head, Metadata) else ""
 
 
-def _info(path: Path) -> SessionInfo:
+def _owners(named: Iterable[tuple[Path, str]]) -> dict[str, Path]:
+    """The file of each key. Of several that say the same one, the one with our own name for it has
+    it; the others are copies, and go by their names."""
+    found: dict[str, Path] = {}
+    for path, said in named:
+        key = said
+        if key in found and stem_of(key) != path.stem:
+            key = key_of(path.stem)
+        elif key in found:
+            copy = found.pop(key)
+            found[key_of(copy.stem)] = copy
+        found[key] = path
+    return found
+
+
+def _read(path: Path) -> tuple[FileState, SessionInfo]:
     try:
         with opened(path) as descriptor:
             status = os.fstat(descriptor)
             head = decode(os.pread(descriptor, _EDGE, 0).partition(b"\n")[0])
             edge = os.pread(descriptor, _EDGE, max(0, status.st_size - _EDGE))
+            if _MARK not in edge:
+                newest = newest_metadata(descriptor, status.st_size) or _NONE
+            else:
+                newest = _NONE
     except OSError as error:
         raise StorageError.of(path, error) from error
-    metadata = head if isinstance(head, Metadata) else Metadata("", None, None)
-    tail = [record for line in edge.split(b"\n") if (record := decode(line)) is not None]
-    messages = [record for record in tail if isinstance(record, Message)]
-    undone = [record for record in tail if isinstance(record, Retraction)]
-    standing = [m for m in messages if not any(record.covers(m) for record in undone)]
-    times = [metadata.updated_at, *(message.timestamp for message in messages)]
-    times += [record.updated_at for record in tail if isinstance(record, Metadata)]
-    known = [time for time in times if time is not None]
+    end = _End.of(edge, newest)
+    begun = head.created_at if isinstance(head, Metadata) else None
+    begun = begun or (head.timestamp if isinstance(head, Message) else None)
     touched = datetime.fromtimestamp(status.st_mtime, UTC).astimezone()
-    return SessionInfo(
-        key=metadata.key or key_of(path.stem),
-        created_at=metadata.created_at or min(known, default=touched),
-        updated_at=max(known, default=touched),
+    return FileState.of(status), SessionInfo(
+        key=(head.key if isinstance(head, Metadata) else "") or key_of(path.stem),
+        created_at=begun or end.time or touched,
+        updated_at=end.time or (head.updated_at if isinstance(head, Metadata) else None) or touched,
         size=status.st_size,
-        preview=_preview(standing),
+        preview=end.preview,
         path=path,
+        epoch_seq=end.epoch_seq,
+        last_consolidated=end.last_consolidated,
     )
 
 
-def _preview(messages: list[Message]) -> str:
-    said = (m for m in reversed(messages) if m.from_person or m.role == "assistant")
-    spoken = (message.content for message in said if message.content.strip())
-    return _shortened(next(spoken, ""))
+@dataclass(slots=True)
+class _End:
+    """What the last lines of a file say."""
+
+    time: datetime | None = None
+    preview: str = ""
+    epoch_seq: int = 0
+    last_consolidated: int = 0
+    said: bool = False
+    """Whether the newest message's time is known."""
+
+    @classmethod
+    def of(cls, edge: bytes, newest: Metadata) -> _End:
+        """Of the lines of `edge`; `newest` is the metadata where no line of it has any."""
+        end, undone = cls(), list[Retraction]()
+        end._note(newest)
+        for line in reversed(edge.split(b"\n")):
+            if _MARK not in line and end.said and end.preview:
+                continue
+            match decode(line):
+                case Message() as message:
+                    end._hear(message, undone)
+                case Retraction() as record:
+                    undone.append(record)
+                case other:
+                    end._note(other)
+        return end
+
+    def _hear(self, message: Message, undone: list[Retraction]) -> None:
+        if message.timestamp is not None and not self.said:
+            self._at(message.timestamp)
+            self.said = True
+        spoken = message.from_person or message.role == "assistant"
+        if spoken and not self.preview and not any(one.covers(message) for one in undone):
+            self.preview = _shortened(message.content)
+
+    def _note(self, record: Record | None) -> None:
+        match record:
+            case Metadata():
+                self._at(record.updated_at)
+                self.epoch_seq = max(self.epoch_seq, seq_of_epoch(record.epoch))
+                self.last_consolidated = max(self.last_consolidated, record.last_consolidated)
+            case Epoch():
+                self.epoch_seq = max(self.epoch_seq, record.seq)
+
+    def _at(self, time: datetime | None) -> None:
+        if time is not None and (self.time is None or time > self.time):
+            self.time = time
 
 
 def _shortened(text: str) -> str:

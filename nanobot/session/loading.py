@@ -1,10 +1,12 @@
 """Reading a session file: from the end, and no further back than the window reaches.
 
 The newest metadata line is looked up first (a byte search), so `last_consolidated` is known before
-any message is parsed. Then lines are parsed backwards until two messages in a row lie below it or
-below the newest epoch; two, so that one damaged number does not end the reading early. Files of
-other programs (messages without `seq`, metadata without `first_seq`) are parsed whole and numbered
-in order.
+any message is parsed. It may be an older number than one before it: a turn's lines are encoded
+before they are written, and memory may take messages in between. So the highest counts of all the
+metadata lines that are read. Then lines are parsed backwards until two messages in a row lie below
+it or below the newest epoch; two, so that one damaged number does not end the reading early. Files
+of other programs (messages without `seq`, metadata without `first_seq`) are parsed whole and
+numbered in order.
 
 Reading never changes a file. `set_aside_torn_tail` does, and only a last line that a crash cut.
 """
@@ -54,6 +56,7 @@ class _Findings:
     messages: list[Message] = field(default_factory=list)
     retractions: list[Retraction] = field(default_factory=list)
     epoch: Epoch | None = None
+    consolidated: int = 0
     highest: int = 0
     unnumbered: int = 0
     understood: int = 0
@@ -198,7 +201,8 @@ def _read_back(descriptor: int, size: int, bound: int) -> _Findings | None:
         if isinstance(record, Message):
             if not record.seq:
                 return None
-            below = below + 1 if record.seq <= max(bound, found.sealed) else 0
+            gone = max(bound, found.sealed, found.consolidated)
+            below = below + 1 if record.seq <= gone else 0
             if below == 2:
                 break
         _note(found, record, bound)
@@ -229,6 +233,8 @@ def _note(found: _Findings, record: Record | None, bound: int) -> None:
             found.highest = max(found.highest, record.seq)
             if record.seq > bound:
                 found.messages.append(record)
+        case Metadata(first_seq=first) if first:  # others count messages
+            found.consolidated = max(found.consolidated, record.last_consolidated)
         case Epoch():
             found.epoch = found.epoch or record
         case Retraction():
@@ -239,7 +245,7 @@ def _note(found: _Findings, record: Record | None, bound: int) -> None:
 def _consolidated(metadata: Metadata, found: _Findings) -> int:
     """`last_consolidated` as a seq. Other programs count messages, and may count too many."""
     if metadata.first_seq:
-        return metadata.last_consolidated
+        return max(metadata.last_consolidated, found.consolidated)
     return min(metadata.last_consolidated, found.unnumbered or found.highest)
 
 

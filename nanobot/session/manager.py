@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -21,9 +21,11 @@ from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.messages import Message
 from nanobot.session.append import SessionFile
+from nanobot.session.erase import Redact
 from nanobot.session.files import FileOps, state_of
 from nanobot.session.folder import SessionFolder
 from nanobot.session.listing import SessionInfo
+from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
 from nanobot.session.writer import Callback, Job, Trouble, Writer
 from nanobot.tasks import Background
@@ -95,14 +97,8 @@ class SessionManager:
         While the disk refuses them the future is pending. Only `close` gives up: it then holds a
         StorageError.
         """
-        future = self._promise(session)
-        lines = session.apply_staged()
-        if not lines:
-            self._settle(future, None)
-            return future
-        self._writer.submit(self._file(session), lines.encode(), lambda: self._settle(future, None))
-        self._touch(session)
-        return future
+        written = self._promise(session)
+        return self._submit(session, session.apply_staged(), written)
 
     async def restore(self, key: str, lines: str) -> None:
         """Make sure that journaled lines are in the session's file, and durable.
@@ -114,8 +110,13 @@ class SessionManager:
             await asyncio.to_thread(self._folder.restore, key, lines, self._clock.now())
 
     def list_sessions(self) -> list[SessionInfo]:
-        """All sessions on disk, the one used last first."""
+        """All sessions on disk, the one used last first. Blocks, the longer the more of them
+        changed since the last time; may be called from any thread."""
         return self._folder.sessions()
+
+    def keys(self) -> list[str]:
+        """The keys of all sessions on disk. Blocks; may be called from any thread."""
+        return self._folder.keys()
 
     def read_messages(self, key: str, first: int = 1, last: int | None = None) -> Iterator[Message]:
         """All messages from seq `first` to `last`: archived, sealed and retracted ones as well.
@@ -124,6 +125,54 @@ class SessionManager:
         """
         waiting = self._writer.backlog(self._folder.file_of(key))
         return self._folder.messages(key, waiting, first, last)
+
+    def read_window(self, key: str, first: int = 1, last: int | None = None) -> list[Message]:
+        """Like `read_messages`, without what was retracted (`/undo`, `/discard`, `/forget`)."""
+        waiting = self._writer.backlog(self._folder.file_of(key))
+        return self._folder.window(key, waiting, first, last)
+
+    def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
+        """The small facts about a session as its file says them; none where there is no file.
+
+        May be called from any thread. Raises StorageError.
+        """
+        return self._folder.metadata_of(key)
+
+    def mark_consolidated(self, session: Session, seq: int) -> asyncio.Future[None]:
+        """Memory holds the conversation up to `seq`: what is before leaves the window at once.
+
+        May be called at any time, also while a turn runs. The future is as for `save`; nobody has
+        to wait for it, since history says the same and is what counts after a crash.
+        """
+        line = session.consolidated_up_to(seq)
+        return self._submit(session, line, self._promise(session))
+
+    async def retract(self, session: Session, numbers: Iterable[int]) -> None:
+        """The messages with these seqs leave the window and memory (`/forget`); returns once that
+        is durable. May be called at any time, also while a turn runs."""
+        async with session.parting:
+            written = self._submit(session, session.retracted(numbers), self._promise(session))
+        await written
+
+    async def rewrite(self, key: str, redact: Redact) -> int:
+        """Pass every line of a session through `redact`, archived ones too; how many changed.
+
+        Waits for what is queued for the session, which then reads its file again. Raises
+        StorageError; doing it again finishes what was left.
+        """
+        session, changed = await self.get_or_create(key), list[int]()
+        async with session.parting:
+            future = self._promise(session)
+            self._writer.submit_job(
+                Job(
+                    self._file(session),
+                    run=lambda: changed.append(self._folder.rewrite(key, redact)),
+                    done=lambda error: self._settle(future, error),
+                )
+            )
+            await future
+            await self.get_or_create(key)
+        return sum(changed)
 
     async def archive(self, session: Session) -> None:
         """Move consolidated messages out of the live file where it holds more than `live_limit`.
@@ -188,6 +237,17 @@ class SessionManager:
     def _is_settled(self, session: Session) -> bool:
         """Whether nothing of it exists in memory only."""
         return not session.has_staged and self._writer.is_idle(self._file(session))
+
+    def _submit(
+        self, session: Session, lines: str, written: asyncio.Future[None]
+    ) -> asyncio.Future[None]:
+        if lines:
+            file = self._file(session)
+            self._writer.submit(file, lines.encode(), lambda: self._settle(written, None))
+            self._touch(session)
+        else:
+            self._settle(written, None)
+        return written
 
     def _file(self, session: Session) -> SessionFile:
         if session not in self._files:

@@ -54,9 +54,16 @@ class Epoch:
         return f"{self.seq}/{self.inbox_id}"
 
 
+def seq_of_epoch(epoch_id: str) -> int:
+    """The seq up to which the epoch of that id sealed the conversation; 0 for none."""
+    seq = epoch_id.partition("/")[0]
+    return int(seq) if seq.isdecimal() else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Retraction:
-    """The messages `first` to `last` of a turn left the window."""
+    """The messages `first` to `last` of a turn left the window and memory; with an empty `turn_id`
+    those of any turn (`/discard`, `/forget`)."""
 
     turn_id: str
     first: int
@@ -65,7 +72,7 @@ class Retraction:
 
     def covers(self, message: Message) -> bool:
         """Whether this takes `message` out of the window."""
-        return message.turn_id == self.turn_id and self.first <= message.seq <= self.last
+        return self.turn_id in {"", message.turn_id} and self.first <= message.seq <= self.last
 
 
 @dataclass(frozen=True, slots=True)

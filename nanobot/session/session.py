@@ -8,7 +8,8 @@ journal or the file holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from nanobot.session.records import (
     Metadata,
     Retraction,
     encode,
+    seq_of_epoch,
 )
 from nanobot.session.window import Window, message_tokens
 
@@ -53,12 +55,15 @@ class Session:
         self.key = key
         self.revision = 0
         """Changes whenever visible messages change other than by appending."""
+        self.parting = asyncio.Lock()
+        """Held while messages become memory's for good, and by whoever takes some back."""
         self._clock = clock
         self._staged: list[Message | Metadata | Epoch | Retraction] = []
         self._lines: list[str] = []
         self._messages: list[Message] = []
         self._snapshot: tuple[Message, ...] | None = ()
         self._first_seq = self._next_seq = 1
+        self._last_consolidated = 0
         self._now_holds(contents or Contents(created_at=now, updated_at=now))
 
     @property
@@ -92,6 +97,11 @@ class Session:
         return self._epoch
 
     @property
+    def epoch_seq(self) -> int:
+        """The seq up to which `/new` sealed the conversation; 0 before the first one."""
+        return seq_of_epoch(self._epoch)
+
+    @property
     def first_seq(self) -> int:
         """The first seq that is not in the archive."""
         return self._first_seq
@@ -114,7 +124,8 @@ class Session:
     ) -> list[Message]:
         """The newest messages that fit both limits and that a model's API accepts.
 
-        They begin at a user message and keep every tool call together with its results. 0 means no
+        They keep every tool call together with its results and begin at a user message, unless
+        nothing is left out and consolidation took the beginning of the first turn. 0 means no
         limit. `count` gives the tokens of one message, always the same for the same message.
         """
         return self._window.select(max_messages, max_tokens, count)
@@ -146,12 +157,27 @@ class Session:
         self._stage(Epoch(self._next_seq - 1, str(inbox_id), self._clock.now()))
         self._stage(self._planned())
 
+    def discard(self, inbox_id: str | int = "") -> int:
+        """Stage that the window becomes empty and memory never takes what stood in it; returns how
+        many messages that were. They stay on disk. `inbox_id` as for `clear`."""
+        gone = self._messages
+        if gone:
+            self._stage(Retraction("", gone[0].seq, gone[-1].seq, self._clock.now()))
+        count = len(gone)
+        self.clear(inbox_id)
+        return count
+
     def retract(self, turn_id: str) -> tuple[Message, ...]:
         """Stage that a turn leaves the window; returns its messages, none where it is not there."""
         gone = tuple(message for message in self._messages if message.turn_id == turn_id)
         if gone:
             self._stage(Retraction(turn_id, gone[0].seq, gone[-1].seq, self._clock.now()))
         return gone
+
+    def is_being_retracted(self, first: int, last: int) -> bool:
+        """Whether what is staged takes back messages between these seqs."""
+        undone = (record for record in self._staged if isinstance(record, Retraction))
+        return any(record.first <= last and first <= record.last for record in undone)
 
     def set_metadata(self, **changes: JsonValue) -> None:
         """Stage changes to the small facts; None removes one."""
@@ -160,16 +186,32 @@ class Session:
         kept = {name: value for name, value in merged.items() if value is not None}
         self._stage(replace(planned, metadata=kept))
 
-    def set_last_consolidated(self, seq: int) -> None:
-        """Stage that memory holds everything up to `seq`. It never goes back: a lower one is kept.
+    def consolidated_up_to(self, seq: int) -> str:
+        """Memory holds everything up to `seq` now; returns the line that says so, empty where that
+        is nothing new. `SessionManager.mark_consolidated` calls this.
 
-        Raises ValueError where no message has that number yet.
+        At once and beside whatever is staged: it concerns only messages that are visible already,
+        so a turn may be under way. Raises ValueError where no message has that number yet.
         """
         if seq >= self._next_seq:
             raise ValueError(f"session {self.key} ends at {self._next_seq - 1}, not at {seq}")
-        planned = self._planned()
-        if seq > planned.last_consolidated:
-            self._stage(replace(planned, last_consolidated=seq))
+        if seq <= self._last_consolidated:
+            return ""
+        self._last_consolidated = seq
+        self._keep([message for message in self._messages if message.seq > seq])
+        return encode(self.as_metadata())
+
+    def retracted(self, numbers: Iterable[int]) -> str:
+        """The messages with these seqs left the window and memory; returns the lines that say so.
+        `SessionManager.retract` calls this.
+
+        At once and beside whatever is staged, as `consolidated_up_to` is.
+        """
+        now = self._clock.now()
+        gone = [Retraction("", seq, seq, now) for seq in sorted(set(numbers))]
+        for record in gone:
+            self._apply(record)
+        return "".join(map(encode, gone))
 
     def staged_lines(self) -> str:
         """What is staged, exactly as it will stand in the file; each line ends with a newline."""
@@ -237,7 +279,12 @@ class Session:
     def _hold(self, messages: list[Message]) -> None:
         self._messages = messages
         self._snapshot = None
-        self._window = Window(messages)
+        self._window = Window(messages, continues=self._last_consolidated > self.epoch_seq)
+
+    def _keep(self, left: list[Message]) -> None:
+        if len(left) != len(self._messages):
+            self.revision += 1
+            self._hold(left)
 
     def _append(self, messages: list[Message]) -> None:
         if messages:
@@ -262,14 +309,10 @@ class Session:
     def _apply(self, record: Metadata | Epoch | Retraction) -> None:
         match record:
             case Metadata():
+                # Not what it says of consolidation: that may have gone on since it was staged.
                 self._metadata = dict(record.metadata or {})
-                self._last_consolidated = record.last_consolidated
-                left = [m for m in self._messages if m.seq > record.last_consolidated]
             case Epoch():
                 self._epoch = record.id
-                left = [m for m in self._messages if m.seq > record.seq]
+                self._keep([m for m in self._messages if m.seq > record.seq])
             case Retraction():
-                left = [m for m in self._messages if not record.covers(m)]
-        if len(left) != len(self._messages):
-            self.revision += 1
-            self._hold(left)
+                self._keep([m for m in self._messages if not record.covers(m)])

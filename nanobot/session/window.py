@@ -2,7 +2,8 @@
 
 A model's API refuses a tool result without its call and a call without its results. So messages are
 taken in groups: a call and all its results, side by side, or none of them. Such damage comes from
-files cut by hand and from other programs. What is left begins at a user message.
+files cut by hand and from other programs. What is left begins at a user message, except where
+consolidation took the beginning of a turn that was too long for a prompt.
 
 Every message is judged once, when it is added; asking for the window afterwards costs a copy.
 """
@@ -29,9 +30,11 @@ def message_tokens(message: Message) -> int:
 
 
 class Window:
-    """The sendable messages among those added so far."""
+    """The sendable messages among those added so far. `continues`: the first ones go on with a turn
+    whose beginning was consolidated."""
 
-    def __init__(self, messages: Iterable[Message] = ()) -> None:
+    def __init__(self, messages: Iterable[Message] = (), *, continues: bool = False) -> None:
+        self._continues = continues
         self._valid: list[Message] = []
         self._user_turns: list[int] = []
         self._group: list[Message] = []
@@ -51,7 +54,8 @@ class Window:
     def select(
         self, max_messages: int, max_tokens: int, count: Callable[[Message], int]
     ) -> list[Message]:
-        """The newest of them within both limits (0: no limit), from a user message on.
+        """The newest of them within both limits (0: no limit); where something is left out, from
+        a user message on.
 
         `count` must give the same message the same number every time: results are kept.
         """
@@ -70,7 +74,7 @@ class Window:
         self._group = []
         if message.role == "user":
             self._user_turns.append(len(self._valid))
-        elif not self._user_turns:
+        elif not self._user_turns and not self._continues:
             return
         if message.tool_calls and message.role == "assistant":
             self._group = [message]

@@ -12,7 +12,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 
-from nanobot.bus.events import InboundMessage, Media, OutboundPart, Progress, Receipt
+from nanobot.bus.events import InboundMessage, Media, OutboundPart, Progress, Quote, Receipt
 from nanobot.channel import ChannelHost, Limits
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import SendRefused
@@ -86,7 +86,17 @@ class FakeChannel:
         self.shown.append(event)
 
     async def say(
-        self, text: str, chat_id: str = "1", *, event_id: str = "", media: tuple[Media, ...] = ()
+        self,
+        text: str,
+        chat_id: str = "1",
+        *,
+        event_id: str = "",
+        media: tuple[Media, ...] = (),
+        sender_id: str = "",
+        is_group: bool = False,
+        thread_id: str = "",
+        forwarded_from: str = "",
+        reply_to: Quote | None = None,
     ) -> str:
         """A person writes; returns the event id once the message is durable."""
         host = await asyncio.shield(self._future())
@@ -94,11 +104,15 @@ class FakeChannel:
         message = InboundMessage(
             channel=self._name,
             chat_id=chat_id,
-            sender_id=f"person-{chat_id}",
+            sender_id=sender_id or f"person-{chat_id}",
             content=text,
             event_id=event_id,
             timestamp=self._clock.now(),
             media=media,
+            thread_id=thread_id,
+            reply_to=reply_to,
+            forwarded_from=forwarded_from,
+            is_group=is_group,
         )
         await host.publish((message,))
         return event_id

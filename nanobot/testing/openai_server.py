@@ -21,7 +21,8 @@ from types import TracebackType
 from aiohttp import web
 
 from nanobot.providers.fields import mapping, parse_json
-from nanobot.testing.openai_answers import Answer, ChatRequest, Exchange, Step
+from nanobot.testing.openai_answers import Answer, ChatRequest, Exchange, Raw, Step
+from nanobot.testing.openai_embeddings import EMBEDDINGS, embeddings
 from nanobot.testing.openai_faults import context_length_exceeded, refusal, unauthorized
 from nanobot.testing.openai_rules import ApiError, first_error
 
@@ -48,7 +49,8 @@ class FakeOpenAI:
     `script` is a list that is played in order (asked beyond its end, the server answers 400), or a
     function of the request. With `api_key` other keys get 401; with `context_tokens` longer prompts
     are refused. `latency` is in seconds before each answer, `pace` between the pieces of a stream,
-    of `characters` characters each, or of `wire_bytes` bytes whatever they cut through.
+    of `characters` characters each, or of `wire_bytes` bytes whatever they cut through. Requests
+    for embeddings get vectors (see `openai_embeddings`), after the steps of `embedding_faults`.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class FakeOpenAI:
         pace: float = 0.0,
         characters: int = 12,
         wire_bytes: int = 0,
+        embedding_faults: Sequence[Step] = (),
     ) -> None:
         self._author = script if callable(script) else None
         self._script = deque(() if callable(script) else script)
@@ -74,6 +77,7 @@ class FakeOpenAI:
         self._pace = pace
         self._characters = characters
         self._wire_bytes = wire_bytes
+        self._embedding_faults = deque(embedding_faults)
         self._closing = asyncio.Event()
         self._recent: deque[bytes] = deque(maxlen=_REMEMBERED)
         self._runner: web.AppRunner | None = None
@@ -120,7 +124,8 @@ class FakeOpenAI:
         self.requests.append(request)
         if http.method == "GET" and request.path.endswith("/models"):
             return web.json_response({"object": "list", "data": [{"id": MODEL}]})
-        step = self._refusal(request, http.method) or self._next(request)
+        step = self._refusal(request, http.method) or self._embedding(request)
+        step = step or self._next(request)
         exchange = Exchange(
             request=request,
             http=http,
@@ -135,18 +140,36 @@ class FakeOpenAI:
 
     def _refusal(self, request: ChatRequest, method: str) -> Step | None:
         """What the server refuses whatever its script says."""
-        if method != "POST" or not request.path.endswith("/chat/completions"):
+        if method != "POST" or not request.path.endswith(("/chat/completions", EMBEDDINGS)):
             return refusal(ApiError(404, f"Unknown URL: {method} {request.path}"))
         if not request.body:
             return refusal(ApiError(400, "We could not parse the JSON body of your request."))
         sent = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self._api_key and sent != self._api_key:
             return unauthorized(sent)
+        if self._embeds(request):
+            return None
+        return self._refused_chat(request)
+
+    def _refused_chat(self, request: ChatRequest) -> Step | None:
         if self._validate and (wrong := first_error(request.body)):
             return refusal(wrong)
         if 0 < self._context_tokens < len(request.raw) // 4:
             return context_length_exceeded(self._context_tokens)
         return None
+
+    @staticmethod
+    def _embeds(request: ChatRequest) -> bool:
+        return request.path.endswith(EMBEDDINGS)
+
+    def _embedding(self, request: ChatRequest) -> Step | None:
+        """Vectors, or what is to go wrong first; None for a conversation."""
+        if not self._embeds(request):
+            return None
+        if self._embedding_faults:
+            return self._embedding_faults.popleft()
+        answer = embeddings(request.body, self._context_tokens)
+        return refusal(answer) if isinstance(answer, ApiError) else Raw(answer)
 
     def _next(self, request: ChatRequest) -> Step:
         if self._author is not None:

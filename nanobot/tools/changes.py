@@ -25,6 +25,10 @@ class WorkspaceWriter:
         self._undo = undo
         self._documents = documents
 
+    def path_of(self, place: Place) -> str:
+        """A place's path from the workspace, of which a caller's own root may be a part."""
+        return self._undo.path_of(place)
+
     async def read(self, place: Place) -> bytes | None:
         """What stands at `place` before a change; None where nothing does."""
         place.refuse_unless_writable()
@@ -42,14 +46,14 @@ class WorkspaceWriter:
         if len(new) > MAX_CHANGED:
             raise ToolError(f"{len(new):,} bytes are too much for one file")
         await asyncio.to_thread(
-            self._undo.before_change, caller.turn_id, place.relative, previous, new
+            self._undo.before_change, caller.turn_id, self.path_of(place), previous, new
         )
-        if self._documents.is_document(place.relative):
+        if self._documents.is_document(place.relative, caller):
             await self._documents.replace(
                 place.relative,
                 text,
                 expected=None if previous is None else previous.decode("utf-8", "replace"),
-                author="agent",
+                caller=caller,
             )
         else:
             await asyncio.to_thread(place.write_bytes, new, expected=previous)

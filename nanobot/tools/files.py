@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from nanobot.errors import ToolError
-from nanobot.security.paths import Roots
-from nanobot.tooling import Arguments, Caller, ToolResult
+from nanobot.tooling import Arguments, Caller, RootsOf, ToolResult
 from nanobot.tools.changes import WorkspaceWriter
 from nanobot.tools.content import binary_kind, image_type
 from nanobot.tools.editing import replace_exactly
@@ -32,7 +31,7 @@ class EditFileArguments(Arguments):
 class WriteFile:
     """Whole files."""
 
-    roots: Roots
+    roots: RootsOf
     writer: WorkspaceWriter
     name: str = "write_file"
     description: str = "Create a file, with its folders, or replace the whole of one."
@@ -41,7 +40,7 @@ class WriteFile:
     parallel: bool = False
 
     async def __call__(self, arguments: WriteFileArguments, caller: Caller) -> ToolResult:
-        place = self.roots.place(arguments.path)
+        place = self.roots(caller).place(arguments.path)
         previous = await self.writer.read(place)
         written = await self.writer.write(place, arguments.content, previous, caller)
         if previous is None:
@@ -50,14 +49,14 @@ class WriteFile:
             done = f"{place.shown} held exactly this already ({len(written):,} bytes)"
         else:
             done = f"overwrote {place.shown} ({len(previous):,} bytes before, {len(written):,} now)"
-        return ToolResult(done, changed=(place.relative,))
+        return ToolResult(done, changed=(self.writer.path_of(place),), trusted=True)
 
 
 @dataclass(frozen=True, slots=True)
 class EditFile:
     """Exact replacements."""
 
-    roots: Roots
+    roots: RootsOf
     writer: WorkspaceWriter
     name: str = "edit_file"
     description: str = (
@@ -69,7 +68,7 @@ class EditFile:
     parallel: bool = False
 
     async def __call__(self, arguments: EditFileArguments, caller: Caller) -> ToolResult:
-        place = self.roots.place(arguments.path)
+        place = self.roots(caller).place(arguments.path)
         previous = await self.writer.read(place)
         if previous is None:
             raise await asyncio.to_thread(missing, place)
@@ -85,7 +84,9 @@ class EditFile:
         where = ", ".join(map(str, edited.lines[:10])) + (", …" if len(edited.lines) > 10 else "")
         times = "once" if len(edited.lines) == 1 else f"{len(edited.lines)} times"
         return ToolResult(
-            f"edited {place.shown}: replaced {times}, line {where}", changed=(place.relative,)
+            f"edited {place.shown}: replaced {times}, line {where}",
+            changed=(self.writer.path_of(place),),
+            trusted=True,
         )
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from pydantic import Field
 
 from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.names import printable
-from nanobot.security.paths import Entry, Place, Roots
-from nanobot.tooling import MAX_RESULT, Arguments, Caller, ToolResult
+from nanobot.security.paths import Entry, Place
+from nanobot.tooling import MAX_RESULT, Arguments, Caller, RootsOf, ToolResult
 from nanobot.tools.content import binary_kind, image_type
 
 MAX_LINES = 2_000
@@ -36,9 +36,11 @@ class ListDirArguments(Arguments):
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """Text by lines, images as images."""
+    """Text by lines, images as images. Only what stands in the files `own` (paths in the
+    workspace) is not foreign content: whatever comes into those was checked when it did."""
 
-    roots: Roots
+    roots: RootsOf
+    own: frozenset[str] = frozenset()
     name: str = "read_file"
     description: str = (
         "Read a file: text as it is, without line numbers, or an image (png, jpeg, gif, webp). "
@@ -49,10 +51,11 @@ class ReadFile:
     parallel: bool = True
 
     async def __call__(self, arguments: ReadFileArguments, caller: Caller) -> ToolResult:
-        return await asyncio.to_thread(self._read, arguments)
+        place = self.roots(caller).place(arguments.path)
+        result = await asyncio.to_thread(self._read, place, arguments)
+        return replace(result, trusted=place.root.writable and place.relative in self.own)
 
-    def _read(self, arguments: ReadFileArguments) -> ToolResult:
-        place = self.roots.place(arguments.path)
+    def _read(self, place: Place, arguments: ReadFileArguments) -> ToolResult:
         content = read_existing(place)
         if not content:
             return ToolResult(f"[{place.shown} is empty]")
@@ -70,7 +73,7 @@ class ReadFile:
 class ListDir:
     """One folder, not what lies in its folders."""
 
-    roots: Roots
+    roots: RootsOf
     name: str = "list_dir"
     description: str = "List a folder: folders first, with a / after their names, then files."
     arguments: type[ListDirArguments] = ListDirArguments
@@ -78,10 +81,10 @@ class ListDir:
     parallel: bool = True
 
     async def __call__(self, arguments: ListDirArguments, caller: Caller) -> ToolResult:
-        return await asyncio.to_thread(self._list, arguments.path)
+        place = self.roots(caller).place(arguments.path)
+        return await asyncio.to_thread(self._list, place)
 
-    def _list(self, path: str) -> ToolResult:
-        place = self.roots.place(path)
+    def _list(self, place: Place) -> ToolResult:
         found = place.stat()
         if found is None:
             raise missing(place)

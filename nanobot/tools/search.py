@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pydantic import Field
 
 from nanobot.errors import PathRefused, StorageError, ToolError
-from nanobot.security.paths import Entry, Place, Roots
-from nanobot.tooling import Arguments, Caller, ToolResult
+from nanobot.security.paths import Entry, Place
+from nanobot.tooling import Arguments, Caller, RootsOf, ToolResult
 from nanobot.tools.content import binary_kind
 from nanobot.tools.globs import compile_glob
 from nanobot.tools.matcher import Matcher
@@ -45,7 +45,7 @@ class GrepArguments(Arguments):
 class FindFiles:
     """Names by glob pattern."""
 
-    roots: Roots
+    roots: RootsOf
     name: str = "find_files"
     description: str = "Find files and folders by a glob pattern on their names."
     arguments: type[FindFilesArguments] = FindFilesArguments
@@ -53,10 +53,10 @@ class FindFiles:
     parallel: bool = True
 
     async def __call__(self, arguments: FindFilesArguments, caller: Caller) -> ToolResult:
-        return await asyncio.to_thread(self._find, arguments)
+        folder = self.roots(caller).place(arguments.path)
+        return await asyncio.to_thread(self._find, folder, arguments)
 
-    def _find(self, arguments: FindFilesArguments) -> ToolResult:
-        folder = self.roots.place(arguments.path)
+    def _find(self, folder: Place, arguments: FindFilesArguments) -> ToolResult:
         matches = compile_glob(arguments.pattern)
         found, visited = [], 0
         for place, entry in _below(folder):
@@ -78,7 +78,7 @@ class FindFiles:
 class Grep:
     """Lines by regular expression."""
 
-    roots: Roots
+    roots: RootsOf
     matcher: Matcher = field(default_factory=Matcher)
     name: str = "grep"
     description: str = (
@@ -91,7 +91,8 @@ class Grep:
 
     async def __call__(self, arguments: GrepArguments, caller: Caller) -> ToolResult:
         _refuse_invalid(arguments.pattern)
-        sources, skipped = await asyncio.to_thread(self._sources, arguments)
+        start = self.roots(caller).place(arguments.path)
+        sources, skipped = await asyncio.to_thread(self._sources, start, arguments)
         request = Request(arguments.pattern, arguments.ignore_case, arguments.context, MAX_FOUND)
         answer = await self.matcher.match(request, sources)
         lines = list(answer.lines)
@@ -111,9 +112,8 @@ class Grep:
             notes.insert(0, f"no line matches in {len(sources)} files")
         return ToolResult("\n".join(lines[:kept] + notes))
 
-    def _sources(self, arguments: GrepArguments) -> tuple[list[Source], int]:
+    def _sources(self, start: Place, arguments: GrepArguments) -> tuple[list[Source], int]:
         """What to search, and how many files had to be left out."""
-        start = self.roots.place(arguments.path)
         matches = compile_glob(arguments.glob or "**")
         sources: list[Source] = []
         skipped, room = 0, MAX_SEARCHED

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import threading
 from dataclasses import dataclass
@@ -72,6 +73,11 @@ class UndoLog:
             self._turn(turn_id).child(f"{number:06d}").write_bytes(change.encoded(), expected=None)
         if number == 1:
             self.prune()
+
+    def path_of(self, place: Place) -> str:
+        """A place's path from the workspace, also where its root is a folder inside that."""
+        inner = os.path.relpath(place.root.path, self._workspace.path)
+        return place.relative if inner == "." else f"{inner}/{place.relative}"
 
     def turns(self) -> list[str]:
         """The turns that changed something and were not undone, the latest first."""

@@ -21,6 +21,8 @@ async def test_help_lists_every_command(tmp_path: Path) -> None:
     listed = {line.split()[0] for line in text.splitlines() if line.startswith("/")}
     assert listed == {
         "/help", "/new", "/stop", "/status", "/history", "/undo", "/retry", "/model", "/restart",
+        "/memory", "/note", "/forget", "/compact", "/discard", "/continue", "/usage",
+        "/dream", "/dream-log", "/dream-restore",
     }  # fmt: skip
     assert "/history [n] — Show the latest messages" in text
 

@@ -7,12 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from nanobot.agent.context import SEPARATOR, ContextBuilder, Part, pick_cut, shorten
+from nanobot.agent.context import SEPARATOR, ContextBuilder, Part
 from nanobot.agent.headers import Timestamps
-from nanobot.agent.window import PromptWindow
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Image, Prompt, Toolset
 from nanobot.session.manager import SessionManager
@@ -28,12 +24,13 @@ class Instructions:
 
     def __init__(self) -> None:
         self.memory = "- likes tea"
+        self.readable = True
 
     def parts(self) -> Sequence[Part]:
         return (Part("You help."), Part(self.memory, "memory/MEMORY.md"))
 
-    def memory_text(self) -> str:
-        return self.memory
+    def memory_text(self) -> str | None:
+        return self.memory if self.readable else None
 
 
 class Bench:
@@ -51,7 +48,7 @@ class Bench:
         self.system = Instructions()
         self.manager = SessionManager(folder, self.clock)
         self.builder = ContextBuilder(
-            self.system,
+            lambda _: self.system,
             Toolset((), b"[]"),
             self.clock,
             timestamps=timestamps,
@@ -187,92 +184,68 @@ def test_a_long_message_is_shortened_in_the_prompt_and_not_in_storage(tmp_path: 
     assert bench.session.messages[0].content == text
 
 
-@given(st.text(), st.integers(1, 50))
-def test_shortening_keeps_what_fits_and_both_ends_of_the_rest(text: str, limit: int) -> None:
-    short = shorten(text, limit)
-    if len(text) <= limit:
-        assert short == text
-    else:
-        assert short.startswith(text[: limit * 3 // 4])
-        assert short.endswith(text[len(text) - (limit - limit * 3 // 4) :])
-
-
-COSTS = st.lists(st.tuples(st.integers(1, 100), st.booleans()), max_size=30)
-
-
-@given(COSTS, st.integers(-10, 2_000), st.integers(1, 2_000))
-def test_a_cut_falls_in_front_of_a_persons_message_or_behind_everything(
-    messages: list[tuple[int, bool]], wanted: int, needed: int
+def test_a_turn_whose_beginning_was_put_away_still_begins_with_a_user_message(
+    tmp_path: Path,
 ) -> None:
-    costs, persons = [c for c, _ in messages], [p for _, p in messages]
-    cut = pick_cut(costs, persons, wanted, needed)
-    assert 0 <= cut <= len(costs)
-    if wanted <= 0:
-        assert cut == 0
-    elif costs:
-        assert cut > 0, "progress is always made"
-        assert cut == len(costs) or persons[cut]
-        assert cut == len(costs) or sum(costs[:cut]) >= min(wanted, needed)
-
-
-@given(COSTS, st.integers(1, 2_000))
-def test_no_smaller_cut_would_have_done(messages: list[tuple[int, bool]], wanted: int) -> None:
-    costs, persons = [c for c, _ in messages], [p for _, p in messages]
-    cut = pick_cut(costs, persons, wanted, wanted)
-    for smaller in range(1, cut):
-        assert not (persons[smaller] and sum(costs[:smaller]) >= wanted)
-
-
-TURNS = st.lists(st.tuples(st.integers(1, 4_000), st.integers(0, 3)), min_size=1, max_size=12)
-
-
-@given(TURNS, st.integers(1, 3_000))
-async def test_the_window_never_exceeds_the_budget_nor_parts_calls_from_results(
-    turns: list[tuple[int, int]], coming: int
-) -> None:
-    bench = Bench(Path("unused"))
-    window = PromptWindow(bench.builder, budget=2_000)
-    for number, (size, calls) in enumerate(turns):
-        bench.add(bench.say("words " * (size // 6)))
-        for step in range(calls):
-            call = ToolCall(f"c{number}-{step}", "look", "{}")
-            bench.add(Message("assistant", "", tool_calls=(call,)))
-            bench.add(Message("tool", "y " * (size // 4), tool_call_id=call.id))
-        bench.add(Message("assistant", "ok"))
-    new = bench.say("words " * (coming // 6))
-    await window.maybe_consolidate_by_tokens(bench.session, (new,))
-    assert bench.builder.tokens(bench.session, (new,)) <= 2_000
-    messages = bench.prompt(new).messages[1:]
-    assert messages[0].role == "user"
-    called = [call.id for message in messages for call in message.tool_calls]
-    assert called == [message.tool_call_id for message in messages if message.role == "tool"]
-
-
-async def test_what_fits_is_left_alone(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.turn("hello")
-    before = bench.prompt()
-    await PromptWindow(bench.builder, budget=2_000).maybe_consolidate_by_tokens(bench.session)
-    assert bench.prompt() == before
+    calls = [ToolCall(f"c{number}", "look", "{}") for number in range(2)]
+    steps = [
+        message
+        for call in calls
+        for message in (
+            Message("assistant", "", tool_calls=(call,)),
+            Message("tool", "seen", tool_call_id=call.id),
+        )
+    ]
+    bench.add(bench.say("look around"), *steps, Message("assistant", "done"))
+    bench.session.consolidated_up_to(3)
+    messages = bench.prompt(bench.say("and?")).messages
+    assert [m.role for m in messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
+    assert "put away into memory" in messages[1].text
+    assert bench.builder.first_seq(bench.session) == 4
 
 
-def test_shrinking_ends(tmp_path: Path) -> None:
+def test_the_estimate_of_a_prompt_is_the_sum_of_its_parts(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    for number in range(40):
-        bench.turn(f"message {number}")
-    window = PromptWindow(bench.builder, budget=100_000)
-    rounds = 0
-    while window.shrink(bench.session):
-        rounds += 1
-    assert bench.builder.first_seq(bench.session) == bench.session.next_seq
-    assert rounds < 10
+    bench.turn("hello there")
+    new = bench.say("and now?")
+    whole = bench.builder.tokens(bench.session, (new,))
+    costs = [bench.builder.cost(bench.session, m) for m in (*bench.session.messages, new)]
+    assert whole == bench.builder.fixed_tokens(bench.session) + sum(costs)
+    assert "and now?" in bench.builder.text(bench.session, (new,))
 
 
-async def test_what_was_left_out_stays_out_the_next_day(tmp_path: Path) -> None:
+def test_memory_that_cannot_be_read_for_a_while_is_no_news(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    for number in range(10):
-        bench.turn(f"message {number}")
-    PromptWindow(bench.builder, budget=100_000).shrink(bench.session)
-    first = bench.builder.first_seq(bench.session)
-    await bench.clock.advance(DAY)
-    assert bench.builder.first_seq(bench.session) == first > 1
+    bench.prompt()
+    bench.system.readable = False
+    assert bench.builder.news(bench.session) == ""
+    bench.builder.told(bench.session)
+    bench.system.readable = True
+    assert bench.builder.news(bench.session) == ""
+    bench.system.memory += "\n- plays chess"
+    assert "plays chess" in bench.builder.news(bench.session)
+
+
+def test_each_conversation_has_the_system_prompt_of_its_own(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    mine, theirs = Instructions(), Instructions()
+    theirs.memory = "- likes coffee"
+    builder = ContextBuilder(
+        lambda session: mine if session.key == "cli:direct" else theirs,
+        Toolset((), b""),
+        bench.clock,
+    )
+    other = Session("fake:2", bench.clock)
+    assert "likes tea" in builder.build(bench.session).messages[0].text
+    assert "likes coffee" in builder.build(other).messages[0].text
+    mine.memory = "- likes tea\n- plays chess"
+    assert "plays chess" in builder.news(bench.session)
+    assert builder.news(other) == ""

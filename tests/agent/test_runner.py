@@ -246,6 +246,7 @@ async def test_a_call_with_effects_that_had_started_is_not_run_again() -> None:
         ("assistant", "I will check"),
     ]
     assert model.prompts[0].messages[-2].text == INTERRUPTED
+    assert turn.new_messages[2].origin == "", "nanobot's own words make nothing doubtful"
 
 
 async def test_reading_calls_without_a_result_run_again() -> None:

@@ -170,3 +170,33 @@ async def test_whenever_stop_comes_every_message_stands_in_the_session_exactly_o
     assert [m.content for m in messages if m.role == "user"] == ["one", "two"]
     called = [call.id for m in messages for call in m.tool_calls]
     assert called == [m.tool_call_id for m in messages if m.role == "tool"]
+
+
+async def test_a_turn_that_waits_for_room_frees_its_lane_at_once(tmp_path: Path) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(author=lambda _: says("fine"))
+    stalls = ScriptedModel(author=lambda _: calls("save_memory", history_entry="h"), hold=gate)
+    long = "We spoke of the garden and of what to cook this evening. " * 80
+    async with running(
+        tmp_path,
+        model,
+        channel,
+        learner=stalls,
+        NANOBOT_MODEL__CONTEXT_WINDOW="16000",
+        NANOBOT_MODEL__MAX_COMPLETION_TOKENS="2000",
+    ):
+        waiting = False
+        while not waiting:
+            held = gate.reached.is_set()
+            answer = asyncio.ensure_future(channel.ask(long))
+            stuck = asyncio.ensure_future(gate.opened.wait() if held else gate.reached.wait())
+            await asyncio.wait({answer, stuck}, return_when="FIRST_COMPLETED", timeout=0.5)
+            waiting = not answer.done()
+            answer.cancel()
+            stuck.cancel()
+        asked = len(model.prompts)
+        assert await channel.ask("/stop") == "Stopped."
+        assert "fine" in await channel.ask("/history")
+        assert not gate.opened.is_set()
+        gate.opened.set()
+    assert len(model.prompts) == asked

@@ -9,8 +9,8 @@ import pytest
 
 from nanobot.agent.context import SEPARATOR
 from nanobot.agent.system_prompt import WorkspacePrompt, cut_at_line
-from nanobot.memory.store import MemoryStore
-from nanobot.memory.template import install_template, load_template, template_folder
+from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.store.template import install_template, load_template, template_folder
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock
 from nanobot.tokens import estimate_tokens
@@ -91,5 +91,5 @@ async def test_todays_notes_are_part_of_what_memory_says(workspace: Path) -> Non
     prompt = WorkspacePrompt(store, workspace)
     before = await asyncio.to_thread(prompt.memory_text)
     await store.append_today("bought milk")
-    assert "bought milk" not in before
-    assert "bought milk" in prompt.memory_text()
+    assert "bought milk" not in (before or "")
+    assert "bought milk" in (prompt.memory_text() or "")

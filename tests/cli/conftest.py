@@ -25,6 +25,14 @@ STATUS: Mapping[str, object] = {
 }  # fmt: skip
 
 
+OPERATIONS = (
+    "status", "queue.list", "queue.retry", "queue.drop", "turn.show",
+    "memory.show", "memory.search", "memory.why", "memory.log", "memory.versions",
+    "memory.restore", "memory.forget_plan", "memory.forget", "memory.pending", "memory.accept",
+    "memory.drop", "memory.rebuild", "memory.sync", "memory.dream",
+)  # fmt: skip
+
+
 class FakeGateway:
     """Answers a message with `echo: <text>` unless it begins with a word that it knows.
 
@@ -65,8 +73,7 @@ class FakeGateway:
             asyncio.run_coroutine_threadsafe(step(), self._loop).result(10)
 
     def _operations(self) -> dict[str, Operation]:
-        names = ("status", "queue.list", "queue.retry", "queue.drop", "turn.show")
-        return {name: self._operation(name) for name in names}
+        return {name: self._operation(name) for name in OPERATIONS}
 
     def _operation(self, name: str) -> Operation:
         async def operation(arguments: Mapping[str, object]) -> object:

@@ -67,7 +67,8 @@ def test_wrong_usage_exits_2(capsys: pytest.CaptureFixture[str], arguments: list
 def test_home_is_an_option_an_environment_variable_or_the_default(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from nanobot.cli.parser import build_parser, home_of
+    from nanobot.cli.grammar import home_of
+    from nanobot.cli.parser import build_parser
 
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     monkeypatch.setenv("NANOBOT_HOME", str(tmp_path / "env"))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from nanobot.config import config_schema, docs, load_settings, settings_table
-from nanobot.config.settings import SECTIONS
+from nanobot.config.settings import BY_CHANNEL, SECTIONS, keys_of
 from tests.config.homes import Home
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config.example.yaml"
-KEYS = [(section, key) for section, model in SECTIONS.items() for key in model.model_fields]
+KEYS = [path for name, model in SECTIONS.items() for path, _ in keys_of(model, (name,))]
 
 
 def test_the_example_loads_and_is_the_defaults(home: Home) -> None:
@@ -27,8 +28,16 @@ def test_the_example_loads_and_is_the_defaults(home: Home) -> None:
 
 def test_the_example_has_every_key() -> None:
     content = yaml.safe_load(EXAMPLE.read_text())
-    assert set(content) == {*SECTIONS, "channels"}
-    assert [(section, key) for section in SECTIONS for key in content[section]] == KEYS
+    assert set(content) == {*SECTIONS, *BY_CHANNEL}
+    assert [path for section in SECTIONS for path in _paths(content[section], section)] == KEYS
+
+
+def _paths(value: object, *path: str) -> Iterator[tuple[str, ...]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _paths(inner, *path, key)
+    else:
+        yield path
 
 
 def test_the_commented_parts_of_the_example_are_right_too(home: Home) -> None:
@@ -38,8 +47,9 @@ def test_the_commented_parts_of_the_example_are_right_too(home: Home) -> None:
         optional = bare.startswith(("# - ", "#   base_url", "#   api_key"))
         lines.append(line.replace("# ", "", 1) if optional else line)
     home.write("\n".join(lines).replace('name: ""', "name: m").replace('key: ""', "key: k"))
-    fallbacks = home.load({"LOCAL_KEY": "l"}).model.fallbacks
-    assert [model.name for model in fallbacks] == ["another-model", "llama3.2"]
+    settings = home.load({"LOCAL_KEY": "l"})
+    assert [model.name for model in settings.model.fallbacks] == ["another-model", "llama3.2"]
+    assert settings.memory.identities == (("telegram:12345", "whatsapp:4915112345678"),)
 
 
 def test_the_table_in_the_documentation_is_current() -> None:
@@ -79,21 +89,24 @@ def test_a_page_without_the_markers_is_left_alone(tmp_path: Path) -> None:
 def test_every_key_has_a_row_with_a_meaning() -> None:
     rows = [line.split(" | ") for line in settings_table().splitlines()[2:]]
     named = {row[0].strip("| `") for row in rows}
-    assert named >= {f"{section}.{key}" for section, key in KEYS}
+    assert named >= {".".join(path) for path in KEYS}
+    assert "owner.<channel>" in named
     assert all(len(row) == 4 and len(row[3]) > 10 for row in rows)
 
 
-@pytest.mark.parametrize(("section", "key"), KEYS)
-def test_a_duration_says_its_unit_and_a_size_counts_tokens(section: str, key: str) -> None:
-    meaning = (SECTIONS[section].model_fields[key].description or "").lower()
-    for ending, unit in (("seconds", "seconds"), ("hours", "hours"), ("tokens", "tokens")):
-        assert not key.endswith(ending) or unit in meaning
+@pytest.mark.parametrize("path", KEYS, ids=".".join)
+def test_a_duration_says_its_unit_and_a_size_counts_tokens(path: tuple[str, ...]) -> None:
+    section, *_, key = path
+    field = dict(keys_of(SECTIONS[section], (section,)))[path]
+    meaning = (field.description or "").lower()
+    for unit in ("seconds", "minutes", "hours", "tokens"):
+        assert not key.endswith(unit) or unit in meaning
 
 
 def test_the_schema_knows_every_key_and_refuses_others() -> None:
     schema = config_schema()
     assert json.loads(json.dumps(schema)) == schema
-    assert set(schema["properties"]) == {*SECTIONS, "channels"}
+    assert set(schema["properties"]) == {*SECTIONS, *BY_CHANNEL}
     assert schema["additionalProperties"] is False
     for section, model in SECTIONS.items():
         name = schema["properties"][section]["$ref"].removeprefix("#/$defs/")

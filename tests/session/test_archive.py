@@ -19,7 +19,7 @@ async def consolidated(manager: SessionManager, count: int, up_to: int) -> Sessi
     for number in range(count):
         session.add_message(user(f"m{session.next_seq}", str(number)))
     await manager.save(session)
-    session.set_last_consolidated(up_to)
+    await manager.mark_consolidated(session, up_to)
     await manager.save(session)
     return session
 
@@ -154,7 +154,7 @@ async def test_a_turn_that_was_archived_meanwhile_is_not_restored_again(managed:
         session.add_message(user(f"m{number}", "t"))
     lines = session.staged_lines()
     await manager.save(session)
-    session.set_last_consolidated(8)
+    await manager.mark_consolidated(session, 8)
     await manager.save(session)
     await manager.archive(session)
     await managed().restore(KEY, lines)

@@ -58,7 +58,7 @@ async def test_everything_about_a_session_survives(managed: Open) -> None:
         session.add_message(reply(f"answer {turn}", turn))
     await manager.save(session)
     session.retract("2")
-    session.set_last_consolidated(1)
+    manager.mark_consolidated(session, 1)
     session.set_metadata(model="m", tone=None)
     await manager.save(session)
     other = await managed().get_or_create("telegram:1")
@@ -329,3 +329,55 @@ async def test_messages_with_odd_characters_come_back(managed: Open) -> None:
     await say(managed(), "cli:\ud800", odd)
     (back,) = (await managed().get_or_create("cli:\ud800")).messages
     assert (back.content, back.origin) == (odd.content, odd.origin)
+
+
+async def test_a_line_that_was_staged_before_memory_took_messages_takes_none_back(
+    managed: Open,
+) -> None:
+    manager = managed()
+    session = await say(manager, "cli:direct", "one", reply("1"), "two", reply("2"))
+    session.set_metadata(model="m")
+    manager.mark_consolidated(session, 2)
+    await manager.save(session)
+    other = await managed().get_or_create("cli:direct")
+    assert other.last_consolidated == 2
+    assert other.messages == session.messages
+    assert dict(other.metadata) == {"model": "m"}
+
+
+async def test_the_listing_tells_what_was_sealed_and_consolidated(managed: Open) -> None:
+    manager = managed()
+    session = await say(manager, "cli:direct", "one", reply("1"), "two", reply("2"))
+    manager.mark_consolidated(session, 2)
+    session.clear("7")
+    await manager.save(session)
+    await say(manager, "cli:direct", "x" * 200_000)
+    await say(manager, "cli:other", "hello")
+    infos = {info.key: info for info in manager.list_sessions()}
+    assert (infos["cli:direct"].epoch_seq, infos["cli:direct"].last_consolidated) == (4, 2)
+    assert (infos["cli:other"].epoch_seq, infos["cli:other"].last_consolidated) == (0, 0)
+
+
+async def test_a_file_is_listed_from_memory_until_it_changes(managed: Open, folder: Path) -> None:
+    manager = managed()
+    await say(manager, "cli:direct", "hello")
+    assert [info.preview for info in manager.list_sessions()] == ["hello"]
+    state = live(folder).stat()
+    live(folder).write_bytes(live(folder).read_bytes().replace(b"hello", b"HELLO"))
+    os.utime(live(folder), ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert [info.preview for info in manager.list_sessions()] == ["hello"]
+    await say(manager, "cli:direct", "more")
+    assert [info.preview for info in manager.list_sessions()] == ["more"]
+    live(folder).unlink()
+    assert manager.list_sessions() == []
+
+
+async def test_the_keys_are_those_of_the_listing(managed: Open, folder: Path) -> None:
+    manager = managed()
+    for key in ("telegram:1:2", "k" * 300, "cli:direct"):
+        await say(manager, key, "hello")
+    (folder / "a backup.jsonl").write_bytes(live(folder).read_bytes())
+    (folder / "foreign.jsonl").write_text('{"role": "user", "content": "hi"}\n')
+    (folder / "broken.jsonl").mkdir()
+    assert sorted(manager.keys()) == sorted(info.key for info in manager.list_sessions())
+    assert len(manager.keys()) == 5

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nanobot.session.names import SUFFIX, key_of, stem_of
 
-keys = st.text(st.characters(codec=None), max_size=40) | st.text("abA:_.%/~ ", max_size=12)
+keys = st.text(st.characters(codec=None), max_size=16) | st.text("abA:_.%/~ ", max_size=12)
 
 
 @pytest.mark.parametrize(

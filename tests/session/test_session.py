@@ -101,14 +101,43 @@ def test_a_retracted_turn_leaves_the_window_alone(session: Session) -> None:
 
 def test_consolidated_messages_leave_the_window_and_it_never_goes_back(session: Session) -> None:
     grown(session, "1", "2")
-    session.set_last_consolidated(2)
-    session.apply_staged()
+    assert session.consolidated_up_to(2)
     assert texts(session.messages) == ["ask 2", "answer 2"]
     assert session.last_consolidated == 2
-    session.set_last_consolidated(1)
-    assert not session.has_staged
+    assert session.consolidated_up_to(1) == ""
+    assert session.last_consolidated == 2
     with pytest.raises(ValueError, match="ends at 4"):
-        session.set_last_consolidated(5)
+        session.consolidated_up_to(5)
+
+
+def test_consolidation_goes_on_beside_a_turn_that_is_staged(session: Session) -> None:
+    grown(session, "1", "2")
+    session.add_message(user("ask 3", "3"))
+    session.set_metadata(model="m")
+    session.consolidated_up_to(2)
+    assert texts(session.messages) == ["ask 2", "answer 2"]
+    session.apply_staged()
+    assert texts(session.messages) == ["ask 2", "answer 2", "ask 3"]
+    assert session.last_consolidated == 2
+
+
+def test_a_turn_whose_beginning_was_consolidated_goes_on_in_the_window(session: Session) -> None:
+    for message in (user("q"), asks("a"), result("a"), asks("b"), result("b"), reply("x")):
+        session.add_message(message)
+    session.apply_staged()
+    session.consolidated_up_to(3)
+    assert [m.role for m in session.get_history(0, 0)] == ["assistant", "tool", "assistant"]
+    assert session.get_history(2, 0) == []
+
+
+def test_what_is_discarded_leaves_the_window_for_good(session: Session) -> None:
+    grown(session, "1", "2")
+    assert session.discard(7) == 4
+    session.apply_staged()
+    assert session.messages == ()
+    assert session.epoch_seq == 4
+    grown(session, "3")
+    assert texts(session.messages) == ["ask 3", "answer 3"]
 
 
 def test_appending_changes_no_revision(session: Session) -> None:
@@ -159,29 +188,39 @@ def test_default_limits_keep_fifty_messages(session: Session) -> None:
     assert session.get_history(0, 0)[0].content == "ask 0"
 
 
-@given(st.lists(st.sampled_from(["turn", "tools", "undo", "new", "consolidate", "drop"])))
+STEPS = ["turn", "tools", "undo", "new", "consolidate", "discard", "drop"]
+
+
+def take(session: Session, step: str, number: int) -> None:
+    match step:
+        case "turn":
+            grown(session, str(number))
+        case "tools":
+            for message in (user("q"), asks("a"), result("a"), reply("x")):
+                session.add_message(message)
+        case "undo" if session.messages:
+            session.retract(session.messages[-1].turn_id)
+        case "new":
+            session.clear(number + 1)
+        case "consolidate" if session.messages:
+            session.consolidated_up_to(session.messages[0].seq)
+        case "discard":
+            session.discard(number + 1)
+        case "drop":
+            session.add_message(user("gone"))
+            session.rollback()
+
+
+@given(st.lists(st.sampled_from(STEPS)))
 def test_whatever_happens_history_is_the_sendable_part_of_the_window(steps: list[str]) -> None:
     session = Session("k", FakeClock())
     for number, step in enumerate(steps):
-        match step:
-            case "turn":
-                grown(session, str(number))
-            case "tools":
-                for message in (user("q"), asks("a"), result("a"), reply("x")):
-                    session.add_message(message)
-            case "undo" if session.messages:
-                session.retract(session.messages[-1].turn_id)
-            case "new":
-                session.clear(number + 1)
-            case "consolidate" if session.messages:
-                session.set_last_consolidated(session.messages[0].seq)
-            case "drop":
-                session.add_message(user("gone"))
-                session.rollback()
+        take(session, step, number)
         session.apply_staged()
         history = session.get_history(0, 0)
         assert set(history) <= set(session.messages)
-        assert not history or history[0].role == "user"
-        if not any(m.tool_calls or m.role == "tool" for m in session.messages):
+        cut = session.last_consolidated > session.epoch_seq
+        assert not history or cut or history[0].role == "user"
+        if not cut and not any(m.tool_calls or m.role == "tool" for m in session.messages):
             users = [at for at, m in enumerate(session.messages) if m.role == "user"]
             assert history == list(session.messages[users[0] :] if users else ())

@@ -27,14 +27,15 @@ class Documents:
     root: Root
     seen: list[tuple[str, str, str | None, str]] = field(default_factory=list)
 
-    def is_document(self, path: str) -> bool:
+    def is_document(self, path: str, caller: Caller) -> bool:
         return path.startswith("memory/")
 
-    async def replace(self, path: str, text: str, *, expected: str | None, author: str) -> None:
-        self.seen.append((path, text, expected, author))
+    async def replace(self, path: str, text: str, *, expected: str | None, caller: Caller) -> int:
+        self.seen.append((path, text, expected, caller.turn_id))
         if "conflict" in text:
             raise WriteConflict(path)
         self.root.place(path).write_bytes(text.encode())
+        return 1
 
 
 class Desk:
@@ -53,12 +54,12 @@ class Desk:
         self.tools = ToolRegistry(overflow=SpillFolder(home / "spill"))
         self.tools.register_all(
             [
-                ReadFile(roots),
-                WriteFile(roots, writer),
-                EditFile(roots, writer),
-                ListDir(roots),
-                FindFiles(roots),
-                Grep(roots),
+                ReadFile(lambda _: roots),
+                WriteFile(lambda _: roots, writer),
+                EditFile(lambda _: roots, writer),
+                ListDir(lambda _: roots),
+                FindFiles(lambda _: roots),
+                Grep(lambda _: roots),
             ]
         )
 

@@ -180,10 +180,11 @@ def same_fact(one: str, other: str) -> bool:
     each of these counts."""
     if SECRET.search(one) and one.split()[-1:] != other.split()[-1:]:
         return False
-    return _plain(one) == _plain(other)
+    return plain(one) == plain(other)
 
 
-def _plain(fact: str) -> str:
+def plain(fact: str) -> str:
+    """`fact` without letter case, articles and punctuation."""
     words = re.findall(r"\w+", fact.lower())
     return " ".join(word for word in words if word not in ("the", "a", "an")) or fact.strip()
 
@@ -223,7 +224,7 @@ def _learn_one(lines: list[str], fact: str) -> Learned:
         text = _BULLET.sub("", line).strip()
         if same_fact(text, fact):
             return Learned(fact, known=True)
-        if about and subject(text) == about and _overtakes(fact, text):
+        if about and subject(text) == about and overtakes(fact, text):
             rivals.append(number)
     if not rivals:
         _insert(lines, fact)
@@ -235,7 +236,7 @@ def _learn_one(lines: list[str], fact: str) -> Learned:
     return Learned(fact, old)
 
 
-def _overtakes(fact: str, older: str) -> bool:
+def overtakes(fact: str, older: str) -> bool:
     """What is over ends only what it names: "no longer in Rome" says nothing of Paris."""
     return not OVER.search(fact) or set(terms(key_and_value(older)[1])) <= set(terms(fact))
 
@@ -247,6 +248,11 @@ def section_of(fact: str) -> int:
     if _PROJECT.search(fact):
         return 2
     return 0 if _PERSONAL.search(fact) else 3
+
+
+def is_project(fact: str) -> bool:
+    """Whether a fact is about what the person works on rather than about them."""
+    return section_of(fact) == 2
 
 
 def has_sections(memory: str) -> bool:
@@ -293,19 +299,3 @@ def _find_heading(lines: list[str], wanted: int) -> int | None:
         if any(alias in title for alias in _ALIASES[wanted])
     ]
     return next(iter(exact + alike), None)
-
-
-def smallest_edit(old: str, new: str) -> tuple[str, str]:
-    """The lines that differ, with as many before them as make the old text unique in the file."""
-    before, after = old.split("\n"), new.split("\n")
-    start = 0
-    while start < min(len(before), len(after)) and before[start] == after[start]:
-        start += 1
-    end = 0
-    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
-        end += 1
-    while True:
-        cut = "\n".join(before[start : len(before) - end])
-        if (cut.strip() and old.count(cut) == 1) or start == 0:
-            return cut, "\n".join(after[start : len(after) - end])
-        start -= 1

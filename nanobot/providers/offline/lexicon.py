@@ -143,6 +143,7 @@ IRREGULAR = {
     "children": "child", "kids": "kid", "wives": "wife", "people": "person", "men": "man",
     "women": "woman", "feet": "foot", "drove": "drive", "ate": "eat", "drank": "drink",
     "bought": "buy", "left": "leave", "went": "go", "spoke": "speak", "taught": "teach",
+    "paid": "pay",
     "met": "meet", "made": "make", "took": "take", "kept": "keep", "gave": "give", "wrote": "write",
     "ran": "run", "flew": "fly", "flies": "fly", "came": "come", "grew": "grow", "began": "begin",
     "saw": "see", "lost": "lose", "slept": "sleep", "sold": "sell", "lives": "live",

@@ -14,6 +14,7 @@ import re
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.messages import ToolCall
+from nanobot.providers.offline.dream import dream, dream_phase
 from nanobot.providers.offline.prompt import View
 from nanobot.providers.offline.steps import Call
 from nanobot.providers.offline.summarise import SAVE_MEMORY, consolidate
@@ -51,9 +52,20 @@ class OfflineModel:
     def _step(self, prompt: Prompt, options: CallOptions) -> Call | str:
         offered = {spec.name for spec in prompt.tools.specs}
         if options.tool_choice == SAVE_MEMORY or offered == {SAVE_MEMORY}:
-            request = next((m.text for m in reversed(prompt.messages) if m.role == "user"), "")
-            return Call(SAVE_MEMORY, consolidate(request, self._clock.now()))
+            return Call(SAVE_MEMORY, consolidate(_request(prompt), self._clock.now()))
+        if phase := _phase(prompt):
+            return dream(phase, _request(prompt))
         return next_step(View(prompt, may_call=options.tool_choice != "none"))
+
+
+def _request(prompt: Prompt) -> str:
+    return next((m.text for m in reversed(prompt.messages) if m.role == "user"), "")
+
+
+def _phase(prompt: Prompt) -> int:
+    """Which phase of a Dream this is; a conversation offers tools or has other instructions."""
+    first = prompt.messages[0] if prompt.messages else None
+    return dream_phase(first.text) if first is not None and first.role == "system" else 0
 
 
 async def _stream(text: str, on_text: TextSink) -> None:

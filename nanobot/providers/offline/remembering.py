@@ -8,7 +8,6 @@ from nanobot.providers.offline.facts import (
     fact_lines,
     has_sections,
     learn,
-    smallest_edit,
     subject,
     without_line,
 )
@@ -18,6 +17,7 @@ from nanobot.providers.offline.library import answers, may_have_changed, stored
 from nanobot.providers.offline.patterns import FORGET_ALL
 from nanobot.providers.offline.prompt import MEMORY, STAMP, View
 from nanobot.providers.offline.recall import Passage, Search
+from nanobot.providers.offline.searching import past_question, search_answer, tell_past
 from nanobot.providers.offline.steps import Call, Outcome, Part, Story, read_whole
 from nanobot.providers.offline.texts import say
 from nanobot.providers.offline.understand import understand
@@ -51,7 +51,7 @@ def _change(text: str, new: str) -> Part:
     whole = Call("write_file", {"path": MEMORY, "content": new})
     if not text.strip() or not has_sections(text):
         return (yield whole)
-    old_text, new_text = smallest_edit(text, new)
+    old_text, new_text = _smallest_edit(text, new)
     edit = Call("edit_file", {"path": MEMORY, "old_text": old_text, "new_text": new_text})
     outcome = yield edit
     if outcome.missing:
@@ -136,19 +136,26 @@ def previous_statements(view: View) -> list[str]:
 
 
 def answer(view: View, wish: Ask, chinese: bool) -> Story:
-    """Answer from the prompt, else from the file as it is now, else from a search; or admit it."""
-    found = [] if may_have_changed(view) else answers(view, wish.question)
+    """Answer from the prompt, else from the file as it is now, else from a search; or admit it.
+
+    What was told, and when, is asked of the conversations themselves first.
+    """
+    question = wish.question
+    if past := past_question(question):
+        told = yield from tell_past(past, chinese)
+        if told:
+            return told
+        question = past.topic
+    found = [] if may_have_changed(view) else answers(view, question)
     if not found:
         memory = yield from read_whole(MEMORY)
         unknown = memory.failed and not memory.absent
         fresh = None if unknown else [] if memory.failed else fact_lines(memory.text)
-        found = answers(view, wish.question, fresh)
+        found = answers(view, question, fresh)
     if found:
         return _joined([_answered(passage.text, chinese) for passage in found], chinese)
-    searched = yield from _searched(wish.question)
-    if searched:
-        return say("found_before", chinese, text=searched)
-    return say("unknown", chinese)
+    searched = "" if past else (yield from search_answer(question, chinese))
+    return searched or say("unknown", chinese)
 
 
 def _answered(fact: str, chinese: bool) -> str:
@@ -157,15 +164,20 @@ def _answered(fact: str, chinese: bool) -> str:
     return second_person(fact)
 
 
-def _searched(question: str) -> Story:
-    """The line of a memory search's result that answers best, empty where none does."""
-    result = yield Call("search_memory", {"query": question})
-    if result.failed:
-        return ""
-    lines = [line.strip(" -*>\t") for line in result.text.splitlines()[:400]]
-    passages = [Passage(line[:600], -order) for order, line in enumerate(lines) if line]
-    best = Search(question, passages).best(1)
-    return best[0].text if best else ""
+def _smallest_edit(old: str, new: str) -> tuple[str, str]:
+    """The lines that differ, with as many before them as make the old text unique in the file."""
+    before, after = old.split("\n"), new.split("\n")
+    start = 0
+    while start < min(len(before), len(after)) and before[start] == after[start]:
+        start += 1
+    end = 0
+    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    while True:
+        cut = "\n".join(before[start : len(before) - end])
+        if (cut.strip() and old.count(cut) == 1) or start == 0:
+            return cut, "\n".join(after[start : len(after) - end])
+        start -= 1
 
 
 def recite(view: View, wish: Recite, chinese: bool) -> Story:

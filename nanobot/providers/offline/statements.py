@@ -5,8 +5,19 @@ from __future__ import annotations
 import re
 
 from nanobot.providers.offline import lexicon
-from nanobot.providers.offline.words import fold, is_chinese
+from nanobot.providers.offline.words import fold, is_chinese, terms
 
+_STANDS = re.compile(
+    r"\b(?:is|are|lives?|works?|costs?|means|opens?|closes?|starts?|ends?|needs?|has|belongs?|goes|"
+    r"runs?|sits?|lies?|stands?|will be)\b|[:=]\s",
+    re.IGNORECASE,
+)
+_ZH_STANDS = re.compile(r"是|在|叫|属于|需要|位于|[:：=]")
+_POINTS_BACK = re.compile(
+    r"(?:it|its|this|that|these|those|there|he|she|they|his|her|their|you|your|here)\b|"
+    r"[它他她这那你此]",
+    re.IGNORECASE,
+)
 _HABITS = frozenset(lexicon.HABITS.split())
 _PAST_LIFE = frozenset(lexicon.PAST_LIFE.split())
 _PASSING = frozenset(lexicon.PASSING.split())
@@ -133,6 +144,20 @@ def is_personal(text: str) -> bool:
         told = _ZH_FACT.match(text) and _ZH_VERB.search(text)
         return told is not None and _ZH_PASSING.match(text) is None
     return _is_personal(text)
+
+
+def is_lasting(text: str) -> bool:
+    """Whether a plain statement may still matter in a month and makes sense by itself: it says
+    something definite about something named, and of no passing moment."""
+    text = text.strip()
+    if len(text) > 400 or _NOW.search(text) or _POINTS_BACK.match(text):
+        return False
+    stands = (_ZH_STANDS if is_chinese(text) else _STANDS).search(fold(text))
+    if stands is None or stands.start() == 0:
+        return False
+    value = text[stands.end() :]
+    named = re.search(r"\d|\b[A-Z]|《", value) is not None
+    return named or len(terms(value)) > 1
 
 
 def _is_personal(text: str) -> bool:

@@ -89,7 +89,18 @@ _TEXTS = {
         "这个我不知道。这次对话和我的记忆里都没有相关内容。",
     ),
     "on_record": ("This is what I have on record: {text}", "我的记录是：{text}"),
-    "found_before": (
+    "found_told": ("You told me on {when}: “{text}”", "你在 {when} 告诉过我：“{text}”"),
+    "found_summary": (
+        "From my summary of a conversation of {when}: {text}",
+        "我 {when} 的对话摘要里写着：{text}",
+    ),
+    "found_note": ("From the notes of {when}: {text}", "{when} 的笔记里写着：{text}"),
+    "found_document": ("In {where} I found: {text}", "我在 {where} 里找到：{text}"),
+    "found_retired": (
+        "I only have what is no longer true, since {when}: {text}",
+        "我只有一条已经过时的记录（到 {when} 为止）：{text}",
+    ),
+    "found_line": (
         "I found this in earlier conversations: {text}",
         "我在以前的对话里找到：{text}",
     ),

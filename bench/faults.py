@@ -1,0 +1,265 @@
+"""What the fault campaigns share: a gateway in a process of its own that dies where it is told to.
+
+A scenario is a conversation over a `Wire`, whose platform is this process, which no kill touches.
+The gateway is killed with SIGKILL at the Nth write, fsync, rename and send (by `crashpoint.c`,
+loaded before everything else), and new processes go on until the conversation is over. Then the
+scenario says what is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import ctypes
+import os
+import random
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from loguru import logger
+
+from bench.common import report
+from bench.wire import Platform
+from nanobot.gateway.gateway import Gateway
+
+BEFORE, TORN, AFTER, FULL, BROKEN = range(5)
+MODES = {BEFORE: "before each", TORN: "in the middle of each", AFTER: "after each"}
+PATIENCE = 30.0
+_STARTED = 60
+"""A gateway has started by this call: it does not start at all on a disk that takes nothing."""
+_RECOVERY_CALLS = 60
+"""About so many calls a start makes before it is ready; a second kill falls into them."""
+
+
+class Scenario(Protocol):
+    """A conversation, and what must be true after it."""
+
+    def furnish(self, home: Path) -> None:
+        """Put into an empty home what the conversation needs."""
+        ...
+
+    def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
+        """A real gateway with a `Wire` that holds the conversation."""
+        ...
+
+    def faults(self, home: Path, platform: Platform) -> list[str]:
+        """What is wrong in the end; empty when all promises were kept."""
+        ...
+
+
+@dataclass
+class Tally:
+    """What a campaign found."""
+
+    kills: int = 0
+    refusals: int = 0
+    duplicates: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+class Campaign:
+    """Runs a scenario many times in `folder`."""
+
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
+        self._scenario, self._folder = scenario, folder
+        self._count = 0
+
+    def at_every_call(
+        self, mode: int, first: int = 1, step: int = 1, again: random.Random | None = None
+    ) -> Tally:
+        """Kill at call `first`, `first + step`, … until conversations pass without reaching it.
+
+        With `again` the next process is killed as well, while it recovers.
+        """
+        tally = Tally()
+        n, misses = first, 0
+        while misses < 3:
+            calls = [(n, mode)]
+            if again is not None:
+                calls.append((again.randint(1, _RECOVERY_CALLS), again.choice(tuple(MODES))))
+            killed = self._converse(tally, f"mode {mode}, call {n}", calls)
+            misses = 0 if killed else misses + 1
+            n += step
+        return tally
+
+    def at(self, *calls: tuple[int, int]) -> Tally:
+        """Kill at each of these calls, given with their modes, in a conversation of its own."""
+        tally = Tally()
+        for n, mode in calls:
+            self._converse(tally, f"mode {mode}, call {n}", [(n, mode)])
+        return tally
+
+    def with_a_disk_that_refuses(
+        self, mode: int, count: int, rng: random.Random, most: int
+    ) -> Tally:
+        """No kill: for a while the disk takes nothing, from a random call up to `most` on."""
+        tally = Tally()
+        for _ in range(count):
+            n = rng.randint(_STARTED, most)
+            home, platform = self._home(), Platform()
+            ended = self._life(home, platform, n, mode, seconds=3 * PATIENCE)
+            self._judge(tally, f"refused from call {n}", home, platform, ended, kills=0)
+            tally.refusals += 1
+        return tally
+
+    def at_random(self, count: int, rng: random.Random, longest: float) -> Tally:
+        """Kill at random moments up to `longest` seconds, up to three times in one conversation."""
+        tally = Tally()
+        while tally.kills < count:
+            home, platform = self._home(), Platform()
+            ended, kills = "hung", 0
+            for _ in range(rng.randint(1, 3)):
+                seconds = rng.uniform(0.0, longest)
+                ended = self._life(home, platform, 0, BEFORE, seconds)
+                kills += ended == "hung"
+            if ended != "over":
+                ended = self._life(home, platform, 0, BEFORE)
+            tally.kills += kills
+            self._judge(tally, f"random {tally.kills}", home, platform, ended, kills)
+        return tally
+
+    def _converse(self, tally: Tally, label: str, calls: Iterable[tuple[int, int]]) -> int:
+        """One conversation whose processes die at these calls; how many of them did."""
+        home, platform = self._home(), Platform()
+        kills, ended = 0, ""
+        for n, mode in (*calls, (0, BEFORE)):
+            ended = self._life(home, platform, n, mode)
+            if ended != "killed":
+                break
+            kills += 1
+        tally.kills += kills
+        self._judge(tally, label, home, platform, ended, kills)
+        return kills
+
+    def _home(self) -> Path:
+        self._count += 1
+        home = self._folder / f"home-{self._count}"
+        home.mkdir()
+        self._scenario.furnish(home)
+        return home
+
+    def _judge(
+        self, tally: Tally, label: str, home: Path, platform: Platform, ended: str, kills: int
+    ) -> None:
+        wrong = [f"the gateway {ended}"]
+        twice = sum(count - 1 for count in Counter(platform.delivered).values())
+        if ended == "over":
+            wrong = self._scenario.faults(home, platform)
+            wrong += [f"{twice} replies came twice"] * (twice > kills)
+        tally.failures += [f"{label}: {fault}" for fault in wrong]
+        tally.duplicates += twice
+        shutil.rmtree(home)
+
+    def _life(
+        self, home: Path, platform: Platform, n: int, mode: int, seconds: float = PATIENCE
+    ) -> str:
+        """One process from start to end: `killed`, `over`, or `hung` (after `seconds`, killed)."""
+        ours, theirs = socket.socketpair()
+        child = os.fork()
+        if child == 0:
+            ours.close()
+            self._be_gateway(home, platform, theirs, n, mode)
+        theirs.close()
+        deadline = time.monotonic() + seconds
+        over, rest = False, b""
+        while (left := deadline - time.monotonic()) > 0:
+            if not select.select([ours], [], [], left)[0]:
+                break
+            data = ours.recv(65536)
+            if not data:
+                break
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                over = platform.hear(line.decode()) or over
+        timed_out = time.monotonic() >= deadline
+        if timed_out:
+            os.kill(child, signal.SIGKILL)
+        ours.close()
+        _, status = os.waitpid(child, 0)
+        if timed_out:
+            return "hung"
+        if os.WIFSIGNALED(status):
+            return "killed"
+        return "over" if over and os.WEXITSTATUS(status) == 0 else "failed"
+
+    def _be_gateway(
+        self, home: Path, platform: Platform, link: socket.socket, n: int, mode: int
+    ) -> None:
+        """The child: a real gateway that dies at call `n` (0: never). Does not return."""
+        code = 1
+        try:
+            logger.remove()
+            gateway = self._scenario.gateway(home, link, platform)
+            library = ctypes.CDLL(None)
+            library.crash_arm.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_int)
+            library.crash_arm(n, mode, link.fileno())
+            asyncio.run(gateway.run(signals=False))
+            code = 0
+        except BaseException as error:  # noqa: BLE001 - a child must never return
+            with contextlib.suppress(OSError):
+                os.write(2, f"gateway failed: {error!r}\n".encode())
+        finally:
+            os._exit(code)
+
+
+Plans = Mapping[str, Callable[[], Tally]]
+
+
+def run(
+    module: str,
+    doc: str | None,
+    scenario: Scenario,
+    plans: Callable[[Campaign, int, random.Random], Plans],
+) -> int:
+    """The command line of a campaign; exit code 1 when a promise was broken.
+
+    `plans` gives what to do, by label, where every so many calls are tried; 0 for a handful of
+    them. `module` is started again with the library that kills it.
+    """
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("--short", action="store_true", help="a sample instead of every step")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each Nth step")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if "crashpoint" not in os.environ.get("LD_PRELOAD", ""):
+        _with_fault_injector(module)
+    figures: dict[str, object] = {}
+    failures: list[str] = []
+    with tempfile.TemporaryDirectory() as name:
+        campaign = Campaign(scenario, Path(name))
+        step = 0 if options.short else options.every
+        for label, plan in plans(campaign, step, random.Random(options.seed)).items():
+            tally = plan()
+            if tally.refusals:
+                figures[f"times that {label}"] = tally.refusals
+                failures += tally.failures
+                continue
+            figures[f"kills {label}"] = tally.kills
+            figures[f"replies sent twice, {label}"] = tally.duplicates
+            failures += tally.failures
+    figures |= {"promises broken (target 0)": len(failures), "failures": failures}
+    report(module.rpartition(".")[2], figures)
+    return 1 if failures else 0
+
+
+def _with_fault_injector(module: str) -> None:
+    source = Path(__file__).with_name("crashpoint.c")
+    library = Path(tempfile.mkdtemp()) / "crashpoint.so"
+    subprocess.run(
+        ["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
+    )
+    environ = {**os.environ, "LD_PRELOAD": str(library)}
+    os.execve(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]], environ)

@@ -1,0 +1,192 @@
+"""What search costs: a question to 50,000 messages, and indexing 200,000 for the first time.
+
+Messages are 10 to 40 words drawn as words occur in language (few often, many seldom), in forty
+sessions with pauses; questions are words from a message, as people ask for what they half remember.
+Ratios within one run say more than milliseconds:
+
+- `growth`: the median search among 50,000 messages against that among 5,000;
+- `refresh_ratio`: a refresh when nothing changed against the first indexing;
+- `note_ratio`: a search after a note was written against one when nothing changed.
+
+    python bench/search.py [--messages N] [--indexed N] [--questions N] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import accumulate
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter
+
+if not __package__:  # run as a file: the project is to be found, and its http.py not taken for http
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from nanobot.memory.index import MemoryIndex, Query, Sources
+from nanobot.messages import Message
+from nanobot.session.names import SUFFIX, stem_of
+from nanobot.session.records import Metadata, encode
+from nanobot.testing.clock import DEFAULT_START, FakeClock
+
+SESSIONS = 40
+_VOCABULARY = 20_000
+
+
+def texts(total: int) -> Iterator[str]:
+    """`total` messages; word number n is about as frequent as 1/n."""
+    chance = random.Random(7)
+    syllables = [c + v for c in "bcdfghklmnprst" for v in "aeiou"]
+    words = ["".join(chance.choices(syllables, k=chance.randint(1, 5))) for _ in range(_VOCABULARY)]
+    weights = list(accumulate(1 / (n + 3) for n in range(_VOCABULARY)))
+    for _ in range(total):
+        yield " ".join(chance.choices(words, cum_weights=weights, k=chance.randint(10, 40)))
+
+
+def write_sessions(folder: Path, total: int) -> list[str]:
+    """Session files of `total` messages in all; every hundredth text."""
+    folder.mkdir(parents=True)
+    begin = DEFAULT_START - timedelta(days=1000)
+    each = -(-total // SESSIONS)
+    kept = []
+    lines: list[str] = []
+    for number, text in enumerate(texts(total)):
+        session, seq = divmod(number, each)
+        moment = begin + timedelta(minutes=seq + 200 * (seq // 20))
+        if seq == 0:
+            key = f"bench:{session}"
+            lines = [encode(Metadata(key, begin, begin, first_seq=1))]
+        message = Message("assistant" if seq % 2 else "user", text, moment, seq + 1,
+                          turn_id=f"{session}/{seq // 2}")  # fmt: skip
+        lines.append(encode(message))
+        if seq == each - 1 or number == total - 1:
+            (folder / f"{stem_of(f'bench:{session}')}{SUFFIX}").write_text("".join(lines))
+        if number % 100 == 0:
+            kept.append(text)
+    return kept
+
+
+def questions(known: list[str], number: int) -> list[str]:
+    """Five words each from some message."""
+    chance = random.Random(11)
+    return [" ".join(chance.sample(chance.choice(known).split(), 5)) for _ in range(number)]
+
+
+def open_index(home: Path) -> MemoryIndex:
+    """The index of a home."""
+    sources = Sources(
+        home / "sessions",
+        scope_of=lambda key, metadata: "owner",
+        memories=lambda: [("owner", home / "memory")],
+    )
+    return MemoryIndex(home / "state" / "index.db", sources, FakeClock())
+
+
+async def searching(total: int, number: int) -> dict[str, float]:
+    """Milliseconds of searches among `total` messages."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        known = write_sessions(home / "sessions", total)
+        index = open_index(home)
+        await index.refresh()
+        times = []
+        for text in questions(known, number):
+            begun = perf_counter()
+            found = await index.search(Query(text, ("owner",)))
+            times.append(1000 * (perf_counter() - begun))
+            assert found.hits
+        added = []
+        path = next((home / "sessions").glob("*.jsonl"))
+        for seq in range(10_000_000, 10_000_020):
+            with path.open("a") as file:
+                file.write(encode(Message("user", "one more word", DEFAULT_START, seq)))
+            begun = perf_counter()
+            await index.refresh()
+            added.append(1000 * (perf_counter() - begun))
+        noted = [await note_and_search(home, index, text) for text in questions(known, 20)]
+        await index.close()
+    return {
+        "p50": median(times),
+        "p95": quantiles(times, n=20)[-1],
+        "added": median(added),
+        "noted": median(noted),
+    }
+
+
+async def note_and_search(home: Path, index: MemoryIndex, text: str) -> float:
+    """Milliseconds of a search after a line was added to a note."""
+    note = home / "memory" / "2026-03-01.md"
+    note.parent.mkdir(exist_ok=True)
+    with note.open("a") as file:
+        file.write(f"- 09:00 {text}\n")
+    begun = perf_counter()
+    await index.search(Query(text, ("owner",)))
+    return 1000 * (perf_counter() - begun)
+
+
+async def indexing(total: int) -> dict[str, float]:
+    """Seconds for the first indexing of `total` messages and for a refresh after it."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        write_sessions(home / "sessions", total)
+        index = open_index(home)
+        begun = perf_counter()
+        await index.refresh()
+        first = perf_counter() - begun
+        assert (await index.stats()).messages == total
+        again = []
+        for _ in range(20):
+            begun = perf_counter()
+            await index.refresh()
+            again.append(perf_counter() - begun)
+        await index.close()
+        size = (home / "state" / "index.db").stat().st_size
+    return {"first": first, "again": median(again), "megabytes": size / 1e6}
+
+
+def measure(messages: int, indexed: int, number: int) -> dict[str, float]:
+    """All figures."""
+    small = asyncio.run(searching(max(messages // 10, SESSIONS), number))
+    large = asyncio.run(searching(messages, number))
+    built = asyncio.run(indexing(indexed))
+    return {
+        "growth": large["p50"] / small["p50"],
+        "refresh_ratio": built["again"] / built["first"],
+        "note_ratio": large["noted"] / large["p50"],
+        "search_p50_ms": large["p50"],
+        "search_p95_ms": large["p95"],
+        "one_message_added_ms": large["added"],
+        "search_after_note_ms": large["noted"],
+        "first_indexing_s": built["first"],
+        "refresh_unchanged_ms": 1000 * built["again"],
+        "index_megabytes": built["megabytes"],
+    }
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="What search costs.")
+    parser.add_argument("--messages", type=int, default=50_000, help="messages searched")
+    parser.add_argument("--indexed", type=int, default=200_000, help="messages indexed at once")
+    parser.add_argument("--questions", type=int, default=200, help="searches measured")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    figures = measure(
+        max(options.messages, SESSIONS), max(options.indexed, SESSIONS), max(options.questions, 20)
+    )
+    if options.json:
+        print(json.dumps({"bench": "search"} | {k: round(v, 4) for k, v in figures.items()}))
+    else:
+        for name, value in figures.items():
+            print(f"{name:24}{value:10.3f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Says something in a chat outside of any turn: what memory put away, what Dream learned.
+
+A passing remark is only shown, where somebody looks; what is worth keeping is sent like a reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from nanobot.agent.progress import Screen
+from nanobot.bus.events import Button, Notice, OutboundMessage
+from nanobot.bus.outbox import Outgoing
+from nanobot.bus.queue import MessageBus
+from nanobot.clock import Clock
+from nanobot.session.listing import SessionInfo
+
+
+class Courier:
+    """`sessions` lists conversations, the one used last first; `scope_of` says whose one is;
+    `reachable` are the channels to which something can be sent at any time."""
+
+    def __init__(
+        self,
+        bus: MessageBus,
+        screen: Screen,
+        split: Callable[[OutboundMessage], tuple[OutboundMessage, ...]],
+        sessions: Callable[[], Iterable[SessionInfo]],
+        scope_of: Callable[[str], str],
+        reachable: Sequence[str],
+        clock: Clock,
+    ) -> None:
+        self._bus, self._screen, self._split = bus, screen, split
+        self._sessions, self._scope_of = sessions, scope_of
+        self._reachable, self._clock = reachable, clock
+
+    async def remark(self, session_key: str, text: str) -> None:
+        """Show a line in the chat of a conversation."""
+        channel, chat, thread = _place(session_key)
+        self._screen.show(Notice(channel, chat, text, thread))
+
+    async def tell(self, scope: str, text: str, buttons: Sequence[Button] = ()) -> bool:
+        """Send a message to the chat that a scope used last; False where there is none."""
+        key = await asyncio.to_thread(self._latest, scope)
+        if key is None:
+            return False
+        channel, chat, thread = _place(key)
+        message = OutboundMessage(channel, chat, text, thread_id=thread, buttons=tuple(buttons))
+        name = f"{self._clock.now():%y%m%d-%H%M%S%f}"
+        await self._bus.send(f"tell-{name}", Outgoing("reply", self._split(message)))
+        return True
+
+    def _latest(self, scope: str) -> str | None:
+        reachable = (i.key for i in self._sessions() if _place(i.key)[0] in self._reachable)
+        return next((key for key in reachable if self._scope_of(key) == scope), None)
+
+
+def _place(session_key: str) -> tuple[str, str, str]:
+    """Channel, chat and thread of a conversation's key."""
+    channel, _, rest = session_key.partition(":")
+    chat, _, thread = rest.partition(":")
+    return channel, chat, thread

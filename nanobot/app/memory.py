@@ -1,0 +1,164 @@
+"""Everything that remembers: whose memory, its files and versions, search, Dream, and the
+operations on all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from nanobot.app.home import Stores
+from nanobot.app.model import build_embedder
+from nanobot.clock import Clock
+from nanobot.config.settings import Settings
+from nanobot.cron.schedule import parse
+from nanobot.errors import NanobotError
+from nanobot.memory.dream import Dream, DreamLimits, DreamReport, DreamSchedule
+from nanobot.memory.forgetting.erase import Eraser
+from nanobot.memory.forgetting.forget import Forgetter
+from nanobot.memory.index import MemoryIndex, Sources
+from nanobot.memory.scopes import Memories, Memory, Scopes
+from nanobot.memory.service.service import MemoryService
+from nanobot.memory.store.template import load_template, template_folder
+from nanobot.memory.versions.gitstore import GitStore
+from nanobot.memory.why.explainer import Explainer
+from nanobot.providers.port import Provider
+from nanobot.session.session import Session
+
+if TYPE_CHECKING:
+    from nanobot.providers.embeddings import OpenAIEmbedder
+
+Tell = Callable[[DreamReport], Awaitable[None]]
+Warn = Callable[[str, str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Remembering:
+    """What remembers. `schedule` is None where Dream runs only when it is asked to."""
+
+    scopes: Scopes
+    memories: Memories
+    versions: GitStore
+    index: MemoryIndex
+    embedder: OpenAIEmbedder | None
+    dream: Dream
+    schedule: DreamSchedule | None
+    eraser: Eraser
+    service: MemoryService
+
+    def of_session(self, session: Session) -> Memory:
+        """The memory that a conversation belongs to."""
+        return self.memories.of(self.scopes.of_session(session.key, session.metadata))
+
+    def on_disk(self) -> list[Memory]:
+        """The memories that there are."""
+        return [self.memories.of(scope) for scope in self.memories.existing()]
+
+    async def recover(self) -> None:
+        """Finish what a crash cut short; for the start, before anything else is done.
+
+        What is broken is only logged: a nanobot whose memory is in trouble still answers.
+        """
+        for part in (self.eraser, self.versions, self.memories):
+            try:
+                await asyncio.to_thread(part.recover)
+            except NanobotError as error:  # whoever writes has to hear it; who chats need not
+                logger.error("memory is in trouble: {} {}", error, error.hint)
+
+    async def refresh(self) -> None:
+        """Bring the search index up to date."""
+        await self.index.refresh()
+
+    async def close(self) -> None:
+        """Release files and connections."""
+        await self.index.close()
+        if self.embedder is not None:
+            await self.embedder.close()
+
+
+def build_memory(
+    settings: Settings,
+    stores: Stores,
+    provider: Provider,
+    clock: Clock,
+    *,
+    owners: Mapping[str, Collection[str]],
+    on_digest: Tell | None = None,
+    on_trouble: Warn | None = None,
+) -> Remembering:
+    """Put it together. `owners` are the owner's sender ids by channel, `*` for everyone on it."""
+    remembered, dreaming = settings.memory, settings.dream
+    sessions = stores.sessions
+    scopes = Scopes(owners, remembered.identities, remembered.groups_see_owner)
+    versions = GitStore(stores.state / "memory.git", stores.workspace, clock)
+    template = load_template(template_folder())
+    memories = Memories(stores.workspace, clock, template, versions)
+
+    def scope_of(key: str) -> str:
+        return scopes.of_session(key, sessions.metadata_of(key))
+
+    def folders() -> list[tuple[str, Path]]:
+        return [(scope, memories.of(scope).root.path / "memory") for scope in memories.existing()]
+
+    library = stores.workspace.path / "library" if remembered.library else None
+    embedder = build_embedder(settings, clock)
+    index = MemoryIndex(
+        stores.state / "index.db",
+        Sources(stores.home / "sessions", scopes.of_session, folders, library),
+        clock,
+        embedder,
+    )
+    dream = Dream(
+        provider=provider,
+        memories=memories,
+        clock=clock,
+        evidence=sessions.read_window,
+        versions=versions,
+        limits=DreamLimits(
+            dreaming.batch, dreaming.max_calls, dreaming.max_tokens, remembered.model
+        ),
+        state=stores.state / "dream.json",
+        on_digest=on_digest if dreaming.digest else None,
+        on_trouble=on_trouble,
+    )
+    due = parse(dreaming.cron).next_after
+    schedule = DreamSchedule(dream, memories, due, clock, dreaming.max_unread)
+    explainer = Explainer(memories, versions, sessions.read_window, scope_of)
+    forgetter = Forgetter(memories, explainer, sessions, scope_of, clock, quiet=dream.forgetting)
+    eraser = Eraser(
+        stores.home,
+        stores.workspace.path,
+        sessions=sessions,
+        journal=stores.journal,
+        memories=memories,
+        versions=versions,
+        forgetter=forgetter,
+        rebuild_index=index.rebuild,
+        clock=clock,
+        quiet=dream.forgetting,
+    )
+    service = MemoryService(
+        memories=memories,
+        scopes=scopes,
+        index=index,
+        dream=dream,
+        explainer=explainer,
+        forgetter=forgetter,
+        eraser=eraser,
+        versions=versions,
+    )
+    return Remembering(
+        scopes,
+        memories,
+        versions,
+        index,
+        embedder,
+        dream,
+        schedule if dreaming.enabled else None,
+        eraser,
+        service,
+    )

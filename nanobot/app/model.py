@@ -1,0 +1,109 @@
+"""The configured language model, and what is said and kept about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from random import Random
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from nanobot.clock import Clock
+from nanobot.config.settings import ModelSettings, Settings
+from nanobot.errors import NanobotError
+from nanobot.providers.counter import Tiktoken, TokenCounter
+from nanobot.providers.port import Provider
+from nanobot.security.paths import Place, Root
+from nanobot.tasks import Background
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pydantic import SecretStr
+
+    from nanobot.providers.embeddings import OpenAIEmbedder
+
+_RATIOS = 64_000
+
+
+def build_provider(model: ModelSettings, clock: Clock, rng: Random) -> Provider:
+    """The configured model with retries, and its fallbacks behind a circuit breaker."""
+    if model.provider == "offline":
+        from nanobot.providers.offline.model import OfflineModel
+
+        return OfflineModel()
+    from nanobot.providers.fallback import FallbackProvider, NamedProvider
+    from nanobot.providers.openai import OpenAIProvider
+    from nanobot.providers.retry import RetryingProvider, RetryPolicy
+
+    def adapter(name: str, base_url: str, api_key: SecretStr) -> NamedProvider:
+        provider = OpenAIProvider(
+            model=name,
+            base_url=base_url,
+            api_key=api_key.get_secret_value(),
+            max_tokens=model.max_completion_tokens,
+            stall_seconds=model.timeout_seconds,
+            clock=clock,
+        )
+        return NamedProvider(name, provider)
+
+    chain = [adapter(model.name, model.base_url, model.api_key)]
+    chain += [adapter(other.name, other.base_url, other.api_key) for other in model.fallbacks]
+    asked = FallbackProvider(chain, clock) if len(chain) > 1 else chain[0].provider
+    return RetryingProvider(asked, RetryPolicy(deadline=model.retry_seconds), clock, rng)
+
+
+def build_embedder(settings: Settings, clock: Clock) -> OpenAIEmbedder | None:
+    """The model that search by meaning uses, None while there is none."""
+    chosen = settings.memory.embeddings.completed(settings.model.base_url, settings.model.api_key)
+    if not chosen.model:
+        return None
+    from nanobot.providers.embeddings import OpenAIEmbedder
+
+    key = chosen.api_key.get_secret_value()
+    return OpenAIEmbedder(base_url=chosen.base_url, api_key=key, model=chosen.model, clock=clock)
+
+
+def build_counter(model: ModelSettings, state: Path, background: Background) -> TokenCounter:
+    """The token counter, which goes on from what was learned about the model before."""
+    place = Root(state, name="state folder").place("usage.json")
+    ratio = _ratios(place).get(model_name(model), 1.0)
+
+    def write(learned: float) -> None:
+        ratios = _ratios(place) | {model_name(model): round(learned, 4)}
+        try:
+            place.write_bytes(json.dumps({"version": 1, "token_ratios": ratios}).encode())
+        except NanobotError as error:
+            logger.warning("what was learned about token counts is not kept: {}", error)
+
+    def keep(learned: float) -> None:
+        background.start(asyncio.to_thread(write, learned), name="keep the token ratio")
+
+    exact = None if model.provider == "offline" else Tiktoken(model.name)
+    return TokenCounter(ratio, keep, exact)
+
+
+def model_name(model: ModelSettings) -> str:
+    """The main model's name for people."""
+    return model.name or model.provider
+
+
+def secrets(settings: Settings) -> Iterator[str]:
+    """Every secret value in the settings, for redaction."""
+    yield settings.model.api_key.get_secret_value()
+    yield settings.memory.embeddings.api_key.get_secret_value()
+    for other in settings.model.fallbacks:
+        yield other.api_key.get_secret_value()
+
+
+def _ratios(place: Place) -> dict[str, float]:
+    """The stored ratios by model; none where the file is missing or makes no sense."""
+    try:
+        stored = json.loads(place.read_bytes(_RATIOS) or b"{}")
+    except (NanobotError, ValueError):
+        return {}
+    ratios = stored.get("token_ratios") if isinstance(stored, dict) else None
+    pairs = ratios.items() if isinstance(ratios, dict) else ()
+    return {name: float(ratio) for name, ratio in pairs if isinstance(ratio, int | float)}

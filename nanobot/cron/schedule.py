@@ -1,0 +1,163 @@
+"""When something is due: `every 24h`, a cron expression, or `at <time>`. Pure.
+
+`next_after(moment)` is always strictly later than `moment`, and aware. What a schedule means while
+clocks are changed:
+
+- A time of day that the change leaves out comes due once, at the first moment after the gap.
+- A time of day that comes twice is due once, the first time.
+- An expression for every hour (`*/5 * * * *`) speaks of time that passes rather than of a time of
+  day, and simply goes on through the change.
+- `every` counts time that passes; `every 24h` can therefore drift by an hour against the wall
+  clock, where `0 4 * * *` does not.
+
+Cron expressions are read by cronsim: written for one monitoring service whose business is to match
+Debian's cron, typed, without dependencies, with steady releases. Of its treatment of clock changes
+nothing is used for times of day: they are found on a calendar without zones and placed here, since
+its own skips some (`*/30 2 * * *`) and, asked within a repeated hour, answers with the past.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from cronsim import CronSim, CronSimError
+
+from nanobot.errors import NanobotError
+
+EXAMPLES = "Examples: `every 24h`, `0 4 * * *` (each day at 4:00), `at 2026-12-01T09:00`."
+
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_SPAN = re.compile(r"(?:\d{1,9}[smhdw])+")
+_PART = re.compile(r"(\d+)([smhdw])")
+_LONGEST = timedelta(days=3_660)
+_MINUTE = timedelta(minutes=1)
+_ANY_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - a calendar without zones
+
+
+class ScheduleError(NanobotError):
+    """A schedule that cannot be read, or that never comes. The hint shows how one is written."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(f"the schedule {text!r} cannot be used: {reason}", hint=EXAMPLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Due again once `interval` (one second to ten years) has passed."""
+
+    interval: timedelta
+    text: str
+
+    def next_after(self, moment: datetime, zone: tzinfo | None = None) -> datetime | None:
+        """`moment` and one interval, in `zone` (that of `moment` if none is given)."""
+        due = moment.astimezone(UTC) + self.interval
+        return due.astimezone(zone or moment.tzinfo)
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """Due at the times of a cron expression of five fields, read in the zone it is asked for."""
+
+    text: str
+
+    def next_after(self, moment: datetime, zone: tzinfo | None = None) -> datetime | None:
+        """The first due time after `moment`; None where fifty years hold none."""
+        place = zone or moment.tzinfo
+        assert place is not None
+        local = moment.astimezone(place)
+        if self._is_hourly:
+            found = next(CronSim(self.text, local), None)
+            # By way of UTC: a midnight that the clocks leave out gets the name it has.
+            return found.astimezone(UTC).astimezone(place) if found else None
+        for due in CronSim(self.text, local.replace(tzinfo=None, fold=0)):
+            placed = placed_in(due, place)
+            if placed.astimezone(UTC) > moment.astimezone(UTC):
+                return placed
+        return None
+
+    @property
+    def _is_hourly(self) -> bool:
+        return self.text.split()[1] in {"*", "*/1", "0-23"}
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Due once. `time` without an offset is read in the zone it is asked for."""
+
+    time: datetime
+    text: str
+
+    def next_after(self, moment: datetime, zone: tzinfo | None = None) -> datetime | None:
+        """The time, or None once it has passed."""
+        place = zone or moment.tzinfo
+        assert place is not None
+        aware = self.time.tzinfo is not None
+        due = self.time.astimezone(place) if aware else placed_in(self.time, place)
+        return due if due.astimezone(UTC) > moment.astimezone(UTC) else None
+
+
+Schedule = Every | Cron | At
+
+
+def parse(text: str) -> Schedule:
+    """The schedule that `text` describes. Raises `ScheduleError`, which shows examples."""
+    words = text.split()
+    if not words:
+        raise ScheduleError(text, "it is empty")
+    kind = words[0].casefold()
+    if kind == "every":
+        return _every(text, "".join(words[1:]).casefold())
+    if kind == "at":
+        return _at(text, " ".join(words[1:]))
+    return _cron(text, words)
+
+
+def placed_in(wall: datetime, zone: tzinfo) -> datetime:
+    """The moment at which clocks in `zone` first show `wall` (naive), or the first moment after
+    the gap where they never do."""
+    if not _is_shown(wall, zone):
+        wall = wall.replace(second=0, microsecond=0)
+    while not _is_shown(wall, zone):
+        wall += _MINUTE
+    return wall.replace(tzinfo=zone, fold=0)
+
+
+def _is_shown(wall: datetime, zone: tzinfo) -> bool:
+    there_and_back = wall.replace(tzinfo=zone, fold=0).astimezone(UTC).astimezone(zone)
+    return there_and_back.replace(tzinfo=None, fold=0) == wall.replace(fold=0)
+
+
+def _every(text: str, span: str) -> Every:
+    if not _SPAN.fullmatch(span):
+        raise ScheduleError(text, "after `every` comes a time such as 90m, 24h, 1h30m or 7d")
+    seconds = sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(span))
+    if not 1 <= seconds <= _LONGEST.total_seconds():
+        raise ScheduleError(text, "the time must be between a second and ten years")
+    return Every(timedelta(seconds=seconds), f"every {span}")
+
+
+def _at(text: str, time: str) -> At:
+    try:
+        found = datetime.fromisoformat(time)
+    except ValueError:
+        raise ScheduleError(text, "after `at` comes a time such as 2026-12-01T09:00") from None
+    return At(found, f"at {time}")
+
+
+def _cron(text: str, fields: list[str]) -> Cron:
+    if len(fields) != 5:
+        raise ScheduleError(
+            text,
+            f"a cron expression has five fields (minute hour day month weekday), not {len(fields)}",
+        )
+    expression = " ".join(fields)
+    try:
+        first = next(CronSim(expression, _ANY_DAY), None)
+    except CronSimError as error:
+        reason = str(error).removeprefix("Bad ")
+        raise ScheduleError(text, f"its {reason} field makes no sense") from error
+    if first is None:
+        raise ScheduleError(text, "no such day ever comes")
+    return Cron(expression)

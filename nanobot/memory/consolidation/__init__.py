@@ -1,0 +1,1 @@
+"""Consolidation: the oldest part of a conversation becomes memory."""

@@ -1,0 +1,288 @@
+"""Putting a range of a conversation away: from messages to a committed history entry.
+
+What always holds: a range commits only if it still stands as it was read, and in this order: the
+model's answer, what waits for the person's word, the history entry (the commit point), the
+session's mark, the changes of memory, the archive. A crash before the commit point leaves the range
+in the prompt; after it, `catch_up` and `Ledger.settle` make up for what is missing.
+
+What a person takes back (`/discard`, `/undo`, `/forget`) does not enter memory: from the last look
+at the range until the session is marked, `Session.parting` is held, and whoever takes messages back
+needs it too. So they come first, and the range does not stand any more (a retraction that is only
+staged counts), or they find a conversation whose old part is memory's already. Nothing that was
+appended ever has to be taken out again, and there is no moment at which a crash could leave both.
+The lock is held for a few writes, never for a model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+from loguru import logger
+
+from nanobot.clock import Clock
+from nanobot.errors import NanobotError, StorageError
+from nanobot.memory.change import Change
+from nanobot.memory.consolidation.chunks import Chunk, line_cost
+from nanobot.memory.consolidation.ledger import Ledger
+from nanobot.memory.consolidation.patience import Patience
+from nanobot.memory.consolidation.planning import split_range
+from nanobot.memory.consolidation.summariser import Draft, Summariser
+from nanobot.memory.forgetting.forgotten import Forgotten
+from nanobot.memory.history.log import HistoryEntry
+from nanobot.memory.scopes import Memory
+from nanobot.memory.store.store import LONG_TERM
+from nanobot.messages import Message
+from nanobot.session.manager import SessionManager
+from nanobot.session.session import Session
+
+Haste = Literal["patient", "urgent", "raw"]
+"""What to do where the model is out, or takes too long for who waits: leave the range where it is,
+or archive it raw. `raw` does not ask the model at all."""
+
+_NOTICE_CHARACTERS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class PutAway:
+    """Whether the whole range was put away, and what was, as a line for people (empty: nothing)."""
+
+    done: bool
+    notice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    """What became of a chunk: no entry where it had no content; `held` changes wait."""
+
+    entry: HistoryEntry | None = None
+    held: int = 0
+
+
+class Archivist:
+    """Puts ranges away. `memory_of` is the memory that a session belongs to."""
+
+    def __init__(
+        self,
+        *,
+        summariser: Summariser,
+        ledger: Ledger,
+        sessions: SessionManager,
+        clock: Clock,
+        memory_of: Callable[[Session], Memory],
+        patience: Patience,
+    ) -> None:
+        self._summariser, self._ledger, self._sessions = summariser, ledger, sessions
+        self._patience = patience
+        self._clock, self._memory_of = clock, memory_of
+        self._caught_up: WeakKeyDictionary[Session, int] = WeakKeyDictionary()
+
+    async def catch_up(self, session: Session) -> None:
+        """Mark as consolidated what the history holds already.
+
+        Costs something only once for each session in memory, and where its file went back.
+        """
+        known = self._caught_up.get(session)
+        if known is not None and session.last_consolidated >= known:
+            return
+        history = self._memory_of(session).history
+        while True:
+            seq = session.last_consolidated + 1
+            entry = await asyncio.to_thread(history.covering, session.key, seq)
+            # An entry from before the session began is about another one of the same name.
+            if entry is None or entry.timestamp < session.created_at.replace(microsecond=0):
+                break
+            if entry.last < seq or seq >= session.next_seq:
+                break
+            self._sessions.mark_consolidated(session, min(entry.last, session.next_seq - 1))
+        self._caught_up[session] = session.last_consolidated
+
+    async def put_away(
+        self, session: Session, last: int, messages: Sequence[Message], haste: Haste
+    ) -> PutAway:
+        """Put away what follows `last_consolidated`, up to the seq `last`.
+
+        `messages` are those of the range that were not retracted. A range that is too long for one
+        request becomes several entries. It is not done where the model is out and nobody is in a
+        hurry, or the session changed meanwhile; what is committed by then stays so. Raises
+        `StorageError`.
+        """
+        memory = self._memory_of(session)
+        results = list[_Committed]()
+        for chunk in self._chunks(session, last, messages, memory, haste):
+            result = await self._put_chunk_away(session, chunk, memory, haste)
+            if result is None:
+                break
+            results.append(result)
+        done = session.last_consolidated >= last
+        entries = [result.entry for result in results if result.entry is not None]
+        if not entries:
+            return PutAway(done)
+        await self._archive(session)
+        count = sum(message.seq <= entries[-1].last for message in messages)
+        text = notice(count, entries, sum(result.held for result in results))
+        logger.info("{}: {}", session.key, text)
+        return PutAway(done, text)
+
+    async def consolidate(
+        self, session_key: str, messages: Sequence[Message], memory: Memory
+    ) -> HistoryEntry:
+        """Put messages into `memory` whatever session they are from, without marking one."""
+        chunk = Chunk(session_key, messages[0].seq, messages[-1].seq, tuple(messages))
+        draft = None if self._summariser.is_out else await self._summariser.summarise(chunk, memory)
+        draft = draft or self._summariser.raw(chunk)
+        await self._hold(chunk, memory, draft)
+        entry = self._entry(chunk, draft)
+        return await self._ledger.commit(memory, entry) or entry
+
+    def _chunks(
+        self,
+        session: Session,
+        last: int,
+        messages: Sequence[Message],
+        memory: Memory,
+        haste: Haste,
+    ) -> list[Chunk]:
+        """The range in pieces that fit a request each; their seqs join without a gap."""
+        whole = Chunk(session.key, session.last_consolidated + 1, last, tuple(messages))
+        if haste == "raw" or whole.is_unattended:
+            return [whole]
+        room = self._summariser.room(memory)
+        costs = [line_cost(message, room) for message in messages]
+        first, start = whole.first, 0
+        chunks = list[Chunk]()
+        for end in split_range(messages, costs, room) or [0]:
+            upto = messages[end].seq - 1 if end < len(messages) else last
+            chunks.append(Chunk(session.key, first, upto, tuple(messages[start:end])))
+            first, start = upto + 1, end
+        return chunks
+
+    async def _put_chunk_away(
+        self, session: Session, chunk: Chunk, memory: Memory, haste: Haste
+    ) -> _Committed | None:
+        """None where the range stays where it is."""
+
+        def mark() -> None:
+            self._sessions.mark_consolidated(session, chunk.last)
+
+        if not chunk.shown:
+            mark()
+            return _Committed()
+        draft = await self._draft(chunk, memory, haste)
+        if draft is None:
+            return None
+        standing = partial(self._standing, session, chunk, memory, draft)
+        try:
+            entry = await self._ledger.commit(memory, self._entry(chunk, draft), mark, standing)
+        except BaseException:
+            # The entry may stand although this failed: the next one looks before it goes on.
+            self._caught_up.pop(session, None)
+            raise
+        return None if entry is None else _Committed(entry, len(draft.held))
+
+    async def _draft(self, chunk: Chunk, memory: Memory, haste: Haste) -> Draft | None:
+        """None where the range has to wait for the model."""
+        if haste == "raw" or chunk.is_unattended:
+            return self._summariser.raw(chunk)
+        hopeless = haste == "urgent" and self._summariser.is_out
+        draft = None if hopeless else await self._asked(chunk, memory)
+        if draft is None and haste == "urgent":
+            return self._summariser.raw(chunk)
+        return draft
+
+    async def _asked(self, chunk: Chunk, memory: Memory) -> Draft | None:
+        """The model's draft; None where it is out, or somebody waited long enough."""
+        if self._patience.is_over(chunk.session):
+            return None
+        call = self._summariser.summarise(chunk, memory)
+        try:
+            return await self._patience.allow(chunk.session, call)
+        except TimeoutError:
+            self._summariser.gave_up(chunk)
+            return None
+
+    @asynccontextmanager
+    async def _standing(
+        self, session: Session, chunk: Chunk, memory: Memory, draft: Draft
+    ) -> AsyncIterator[bool]:
+        """Keeps the range as it is, and says whether it still is what was read. Where it is, what
+        waits for the person is held back now: before the commit point, since held twice is once."""
+        async with session.parting:
+            stands = await self._stands(session, chunk, memory)
+            if stands:
+                await self._hold(chunk, memory, draft)
+            yield stands
+
+    async def _stands(self, session: Session, chunk: Chunk, memory: Memory) -> bool:
+        """Whether nothing of the range was retracted, discarded, erased or put away meanwhile."""
+        if await asyncio.to_thread(_is_forgotten, memory, chunk):
+            return False
+        if session.is_being_retracted(chunk.first, chunk.last):
+            return False
+        if session.last_consolidated + 1 != chunk.first:
+            return False
+        if session.epoch_seq >= chunk.last:  # sealed: only the disk has it
+            now: Sequence[Message] = await asyncio.to_thread(
+                self._sessions.read_window, session.key, chunk.first, chunk.last
+            )
+        else:
+            now = [m for m in session.messages if m.seq <= chunk.last]
+        return tuple(now) == chunk.messages
+
+    def _entry(self, chunk: Chunk, draft: Draft) -> HistoryEntry:
+        return HistoryEntry(
+            cursor=0,
+            timestamp=self._clock.now(),
+            type=draft.type,
+            session=chunk.session,
+            first=chunk.first,
+            last=chunk.last,
+            summary=draft.summary,
+            key_facts=draft.key_facts,
+            operations=draft.operations,
+            origin=chunk.origins,
+        )
+
+    async def _hold(self, chunk: Chunk, memory: Memory, draft: Draft) -> None:
+        """Let changes wait for the person."""
+        if not draft.held:
+            return
+        try:
+            change = Change("consolidate", "held back", session=chunk.session)
+            await memory.pending.hold(draft.held, LONG_TERM, chunk.origins, change)
+        except StorageError:
+            raise
+        except NanobotError as error:
+            logger.warning("{}: unconfirmed facts were dropped: {}", chunk.session, error)
+
+    async def _archive(self, session: Session) -> None:
+        try:
+            await self._sessions.archive(session)
+        except StorageError as error:
+            logger.warning("{}: not archived for now: {}", session.key, error)
+
+
+def _is_forgotten(memory: Memory, chunk: Chunk) -> bool:
+    """Whether `/forget`, which notes that first, takes a message of the range back. Blocks."""
+    forgotten = Forgotten(memory.root)
+    return any(forgotten.hides_message(chunk.session, m.seq) for m in chunk.messages)
+
+
+def notice(count: int, entries: Sequence[HistoryEntry], held: int = 0) -> str:
+    """One line for people: how many messages were put away, and how many facts wait for them."""
+    many = f"{count} message{'s' * (count != 1)}"
+    waits = (
+        f" {held} new fact{'s' * (held != 1)} from elsewhere wait for your word." if held else ""
+    )
+    if any(entry.type == "raw" for entry in entries):
+        kept = "put away word for word, not summarised yet; search and Dream find them."
+        return f"{many} {kept}{waits}"
+    summary = entries[-1].summary
+    if len(summary) > _NOTICE_CHARACTERS:
+        summary = f"{summary[: _NOTICE_CHARACTERS - 1].rstrip()}…"
+    return f"{many} put away into memory: {summary}{waits}"

@@ -1,0 +1,129 @@
+"""What of a scope Dream has not read: history entries past the cursor, and notes of past days.
+
+Blocks: files are read, and the raw messages behind each entry. Forgotten messages and entries are
+as if they were not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import TypeVar
+
+from nanobot.memory.dream.entries import Entry, Evidence, of_history, of_note
+from nanobot.memory.dream.state import ScopeState
+from nanobot.memory.forgetting.forgotten import Forgotten
+from nanobot.memory.history.log import HistoryEntry
+from nanobot.memory.scopes import Memory
+from nanobot.memory.store.notes import note_path
+from nanobot.messages import Message
+
+_Unread = TypeVar("_Unread", HistoryEntry, date)
+
+_BATCH_TOKENS = 16_000
+"""Of entries in one question, so that the context window of a small model holds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is read together. `empty` are the keys of entries that have nothing to learn from."""
+
+    entries: tuple[Entry, ...] = ()
+    empty: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far reading has come: all before is done, and the keys in `done` beyond it."""
+
+    cursor: int
+    note: str
+    done: frozenset[str]
+
+
+class Reader:
+    """Reads one scope. `today` is the day whose notes are not yet complete."""
+
+    def __init__(self, memory: Memory, evidence: Evidence, now: datetime) -> None:
+        self._memory = memory
+        self._evidence = evidence
+        self._now = now
+        self.forgotten = Forgotten(memory.root)
+
+    def waiting(self, state: ScopeState) -> list[HistoryEntry | date]:
+        """What is unread, in the order in which it is read."""
+        return [one for one in self._beyond(state.note) if _key(one) not in state.done]
+
+    def batch(self, state: ScopeState, most: int) -> Batch:
+        """The next entries to read, at most `most`; both fields empty where nothing is left."""
+        entries: list[Entry] = []
+        empty: set[str] = set()
+        size = 0
+        for one in self.waiting(state):
+            entry = self._opened(one)
+            if entry is None:
+                empty.add(_key(one))
+                continue
+            size += entry.size
+            if entries and (size > _BATCH_TOKENS or len(entries) >= most):
+                break
+            entries.append(entry)
+        return Batch(tuple(entries), frozenset(empty))
+
+    def position(self, state: ScopeState, done: frozenset[str]) -> Position:
+        """Where reading stands once `done` is read: the end of what is done without a gap."""
+        cursor, note = self._memory.history.dream_cursor(), state.note
+        beyond = self._beyond(state.note)
+        for one in _prefix([one for one in beyond if isinstance(one, HistoryEntry)], done):
+            cursor = max(cursor, one.cursor)
+        for day in _prefix([one for one in beyond if not isinstance(one, HistoryEntry)], done):
+            note = day.isoformat()
+        left = {_key(one) for one in self._beyond(note, cursor)}
+        return Position(cursor, note, done & left)
+
+    def _beyond(self, note: str, cursor: int = 0) -> list[HistoryEntry | date]:
+        after = max(cursor, self._memory.history.dream_cursor())
+        return [*self._memory.history.entries(after), *self._days(note)]
+
+    def _days(self, note: str) -> list[date]:
+        folder = self._memory.root.place("memory")
+        if folder.stat() is None:
+            return []
+        names = [entry.name for entry in folder.entries() if entry.kind == "file"]
+        today = self._now.date().isoformat()
+        days = (_day(name) for name in sorted(names))
+        return [day for day in days if day is not None and note < day.isoformat() < today]
+
+    def _opened(self, one: HistoryEntry | date) -> Entry | None:
+        if isinstance(one, HistoryEntry):
+            # A digest retells entries that were read.
+            if one.type == "digest" or self.forgotten.hides_entry(one.cursor):
+                return None
+            return of_history(one, self._unforgotten)
+        return of_note(one, self._memory.store.read(note_path(one)), self._now.tzinfo)
+
+    def _unforgotten(self, session: str, first: int, last: int) -> list[Message]:
+        messages = self._evidence(session, first, last)
+        return [one for one in messages if not self.forgotten.hides_message(session, one.seq)]
+
+
+def _key(one: HistoryEntry | date) -> str:
+    return str(one.cursor) if isinstance(one, HistoryEntry) else one.isoformat()
+
+
+def _prefix(ones: Sequence[_Unread], done: frozenset[str]) -> list[_Unread]:
+    found = []
+    for one in ones:
+        if _key(one) not in done:
+            break
+        found.append(one)
+    return found
+
+
+def _day(name: str) -> date | None:
+    try:
+        day = date.fromisoformat(name.removesuffix(".md"))
+    except ValueError:
+        return None
+    return day if name == f"{day.isoformat()}.md" else None

@@ -1,0 +1,227 @@
+"""What Dream remembers between runs, and what it was about to do: `state/dream.json`.
+
+The plan of a batch is here before its first write and gone after its last. A start that finds one
+carries it out again, which changes nothing where it was done already; so a crash anywhere neither
+loses a fact nor learns one twice, and costs no second question to the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from loguru import logger
+
+from nanobot.memory.text.lines import Operation
+from nanobot.providers.fields import count, items, mapping, parse_json, string
+from nanobot.security.paths import Root
+
+_LIMIT = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Operations on one file, of whose lines the `retired` ones are over."""
+
+    path: str
+    operations: tuple[Operation, ...]
+    retired: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Operations on one file that wait for the owner's word."""
+
+    path: str
+    operations: tuple[Operation, ...]
+    origins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a batch comes to. `done` are the keys of entries that need not be read again, `skipped`
+    those that the model left for later; `entries` is how many it read. What was forgotten since
+    `since`, when the thinking began, may still be in it (None: whatever was forgotten)."""
+
+    writes: tuple[Write, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    done: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
+    entries: int = 0
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeState:
+    """What is remembered of one scope.
+
+    `last_run` is when a run last ended, or when this scope was first seen. `note` is the last day
+    whose notes were distilled, as YYYY-MM-DD. `done` holds entries beyond the cursor that were
+    read, `skipped` those left for later, and how often. After `failures` in a row nothing is tried
+    before `retry_at`.
+    """
+
+    last_run: datetime | None = None
+    note: str = ""
+    done: frozenset[str] = frozenset()
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    failures: int = 0
+    retry_at: datetime | None = None
+    plan: Plan | None = None
+
+
+class StateFile:
+    """`path` is the file; its folder exists. A file that cannot be read counts as empty: what it
+    held can be found out again, at the worst by a second reading. Blocks."""
+
+    def __init__(self, path: Path) -> None:
+        self._place = Root(path.parent).place(path.name)
+        self._scopes: dict[str, ScopeState] | None = None
+
+    def of(self, scope: str) -> ScopeState:
+        """What is remembered of `scope`."""
+        return self._read().get(scope, ScopeState())
+
+    def put(self, scope: str, state: ScopeState) -> None:
+        """Remember it, durably. Raises `StorageError`."""
+        self._write({**self._read(), scope: state})
+
+    def put_for_now(self, scope: str, state: ScopeState) -> None:
+        """Remember it until this process ends, where the disk does not take it."""
+        self._scopes = {**self._read(), scope: state}
+
+    def drop_plans(self) -> None:
+        """Let go of what was about to be done, durably; the entries behind it are read again."""
+        self.reload()
+        scopes = self._read()
+        if any(state.plan for state in scopes.values()):
+            self._write({name: replace(state, plan=None) for name, state in scopes.items()})
+
+    def reload(self) -> None:
+        """Look at the file again next time: somebody else changes it."""
+        self._scopes = None
+
+    def _write(self, scopes: dict[str, ScopeState]) -> None:
+        content = {name: _as_json(one) for name, one in sorted(scopes.items())}
+        self._place.write_bytes(json.dumps(content, indent=1).encode())
+        self._scopes = scopes
+
+    def _read(self) -> dict[str, ScopeState]:
+        scopes = self._scopes
+        if scopes is None:
+            content = self._place.read_bytes(_LIMIT) or b"{}"
+            try:
+                found = mapping(parse_json(content))
+            except ValueError:
+                logger.warning("{} cannot be read; starting afresh", self._place.shown)
+                found = {}
+            scopes = {name: _state(mapping(value)) for name, value in found.items()}
+            self._scopes = scopes
+        return scopes
+
+
+def succeeded(state: ScopeState, now: datetime) -> ScopeState:
+    """After a run that came to its end."""
+    return replace(state, last_run=now, failures=0, retry_at=None)
+
+
+def settled(state: ScopeState, plan: Plan) -> tuple[frozenset[str], dict[str, int]]:
+    """The entries that are done, and how often the others were skipped, after `plan`.
+
+    An entry that was skipped twice is done.
+    """
+    skipped = {key: state.skipped.get(key, 0) + 1 for key in plan.skipped}
+    given_up = {key for key, times in skipped.items() if times >= 2}
+    done = state.done | plan.done | given_up
+    counts = {**state.skipped, **skipped}
+    return done, {key: times for key, times in counts.items() if key not in done}
+
+
+def _as_json(state: ScopeState) -> dict[str, object]:
+    return {
+        "last_run": state.last_run.isoformat() if state.last_run else "",
+        "note": state.note,
+        "done": sorted(state.done),
+        "skipped": dict(state.skipped),
+        "failures": state.failures,
+        "retry_at": state.retry_at.isoformat() if state.retry_at else "",
+        "plan": _plan_as_json(state.plan) if state.plan else None,
+    }
+
+
+def _plan_as_json(plan: Plan) -> dict[str, object]:
+    return {
+        "writes": [
+            {
+                "path": write.path,
+                "operations": [operation.as_json() for operation in write.operations],
+                "retired": list(write.retired),
+            }
+            for write in plan.writes
+        ],
+        "holds": [
+            {
+                "path": hold.path,
+                "operations": [operation.as_json() for operation in hold.operations],
+                "origins": list(hold.origins),
+            }
+            for hold in plan.holds
+        ],
+        "done": sorted(plan.done),
+        "skipped": sorted(plan.skipped),
+        "entries": plan.entries,
+        "since": plan.since.isoformat() if plan.since else "",
+    }
+
+
+def _state(fields: Mapping[str, object]) -> ScopeState:
+    plan = fields.get("plan")
+    skipped = {key: count(times) for key, times in mapping(fields.get("skipped")).items()}
+    return ScopeState(
+        last_run=_moment(fields.get("last_run")),
+        note=string(fields.get("note")),
+        done=frozenset(_texts(fields.get("done"))),
+        skipped=skipped,
+        failures=count(fields.get("failures")),
+        retry_at=_moment(fields.get("retry_at")),
+        plan=_plan(mapping(plan)) if plan else None,
+    )
+
+
+def _plan(fields: Mapping[str, object]) -> Plan:
+    writes = [mapping(item) for item in items(fields.get("writes"))]
+    holds = [mapping(item) for item in items(fields.get("holds"))]
+    return Plan(
+        tuple(
+            Write(string(one.get("path")), _operations(one), _texts(one.get("retired")))
+            for one in writes
+        ),
+        tuple(
+            Hold(string(one.get("path")), _operations(one), _texts(one.get("origins")))
+            for one in holds
+        ),
+        frozenset(_texts(fields.get("done"))),
+        frozenset(_texts(fields.get("skipped"))),
+        count(fields.get("entries")),
+        _moment(fields.get("since")),
+    )
+
+
+def _operations(fields: Mapping[str, object]) -> tuple[Operation, ...]:
+    found = map(Operation.from_json, items(fields.get("operations")))
+    return tuple(operation for operation in found if operation is not None)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(item for item in items(value) if isinstance(item, str))
+
+
+def _moment(value: object) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(string(value))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None

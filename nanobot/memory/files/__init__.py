@@ -1,0 +1,1 @@
+"""Single files of memory: appended to, read as a person left them, redacted."""

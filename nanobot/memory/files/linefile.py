@@ -1,0 +1,117 @@
+"""A file that grows by whole lines, so that a crash or a full disk never mixes or halves one.
+
+A line is there once its newline is. An append is one write and one sync; what a failed one left
+behind is taken away again, at the latest by the next. The person's editor may replace the file at
+any moment, also between the two halves of an append, which then begins anew in the new file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from loguru import logger
+
+from nanobot.clock import Clock
+from nanobot.errors import StorageError
+from nanobot.security.paths import Place
+
+Fingerprint = tuple[int, int, int] | None
+
+LIMIT = 1 << 30
+"""Bytes of the largest file that is read."""
+
+_ATTEMPTS = 5
+_BLOCK = 64 * 1024
+
+
+class LineFile:
+    """The file at `place`. `is_line` says whether what stands at the end without a newline is a
+    whole line, which an editor may leave so. One writer at a time: the caller sees to that."""
+
+    def __init__(self, place: Place, clock: Clock, is_line: Callable[[bytes], bool]) -> None:
+        self._place = place
+        self._clock = clock
+        self._is_line = is_line
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Changes whenever the file does, None where there is none."""
+        return self._place.root.fingerprint(self._place.relative)
+
+    def lines(self) -> list[bytes]:
+        """The whole lines, blank ones left out; what follows the last newline only if it is one."""
+        content = self._place.read_bytes(LIMIT) or b""
+        *lines, rest = content.split(b"\n")
+        if rest and self._is_line(rest):
+            lines.append(rest)
+        return [stripped for line in lines if (stripped := line.rstrip(b"\r"))]
+
+    def append(self, data: bytes) -> None:
+        """Add lines, durably. Raises `StorageError`; then they are not in the file."""
+        for _ in range(_ATTEMPTS):
+            with self._place.opened(os.O_RDWR | os.O_APPEND, create=True) as descriptor:
+                self._mend(descriptor)
+                _append(descriptor, data)
+                inode = os.fstat(descriptor).st_ino
+            standing = self.fingerprint
+            if standing is not None and standing[2] == inode:
+                return
+        raise StorageError(self._place.shown, "another program replaces it again and again")
+
+    def mend(self) -> None:
+        """Set aside a last line that a crash cut short. Nothing happens where there is no file."""
+        if self.fingerprint is None:
+            return
+        with self._place.opened(os.O_RDWR | os.O_APPEND) as descriptor:
+            self._mend(descriptor)
+
+    def _mend(self, descriptor: int) -> None:
+        size = os.fstat(descriptor).st_size
+        whole = _whole(descriptor, size)
+        if whole == size:
+            return
+        torn = os.pread(descriptor, size - whole, whole)
+        if self._is_line(torn):
+            _append(descriptor, b"\n")
+            return
+        aside = self._aside()
+        aside.write_bytes(torn, expected=None)
+        os.ftruncate(descriptor, whole)
+        os.fsync(descriptor)
+        logger.warning(
+            "{}: the last line was cut short; kept as {}", self._place.shown, aside.shown
+        )
+
+    def _aside(self) -> Place:
+        name = f"{self._place.relative}.corrupt-{self._clock.now():%Y%m%dT%H%M%S}"
+        place, number = self._place.root.place(name), 0
+        while place.stat() is not None:
+            number += 1
+            place = self._place.root.place(f"{name}-{number}")
+        return place
+
+
+def _append(descriptor: int, data: bytes) -> None:
+    base = os.fstat(descriptor).st_size
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, base)
+        raise
+
+
+def _whole(descriptor: int, size: int) -> int:
+    """The size up to and with the last newline."""
+    while size:
+        start = max(0, size - _BLOCK)
+        block = os.pread(descriptor, size - start, start)
+        if (at := block.rfind(b"\n")) >= 0:
+            return start + at + 1
+        size = start
+    return 0

@@ -1,0 +1,1 @@
+"""Forgetting: out of memory, and out of everything that is stored."""

@@ -1,0 +1,212 @@
+"""`/forget --erase`: a text leaves every file of the home.
+
+The owner's alone, and for all scopes: it reaches every file. What always holds:
+
+- every file is replaced as a whole, so that a crash leaves it old or new, and erasing again
+  finishes what was cut short;
+- the text is written nowhere: while it lasts, `state/erasing` says only that an erasure is under
+  way. The journal, which holds the command itself, is cleaned last;
+- at the end every byte of every file is searched, and what is left is reported.
+
+Messages keep their place: the text in them becomes "[erased]". Files of facts and notes lose the
+whole line, and so do their versions. Media files that hold it go, and those that came with a
+message that said nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
+from pathlib import Path
+
+from loguru import logger
+
+from nanobot.bus import erase as journal_erase
+from nanobot.bus.journal import Journal
+from nanobot.clock import Clock
+from nanobot.errors import NanobotError, WriteConflict
+from nanobot.memory.forgetting import rewriting
+from nanobot.memory.forgetting.erasure import LEFT_ALONE, ErasePlan, EraseReport
+from nanobot.memory.forgetting.forget import ForgetPlan, Forgetter, Quiet
+from nanobot.memory.forgetting.holdings import Holding, Home, Kind
+from nanobot.memory.forgetting.needle import Needle, keeping_structure
+from nanobot.memory.scopes import OWNER, Memories
+from nanobot.memory.text.wording import words
+from nanobot.memory.versions.gitstore import GitStore
+from nanobot.session.files import FileOps, replace_file
+from nanobot.session.manager import SessionManager
+from nanobot.session.names import SUFFIX
+
+_PASSES = 3
+"""What a turn under way wrote meanwhile is found by the next pass."""
+
+_OWNED = {Kind.JOURNAL, Kind.INDEX, Kind.VERSIONS}
+"""Files that others rewrite for us, as a whole."""
+
+_OTHERS = {*_OWNED, *LEFT_ALONE, Kind.TEMPORARY}
+_IN_PLACE = {Kind.LOG, Kind.TYPED}
+
+
+class Eraser:
+    """Plans and carries out erasures in the home that lies at `home`.
+
+    `rebuild_index` must delete the search index and make it anew; `quiet` keeps those who learn
+    from writing meanwhile.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        workspace: Path,
+        *,
+        sessions: SessionManager,
+        journal: Journal,
+        memories: Memories,
+        versions: GitStore | None,
+        forgetter: Forgetter,
+        rebuild_index: Callable[[], Awaitable[None]],
+        clock: Clock,
+        files: FileOps | None = None,
+        quiet: Quiet = nullcontext,
+    ) -> None:
+        self._quiet = quiet
+        self._home = Home(home, workspace)
+        self._sessions, self._journal = sessions, journal
+        self._memories, self._versions = memories, versions
+        self._forgetter, self._rebuild_index = forgetter, rebuild_index
+        self._clock, self._files = clock, files or FileOps()
+        self._mark = home / "state" / "erasing"
+        self._running = asyncio.Lock()
+
+    async def plan(self, text: str) -> ErasePlan:
+        """What erasing `text` would change; changes nothing.
+
+        Raises `NanobotError` for a text that is too short to search for.
+        """
+        needle = Needle(text)
+        forgets = await self._what_to_forget(text)
+        holdings = await asyncio.to_thread(self._home.holdings, needle)
+        return ErasePlan(text, tuple(holdings), forgets)
+
+    async def apply(self, plan: ErasePlan) -> EraseReport:
+        """Erase the text of a plan; what else it says is found out anew.
+
+        Raises `NanobotError` where a file refuses; what is done stays done, and doing it again goes
+        on from there.
+        """
+        needle = Needle(plan.query)
+        async with self._running:
+            began = self._clock.now().isoformat(timespec="seconds").encode()
+            await asyncio.to_thread(replace_file, self._files, self._mark, began + b"\n")
+            before = await asyncio.to_thread(self._home.holdings, needle)
+            await self._forgetter.apply(await self._what_to_forget(plan.query))
+            async with self._quiet():
+                left = await self._erase(needle)
+            await asyncio.to_thread(rewriting.remove, self._mark)
+        return EraseReport(tuple(before), tuple(left))
+
+    def recover(self) -> bool:
+        """For the start, before anything writes: remove what an erasure left behind that was cut
+        short. Says whether one was; its text is not known, so it has to be given again. Blocks."""
+        if not self._mark.exists():
+            return False
+        for path, kind in list(self._home.files()):
+            if kind is Kind.TEMPORARY:
+                rewriting.remove(path)
+        rewriting.remove(self._mark)
+        logger.warning("an erasure was cut short: give /forget --erase again to finish it")
+        return True
+
+    async def _what_to_forget(self, text: str) -> ForgetPlan:
+        return await self._forgetter.plan(text, OWNER) if words(text) else ForgetPlan(text, OWNER)
+
+    async def _erase(self, needle: Needle) -> list[Holding]:
+        known = list[Holding]()
+        for _ in range(_PASSES):
+            broken = await self._erase_conversations(needle)
+            await self._erase_memories(needle)
+            found = await asyncio.to_thread(self._home.holdings, needle)
+            ours = [one for one in found if not _is_in_use(one) or one.path in broken]
+            await asyncio.to_thread(self._erase_files, needle, ours, known)
+            if self._versions is not None:
+                await asyncio.to_thread(self._versions.rewrite, needle.redact_version)
+            await self._rebuild_index()
+            await journal_erase.erase(self._journal, needle.redact)
+            known = found
+            left = await asyncio.to_thread(self._home.holdings, needle)
+            if not any(map(_is_ours, left)):
+                break
+        return left
+
+    async def _erase_conversations(self, needle: Needle) -> set[Path]:
+        """Returns the files that are no conversation, so that nobody adds to them."""
+        broken = set[Path]()
+        for info in await asyncio.to_thread(self._sessions.list_sessions):
+            try:
+                await asyncio.to_thread(self._remove_media_of, needle, info.key)
+                await self._sessions.rewrite(info.key, needle.redact)
+            except NanobotError as error:
+                logger.warning("a conversation could not be opened: {}", error)
+                broken.add(info.path)
+        return broken
+
+    def _remove_media_of(self, needle: Needle, key: str) -> None:
+        """The files of messages that say nothing but the text; first, since they are not known any
+        more once it is gone."""
+        for message in self._sessions.read_messages(key):
+            if message.media and needle.fills(message.content):
+                for name in message.media:
+                    rewriting.remove(self._home.folder / "media" / Path(name).name)
+
+    async def _erase_memories(self, needle: Needle) -> None:
+        keys = await asyncio.to_thread(self._sessions.keys)
+        redact = keeping_structure(needle.redact_plain, frozenset(keys))
+        for scope in await asyncio.to_thread(self._memories.existing):
+            memory = self._memories.of(scope)
+            await asyncio.to_thread(memory.history.rewrite, redact)
+            await memory.store.rewrite(needle.without_lines)
+
+    def _erase_files(
+        self, needle: Needle, holdings: Iterable[Holding], known: Iterable[Holding]
+    ) -> None:
+        """All that no one else rewrites. A temporary file that was there in the pass before is
+        nobody's any more."""
+        stale = {one.path for one in known}
+        for one in holdings:
+            try:
+                self._erase_file(needle, one, is_stale=one.path in stale)
+            except NanobotError as error:  # it stands in the report
+                logger.warning("a file could not be rewritten: {}", error)
+
+    def _erase_file(self, needle: Needle, one: Holding, *, is_stale: bool) -> None:
+        if one.count <= 0:
+            return
+        if one.kind is Kind.MEDIA or (one.kind is Kind.TEMPORARY and is_stale):
+            rewriting.remove(one.path)
+        elif one.kind in _IN_PLACE:
+            rewriting.cover(one.path, needle)
+        elif one.kind is Kind.UNDO:
+            rewriting.rewrite_after_header(one.path, needle)
+        elif one.is_text and one.kind not in _OTHERS:
+            self._rewrite_text(one.path, needle)
+
+    def _rewrite_text(self, path: Path, needle: Needle) -> None:
+        for _ in range(_PASSES):
+            try:
+                rewriting.rewrite_text(path, needle)
+            except WriteConflict:  # somebody saved just now
+                continue
+            return
+
+
+def _is_in_use(one: Holding) -> bool:
+    """Whether turns may add lines to the file while we look at it."""
+    return one.kind is Kind.CONVERSATION and one.path.suffix == SUFFIX
+
+
+def _is_ours(one: Holding) -> bool:
+    """Whether another pass may remove it."""
+    if one.kind in LEFT_ALONE or one.count <= 0:
+        return False
+    return one.is_text or one.kind in _OWNED | {Kind.MEDIA, Kind.TEMPORARY}

@@ -1,0 +1,303 @@
+"""`/forget`: a fact and what it was learned from leave memory, search and prompts for good.
+
+First a plan says exactly what will go; then it is carried out in this order, so that a crash never
+leaves less hidden than before and doing it again finishes it:
+
+1. the record of what is forgotten, by which everything else passes it over (`forgotten`);
+2. the messages that state it are retracted in their conversations;
+3. history entries lose the sentences that state it;
+4. the lines leave the long-term files, retired and pending facts, and daily notes.
+
+The conversations and earlier versions still hold the words: that is what `/forget --erase` is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+
+from nanobot.clock import Clock
+from nanobot.errors import NanobotError
+from nanobot.memory.change import Change
+from nanobot.memory.forgetting.forgotten import Forgotten, Record
+from nanobot.memory.forgetting.needle import LEAST, keeping_structure
+from nanobot.memory.history.log import HistoryEntry
+from nanobot.memory.scopes import Memories, Memory
+from nanobot.memory.text.lines import Operation
+from nanobot.memory.text.wording import Fact, without, words
+from nanobot.memory.why.explainer import Explainer, Line, lines_of, matching, nearest, said_in
+from nanobot.memory.why.explanation import Said, excerpt
+from nanobot.messages import Message
+from nanobot.session.manager import SessionManager
+from nanobot.session.records import JsonValue
+
+PENDING = "memory/pending.md"
+
+Quiet = Callable[[], AbstractAsyncContextManager[None]]
+"""While entered, nobody writes down what was learned from text as it stood before."""
+
+_NOTE = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
+_MARK = re.compile(r"^\s*[-*+]\s+(\d{4}-\d{2}-\d{2}:\s|\d{2}:\d{2}\s)?")
+_STAMP = re.compile(r"\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]")
+_SHOWN = 30
+_NOTHING_LEFT = "(forgotten)"
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetPlan:
+    """What `/forget` would do. `lines` are in files, `entries` are the cursors of history entries,
+    `emptied` those of them of which nothing is left; `near` helps where nothing was found."""
+
+    query: str
+    scope: str
+    lines: tuple[Line, ...] = ()
+    messages: tuple[Said, ...] = ()
+    entries: tuple[int, ...] = ()
+    emptied: tuple[int, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    near: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to forget."""
+        return not (self.lines or self.messages or self.entries)
+
+    @property
+    def counts(self) -> str:
+        """How much it is, in words."""
+        return ", ".join(
+            (
+                _number(len(self.lines), "line"),
+                _number(len(self.messages), "message"),
+                _number(len(self.entries), "history entry", "history entries"),
+            )
+        )
+
+    @property
+    def text(self) -> str:
+        """For people: exactly what will go."""
+        if self.is_empty:
+            near = [f"- {excerpt(line).lstrip('-*+ ')}" for line in self.near]
+            nothing = "Nothing that I remember says this."
+            return "\n".join([nothing, "The nearest:", *near]) if near else nothing
+        listed = [
+            *(f"- {line.path}, line {line.number}: {excerpt(line.text)}" for line in self.lines),
+            *(f"- {said.session} #{said.seq}, {said.who}: {excerpt(said.text)}"
+              for said in self.messages),
+            *(f"- history {cursor}" for cursor in self.entries),
+        ]  # fmt: skip
+        more = len(listed) - _SHOWN
+        return "\n".join(
+            [
+                f"To be forgotten: {self.counts}.",
+                *listed[:_SHOWN],
+                *([f"- and {more} more"] if more > 0 else []),
+            ]
+        )
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """For machines."""
+        return {
+            "scope": self.scope,
+            "lines": [
+                {"path": line.path, "line_number": line.number, "line": line.text}
+                for line in self.lines
+            ],
+            "messages": [{"session": said.session, "seq": said.seq} for said in self.messages],
+            "entries": list(self.entries),
+            "near": list(self.near),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReport:
+    """What was done; `versions` are those that the files became."""
+
+    plan: ForgetPlan
+    versions: tuple[int, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        if self.plan.is_empty:
+            return self.plan.text
+        undo = " and ".join(f"/dream-restore --version {number}" for number in self.versions)
+        back = f" The lines can be brought back with {undo}." if undo else ""
+        return (
+            f"Forgotten: {self.plan.counts}. They are out of memory, search and prompts, and will "
+            f"not be learned again from what was said so far.{back} The conversation files and "
+            "earlier versions still hold the words; /forget --erase removes them there, too."
+        )
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """For machines."""
+        return self.plan.as_json() | {"versions": list(self.versions)}
+
+
+class Forgetter:
+    """Plans and carries out `/forget` in one scope at a time.
+
+    `scope_of` says to which scope a session's key belongs; `salt` gives fresh random bytes; `quiet`
+    keeps those who learn from writing meanwhile.
+    """
+
+    def __init__(
+        self,
+        memories: Memories,
+        explainer: Explainer,
+        sessions: SessionManager,
+        scope_of: Callable[[str], str],
+        clock: Clock,
+        salt: Callable[[], bytes] = lambda: secrets.token_bytes(16),
+        quiet: Quiet = nullcontext,
+    ) -> None:
+        self._quiet = quiet
+        self._memories, self._explainer, self._sessions = memories, explainer, sessions
+        self._scope_of, self._clock, self._salt = scope_of, clock, salt
+
+    async def plan(self, text: str, scope: str) -> ForgetPlan:
+        """What forgetting `text` would take away; changes nothing.
+
+        Raises `NanobotError` for a text without words.
+        """
+        if len(text.strip()) < LEAST or not words(text):
+            raise NanobotError(
+                "this says too little to know what to forget",
+                hint="Give the words of the fact, as `/memory` shows it.",
+            )
+        return await asyncio.to_thread(self._plan, text.strip(), scope)
+
+    async def apply(self, plan: ForgetPlan) -> ForgetReport:
+        """Carry out a plan. Again after a crash, with a plan made anew, it finishes the rest."""
+        if plan.is_empty:
+            return ForgetReport(plan)
+        async with self._quiet():
+            return await self._apply(plan)
+
+    async def _apply(self, plan: ForgetPlan) -> ForgetReport:
+        memory = self._memories.of(plan.scope)
+        numbers = defaultdict[str, list[int]](list)
+        for said in plan.messages:
+            numbers[said.session].append(said.seq)
+        record = Record.made(self._clock.now(), self._salt(), plan.facts, numbers, plan.emptied)
+        await asyncio.to_thread(Forgotten(memory.root).add, record)
+        for key, seqs in numbers.items():
+            await self._sessions.retract(await self._sessions.get_or_create(key), seqs)
+        if plan.entries:
+            keys = frozenset(await asyncio.to_thread(self._sessions.keys))
+            redact = keeping_structure(_without_facts(plan.facts), keys)
+            await asyncio.to_thread(memory.history.rewrite, redact)
+        return ForgetReport(plan, await _take_out(memory, plan.lines))
+
+    def _plan(self, text: str, scope: str) -> ForgetPlan:
+        memory = self._memories.of(scope)
+        remembered = list(lines_of(memory))
+        lines = matching(text, remembered)
+        facts, evidence = self._facts(memory, text, lines)
+        also = [line for line in _other_lines(memory) if _states(facts, line.text)]
+        said = dict.fromkeys([*evidence, *self._messages(scope, facts)])
+        entries = [entry for entry in memory.history.entries() if _entry_states(entry, facts)]
+        emptied = [entry for entry in entries if not without(entry.summary, facts)]
+        return ForgetPlan(
+            text,
+            scope,
+            lines=(*lines, *also),
+            messages=tuple(sorted(said, key=lambda said: (said.session, said.seq))),
+            entries=tuple(entry.cursor for entry in entries),
+            emptied=tuple(entry.cursor for entry in emptied),
+            facts=facts,
+            near=() if lines else nearest(text, remembered),
+        )
+
+    def _facts(
+        self, memory: Memory, text: str, lines: Sequence[Line]
+    ) -> tuple[tuple[Fact, ...], list[Said]]:
+        """What the lines state, in all their wordings, and the messages that these rest on."""
+        facts, evidence = [Fact.literal(text)], list[Said]()
+        for line in lines:
+            wordings = [line.text]
+            steps = self._explainer.origin(memory, line).steps
+            wordings += [step.line for step in steps]
+            stated = [Fact.of(_MARK.sub("", wording)) for wording in wordings]
+            facts += [fact for fact in stated if fact.words]
+            said = [said for step in steps for said in step.said]
+            evidence += [one for one in said if _states(stated, one.text)]
+        return tuple(dict.fromkeys(facts)), evidence
+
+    def _messages(self, scope: str, facts: Sequence[Fact]) -> Iterator[Said]:
+        keys = self._sessions.keys()
+        for key in keys:
+            if self._scope_of(key) != scope:
+                continue
+            for message in self._sessions.read_window(key):
+                if any(_states(facts, text) for text in _texts(message)):
+                    yield said_in(key, message)
+
+
+async def _take_out(memory: Memory, lines: Iterable[Line]) -> tuple[int, ...]:
+    """Take lines out of their files; the versions that this made."""
+    by_path = defaultdict[str, list[Operation]](list)
+    for line in lines:
+        by_path[line.path].append(Operation(old=line.text))
+    versions = []
+    for path, operations in by_path.items():
+        summary = f"forgot {_number(len(operations), 'line')}"
+        number, _ = await memory.store.apply(path, operations, Change("forget", summary))
+        versions.append(number)
+    return tuple(filter(None, versions))
+
+
+def _other_lines(memory: Memory) -> Iterator[Line]:
+    """The lines of daily notes and of what waits to be confirmed."""
+    folder = memory.root.place("memory")
+    paths = [PENDING] if folder.stat() else []
+    paths += (
+        [f"memory/{entry.name}" for entry in folder.entries() if _NOTE.fullmatch(entry.name)]
+        if paths
+        else []
+    )
+    for path in paths:
+        for number, line in enumerate(memory.store.read(path).splitlines(), 1):
+            if line.strip() and not line.startswith("#"):
+                yield Line(path, number, line.rstrip())
+
+
+def _without_facts(facts: Sequence[Fact]) -> Callable[[str], str]:
+    """Takes the sentences that state a fact out of a text of history, or out of its paragraphs."""
+
+    def redact(text: str) -> str:
+        told = [_unsaid(block, facts) for block in re.split(r"(\n\s*\n)", text)]
+        return "".join(told)
+
+    return redact
+
+
+def _unsaid(block: str, facts: Sequence[Fact]) -> str:
+    left = without(block, facts) if block.strip() else block
+    stamp = _STAMP.match(block)
+    return f"{stamp[0]} {_NOTHING_LEFT}" if stamp and not left else left
+
+
+def _entry_states(entry: HistoryEntry, facts: Sequence[Fact]) -> bool:
+    lines = [line for op in entry.operations for line in (op.old, op.new)]
+    texts = [*entry.key_facts, *lines]
+    return without(entry.summary, facts) != entry.summary or any(
+        _states(facts, text) for text in texts
+    )
+
+
+def _states(facts: Iterable[Fact], text: str) -> bool:
+    return any(fact.stated_by(text) for fact in facts)
+
+
+def _texts(message: Message) -> list[str]:
+    return [message.content, *(call.arguments for call in message.tool_calls)]
+
+
+def _number(count: int, one: str, many: str = "") -> str:
+    return f"{count} {one if count == 1 else many or f'{one}s'}"

@@ -1,0 +1,198 @@
+"""Where a text stands among all the files of a home: every byte is looked at.
+
+Git's compressed objects are opened. Links are not followed, and what is compressed or encoded
+otherwise (PDF, pictures, office files) holds its text in a form that is not recognised. Reads only;
+blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+
+from nanobot.memory.forgetting.needle import Needle
+
+
+class Kind(StrEnum):
+    """What a file is for; the value is what people read."""
+
+    CONVERSATION = "conversations"
+    ARCHIVE = "archived conversations"
+    MEMORY = "long-term memory"
+    HISTORY = "history"
+    NOTE = "daily notes"
+    WORKSPACE = "other files in the workspace"
+    MEDIA = "media"
+    JOURNAL = "journal"
+    INDEX = "search index"
+    VERSIONS = "versions"
+    UNDO = "undo copies"
+    TYPED = "what was typed in the terminal"
+    SPILL = "long tool results"
+    LOG = "logs"
+    CONFIGURATION = "configuration"
+    REPOSITORY = "your own git repository"
+    TEMPORARY = "temporary files"
+    OTHER = "other files"
+
+
+_DOCUMENTS = {"AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "HEARTBEAT.md"}
+_NOTE_NAME = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
+_TEMPORARY = re.compile(r"\..+\.(nanobot-)?tmp")
+_IN_STATE = {
+    "journal.db": Kind.JOURNAL,
+    "index.db": Kind.INDEX,
+    "memory.git": Kind.VERSIONS,
+    "undo": Kind.UNDO,
+    "cli_history": Kind.TYPED,
+}
+_AT_HOME = {
+    "media": Kind.MEDIA,
+    "spill": Kind.SPILL,
+    "logs": Kind.LOG,
+    "config.yaml": Kind.CONFIGURATION,
+    "secrets.env": Kind.CONFIGURATION,
+}
+_ANYTHING = {Kind.MEDIA, Kind.WORKSPACE, Kind.OTHER}
+_LARGEST_OBJECT = 64_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A file that holds the text `count` times, or could not be read (-1).
+
+    `shown` is its path for people; `in_name` says that its name holds it, too; `is_text` that it is
+    no binary file.
+    """
+
+    path: Path
+    shown: str
+    kind: Kind
+    count: int
+    in_name: bool = False
+    is_text: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The folder of a nanobot, and its workspace, which may lie elsewhere."""
+
+    folder: Path
+    workspace: Path
+
+    def holdings(self, needle: Needle) -> list[Holding]:
+        """All files that hold the text, or have it in their name."""
+        found = []
+        for path, kind in self.files():
+            count, is_text = _count(path, needle)
+            if count > 0 and not is_text and needle.is_short and kind in _ANYTHING:
+                count = 0  # any three letters stand somewhere in a photo
+            shown = self._shown(path)
+            in_name = needle.is_in(shown)
+            if count or in_name:
+                shown = needle.redact_plain(shown)
+                found.append(Holding(path, shown, kind, count, in_name, is_text))
+        return found
+
+    def files(self) -> Iterator[tuple[Path, Kind]]:
+        """Every regular file, in order; each once."""
+        yield from ((path, self.kind_of(path)) for path in _regular(self.folder))
+        if not self.workspace.is_relative_to(self.folder):
+            yield from ((path, self.kind_of(path)) for path in _regular(self.workspace))
+
+    def kind_of(self, path: Path) -> Kind:
+        """What the file at `path` is for."""
+        if path.is_relative_to(self.workspace):
+            return _in_workspace(path.relative_to(self.workspace).parts)
+        parts = path.relative_to(self.folder).parts
+        if _TEMPORARY.fullmatch(path.name):
+            return Kind.TEMPORARY
+        if parts[0] == "sessions":
+            return Kind.ARCHIVE if parts[1] == "archive" else Kind.CONVERSATION
+        if parts[0] == "state" and len(parts) > 1:
+            name = parts[1].removesuffix("-wal").removesuffix("-shm")
+            return _IN_STATE.get(name, Kind.OTHER)
+        return _AT_HOME.get(parts[0], Kind.OTHER)
+
+    def _shown(self, path: Path) -> str:
+        if path.is_relative_to(self.folder):
+            return str(path.relative_to(self.folder))
+        return str(path)
+
+
+def _in_workspace(parts: tuple[str, ...]) -> Kind:
+    if ".git" in parts:
+        return Kind.REPOSITORY
+    if parts[-1].endswith(".nanobot-tmp"):
+        return Kind.TEMPORARY
+    if parts[0] in {"people", "groups"} and len(parts) > 2:
+        parts = parts[2:]
+    name = parts[-1]
+    if len(parts) == 1 and name in _DOCUMENTS:
+        return Kind.MEMORY
+    if parts[0] != "memory":
+        return Kind.WORKSPACE
+    if parts[1] == "history" or name.startswith(("history.jsonl", "HISTORY.md")):
+        return Kind.HISTORY
+    return Kind.NOTE if _NOTE_NAME.fullmatch(name) else Kind.MEMORY
+
+
+def _regular(folder: Path) -> Iterator[Path]:
+    for root, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(root, name)
+            try:
+                if stat.S_ISREG(path.lstat().st_mode):
+                    yield path
+            except FileNotFoundError:
+                continue  # gone since the folder was read
+
+
+def _count(path: Path, needle: Needle) -> tuple[int, bool]:
+    """How often a file holds the text, and whether it is a text that can be changed."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0, True
+    except OSError:
+        return -1, False
+    try:
+        if os.fstat(descriptor).st_size == 0:
+            return 0, True
+        with mmap(descriptor, 0, access=ACCESS_READ) as data:
+            is_text = data.find(b"\0") < 0
+            unpacked = _unpacked(path, data)
+            if unpacked is None:
+                return needle.count(data), is_text
+            return sum(map(needle.count, unpacked)), False
+    finally:
+        os.close(descriptor)
+
+
+def _unpacked(path: Path, data: mmap) -> Iterable[bytes] | None:
+    """What git keeps compressed in this file; None where it is no such file."""
+    if path.suffix == ".pack" and data[:4] == b"PACK":
+        return _objects_in(path)
+    if path.parent.parent.name == "objects" and data[:1] == b"\x78":
+        try:
+            return [zlib.decompressobj().decompress(data, _LARGEST_OBJECT)]
+        except zlib.error:
+            return None
+    return None
+
+
+def _objects_in(path: Path) -> Iterator[bytes]:
+    from dulwich.object_format import SHA1
+    from dulwich.pack import Pack
+
+    with Pack(str(path.with_suffix("")), object_format=SHA1) as pack:
+        for item in pack.iterobjects():
+            yield item.as_raw_string()

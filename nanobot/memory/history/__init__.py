@@ -1,0 +1,1 @@
+"""The history: one entry for each stretch of conversation that was put away."""

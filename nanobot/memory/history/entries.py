@@ -1,0 +1,155 @@
+"""A history entry, its line in `history.jsonl` and its paragraph in HISTORY.md. Pure.
+
+Decoding forgives what a person's editor may do to a line; what is no entry is None. Lone surrogates
+(half of an emoji that a program cut) survive as JSON escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Literal, cast, get_args
+
+from nanobot.memory.text.lines import Operation
+
+EntryType = Literal["consolidation", "raw", "import", "digest"]
+
+_STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d)")
+_BLANK_LINES = re.compile(r"\n\s*\n")
+_CURSOR = re.compile(rb'"cursor"\s*:\s*([0-9]{1,15})\b')
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """What one stretch of a conversation came to.
+
+    `cursor` is given by the log (0 before). `timestamp` is aware and in whole seconds once stored.
+    `first` and `last` are the seqs of the session's messages that it stands for, 0 where there are
+    none. `origin` names where content came from that is not the person's own.
+    """
+
+    cursor: int
+    timestamp: datetime
+    type: EntryType
+    session: str
+    first: int
+    last: int
+    summary: str
+    key_facts: tuple[str, ...] = ()
+    operations: tuple[Operation, ...] = ()
+    origin: tuple[str, ...] = ()
+
+
+def encode(entry: HistoryEntry) -> bytes:
+    """The line of an entry, newline included."""
+    fields = {
+        "cursor": entry.cursor,
+        "timestamp": entry.timestamp.isoformat(timespec="seconds"),
+        "type": entry.type,
+        "session": entry.session,
+        "range": [entry.first, entry.last],
+        "summary": entry.summary,
+        "key_facts": list(entry.key_facts),
+        "operations": [operation.as_json() for operation in entry.operations],
+        "origin": list(entry.origin),
+    }
+    # A lone surrogate is escaped as Python does, which is how JSON writes it as well.
+    return json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
+    """The entry on a line, None where there is none. `zone` is for a time that names no offset."""
+    try:
+        fields = json.loads(line.decode("utf-8", "surrogatepass"))
+        return _entry(cast("dict[str, object]", fields), zone) if _is_entry(fields) else None
+    except (ValueError, RecursionError, OverflowError):
+        return None
+
+
+def cursor_on(line: bytes) -> int:
+    """The cursor that a line which is no entry seems to have held, 0 for none."""
+    found = _CURSOR.search(line)
+    return int(found[1]) if found else 0
+
+
+def parted(content: bytes, read: int, zone: tzinfo | None) -> tuple[bytes, dict[str, list[bytes]]]:
+    """A file's lines as those that stay, and those up to cursor `read`, by month (`2026-03`)."""
+    kept: list[bytes] = []
+    moving: dict[str, list[bytes]] = defaultdict(list)
+    for line in content.splitlines(keepends=True):
+        entry = decode(line, zone)
+        if entry is None or entry.cursor > read or not line.endswith(b"\n"):
+            kept.append(line)
+        else:
+            moving[f"{entry.timestamp:%Y-%m}"].append(line.rstrip(b"\r\n"))
+    return b"".join(kept), moving
+
+
+def paragraph_of(entry: HistoryEntry) -> str:
+    """The entry as it stands in HISTORY.md: without blank lines, its time in front."""
+    text = _BLANK_LINES.sub("\n", entry.summary.strip().replace("\r\n", "\n"))
+    return text if _STAMP.match(text) else f"[{entry.timestamp:%Y-%m-%d %H:%M}] {text}".rstrip()
+
+
+def paragraphs_in(text: str) -> list[str]:
+    """The paragraphs of a HISTORY.md, headings that stand alone left out."""
+    pieces = (piece.strip() for piece in _BLANK_LINES.split(text.replace("\r\n", "\n")))
+    return [piece for piece in pieces if piece and ("\n" in piece or not piece.startswith("#"))]
+
+
+def time_of(paragraph: str, otherwise: datetime) -> datetime:
+    """The time at the beginning of a paragraph, in the zone of `otherwise`."""
+    if stamp := _STAMP.match(paragraph):
+        try:
+            return datetime.fromisoformat(f"{stamp[1]}T{stamp[2]}").replace(tzinfo=otherwise.tzinfo)
+        except ValueError:
+            pass  # the 31st of February
+    return otherwise
+
+
+def _is_entry(fields: object) -> bool:
+    match fields:
+        case {"cursor": bool()}:
+            return False
+        case {"cursor": int(cursor), "timestamp": str(), "type": str(kind), "summary": str()}:
+            return 0 < cursor < 10**15 and kind in get_args(EntryType)
+    return False
+
+
+def _entry(fields: dict[str, object], zone: tzinfo | None) -> HistoryEntry:
+    when = datetime.fromisoformat(str(fields["timestamp"]))
+    session = fields.get("session")
+    first, last = _range(fields.get("range"))
+    operations = map(Operation.from_json, _items(fields.get("operations")))
+    return HistoryEntry(
+        cursor=cast("int", fields["cursor"]),
+        timestamp=when if when.tzinfo else when.replace(tzinfo=zone),
+        type=cast("EntryType", fields["type"]),
+        session=session if isinstance(session, str) else "",
+        first=first,
+        last=last,
+        summary=str(fields["summary"]),
+        key_facts=_texts(fields.get("key_facts")),
+        operations=tuple(operation for operation in operations if operation),
+        origin=_texts(fields.get("origin")),
+    )
+
+
+def _range(value: object) -> tuple[int, int]:
+    match value:
+        case [bool(), _] | [_, bool()]:
+            return 0, 0
+        case [int(first), int(last)] if 0 <= first <= last:
+            return first, last
+    return 0, 0
+
+
+def _items(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(item for item in _items(value) if isinstance(item, str) and item)

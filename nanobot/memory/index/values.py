@@ -1,0 +1,150 @@
+"""What goes into a search and what comes out; and what the index needs from others.
+
+Ids are stable: the same passage has the same id after every rebuild, so that a person or a model
+can name it tomorrow. `m:<session key>:<seq>` is a message, `h:<scope>:<cursor>` a history entry,
+`n:<scope>:<date>:<n>` a paragraph of a daily note, `l:<path>:<n>` a passage of the library (the
+path is relative to the library).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Literal, Protocol
+
+from nanobot.session.records import JsonValue
+
+Source = Literal["message", "history", "note", "library"]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question to the index; empty fields do not filter.
+
+    `scopes` are the names of the scopes that may be read, and nothing outside them is ever
+    returned. `since` and `until` are inclusive dates, compared with a passage's own civil date;
+    a passage without a date passes only where neither is given. `limit` is the number of hits.
+    """
+
+    text: str
+    scopes: tuple[str, ...]
+    session: str = ""
+    since: date | None = None
+    until: date | None = None
+    role: str = ""
+    source: Source | Literal[""] = ""
+    limit: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of what is remembered.
+
+    `seq` is the message's number, the history entry's cursor, or the passage's place in its note or
+    document. `role` is empty for what is no message; `speaker` is the sender's name where one is
+    known, else the role. `origin` is the message's (empty: their own words, or the model's), and
+    `place` says where it stands in a way a person can follow: `telegram:1 #120`, `history 42`,
+    `2026-03-10.md:3`, `library/book.pdf p. 3`.
+    """
+
+    id: str
+    source: Source
+    scope: str
+    session: str
+    seq: int
+    role: str
+    speaker: str
+    when: datetime | None
+    text: str
+    origin: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage found, with up to two passages of the same conversation on either side."""
+
+    passage: Passage
+    score: float
+    before: tuple[Passage, ...] = ()
+    after: tuple[Passage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The hits, best first; the words looked for; and, for a miss, indexed words close to them."""
+
+    hits: tuple[Hit, ...]
+    terms: tuple[str, ...]
+    near: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStats:
+    """How many passages of each source are indexed, and how many of them have vectors."""
+
+    messages: int
+    history: int
+    notes: int
+    library: int
+    vectors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file of the library as it lies on disk; `size` in bytes."""
+
+    path: Path
+    mtime_ns: int
+    size: int
+
+
+class LibraryReader(Protocol):
+    """What the index needs from the library; the module `library` has this shape."""
+
+    def documents(self, folder: Path) -> Iterator[Document]:
+        """The files under `folder` that can be read, in any order; none without a folder."""
+        ...
+
+    def passages(self, path: Path, folder: Path) -> list[tuple[str, str]]:
+        """The passages of a file below `folder` as (place, text); empty where it is unreadable.
+
+        A place is what a person can follow: `library/book.pdf p. 3`. Each text is at most a few
+        thousand characters. Raises nothing.
+        """
+        ...
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of one length, so that near meanings have a high cosine."""
+
+    name: str
+    """Names the model; vectors of another name are dropped and made anew."""
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """One vector for each text, in order. Raises a NanobotError where it cannot."""
+        ...
+
+
+def _no_memories() -> list[tuple[str, Path]]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the text lies. The index only ever reads these.
+
+    `sessions` is the folder of session files; `scope_of` gives the scope of a session by its key
+    and metadata and is asked at every search; `memories` lists each scope with its memory folder
+    (the one that holds `history.jsonl` and the daily notes); `library` is the folder of documents,
+    which belongs to `library_scope`, and `reader` reads it (the module `library` by default).
+    """
+
+    sessions: Path
+    scope_of: Callable[[str, Mapping[str, JsonValue]], str]
+    memories: Callable[[], list[tuple[str, Path]]] = _no_memories
+    library: Path | None = None
+    library_scope: str = "owner"
+    reader: LibraryReader | None = None

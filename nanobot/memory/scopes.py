@@ -1,0 +1,225 @@
+"""Whose memory: the scope of a message or a conversation, and the memory that belongs to it.
+
+A scope is `owner`, `people/<channel>_<id>` or `groups/<channel>_<chat>`; the ids are encoded as
+those of sessions are, so that whatever a stranger is called, a scope is one name in one folder.
+The owner's memory lies in the workspace itself, every other in the folder of its scope's name.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from loguru import logger
+
+from nanobot.bus.events import InboundMessage
+from nanobot.clock import Clock
+from nanobot.errors import NanobotError
+from nanobot.memory.history.log import HistoryLog
+from nanobot.memory.store.pending import Pending
+from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.versions.gitstore import GitStore
+from nanobot.security.paths import Root
+from nanobot.session.names import stem_of
+from nanobot.session.records import JsonValue
+
+OWNER = "owner"
+_CLI = "cli"
+_SCOPE = re.compile(r"(?:people|groups)/(?!\.)[A-Za-z0-9.@+_%-]{1,200}")
+_THREAD = re.compile(r":[0-9]+")
+
+
+def is_scope(name: str) -> bool:
+    """Whether `name` is the name of a scope, and so safe to make a folder of."""
+    return name == OWNER or _SCOPE.fullmatch(name) is not None
+
+
+def is_group(scope: str) -> bool:
+    """Whether a scope belongs to a group."""
+    return scope.startswith("groups/")
+
+
+def prefix_of(scope: str) -> str:
+    """Where a scope's files lie in the workspace: `` for the owner, `people/telegram_7/`.
+
+    Raises `ValueError` for a name that is no scope's.
+    """
+    if not is_scope(scope):
+        raise ValueError(f"{scope!r} is not a scope")
+    return "" if scope == OWNER else f"{scope}/"
+
+
+class Scopes:
+    """Who is who.
+
+    `owner` lists the owner's sender ids by channel (`*`: everyone on it); on `cli` everyone is the
+    owner. Each of `identities` lists the `channel:sender` of one person. With `groups_see_owner`
+    groups may read the owner's memory beside their own.
+    """
+
+    def __init__(
+        self,
+        owner: Mapping[str, Collection[str]],
+        identities: Sequence[Sequence[str]] = (),
+        groups_see_owner: bool = False,
+    ) -> None:
+        self._owner = {channel: frozenset(ids) for channel, ids in owner.items()}
+        self._groups_see_owner = groups_see_owner
+        self._person: dict[str, str] = {}
+        for names in identities:
+            first = next((name for name in names if self._names_owner(name)), *names[:1])
+            self._person |= dict.fromkeys(names, first)
+
+    def is_owner(self, channel: str, sender_id: str) -> bool:
+        """Whether this sender is the owner, by themselves or by a linked identity."""
+        return self._scope_of_person(channel, sender_id) == OWNER
+
+    def of_message(self, inbound: InboundMessage) -> str:
+        """The scope that a message speaks to: the group's, or its sender's."""
+        if inbound.is_group:
+            return _group(inbound.channel, inbound.chat_id)
+        return self._scope_of_person(inbound.channel, inbound.sender_id)
+
+    def serving(self, inbound: InboundMessage, key: str, metadata: Mapping[str, JsonValue]) -> str:
+        """The scope in which a message is answered that came into the conversation `key`.
+
+        What is sent into another conversation than the sender's own (from the terminal, by a job)
+        is answered with that one's memory: what is said there stays there.
+        """
+        if inbound.session_override:
+            return self.of_session(key, metadata)
+        return self.of_message(inbound)
+
+    def of_session(self, key: str, metadata: Mapping[str, JsonValue]) -> str:
+        """The scope of a conversation.
+
+        `metadata` may say `scope` (which then holds), `sender`, `group` (true for one) and `chat`.
+        What is not said is read from the key: a private chat is named after its person.
+        """
+        said = metadata.get("scope")
+        if isinstance(said, str) and is_scope(said):
+            return said
+        channel, _, rest = key.partition(":")
+        chat = metadata.get("chat")
+        chat = chat if isinstance(chat, str) and chat else _without_thread(rest)
+        if metadata.get("group") is True:
+            return _group(channel, chat)
+        sender = metadata.get("sender")
+        return self._scope_of_person(channel, sender if isinstance(sender, str) else chat)
+
+    def readable(self, scope: str) -> tuple[str, ...]:
+        """The scopes whose memory `scope` may read, its own first."""
+        if is_group(scope) and self._groups_see_owner:
+            return (scope, OWNER)
+        return (scope,)
+
+    def linked(
+        self, scope: str, sessions: Iterable[tuple[str, Mapping[str, JsonValue]]]
+    ) -> tuple[str, ...]:
+        """The keys among `sessions` (key, metadata) that are conversations with the same person.
+
+        A group's conversations are linked to nothing.
+        """
+        if is_group(scope):
+            return ()
+        return tuple(key for key, metadata in sessions if self.of_session(key, metadata) == scope)
+
+    def _scope_of_person(self, channel: str, sender_id: str) -> str:
+        name = f"{channel}:{sender_id}"
+        name = self._person.get(name, name)
+        return OWNER if self._names_owner(name) else f"people/{stem_of(name)}"
+
+    def _names_owner(self, name: str) -> bool:
+        channel, _, sender_id = name.partition(":")
+        ids = self._owner.get(channel, frozenset())
+        return channel == _CLI or "*" in ids or sender_id in ids
+
+
+def _group(channel: str, chat_id: str) -> str:
+    return f"groups/{stem_of(f'{channel}:{chat_id}')}"
+
+
+def _without_thread(chat: str) -> str:
+    """The chat's id where a thread's number may follow it."""
+    head, colon, tail = chat.rpartition(":")
+    return head if colon and head and _THREAD.fullmatch(f":{tail}") else chat
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What is remembered for one scope.
+
+    `prefix` is where its files lie in the workspace; `root` is that folder, for the file tools of a
+    turn that serves the scope. It exists once something was written.
+    """
+
+    scope: str
+    prefix: str
+    root: Root
+    store: MemoryStore
+    history: HistoryLog
+
+    @property
+    def pending(self) -> Pending:
+        """What waits for the owner's word."""
+        return Pending(self.store)
+
+
+class Memories:
+    """The memory of every scope.
+
+    `workspace` must be the root that the tools write through; `template` is the text of each file
+    before anything was learned. No folder is made before something is written. `versions` is None
+    where changes need not be kept.
+    """
+
+    def __init__(
+        self,
+        workspace: Root,
+        clock: Clock,
+        template: Mapping[str, str] | None = None,
+        versions: GitStore | None = None,
+    ) -> None:
+        self._workspace = workspace
+        self._clock = clock
+        self._template = template or {}
+        self._versions = versions
+        self._made: dict[str, Memory] = {}
+        self._making = threading.Lock()
+
+    def of(self, scope: str) -> Memory:
+        """The memory of a scope, always the same object. Raises `ValueError` for no scope."""
+        with self._making:
+            if scope not in self._made:
+                self._made[scope] = self._make(scope)
+            return self._made[scope]
+
+    def existing(self) -> list[str]:
+        """The scopes that have anything on disk, the owner first."""
+        found = [OWNER]
+        for kind in ("people", "groups"):
+            folder = self._workspace.place(kind)
+            if (entry := folder.stat()) is None or entry.kind != "folder":
+                continue
+            names = (f"{kind}/{entry.name}" for entry in folder.entries() if entry.kind == "folder")
+            found += filter(is_scope, names)
+        return found
+
+    def recover(self) -> None:
+        """Finish what a crash cut short in the history of each scope. Blocks; for the start."""
+        for scope in self.existing():
+            try:
+                self.of(scope).history.recover()
+            except NanobotError as error:
+                logger.error("{}: the history is in trouble: {} {}", scope, error, error.hint)
+
+    def _make(self, scope: str) -> Memory:
+        prefix = prefix_of(scope)
+        store = MemoryStore(
+            self._workspace, self._clock, self._template, prefix=prefix, versions=self._versions
+        )
+        root = Root(self._workspace.path / prefix) if prefix else self._workspace
+        history = HistoryLog(self._workspace, self._clock, prefix=prefix)
+        return Memory(scope, prefix, root, store, history)

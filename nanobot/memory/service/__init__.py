@@ -1,0 +1,1 @@
+"""What people do with memory, by slash command and on the command line."""

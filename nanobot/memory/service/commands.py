@@ -1,0 +1,230 @@
+"""The slash commands about memory.
+
+Whoever gives a command works on the memory that their message speaks to and on no other: the
+owner's for the owner, a person's own for anyone else, the group's in a group. What concerns a
+group as a whole (what it takes for true, forgetting) is the owner's to decide there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Protocol
+
+from nanobot.bus.usage import Usage
+from nanobot.clock import Clock
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
+from nanobot.memory.scopes import OWNER, Scopes, is_group
+from nanobot.memory.service import views
+from nanobot.memory.service.confirming import Questions
+from nanobot.memory.service.continuing import ContinueCommand
+from nanobot.memory.service.service import Filters, MemoryService
+from nanobot.session.session import Session
+
+_MEMORY = "[search TEXT | why TEXT | pending | accept N | drop N]"
+_RESTORE = "--list | --version N"
+
+_FEW = Filters(limit=5)
+_YES, _ERASE = "--yes", "--erase"
+_OWNERS_WORD = "In a group this is the owner's to decide."
+
+
+@dataclass(frozen=True, slots=True)
+class _Forget:
+    """What a code says yes to."""
+
+    text: str
+    scope: str
+    erase: bool
+
+
+class Compactor(Protocol):
+    """Puts a conversation away into memory; `MemoryConsolidator`."""
+
+    async def compact(self, session: Session) -> str:
+        """Do it now; one line that says what was put away."""
+        ...
+
+
+class UsageOf(Protocol):
+    """The tokens that turns used."""
+
+    async def __call__(self, *, session: str = "", since: datetime | None = None) -> Usage:
+        """Of one conversation, or of all for an empty `session`; from a moment on."""
+        ...
+
+    async def learning(self, since: date) -> Usage:
+        """What memory itself used, from a day on."""
+        ...
+
+
+class MemoryCommands:
+    """`/memory /forget /note /compact /discard /continue /usage /dream /dream-log /dream-restore`.
+
+    `new_code` makes the codes that confirm a `/forget`.
+    """
+
+    def __init__(
+        self,
+        *,
+        service: MemoryService,
+        compactor: Compactor,
+        continuing: ContinueCommand,
+        scopes: Scopes,
+        usage: UsageOf,
+        clock: Clock,
+        new_code: Callable[[], str],
+    ) -> None:
+        self._service, self._compactor = service, compactor
+        self._continuing, self._scopes, self._usage_of = continuing, scopes, usage
+        self._clock = clock
+        self._questions: Questions[_Forget] = Questions(clock, new_code)
+
+    def register(self, registry: CommandRegistry) -> None:
+        """Add them all to `registry`."""
+        for command in (
+            Command("memory", "Show what is remembered", self._memory, _MEMORY),
+            Command("note", "Write into today's notes", self._note, "TEXT"),
+            Command("forget", "Forget something, after asking", self._forget, "[--erase] TEXT"),
+            Command("compact", "Put this conversation away into memory", self._compact),
+            Command("discard", "Drop this conversation without remembering it", self._discard),
+            Command("continue", "Go on with another conversation here", self._continue, "[name]"),
+            Command("usage", "Show how many tokens were used", self._usage),
+            Command("dream", "Learn now from what was said", self._dream),
+            Command("dream-log", "Show what a change of memory did", self._log, "[version]"),
+            Command("dream-restore", "Undo a change of memory", self._restore, _RESTORE),
+        ):
+            registry.register(command)
+
+    async def _memory(self, call: CommandCall) -> Answer:
+        word, _, rest = call.arguments.partition(" ")
+        scope, rest = self._scope(call), rest.strip()
+        match word.lower():
+            case "":
+                return Answer((await self._service.show(scope)).text)
+            case "search" if rest:
+                return Answer((await self._service.search(rest, scope, _FEW)).text)
+            case "why" if rest:
+                return Answer((await self._service.why(_unquoted(rest), scope)).text)
+            case "pending":
+                return Answer((await self._service.pending(scope)).text)
+            case "accept" | "drop" as decision if numbers := _numbers(rest):
+                return await self._decide(call, decision, numbers)
+        return Answer(f"Write it as: /memory {_MEMORY}")
+
+    async def _decide(self, call: CommandCall, decision: str, numbers: list[int]) -> Answer:
+        if not self._may_decide(call):
+            return Answer(_OWNERS_WORD)
+        await call.once()  # the numbers are others afterwards
+        service = self._service
+        decide = service.accept if decision == "accept" else service.drop
+        return Answer((await decide(numbers, self._scope(call))).text)
+
+    async def _note(self, call: CommandCall) -> Answer:
+        if not call.arguments:
+            return Answer("Say what to note: /note the key is under the mat")
+        await call.once()
+        # In a group a note is taken for true only where the owner wrote it.
+        origin = "" if self._may_decide(call) else f"person:{call.message.sender_id[:80]}"
+        return Answer((await self._service.note(call.arguments, self._scope(call), origin)).text)
+
+    async def _forget(self, call: CommandCall) -> Answer:
+        if not self._may_decide(call):
+            return Answer(_OWNERS_WORD)
+        word, _, rest = call.arguments.partition(" ")
+        if word == _YES:
+            return await self._forget_now(call, rest)
+        erase = word == _ERASE
+        text = _unquoted(rest.strip() if erase else call.arguments)
+        if not text:
+            return Answer("Say what to forget: /forget my shoe size")
+        scope = self._scope(call)
+        if erase and scope != OWNER:
+            return Answer("Erasing reaches every file, so it is for this nanobot's owner only.")
+        plan = await self._service.forget_plan(text, scope, erase=erase)
+        if not plan.data["found"]:
+            return Answer(plan.text)
+        code = self._questions.ask(_Forget(text, scope, erase), _asker(call))
+        how = "To erase it for good" if erase else "To forget it"
+        return Answer(f"{plan.text}\n\n{how}, answer within ten minutes: `/forget --yes {code}`")
+
+    async def _forget_now(self, call: CommandCall, code: str) -> Answer:
+        wish = self._questions.confirmed(code, _asker(call))
+        if wish is None:
+            return Answer("This code is not valid (any more). Say again what to forget.")
+        report = await self._service.forget(wish.text, wish.scope, erase=wish.erase)
+        return Answer(report.text)
+
+    async def _compact(self, call: CommandCall) -> Answer:
+        return Answer(await self._compactor.compact(call.session))
+
+    async def _discard(self, call: CommandCall) -> Answer:
+        async with call.session.parting:
+            gone = call.session.discard(call.entry_id)
+        if not gone:
+            return Answer("This conversation is empty.")
+        return Answer(f"Dropped {views.count(gone, 'message')}; nothing of it will be remembered.")
+
+    async def _continue(self, call: CommandCall) -> Answer:
+        return await self._continuing.run(call)
+
+    async def _usage(self, call: CommandCall) -> Answer:
+        today = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+        all_of_it = self._scope(call) == OWNER
+        key = "" if all_of_it else call.session.key
+        rows = [
+            ("this conversation", await self._usage_of(session=call.session.key)),
+            ("today", await self._usage_of(session=key, since=today)),
+            ("this month", await self._usage_of(session=key, since=today.replace(day=1))),
+        ]
+        learning = await self._usage_of.learning(today.replace(day=1).date()) if all_of_it else None
+        return Answer(views.usage_text(rows, learning))
+
+    async def _dream(self, call: CommandCall) -> Answer:
+        return Answer((await self._service.dream(self._scope(call))).text)
+
+    async def _log(self, call: CommandCall) -> Answer:
+        number = _number(call.arguments)
+        if call.arguments and number is None:
+            return Answer("Say which version: /dream-log 12")
+        return Answer((await self._service.log(number, self._scope(call))).text)
+
+    async def _restore(self, call: CommandCall) -> Answer:
+        words = call.arguments.replace("=", " ").split()
+        if words in ([], ["--list"]):
+            return Answer((await self._service.restore_list(self._scope(call))).text)
+        number = _number(words[-1])
+        if len(words) > 2 or words[:-1] not in ([], ["--version"]) or number is None:
+            return Answer("Write it as: /dream-restore --list, or /dream-restore --version 12")
+        if not self._may_decide(call):
+            return Answer(_OWNERS_WORD)
+        return Answer((await self._service.restore(number, self._scope(call))).text)
+
+    def _scope(self, call: CommandCall) -> str:
+        return self._scopes.serving(call.message, call.session.key, call.session.metadata)
+
+    def _may_decide(self, call: CommandCall) -> bool:
+        message = call.message
+        return not is_group(self._scope(call)) or self._scopes.is_owner(
+            message.channel, message.sender_id
+        )
+
+
+def _asker(call: CommandCall) -> str:
+    return f"{call.session.key}\n{call.message.channel}\n{call.message.sender_id}"
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].strip() if len(text) > 2 and text[0] == text[-1] == '"' else text.strip()
+
+
+def _number(text: str) -> int | None:
+    word = text.strip().removeprefix("#")
+    return int(word) if word.isascii() and word.isdigit() and len(word) < 10 else None
+
+
+def _numbers(text: str) -> list[int]:
+    """The numbers in `1 2, 3`; none where one is not a number."""
+    found = [_number(word) for word in text.replace(",", " ").split()]
+    return [] if None in found else [number for number in found if number is not None]

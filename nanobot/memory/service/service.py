@@ -1,0 +1,294 @@
+"""What the owner of a memory can do with it: look, search, explain, undo, confirm.
+
+The one place behind the slash commands and the command line. Every operation names the scope that
+it works on and touches no other; whoever calls it has settled whose scope that is. Each returns a
+`Report`: a text for people, and the same for machines. Forgetting is in `forgetting`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Literal, Protocol
+
+from nanobot.errors import NanobotError, StorageError
+from nanobot.memory.change import Change
+from nanobot.memory.dream.report import DreamReport
+from nanobot.memory.forgetting.erase import Eraser
+from nanobot.memory.forgetting.erasure import ErasePlan
+from nanobot.memory.forgetting.forget import ForgetPlan, Forgetter
+from nanobot.memory.forgetting.forgotten import Forgotten
+from nanobot.memory.index import MemoryIndex, Query, Source
+from nanobot.memory.index.text import retired_matching
+from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_scope
+from nanobot.memory.service import answers
+from nanobot.memory.service.answers import Report
+from nanobot.memory.service.overview import overview_of
+from nanobot.memory.versions.gitstore import GitStore, Version, scope_of
+from nanobot.memory.why.explainer import Explainer
+
+_LOG_LENGTH = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What narrows a search down; empty fields do not. `since` and `until` are inclusive."""
+
+    session: str = ""
+    since: date | None = None
+    until: date | None = None
+    role: str = ""
+    source: Source | Literal[""] = ""
+    limit: int = 10
+
+
+EVERYTHING = Filters()
+
+
+class Dreamer(Protocol):
+    """Learns from what it has not read yet; `nanobot.memory.dream.Dream`."""
+
+    async def run(self, scope: str, *, trigger: str) -> DreamReport:
+        """One run for a scope."""
+        ...
+
+    def unread(self, scope: str) -> int:
+        """How many history entries of a scope it has not read."""
+        ...
+
+
+class MemoryService:
+    """The operations on the memories of one nanobot.
+
+    `versions` is None where changes are not kept: then there is nothing to show or undo.
+    """
+
+    def __init__(
+        self,
+        *,
+        memories: Memories,
+        scopes: Scopes,
+        index: MemoryIndex,
+        dream: Dreamer,
+        explainer: Explainer,
+        forgetter: Forgetter,
+        eraser: Eraser,
+        versions: GitStore | None,
+    ) -> None:
+        self._memories, self._scopes, self._index = memories, scopes, index
+        self._dream, self._explainer, self._versions = dream, explainer, versions
+        self._forgetter, self._eraser = forgetter, eraser
+
+    def memory(self, scope: str) -> Memory:
+        """The memory of a scope. Raises `NanobotError` for a name that is none."""
+        if not is_scope(scope):
+            raise NanobotError(
+                f"there is no scope {scope!r}",
+                hint="A scope is owner, people/<channel>_<id> or groups/<channel>_<chat>; "
+                "`nanobot memory show` lists those that there are.",
+            )
+        return self._memories.of(scope)
+
+    async def show(self, scope: str) -> Report:
+        """What is remembered, and how much there is of everything."""
+        memory, versions, trouble = self.memory(scope), self._versions, ""
+        try:
+            await self._record_hand_edits(memory)
+        except StorageError as error:  # what is remembered is in the files all the same
+            versions, trouble = None, error.for_people()
+        overview = await asyncio.to_thread(overview_of, memory, versions)
+        overview = replace(
+            overview,
+            trouble=trouble or overview.trouble,
+            unread=await asyncio.to_thread(self._dream.unread, scope),
+            pending=len(await memory.pending.pending()),
+        )
+        if scope == OWNER:  # what others have is for the owner's eyes, if only as numbers
+            await self._index.refresh()
+            others = await asyncio.to_thread(self._memories.existing)
+            stats = await self._index.stats()
+            overview = replace(overview, index=stats, others=tuple(others[1:]))
+        return answers.of_overview(overview)
+
+    async def search(self, text: str, scope: str, filters: Filters = EVERYTHING) -> Report:
+        """What was said and written down about `text`, in this scope and those it may read."""
+        memory = self.memory(scope)
+        query = Query(
+            text,
+            self._scopes.readable(scope),
+            session=filters.session,
+            since=filters.since,
+            until=filters.until,
+            role=filters.role,
+            source=filters.source,
+            limit=filters.limit,
+        )
+        result = await self._index.search(query)
+        retired = retired_matching(text, await asyncio.to_thread(memory.store.retired))
+        return answers.of_search(query, result, retired)
+
+    async def why(self, text: str, scope: str) -> Report:
+        """Where a remembered line comes from: its version, its history entry, what was said."""
+        explanation = await self._explainer.why(text, self.memory(scope).scope)
+        return Report(explanation.text, explanation.as_json())
+
+    async def log(self, number: int | None, scope: str) -> Report:
+        """What a change did, or the latest one; with its lines."""
+        memory = self.memory(scope)
+        versions = self._kept()
+        await self._record_hand_edits(memory)
+
+        def read() -> tuple[Version, str] | None:
+            if number is not None:
+                version = versions.version(number, memory.prefix)
+            else:
+                latest = versions.log(memory.prefix, 1)
+                if not latest:
+                    return None
+                version = latest[0]
+            return version, versions.diff(version.number, memory.prefix)
+
+        found = await asyncio.to_thread(read)
+        return answers.of_versions([]) if found is None else answers.of_version(*found)
+
+    async def restore_list(self, scope: str, limit: int = _LOG_LENGTH) -> Report:
+        """The latest changes, newest first."""
+        memory = self.memory(scope)
+        versions = self._kept()
+        await self._record_hand_edits(memory)
+        return answers.of_versions(await asyncio.to_thread(versions.log, memory.prefix, limit))
+
+    async def restore(self, number: int, scope: str) -> Report:
+        """Undo one change and keep what came later; a version as well, so it can be undone.
+
+        What cannot be undone, because it has changed since, is left and said. Raises
+        `UnknownVersion`, and `NanobotError` for the version that holds the files as they were.
+        """
+        memory = self.memory(scope)
+        versions = self._kept()
+        await self._record_hand_edits(memory)
+        version = await asyncio.to_thread(versions.version, number, memory.prefix)
+        if version.author == "start":
+            raise NanobotError(f"version {number} is where the versions begin: nothing is to undo")
+        revert = await asyncio.to_thread(versions.reverted, number, memory.prefix)
+        made = []
+        for path, text in revert.texts.items():
+            made.append(
+                await memory.store.replace(
+                    path.removeprefix(memory.prefix),
+                    text,
+                    expected=revert.expected.get(path),
+                    change=Change("restore", f"undo change {number}"),
+                )
+            )
+        return answers.of_restore(number, made, revert.conflicts)
+
+    async def pending(self, scope: str) -> Report:
+        """The facts that wait to be confirmed, numbered."""
+        return answers.of_pending(await self.memory(scope).pending.pending())
+
+    async def accept(self, numbers: Sequence[int], scope: str) -> Report:
+        """Take facts that waited into memory; `numbers` as `pending` shows them."""
+        pending = self.memory(scope).pending
+        facts = await pending.accept(numbers)
+        return answers.of_decision("Remembered now", facts, len(await pending.pending()))
+
+    async def drop(self, numbers: Sequence[int], scope: str) -> Report:
+        """Give up facts that waited."""
+        pending = self.memory(scope).pending
+        facts = await pending.drop(numbers)
+        return answers.of_decision("Dropped", facts, len(await pending.pending()))
+
+    async def note(self, text: str, scope: str, origin: str = "") -> Report:
+        """Write something into today's notes; `origin` says whose words it is if not the scope's
+        own person's."""
+        store = self.memory(scope).store
+        path = await store.append_today(text, origins=(origin,) if origin else ())
+        return Report(f"Noted in {path}.", {"path": path})
+
+    async def dream(self, scope: str) -> Report:
+        """Learn now from what was not read yet."""
+        return answers.of_dream(await self._dream.run(self.memory(scope).scope, trigger="command"))
+
+    async def forget_plan(self, text: str, scope: str, *, erase: bool = False) -> Report:
+        """What forgetting would take away; `found` in the data says whether there is anything.
+
+        Raises `NanobotError` for a text that says too little.
+        """
+        plan: ForgetPlan | ErasePlan
+        if erase:
+            self._refuse_to_erase_in(scope)
+            plan = await self._eraser.plan(text)
+        else:
+            plan = await self._forgetter.plan(text, self.memory(scope).scope)
+        return answers.of_forgetting(plan.text, plan.as_json(), found=not plan.is_empty)
+
+    async def forget(self, text: str, scope: str, *, erase: bool = False) -> Report:
+        """Forget: it leaves files, search and prompts, and is not learned again from what was said.
+
+        With `erase` the text also leaves everything that is stored, in all scopes. Raises as
+        `forget_plan` does.
+        """
+        if erase:
+            self._refuse_to_erase_in(scope)
+            erasure = await self._eraser.plan(text)
+            gone = await self._eraser.apply(erasure)
+            return answers.of_forgetting(gone.text, gone.as_json(), found=not erasure.is_empty)
+        plan = await self._forgetter.plan(text, self.memory(scope).scope)
+        done = await self._forgetter.apply(plan)
+        return answers.of_forgetting(done.text, done.as_json(), found=not plan.is_empty)
+
+    async def rebuild(self) -> Report:
+        """Make the search index anew."""
+        await self._index.rebuild()
+        return answers.of_index(await self._index.stats())
+
+    async def sync(self, remote: str) -> Report:
+        """Share the long-term files with the owner's other devices, through a git repository."""
+        versions, loop = self._kept(), asyncio.get_running_loop()
+        forgotten: dict[str, Forgotten] = {}
+        for scope in self._memories.existing():
+            await self._record_hand_edits(self._memories.of(scope))
+
+        def write(path: str, expected: str | None, text: str) -> None:
+            writing = self._write_synced(path, expected, text)
+            asyncio.run_coroutine_threadsafe(writing, loop).result()
+
+        def hides(path: str, line: str) -> bool:
+            memory = self._memory_with(path)
+            known = forgotten.setdefault(memory.scope, Forgotten(memory.root))
+            return known.hides_line(line)
+
+        result = await asyncio.to_thread(versions.sync, remote, write, hides)
+        return answers.of_sync(remote, result)
+
+    async def _write_synced(self, path: str, expected: str | None, text: str) -> None:
+        memory = self._memory_with(path)
+        inside = path.removeprefix(memory.prefix)
+        change = Change("sync", "what another device learned")
+        await memory.store.replace(inside, text, expected=expected, change=change)
+
+    def _memory_with(self, path: str) -> Memory:
+        """The memory of which another device changed the file `path`."""
+        prefix = scope_of(path)
+        if prefix is None:
+            raise NanobotError(f"another device may not write {path!r}")
+        return self.memory(prefix.rstrip("/") or OWNER)
+
+    def _refuse_to_erase_in(self, scope: str) -> None:
+        if self.memory(scope).scope != OWNER:
+            raise NanobotError(
+                "erasing reaches every file and every scope, so it is the owner's alone",
+                hint="Without --erase this scope alone forgets.",
+            )
+
+    async def _record_hand_edits(self, memory: Memory) -> None:
+        if self._versions is not None:
+            await memory.store.record_hand_edits()
+
+    def _kept(self) -> GitStore:
+        if self._versions is None:
+            raise NanobotError("changes of memory are not kept here, so there are no versions")
+        return self._versions

@@ -1,0 +1,1 @@
+"""The tools by which the agent writes memory, and the gate in front of them."""

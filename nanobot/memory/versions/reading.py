@@ -1,0 +1,206 @@
+"""Reading versions: the log, what one did, who wrote a line and when, what undoes a change.
+
+Everything here blocks and writes nothing. One thread at a time reads the repository's files.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice, zip_longest
+from pathlib import Path
+
+from nanobot.memory.change import Author
+from nanobot.memory.text.lines import merge
+from nanobot.memory.versions.chain import Chain, Link, belongs
+from nanobot.memory.versions.diffs import unified
+from nanobot.memory.versions.git import Repository
+from nanobot.memory.versions.lines import WrittenLines
+from nanobot.memory.versions.trailers import Message
+from nanobot.memory.versions.version import Revert, Snapshot, UnknownVersion, Version
+from nanobot.security.paths import Root
+
+_LIMIT = 10_000_000
+_FIRST_BATCH, _BATCH = 16, 256
+"""How many versions are read at once, while others wait; opening the repository takes time, too."""
+
+
+class VersionReader:
+    """The versions in the folder `repository` of the files in `work_tree`, the workspace.
+
+    Paths are relative to the workspace; a `prefix` is that of a scope (`people/x/`), empty for the
+    owner's. Raises `StorageError` where the repository is damaged.
+    """
+
+    def __init__(self, repository: Path, work_tree: Root) -> None:
+        self._repository = Repository(repository)
+        self._chain = Chain(self._repository)
+        self._work_tree = work_tree
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._written: dict[str, WrittenLines] = {}
+
+    def log(self, prefix: str = "", limit: int = 20) -> list[Version]:
+        """The newest versions of a scope, newest first."""
+        with self._reading() as links:
+            numbers = range(len(links), 0, -1)
+            found = (number for number in numbers if links[number - 1].is_in(prefix))
+            return [self._version(number, links) for number in islice(found, limit)]
+
+    def version(self, number: int, prefix: str = "") -> Version:
+        """One version. Raises `UnknownVersion`, for one of another scope as well."""
+        with self._reading() as links:
+            if not (0 < number <= len(links)) or not links[number - 1].is_in(prefix):
+                raise UnknownVersion(number)
+            return self._version(number, links)
+
+    def diff(self, number: int, prefix: str = "") -> str:
+        """What a version changed in a scope, as a unified diff of all its files."""
+        with self._reading() as links:
+            if not 0 < number <= len(links):
+                raise UnknownVersion(number)
+            paths = [path for path in links[number - 1].paths if belongs(path, prefix)]
+            pairs = [(path, *self._texts(number, path, links)) for path in paths]
+        return "".join(unified(path, before or "", after or "") for path, before, after in pairs)
+
+    def lineage(self, path: str) -> Iterator[Snapshot]:
+        """The versions that changed `path`, newest first, read as they are asked for."""
+        with self._reading() as links:
+            concerned = [
+                (number, link) for number, link in enumerate(links, 1) if path in link.paths
+            ]
+        texts: dict[str, str] = {}
+        size = _FIRST_BATCH
+        while concerned:
+            batch = concerned[: -size - 1 : -1]
+            before = concerned[-size - 1 : -size]
+            del concerned[-size:]
+            size = min(2 * size, _BATCH)
+            with self._reading() as links:
+                # Not those that were erased meanwhile; what came before them is left.
+                batch = [one for one in batch if links[one[0] - 1 : one[0]] == [one[1]]]
+                # What one began with is what the one before had made of the file.
+                blobs = [link.blob(path) for _, link in (*batch, *before)] if batch else []
+                texts = {blob: texts.get(blob) or self._content(blob) for blob in blobs}
+                versions = [self._version(number, links) for number, _ in batch]
+            pairs = zip_longest(blobs, blobs[1:], fillvalue="")
+            for version, (after, earlier) in zip(versions, pairs, strict=False):
+                yield Snapshot(version, texts.get(earlier, ""), texts[after])
+
+    def written(self, path: str) -> dict[str, datetime]:
+        """When each line of the newest version of `path` was written as it stands there."""
+        while True:
+            with self._reading() as links:
+                found = self._lines_so_far(path, links)
+                for link in links[found.number : found.number + _BATCH]:
+                    if path in link.paths:
+                        found.became(self._content(link.blob(path)), link.time)
+                    found.number, found.commit = found.number + 1, link.commit
+                if found.number == len(links):
+                    return {
+                        line: datetime.fromtimestamp(time, UTC)
+                        for line, time in found.times.items()
+                    }
+
+    def text_at(self, path: str, moment: datetime) -> str | None:
+        """The text that stood in `path` then; None where no version is as old, or no file was."""
+        with self._reading() as links:
+            for number in range(len(links), 0, -1):
+                if links[number - 1].time <= moment.timestamp():
+                    return self._text(links[number - 1].commit, path)
+        return None
+
+    def applied_cursors(self, prefix: str = "") -> frozenset[int]:
+        """The history entries of a scope on which a version rests."""
+        with self._reading() as links:
+            return frozenset(
+                cursor for link in links if link.is_in(prefix) for cursor in link.cursors
+            )
+
+    def reverted(self, number: int, prefix: str = "") -> Revert:
+        """What undoes a version and keeps all that was changed since; writes nothing."""
+        version = self.version(number, prefix)
+        texts: dict[str, str] = {}
+        expected: dict[str, str | None] = {}
+        conflicts: list[str] = []
+        for path in version.paths:
+            if not belongs(path, prefix):
+                continue
+            with self._reading() as links:
+                before, after = self._texts(number, path, links)
+            content = self._standing(path)
+            now = None if content is None else decoded(content)
+            merged = merge(after or "", now or "", before or "")
+            if merged.conflicts:
+                conflicts += [f"{path}: {conflict}" for conflict in merged.conflicts]
+            elif merged.text != (now or ""):
+                texts[path], expected[path] = merged.text, now
+        return Revert(texts, expected, tuple(conflicts))
+
+    def tip_number(self) -> int:
+        """The number of the newest version, 0 for none."""
+        with self._reading() as links:
+            return len(links)
+
+    def author_of(self, number: int) -> Author:
+        """Whose version it is."""
+        with self._reading() as links:
+            return self._version(number, links).author
+
+    def close(self) -> None:
+        """Let go of open files; what is asked next opens them again."""
+        with self._open():
+            self._repository.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[list[Link]]:
+        with self._open():
+            yield self._chain.links() if self._repository.exists else []
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        """One thread at a time; the last one out closes the repository's files."""
+        with self._lock:
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self._repository.close()
+
+    def _standing(self, path: str) -> bytes | None:
+        return self._work_tree.place(path).read_bytes(_LIMIT)
+
+    def _version(self, number: int, links: list[Link]) -> Version:
+        link = links[number - 1]
+        commit = self._repository.commit(link.commit)
+        change = Message.parse(commit.message).change
+        paths, summary = link.paths, change.summary
+        return Version(number, link.commit, commit.when, change.author, summary, paths, change)
+
+    def _lines_so_far(self, path: str, links: list[Link]) -> WrittenLines:
+        found = self._written.get(path, WrittenLines())
+        newest = links[found.number - 1 : found.number]
+        if found.number and (not newest or newest[0].commit != found.commit):
+            found = WrittenLines()  # erased, or moved away
+        self._written[path] = found
+        return found
+
+    def _content(self, blob: str) -> str:
+        return decoded(self._repository.content(blob)) if blob else ""
+
+    def _texts(self, number: int, path: str, links: list[Link]) -> tuple[str | None, str | None]:
+        before = self._text(links[number - 2].commit, path) if number > 1 else None
+        return before, self._text(links[number - 1].commit, path)
+
+    def _text(self, commit: str, path: str) -> str | None:
+        content = self._repository.read(self._repository.commit(commit).tree, path)
+        return None if content is None else decoded(content)
+
+
+def decoded(content: bytes) -> str:
+    """The text of a file; what is no UTF-8 in it is marked."""
+    return content.decode("utf-8", "replace")

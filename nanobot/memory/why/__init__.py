@@ -1,0 +1,1 @@
+"""Why something is remembered: the chain from a line back to what was said."""

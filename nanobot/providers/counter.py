@@ -1,0 +1,119 @@
+"""`TokenCounter`: how many tokens a prompt has, as far as a decision needs to know.
+
+Three steps, each only where the one before does not decide. The estimate by class of character
+(`nanobot.tokens`) is free and good to about a tenth. A running ratio between what the provider
+reported and what was estimated corrects it per model. Where the result is within a tenth of a
+threshold, tiktoken counts exactly in a process of its own, which ends afterwards: its tables take
+79 MiB. Where its encoding is not to be had (no network), the estimate decides with a margin.
+
+Counting moves thresholds, never the bytes of a prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from loguru import logger
+
+ExactCount = Callable[[str], Awaitable[int | None]]
+"""Counts the tokens of a text; None where that cannot be done."""
+
+LEAST_RATIO, MOST_RATIO = 0.5, 3.0
+_WEIGHT = 0.2
+"""How much the newest report counts in the running ratio."""
+_LEAST_ESTIMATE = 500
+"""Prompts below this say little: providers add fixed parts of their own."""
+_NEAR = 0.1
+_MARGIN = 1.05
+_CHANGED = 0.02
+_KINDS = 256
+_WORKER_SECONDS = 10.0
+
+
+class TokenCounter:
+    """Counts for one model. `ratio` is where the running ratio begins; `keep` is called with it
+    when it has changed by more than 2 %. `exact` counts exactly."""
+
+    def __init__(
+        self,
+        ratio: float = 1.0,
+        keep: Callable[[float], None] | None = None,
+        exact: ExactCount | None = None,
+    ) -> None:
+        self._ratio = self._kept = min(MOST_RATIO, max(LEAST_RATIO, ratio))
+        self._keep, self._exact = keep, exact
+        self._counted: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+    @property
+    def ratio(self) -> float:
+        """Tokens per estimated token, from `LEAST_RATIO` to `MOST_RATIO`."""
+        return self._ratio
+
+    def calibrate(self, estimated: int, reported: int) -> None:
+        """Learn from a prompt of text only: what was estimated, what the provider counted."""
+        if estimated < _LEAST_ESTIMATE or reported <= 0:
+            return
+        ratio = min(MOST_RATIO, max(LEAST_RATIO, reported / estimated))
+        self._ratio += _WEIGHT * (ratio - self._ratio)
+        if self._keep is not None and abs(self._ratio - self._kept) > _CHANGED * self._kept:
+            self._kept = self._ratio
+            self._keep(self._ratio)
+
+    async def count(
+        self, text: Callable[[], str], estimated: int, budget: int, kind: str = ""
+    ) -> int:
+        """About how many tokens a prompt has; `text` gives it where it must be counted exactly.
+
+        `estimated` is of the same prompt and `budget` the threshold that matters. Prompts of one
+        `kind` (a conversation's) are alike: what was counted of one serves for the next, until that
+        is of another size.
+        """
+        tokens = round(estimated * self._ratio)
+        if self._exact is None or abs(tokens - budget) > _NEAR * budget:
+            return tokens
+        known = self._counted.get(kind)
+        if known is None or abs(estimated - known[0]) > _CHANGED * known[0]:
+            counted = await self._exact(text())
+            if counted is None:
+                return round(tokens * _MARGIN)
+            known = self._counted[kind] = (estimated, counted)
+            if len(self._counted) > _KINDS:
+                self._counted.popitem(last=False)
+        return round(estimated * known[1] / known[0])
+
+
+class Tiktoken:
+    """Counts in a worker process; after one failure it is not tried again."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._works = True
+
+    async def __call__(self, text: str) -> int | None:
+        if not self._works:
+            return None
+        try:
+            counted = await self._counted(text)
+        except (OSError, TimeoutError, ValueError) as error:
+            logger.info("tokens are estimated, not counted ({})", error or type(error).__name__)
+            self._works = False
+            return None
+        return counted
+
+    async def _counted(self, text: str) -> int:
+        command = (sys.executable, "-m", "nanobot.providers.tiktoken_worker", self._model)
+        pipe = asyncio.subprocess.PIPE
+        worker = await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
+        )
+        try:
+            async with asyncio.timeout(_WORKER_SECONDS):
+                answer, _ = await worker.communicate(text.encode("utf-8", "replace"))
+        finally:
+            if worker.returncode is None:
+                worker.kill()
+                await worker.wait()
+        return int(answer)  # empty where the encoding is not to be had

@@ -1,0 +1,171 @@
+"""Embeddings from any server that speaks OpenAI's `/v1/embeddings`: optional, for memory search.
+
+Texts go out in batches and come back as vectors in the same order. A text that is too long for the
+model loses its end rather than its vector, because the beginning says what it is about. Errors are
+those of every model server, with hints that name `memory.embeddings`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from nanobot.clock import Clock, SystemClock
+from nanobot.errors import (
+    ContextTooLong,
+    ProviderBusy,
+    ProviderGarbage,
+    ProviderUnavailable,
+)
+from nanobot.providers.failures import Endpoint
+from nanobot.providers.fields import items, mapping, parse_json
+from nanobot.providers.opening import open_connection
+from nanobot.providers.retry import RetryPolicy, wait_before_retry
+
+if TYPE_CHECKING:
+    from nanobot.providers.sdk import Connection
+
+_ANSWER_LIMIT = 64 * 1024 * 1024
+_SHORTEST = 100
+"""Characters; a model that refuses even these is refusing something else."""
+
+
+class OpenAIEmbedder:
+    """One embedding model on one server.
+
+    `batch` texts go into a request, each cut to `characters`. Times are in seconds. `name` tells
+    vectors of one model from those of another: they cannot be compared.
+    """
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        api_key: str,
+        model: str,
+        batch: int = 64,
+        characters: int = 6_000,
+        stall_seconds: float = 60.0,
+        connect_seconds: float = 15.0,
+        retry: RetryPolicy | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._endpoint = Endpoint(
+            base_url, model, self._clock, api_key.strip(), settings="memory.embeddings"
+        )
+        self.name = f"{model} at {base_url.rpartition('@')[2]}"
+        self._batch = batch
+        self._characters = characters
+        self._stall = stall_seconds
+        self._connect = connect_seconds
+        self._retry = retry or RetryPolicy()
+        self._random = random or Random()  # noqa: S311 - jitter, not a secret
+        self._opening = asyncio.Lock()
+        self._connection: Connection | None = None
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """A vector for each text, in order, all of one length. Raises `ProviderError`s, those that
+        pass only after some tries."""
+        vectors: list[list[float]] = []
+        for start in range(0, len(texts), self._batch):
+            batch = [_sendable(text, self._characters) for text in texts[start:][: self._batch]]
+            vectors += await self._fitting(batch)
+        if len({len(vector) for vector in vectors}) > 1:
+            raise self._endpoint.garbage("vectors of different lengths")
+        return vectors
+
+    async def close(self) -> None:
+        """Release connections; a later call opens new ones."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _fitting(self, texts: list[str]) -> list[list[float]]:
+        """Vectors for texts of which some may be too long for the model, or all for one request."""
+        try:
+            return await self._patiently(texts)
+        except ContextTooLong:
+            longest = max(map(len, texts))
+            if len(texts) == 1 and longest <= _SHORTEST:
+                raise
+        if len(texts) == 1:
+            return await self._fitting([texts[0][: longest // 2]])
+        middle = len(texts) // 2
+        return [*await self._fitting(texts[:middle]), *await self._fitting(texts[middle:])]
+
+    async def _patiently(self, texts: list[str]) -> list[list[float]]:
+        deadline = self._clock.monotonic() + self._retry.deadline
+        failures = garbage = 0
+        while True:
+            try:
+                return await self._ask(texts)
+            except (ProviderBusy, ProviderUnavailable, ProviderGarbage) as error:
+                failures += 1
+                garbage += isinstance(error, ProviderGarbage)
+                wait = wait_before_retry(error, failures, self._retry, self._random.random())
+                late = self._clock.monotonic() + wait >= deadline
+                if late or garbage > self._retry.garbage_retries:
+                    raise
+                logger.info("asking for embeddings again in {:.1f} s: {}", wait, error)
+            await self._clock.sleep(wait)
+
+    async def _ask(self, texts: list[str]) -> list[list[float]]:
+        wish = {"model": self._endpoint.model, "input": texts, "encoding_format": "float"}
+        connection = await self._connected()
+        answer = bytearray()
+        async with connection.post("/embeddings", json.dumps(wish).encode()) as chunks:
+            async for chunk in chunks:
+                answer += chunk
+                if len(answer) > _ANSWER_LIMIT:
+                    raise self._endpoint.garbage("more than any vectors take")
+        return self._parsed(bytes(answer), len(texts))
+
+    async def _connected(self) -> Connection:
+        async with self._opening:
+            if self._connection is None:
+                self._connection = await asyncio.to_thread(
+                    open_connection, self._endpoint, connect=self._connect, stall=self._stall
+                )
+        return self._connection
+
+    def _parsed(self, answer: bytes, expected: int) -> list[list[float]]:
+        try:
+            body = mapping(parse_json(answer))
+        except ValueError as error:
+            raise self._endpoint.garbage("something that is not JSON", answer) from error
+        if body.get("error"):
+            raise self._endpoint.refused_inside(body["error"])
+        found = dict(_vectors(body.get("data")))
+        if sorted(found) != list(range(expected)):
+            raise self._endpoint.garbage(f"{len(found)} vectors for {expected} texts", answer)
+        return [found[index] for index in range(expected)]
+
+
+def _vectors(data: object) -> Iterator[tuple[int, list[float]]]:
+    """The vectors of an answer, by index; what is no list of finite numbers is left out."""
+    for position, item in enumerate(items(data)):
+        fields = mapping(item)
+        index = fields.get("index", position)
+        vector = [_finite(value) for value in items(fields.get("embedding"))]
+        numbers = [value for value in vector if value is not None]
+        if isinstance(index, int) and numbers and len(numbers) == len(vector):
+            yield index, numbers
+
+
+def _finite(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def _sendable(text: str, characters: int) -> str:
+    """`text` as the API takes it: valid, of bounded length, and not empty, which servers refuse."""
+    return text[:characters].encode("utf-8", "replace").decode().strip() or "(empty)"

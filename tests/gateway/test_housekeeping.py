@@ -1,0 +1,36 @@
+"""What is looked after each minute, whatever goes wrong."""
+
+from __future__ import annotations
+
+from nanobot.errors import StorageError
+from nanobot.gateway.gateway import keep_house
+from nanobot.tasks import Background
+from nanobot.testing import FakeClock
+
+
+class Resting:
+    """Has something to look after; the first times go wrong."""
+
+    def __init__(self, *troubles: Exception) -> None:
+        self._troubles = list(troubles)
+        self.looked = 0
+
+    async def recover(self) -> None:
+        """Nothing is left from before."""
+
+    async def idle(self) -> None:
+        self.looked += 1
+        if self._troubles:
+            raise self._troubles.pop(0)
+
+
+async def test_housekeeping_outlives_any_error() -> None:
+    clock, tasks = FakeClock(), Background()
+    resting = Resting(StorageError("x", "full"), KeyError("something that no code expects"))
+    tasks.start(keep_house(resting, clock))
+    for minute in range(1, 4):
+        await clock.until_sleeping()
+        await clock.advance(60)
+        assert resting.looked == minute
+    tasks.cancel()
+    await tasks.drain(0)

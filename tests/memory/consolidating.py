@@ -1,0 +1,190 @@
+"""A home for the tests of consolidation: real files, real sessions, a model with a script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nanobot.memory.consolidation.consolidator import MemoryConsolidator
+from nanobot.memory.consolidation.measuring import Limits
+from nanobot.memory.history.log import HistoryEntry
+from nanobot.memory.scopes import OWNER, Memories, Memory
+from nanobot.memory.store.store import LONG_TERM
+from nanobot.memory.store.template import install_template, load_template, template_folder
+from nanobot.memory.versions.gitstore import GitStore
+from nanobot.messages import Message, ToolCall
+from nanobot.providers.counter import TokenCounter
+from nanobot.providers.port import Prompt, Provider, Reply
+from nanobot.security.paths import Root
+from nanobot.session.manager import SessionManager
+from nanobot.session.session import Session
+from nanobot.session.window import message_tokens
+from nanobot.tasks import Background
+from nanobot.testing.clock import FakeClock
+from nanobot.testing.model import Author, Line, calls
+
+KEY = "telegram:1"
+FIXED = 500
+WORDS = "This is a sentence about the garden, the weather and the plans for next week. "
+
+
+class PlainPromptSize:
+    """The size of a prompt that is a system prompt of `FIXED` tokens and the session's history."""
+
+    def tokens(self, session: Session, coming: Sequence[Message] = ()) -> int:
+        history = [*session.get_history(max_messages=0, max_tokens=0), *coming]
+        return FIXED + sum(map(message_tokens, history))
+
+    def fixed_tokens(self, session: Session) -> int:
+        return FIXED
+
+    def cost(self, session: Session, message: Message) -> int:
+        return message_tokens(message)
+
+    def text(self, session: Session, coming: Sequence[Message] = ()) -> str:
+        return "".join(message.content for message in (*session.messages, *coming))
+
+
+@dataclass
+class Home:
+    """One process on a home. `again` is the next process on the same files."""
+
+    folder: Path
+    model: Provider
+    limits: Limits = field(default_factory=lambda: Limits(budget=3_000))
+    clock: FakeClock = field(default_factory=FakeClock)
+    versioned: bool = False
+    notices: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        workspace = self.folder / "workspace"
+        install_template(template_folder(), workspace)
+        template = load_template(template_folder())
+        self.versions: GitStore | None = None
+        if self.versioned:
+            repository = self.folder / "state" / "memory.git"
+            self.versions = GitStore(repository, Root(workspace), self.clock)
+            self.versions.recover()
+        self.memories = Memories(Root(workspace), self.clock, template, self.versions)
+        self.memory = self.altered(self.memories.of(OWNER))
+        self.sessions = self.session_manager()
+        self.size = PlainPromptSize()
+        self.background = Background()
+        self.consolidator = MemoryConsolidator(
+            provider=self.model,
+            memory_of=self.memory_of,
+            prompt=self.size,
+            counter=TokenCounter(),
+            sessions=self.sessions,
+            clock=self.clock,
+            limits=self.limits,
+            memories=lambda: [self.memory],
+            versions=self.versions,
+            on_put_away=self._noticed,
+            background=self.background,
+        )
+
+    def altered(self, memory: Memory) -> Memory:
+        """For tests that put something in between."""
+        return memory
+
+    def session_manager(self) -> SessionManager:
+        return SessionManager(self.folder / "sessions", self.clock, live_limit=20)
+
+    def memory_of(self, session: Session) -> Memory:
+        return self.memory
+
+    async def _noticed(self, key: str, text: str) -> None:
+        self.notices.append((key, text))
+
+    async def close(self) -> None:
+        await self.background.drain(1)
+        await self.sessions.close()
+
+    def again(self, model: Provider) -> Home:
+        return Home(self.folder, model, self.limits, self.clock, self.versioned)
+
+    async def talk(self, *said: str, key: str = KEY, origin: str = "", words: int = 0) -> Session:
+        """Turns that are done: what the person said, and an answer to each."""
+        session = await self.sessions.get_or_create(key)
+        for text in said:
+            turn = f"t{session.next_seq}"
+            padding = (WORDS * (words // 14 + 1))[: words * 6]
+            asked = Message("user", f"{text} {padding}".strip(), turn_id=turn, origin=origin)
+            session.add_message(asked)
+            session.add_message(Message("assistant", f"I see: {text}", turn_id=turn))
+            await self.sessions.save(session)
+            self.clock.jump(60)
+        return session
+
+    async def add(self, *messages: Message, key: str = KEY) -> Session:
+        session = await self.sessions.get_or_create(key)
+        for message in messages:
+            session.add_message(message)
+        await self.sessions.save(session)
+        return session
+
+    @property
+    def entries(self) -> list[HistoryEntry]:
+        return self.memory.history.entries()
+
+    @property
+    def long_term(self) -> str:
+        return (self.folder / "workspace" / LONG_TERM).read_text(encoding="utf-8")
+
+    def write_long_term(self, text: str) -> None:
+        (self.folder / "workspace" / LONG_TERM).write_text(text, encoding="utf-8")
+
+    def nowhere(self, session: Session) -> list[int]:
+        """The messages that are neither in the prompt nor behind an entry, or behind two."""
+        shown = {m.seq for m in session.get_history(max_messages=0, max_tokens=0)}
+        own = [entry for entry in self.entries if entry.session == session.key]
+        everything = self.sessions.read_window(session.key)
+        return [
+            message.seq
+            for message in everything
+            if (message.seq in shown) + sum(e.first <= message.seq <= e.last for e in own) != 1
+        ]
+
+
+def saves(entry: str = "They talked.", update: str = "", *facts: str) -> Reply:
+    return calls("save_memory", history_entry=entry, memory_update=update, key_facts=list(facts))
+
+
+def learns(*lines: str) -> Author:
+    """Saves what it was shown of memory, with these lines after it."""
+
+    def author(prompt: Prompt) -> Line:
+        return saves(f"They spoke of {', '.join(lines)}.", with_lines(prompt, *lines))
+
+    return author
+
+
+def with_lines(prompt: Prompt, *lines: str) -> str:
+    """The memory in a request, with lines under its last heading."""
+    shown = memory_in(prompt)
+    base = "# Memory\n\n## Facts" if shown == "(empty)" else shown
+    return "\n".join([base, *(f"- {line}" for line in lines)])
+
+
+def memory_in(prompt: Prompt) -> str:
+    text = prompt.messages[-1].text
+    after = text.partition("## Current Long-term Memory\n")[2]
+    return after.partition("\n\n## Conversation to Process")[0]
+
+
+def conversation_in(prompt: Prompt) -> str:
+    return prompt.messages[-1].text.partition("## Conversation to Process\n")[2]
+
+
+def tool_turn(turn: str, results: int, size: int) -> list[Message]:
+    """A turn of many calls with large results."""
+    messages = [Message("user", "look everywhere", turn_id=turn)]
+    for number in range(results):
+        call = ToolCall(f"{turn}-{number}", "read_file", "{}")
+        messages += [
+            Message("assistant", "", tool_calls=(call,), turn_id=turn),
+            Message("tool", WORDS * (size // len(WORDS)), tool_call_id=call.id, turn_id=turn),
+        ]
+    return [*messages, Message("assistant", "found it", turn_id=turn, tools_used=("read_file",))]

@@ -1,0 +1,351 @@
+"""A process that dies at any step of a consolidation loses nothing and repeats nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from nanobot.errors import StorageError, WriteConflict
+from nanobot.memory.change import Change
+from nanobot.memory.history.log import HistoryEntry, HistoryLog
+from nanobot.memory.scopes import Memory
+from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.store.template import load_template, template_folder
+from nanobot.memory.text.lines import Operation
+from nanobot.messages import Message
+from nanobot.security.paths import Root
+from nanobot.session.manager import SessionManager
+from nanobot.session.session import Session
+from nanobot.testing import ScriptedModel
+from tests.memory.consolidating import Home, learns, saves
+
+NEXT = (Message("user", "and now?"),)
+MEMORY = "# Memory\n\n## Facts\n- has a cat\n"
+
+
+class Moments:
+    """Copies of a home, each what a process that dies at that moment leaves behind."""
+
+    def __init__(self, folder: Path, copies: Path) -> None:
+        self._folder, self._copies = folder, copies
+        self.names: list[str] = []
+
+    def keep(self, name: str) -> None:
+        number = len(self.names)
+        shutil.copytree(self._folder, self._copies / str(number))
+        self.names.append(name)
+
+
+class WatchedHistory(HistoryLog):
+    moments: Moments
+
+    def append(self, entry: HistoryEntry) -> HistoryEntry:
+        self.moments.keep("before the entry")
+        committed = super().append(entry)
+        self.moments.keep("after the entry")
+        return committed
+
+
+class WatchedStore(MemoryStore):
+    moments: Moments
+
+    async def apply(
+        self,
+        path: str,
+        operations: Sequence[Operation],
+        change: Change,
+        **options: object,
+    ) -> tuple[int, tuple[Operation, ...]]:
+        self.moments.keep("before the changes")
+        made = await super().apply(path, operations, change, **options)  # type: ignore[arg-type]
+        self.moments.keep("after the changes")
+        return made
+
+
+class WatchedSessions(SessionManager):
+    moments: Moments
+
+    def mark_consolidated(self, session: Session, seq: int) -> asyncio.Future[None]:
+        self.moments.keep("before the mark")
+        return super().mark_consolidated(session, seq)
+
+    async def archive(self, session: Session) -> None:
+        self.moments.keep("before the archive")
+        await super().archive(session)
+        self.moments.keep("after the archive")
+
+
+@dataclass
+class WatchedHome(Home):
+    """A home that is copied at every step."""
+
+    copies: Path = field(default_factory=Path)
+
+    def __post_init__(self) -> None:
+        self.moments = Moments(self.folder, self.copies)
+        super().__post_init__()
+
+    def altered(self, memory: Memory) -> Memory:
+        root = Root(self.folder / "workspace")
+        history = WatchedHistory(root, self.clock)
+        template = load_template(template_folder())
+        store = WatchedStore(root, self.clock, template, versions=self.versions)
+        history.moments = store.moments = self.moments
+        return replace(memory, history=history, store=store)
+
+    def session_manager(self) -> SessionManager:
+        sessions = WatchedSessions(self.folder / "sessions", self.clock, live_limit=4)
+        sessions.moments = self.moments
+        return sessions
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(
+    tmp_path: Path, versioned: bool
+) -> None:
+    model = ScriptedModel(*[learns("likes tea")] * 3)
+    home = WatchedHome(tmp_path / "home", model, versioned=versioned, copies=tmp_path / "copies")
+    home.write_long_term(MEMORY)
+    session = await home.talk(*(f"message {n}" for n in range(10)), words=200)
+    await home.consolidator.maybe_consolidate_by_tokens(session, NEXT)
+    await home.close()
+    assert set(home.moments.names) == {
+        "before the entry",
+        "after the entry",
+        "before the mark",
+        "before the changes",
+        "after the changes",
+        "before the archive",
+        "after the archive",
+    }
+    for number, name in enumerate(home.moments.names):
+        model = ScriptedModel(author=learns("likes tea"))
+        copy = tmp_path / "copies" / str(number)
+        after = Home(copy, model, clock=home.clock, versioned=versioned)
+        await after.consolidator.recover()
+        await after.background.drain(5)
+        committed = name != "before the entry"
+        assert len(after.entries) == committed, name
+        assert ("- likes tea" in after.long_term) == committed, name
+        again = await after.sessions.get_or_create("telegram:1")
+        assert after.nowhere(again) == [], name
+        await after.consolidator.maybe_consolidate_by_tokens(again, NEXT)
+        assert len(model.prompts) == (not committed), name
+        assert after.nowhere(again) == [], name
+        assert after.long_term.splitlines().count("- likes tea") == 1, name
+        assert len(list(after.sessions.read_messages("telegram:1"))) == 20, name
+        await after.close()
+
+
+async def test_what_was_taken_out_later_does_not_come_back_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path, ScriptedModel(learns("likes tea")))
+    await home.consolidator.compact(await home.talk("I like tea"))
+    await home.close()
+    home.write_long_term(MEMORY)
+    after = home.again(ScriptedModel())
+    await after.consolidator.recover()
+    assert after.long_term == MEMORY
+    await after.close()
+
+
+async def test_what_a_person_took_out_before_the_next_start_does_not_come_back(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(learns("likes tea"))
+    home = WatchedHome(tmp_path / "home", model, versioned=True, copies=tmp_path / "copies")
+    await home.consolidator.compact(await home.talk("I like tea"))
+    await home.close()
+    number = home.moments.names.index("after the changes")
+    after = Home(tmp_path / "copies" / str(number), ScriptedModel(), versioned=True)
+    assert "- likes tea" in after.long_term
+    after.write_long_term(MEMORY)
+    await after.consolidator.recover()
+    await after.close()
+    assert after.long_term == MEMORY
+
+
+async def test_a_sealed_range_left_behind_is_consolidated_after_the_start(tmp_path: Path) -> None:
+    home = Home(tmp_path, ScriptedModel())
+    session = await home.talk("I like tea")
+    session.clear("42")
+    await home.sessions.save(session)
+    await home.close()
+    after = home.again(ScriptedModel(saves("They spoke of tea.")))
+    await after.consolidator.recover()
+    await after.background.drain(5)
+    assert [(entry.first, entry.last) for entry in after.entries] == [(1, 2)]
+    await after.close()
+
+
+async def test_a_new_conversation_under_an_old_name_is_not_taken_for_consolidated(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path, ScriptedModel(saves()))
+    await home.consolidator.compact(await home.talk(*(f"message {n}" for n in range(6))))
+    await home.close()
+    for file in (tmp_path / "sessions").glob("*.jsonl"):
+        file.unlink()
+    home.clock.jump(3600)
+    after = home.again(ScriptedModel())
+    session = await after.talk("hello again")
+    await after.consolidator.recover()
+    assert len(session.messages) == 2
+    await after.close()
+
+
+class BrokenDisk(MemoryStore):
+    broken = True
+
+    async def apply(
+        self, path: str, operations: Sequence[Operation], change: Change, **options: object
+    ) -> tuple[int, tuple[Operation, ...]]:
+        if self.broken:
+            raise StorageError(path, "no space")
+        return await super().apply(path, operations, change, **options)  # type: ignore[arg-type]
+
+
+@dataclass
+class HomeWithBrokenDisk(Home):
+    def altered(self, memory: Memory) -> Memory:
+        template = load_template(template_folder())
+        self.store = BrokenDisk(Root(self.folder / "workspace"), self.clock, template)
+        return replace(memory, store=self.store)
+
+
+async def test_changes_that_the_disk_refuses_are_made_when_it_is_mended(tmp_path: Path) -> None:
+    model = ScriptedModel(learns("likes tea"), learns("owns a boat"))
+    home = HomeWithBrokenDisk(tmp_path, model)
+    session = await home.talk("I like tea")
+    await home.consolidator.compact(session)
+    assert session.messages == ()
+    assert "tea" not in home.long_term
+    home.store.broken = False
+    await home.consolidator.idle()
+    assert "- likes tea" in home.long_term
+    await home.close()
+
+
+async def test_changes_that_the_disk_refused_are_made_with_those_of_the_next_entry(
+    tmp_path: Path,
+) -> None:
+    home = HomeWithBrokenDisk(tmp_path, ScriptedModel(learns("likes tea"), learns("owns a boat")))
+    await home.consolidator.compact(await home.talk("I like tea"))
+    home.store.broken = False
+    await home.consolidator.compact(await home.talk("I own a boat"))
+    assert "- likes tea" in home.long_term
+    assert "- owns a boat" in home.long_term
+    await home.close()
+
+
+class BrokenAppend(HistoryLog):
+    failures = 1
+
+    def append(self, entry: HistoryEntry) -> HistoryEntry:
+        committed = super().append(entry)
+        if self.failures:
+            self.failures -= 1
+            raise StorageError("history", "after it was written")
+        return committed
+
+
+@dataclass
+class HomeWithBrokenAppend(Home):
+    def altered(self, memory: Memory) -> Memory:
+        return replace(memory, history=BrokenAppend(Root(self.folder / "workspace"), self.clock))
+
+
+async def test_an_entry_that_stands_although_appending_failed_is_not_made_twice(
+    tmp_path: Path,
+) -> None:
+    home = HomeWithBrokenAppend(tmp_path, ScriptedModel(author=learns("likes tea")))
+    session = await home.talk(*(f"message {n}" for n in range(10)), words=200)
+    with pytest.raises(StorageError):
+        await home.consolidator.maybe_consolidate_by_tokens(session, NEXT)
+    await asyncio.sleep(0)
+    await home.consolidator.maybe_consolidate_by_tokens(session, NEXT)
+    assert len(home.entries) == 1
+    assert home.nowhere(session) == []
+    await home.close()
+
+
+class OpenedSessions(SessionManager):
+    opened: list[str]
+
+    async def get_or_create(self, key: str) -> Session:
+        self.opened.append(key)
+        return await super().get_or_create(key)
+
+
+@dataclass
+class CountingHome(Home):
+    def session_manager(self) -> SessionManager:
+        sessions = OpenedSessions(self.folder / "sessions", self.clock)
+        opened: list[str] = []
+        sessions.opened = self.opened = opened
+        return sessions
+
+
+async def test_a_start_opens_only_the_sessions_that_were_left_behind(tmp_path: Path) -> None:
+    home = CountingHome(tmp_path, ScriptedModel(saves(), saves()))
+    await home.talk("hello", key="cli:plain")
+    await home.consolidator.compact(await home.talk("one", "two", key="cli:consolidated"))
+    sealed = await home.talk("I like tea", key="cli:sealed")
+    sealed.clear("42")
+    await home.sessions.save(sealed)
+    await home.close()
+    after = CountingHome(tmp_path, home.model, clock=home.clock)
+    await after.consolidator.recover()
+    await after.background.drain(5)
+    assert set(after.opened) == {"cli:sealed"}
+    assert [entry.session for entry in after.entries] == ["cli:consolidated", "cli:sealed"]
+    await after.close()
+
+
+class EditedStore(MemoryStore):
+    """An editor saves again and again."""
+
+    saving = True
+
+    async def apply(
+        self, path: str, operations: Sequence[Operation], change: Change, **options: object
+    ) -> tuple[int, tuple[Operation, ...]]:
+        if self.saving:
+            raise WriteConflict(path)
+        return await super().apply(path, operations, change, **options)  # type: ignore[arg-type]
+
+
+@dataclass
+class HomeInAnEditor(Home):
+    def altered(self, memory: Memory) -> Memory:
+        self.store = EditedStore(Root(self.folder / "workspace"), self.clock)
+        return replace(memory, store=self.store)
+
+
+async def test_changes_that_an_editor_kept_out_are_made_later(tmp_path: Path) -> None:
+    home = HomeInAnEditor(tmp_path, ScriptedModel(learns("likes tea")))
+    await home.consolidator.compact(await home.talk("I like tea"))
+    assert "tea" not in home.long_term
+    home.store.saving = False
+    await home.consolidator.idle()
+    assert "- likes tea" in home.long_term
+    await home.close()
+
+
+async def test_what_a_version_already_holds_counts_as_carried_out(tmp_path: Path) -> None:
+    home = Home(tmp_path, ScriptedModel(learns("likes tea")), versioned=True)
+    await home.consolidator.compact(await home.talk("I like tea"))
+    mark = tmp_path / "workspace" / "memory" / ".applied"
+    assert mark.read_text() == "1\n"
+    mark.write_text("0\n")
+    home.write_long_term(MEMORY)
+    await home.consolidator.idle()
+    assert mark.read_text() == "1\n"
+    assert home.long_term == MEMORY
+    await home.close()

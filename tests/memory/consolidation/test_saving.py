@@ -1,0 +1,130 @@
+"""What a model hands over by save_memory, in all the shapes that models give it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanobot.memory.consolidation.saving import SAVE_MEMORY, Saved, Unusable, read_reply, with_stamp
+from nanobot.messages import ToolCall
+from nanobot.providers.port import Reply
+
+ENTRY = "[2026-03-10 18:00] They chose blue."
+GOOD = {"history_entry": ENTRY, "memory_update": "# Memory\n\n- likes blue", "key_facts": ["blue"]}
+WHOLE = Saved(ENTRY, "# Memory\n\n- likes blue", ("blue",))
+
+
+def called(arguments: object, name: str = "save_memory", finish: str = "tool_calls") -> Reply:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return Reply("", (ToolCall("1", name, text),), finish=finish)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        called(GOOD),
+        called(json.dumps(json.dumps(GOOD))),
+        called(json.dumps(json.dumps(json.dumps(GOOD)))),
+        called([GOOD, {"history_entry": "another"}]),
+        called(["and", GOOD]),
+        called(f"```json\n{json.dumps(GOOD)}\n```"),
+        called(f"Here it is: {json.dumps(GOOD)} Done."),
+        called({**GOOD, "history_entry": {"text": ENTRY}}),
+        called({**GOOD, "memory_update": {"content": GOOD["memory_update"]}}),
+        called({**GOOD, "memory_update": ["# Memory", "", "\n- likes blue"]}),
+        called({**GOOD, "memory_update": f"```markdown\n{GOOD['memory_update']}\n```"}),
+        called({**GOOD, "key_facts": "- blue\n\n- blue"}),
+        called({**GOOD, "key_facts": [{"fact": "blue"}, None, ""]}),
+        Reply("", (ToolCall("1", "look", "{}"), *called(GOOD).tool_calls)),
+        Reply(json.dumps(GOOD)),
+        Reply(f"I would save this:\n```json\n{json.dumps(GOOD, indent=1)}\n```"),
+    ],
+)
+def test_whatever_says_what_was_meant_is_taken(reply: Reply) -> None:
+    assert read_reply(reply) == WHOLE
+
+
+@pytest.mark.parametrize("update", ["", "  \n", None, {}, [], True])
+def test_an_empty_update_changes_nothing(update: object) -> None:
+    saved = read_reply(called({**GOOD, "memory_update": update}))
+    assert saved == Saved(ENTRY, None, ("blue",))
+
+
+def test_missing_fields_beyond_the_entry_are_no_failure() -> None:
+    assert read_reply(called({"history_entry": ENTRY})) == Saved(ENTRY)
+
+
+def test_a_memory_given_as_sections_becomes_markdown() -> None:
+    saved = read_reply(
+        called({**GOOD, "memory_update": {"Pets": ["a cat", "- a dog"], "## Home": "Lisbon"}})
+    )
+    assert isinstance(saved, Saved)
+    assert saved.memory_update == "## Pets\n\n- a cat\n- a dog\n\n## Home\n\nLisbon"
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (Reply(""), "no call came"),
+        (Reply("All is saved."), "text came instead of a call"),
+        (called({}, name="look"), "'look' was called instead"),
+        (called(""), "no JSON object"),
+        (called("[1, 2]"), "no JSON object"),
+        (called("[" * 100_000), "no JSON object"),
+        (called("{oops", finish="length"), "cut off"),
+        (called({}), "history_entry is missing"),
+        (called({**GOOD, "history_entry": " "}), "history_entry is missing"),
+        (called({**GOOD, "history_entry": "[2026-03-10 18:00] "}), "history_entry is missing"),
+        (Reply('{"note": 1}'), "text came instead of a call"),
+    ],
+)
+def test_the_rest_is_refused_with_a_reason_for_the_model(reply: Reply, reason: str) -> None:
+    unusable = read_reply(reply)
+    assert isinstance(unusable, Unusable)
+    assert reason in unusable.reason
+
+
+def test_an_entry_survives_arguments_that_were_cut_off_after_it() -> None:
+    cut = json.dumps({**GOOD, "history_entry": 'he said "blue"\nand left'})[:80]
+    unusable = read_reply(called(cut, finish="length"))
+    assert isinstance(unusable, Unusable)
+    assert unusable.partial == Saved('he said "blue" and left')
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+FIELDS = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(SAVE_MEMORY.parameters["properties"], JSON)
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=40, database=None)
+@given(st.one_of(FIELDS, JSON).map(json.dumps) | st.text(max_size=40), st.text(max_size=20))
+def test_nothing_that_a_model_says_breaks_the_reader(arguments: str, text: str) -> None:
+    for reply in (called(arguments), Reply(arguments), Reply(text)):
+        saved = read_reply(reply)
+        if isinstance(saved, Saved):
+            assert saved.history_entry
+            assert "\n" not in saved.history_entry
+            assert saved.memory_update is None or saved.memory_update.strip()
+            assert all(fact and "\n" not in fact for fact in saved.key_facts)
+
+
+@pytest.mark.parametrize(
+    ("entry", "stamped"),
+    [
+        ("They chose blue.", "[2026-03-10 18:00] They chose blue."),
+        ("[2025-01-02 03:04] Old.", "[2025-01-02 03:04] Old."),
+        ("[2025-01-02T03:04] Old.", "[2025-01-02 03:04] Old."),
+        ("[note] Old.", "[2026-03-10 18:00] [note] Old."),
+    ],
+)
+def test_the_time_is_put_in_front_where_the_model_forgot_it(entry: str, stamped: str) -> None:
+    assert with_stamp(entry, datetime(2026, 3, 10, 18, 0, tzinfo=UTC)) == stamped

@@ -1,0 +1,160 @@
+"""A scope with real files, conversations behind its history, and a model that a test scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from nanobot.memory.dream import Dream, DreamLimits, DreamReport
+from nanobot.memory.history.log import HistoryEntry
+from nanobot.memory.scopes import OWNER, Memories, Memory
+from nanobot.memory.versions.gitstore import GitStore
+from nanobot.messages import Message
+from nanobot.providers.port import Prompt, Provider, Reply
+from nanobot.security.paths import Root
+from nanobot.testing import FakeClock, ScriptedModel, says
+
+START = datetime(2026, 3, 10, 18, 0, tzinfo=UTC)
+LONG_TERM = "memory/MEMORY.md"
+
+
+def found(**lists: Any) -> Reply:
+    """What phase 1 answers."""
+    return says(json.dumps({"memory_updates": [], **lists}))
+
+
+def edits(*wanted: dict[str, str]) -> Reply:
+    """What phase 2 answers."""
+    return says(json.dumps({"edits": list(wanted)}))
+
+
+def is_phase(prompt: Prompt, number: int) -> bool:
+    """Whether `prompt` is that phase's."""
+    return prompt.messages[0].text.startswith(f"# Dream, phase {number}: ")
+
+
+def page(text: str) -> Message:
+    """What a tool brought in from elsewhere."""
+    return Message("tool", text, origin="tool:web_fetch", tool_call_id="call_1", name="web_fetch")
+
+
+class World:
+    """One workspace. `talk` and `remembers` are how it comes to have something to dream about."""
+
+    def __init__(self, folder: Path, clock: FakeClock, *, versioned: bool = False) -> None:
+        self.clock = clock
+        self.workspace = folder / "workspace"
+        self.state = folder / "state" / "dream.json"
+        for made in (self.workspace, self.state.parent):
+            made.mkdir(exist_ok=True)
+        self.versions: GitStore | None = None
+        if versioned:
+            root = Root(self.workspace)
+            self.versions = GitStore(self.state.parent / "memory.git", root, clock)
+            self.versions.recover()
+        self.conversations: dict[str, list[Message]] = {}
+        self.memories = Memories(Root(self.workspace), clock, {}, self.versions)
+        self.told: list[DreamReport] = []
+        self.troubles: list[tuple[str, str]] = []
+
+    def memory(self, scope: str = OWNER) -> Memory:
+        return self.memories.of(scope)
+
+    def write(self, path: str, text: str) -> None:
+        file = self.workspace / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def read(self, path: str) -> str:
+        file = self.workspace / path
+        return file.read_text() if file.exists() else ""
+
+    def talk(self, *messages: Message | str, session: str = "telegram:1") -> tuple[int, int]:
+        """Put messages (a text is the person's own words) behind a session; return their range."""
+        conversation = self.conversations.setdefault(session, [])
+        first = len(conversation) + 1
+        for said in messages:
+            message = Message("user", said) if isinstance(said, str) else said
+            seq = len(conversation) + 1
+            conversation.append(
+                Message(
+                    message.role,
+                    message.content,
+                    self.clock.now(),
+                    seq,
+                    origin=message.origin,
+                    name=message.name,
+                    tool_call_id=message.tool_call_id,
+                )
+            )
+        return first, len(conversation)
+
+    def remembers(
+        self,
+        summary: str,
+        *messages: Message | str,
+        facts: Iterable[str] = (),
+        scope: str = OWNER,
+        session: str = "telegram:1",
+        **fields: Any,
+    ) -> HistoryEntry:
+        """A history entry, with the messages behind it (by default its summary, as said)."""
+        first, last = self.talk(*(messages or (summary,)), session=session)
+        entry = HistoryEntry(
+            0, self.clock.now(), "consolidation", session, first, last, summary, tuple(facts)
+        )
+        return self.memory(scope).history.append(_with(entry, fields))
+
+    def evidence(self, session: str, first: int, last: int) -> list[Message]:
+        return self.conversations.get(session, [])[first - 1 : last]
+
+    def dream(
+        self,
+        *script: Any,
+        author: Callable[[Prompt], Any] | None = None,
+        provider: Provider | None = None,
+        hold: Callable[[], Awaitable[object]] | None = None,
+        **limits: Any,
+    ) -> tuple[Dream, ScriptedModel]:
+        model = ScriptedModel(*script, author=author, hold=hold)
+        dream = Dream(
+            provider=provider or model,
+            memories=self.memories,
+            clock=self.clock,
+            evidence=self.evidence,
+            versions=self.versions,
+            limits=DreamLimits(**limits),
+            state=self.state,
+            on_digest=self._hear,
+            on_trouble=self._complain,
+        )
+        return dream, model
+
+    async def dreams(self, *script: Any, scope: str = OWNER, **how: Any) -> DreamReport:
+        """One run with this script, all of which must be played."""
+        dream, model = self.dream(*script, **how)
+        report = await dream.run(scope, trigger="schedule")
+        assert model.left == 0
+        return report
+
+    def restarted(self) -> World:
+        """The same files, as another process finds them."""
+        versioned = self.versions is not None
+        again = World(self.workspace.parent, self.clock, versioned=versioned)
+        again.conversations = self.conversations
+        return again
+
+    async def _hear(self, report: DreamReport) -> None:
+        self.told.append(report)
+
+    async def _complain(self, scope: str, text: str) -> None:
+        self.troubles.append((scope, text))
+
+
+def _with(entry: HistoryEntry, fields: dict[str, Any]) -> HistoryEntry:
+    from dataclasses import replace
+
+    return replace(entry, **fields)

@@ -1,0 +1,120 @@
+"""What is forgotten while Dream thinks, or after it had to stop, is not written any more."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+
+from nanobot.errors import StorageError
+from nanobot.memory.dream.state import Hold, Plan, StateFile, Write
+from nanobot.memory.forgetting.forgotten import Forgotten, Record
+from nanobot.memory.text.lines import Operation
+from nanobot.memory.text.wording import Fact
+from tests.memory.dream.support import LONG_TERM, World, edits, found
+
+LIVES = "Lives in Porto since May 2026"
+TEA = "Likes green tea"
+SAID = "I live in Porto since May 2026 and like green tea."
+
+
+def forget(world: World, *lines: str) -> None:
+    facts = [Fact.of(line) for line in lines]
+    record = Record.made(world.clock.now(), b"salt", facts, {}, [])
+    Forgotten(world.memory().root).add(record)
+
+
+def planned(world: World, *lines: str) -> None:
+    """A run was cut short before it wrote these."""
+    operations = tuple(Operation("", f"- {line}") for line in lines)
+    plan = Plan(
+        (Write(LONG_TERM, operations),),
+        (Hold("USER.md", operations, ("dream",)),),
+        since=world.clock.now(),
+    )
+    state = StateFile(world.state)
+    state.put("owner", replace(state.of("owner"), plan=plan))
+
+
+async def test_a_plan_from_before_is_carried_out_without_what_was_forgotten(world: World) -> None:
+    planned(world, LIVES, TEA)
+    world.clock.jump(60)
+    forget(world, LIVES)
+    report = await world.dreams()
+    assert report.learned == (TEA,)
+    assert world.read(LONG_TERM) == f"- {TEA}\n"
+    assert [fact.line for fact in await world.memory().pending.pending()] == [f"- {TEA}"]
+
+
+async def test_what_a_forgotten_line_would_become_is_new(world: World) -> None:
+    state = StateFile(world.state)
+    change = Operation("- Lives in Lisbon", f"- {LIVES}")
+    plan = Plan((Write(LONG_TERM, (change,), (change.old,)),), since=world.clock.now())
+    state.put("owner", replace(state.of("owner"), plan=plan))
+    forget(world, "Lives in Lisbon")
+    await world.dreams()
+    assert world.read(LONG_TERM) == f"- {LIVES}\n"
+    assert "Lisbon" not in world.read("memory/pending.md") + world.read("memory/retired.md")
+
+
+async def test_what_was_said_anew_after_it_was_forgotten_is_learned(world: World) -> None:
+    forget(world, LIVES)
+    world.clock.jump(60)
+    world.remembers(SAID)
+    world.clock.jump(60)
+    report = await world.dreams(
+        found(memory_updates=[{"text": LIVES, "entry": 0}]), edits({"new": f"- {LIVES}"})
+    )
+    assert report.learned == (LIVES,)
+
+
+async def test_what_is_forgotten_while_the_model_thinks_is_thought_anew(world: World) -> None:
+    world.remembers(SAID)
+    asked = asyncio.Event()
+    go_on = asyncio.Event()
+
+    async def hold() -> None:
+        asked.set()
+        await go_on.wait()
+
+    dream, model = world.dream(
+        found(memory_updates=[{"text": LIVES, "entry": 0}]),
+        edits({"new": f"- {LIVES}"}),
+        found(),
+        hold=hold,
+    )
+    running = asyncio.ensure_future(dream.run("owner", trigger="schedule"))
+    await asked.wait()
+    async with dream.forgetting():
+        go_on.set()
+        world.conversations["telegram:1"] = world.conversations["telegram:1"][:0]
+        world.talk("[erased]")
+    report = await running
+    assert model.left == 0
+    assert (report.entries, report.learned) == (1, ())
+    assert world.read(LONG_TERM) == ""
+    assert "Porto" not in world.state.read_text()
+
+
+async def test_a_plan_is_dropped_from_the_disk_and_its_entries_are_read_again(world: World) -> None:
+    planned(world, LIVES)
+    world.remembers(SAID)
+    dream, model = world.dream(found())
+    assert dream.unread("owner") == 1  # it has seen the plan by now
+    async with dream.forgetting():
+        assert "Porto" not in world.state.read_text()
+    report = await dream.run("owner", trigger="schedule")
+    assert (report.learned, model.left) == ((), 0)
+    assert "Porto" not in world.state.read_text()
+
+
+async def test_forgetting_goes_on_where_there_is_no_plan_and_no_file(world: World) -> None:
+    dream, _ = world.dream()
+    async with dream.forgetting():
+        assert not world.state.exists()
+    with suppress(StorageError):
+        async with dream.forgetting():
+            raise StorageError("x", "full")
+    async with dream.forgetting():
+        pass
+    assert (await dream.run("owner", trigger="schedule")).problem == ""

@@ -1,0 +1,140 @@
+"""What bounds a run, and what happens when the model fails."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from nanobot.errors import ProviderUnavailable
+from nanobot.providers.port import Prompt, Usage
+from nanobot.testing import fails, says
+from nanobot.testing.model import Line
+from tests.memory.dream.support import LONG_TERM, World, found
+
+LIVES = "Lives in Porto since May 2026"
+PORTO = {"text": LIVES, "entry": 0}
+
+
+async def test_a_budget_of_calls_bounds_a_run_and_the_next_goes_on(world: World) -> None:
+    for number in range(6):
+        world.remembers(f"Number {number}.")
+    dream, model = world.dream(author=lambda _: found(), batch=2, max_calls=2)
+    await dream.run("owner", trigger="schedule")
+    assert len(model.prompts) == 2
+    assert dream.unread("owner") == 2
+    await dream.run("owner", trigger="schedule")
+    assert dream.unread("owner") == 0
+
+
+async def test_a_budget_of_tokens_bounds_a_run(world: World) -> None:
+    for number in range(4):
+        world.remembers(f"Number {number}.")
+
+    def answer(_: Prompt) -> Line:
+        return says('{"processed_entries": [0, 1]}', usage=Usage(90_000, 100))
+
+    dream, model = world.dream(author=answer, batch=1, max_tokens=100_000)
+    await dream.run("owner", trigger="schedule")
+    assert len(model.prompts) == 2
+    assert dream.unread("owner") == 2
+
+
+async def test_out_of_budget_between_the_phases_nothing_found_is_lost(world: World) -> None:
+    world.remembers("I live in Porto since May 2026.")
+    await world.dreams(found(memory_updates=[PORTO]), max_calls=1)
+    assert world.read(LONG_TERM) == "- Lives in Porto since May 2026\n"
+
+
+async def test_a_failing_model_leaves_the_cursor_and_the_person_hears_of_the_third_time(
+    world: World,
+) -> None:
+    world.remembers("Something.")
+    down = fails(ProviderUnavailable("the server is not reached"))
+    dream, _ = world.dream(down, down, down, down)
+    pauses = []
+    for _ in range(4):
+        report = await dream.run("owner", trigger="schedule")
+        assert "the server is not reached" in report.text
+        not_before = dream.due_from("owner").not_before
+        assert not_before is not None
+        pauses.append((not_before - world.clock.now()).total_seconds() / 60)
+    assert pauses == [10, 20, 40, 80]
+    assert [scope for scope, _ in world.troubles] == ["owner"]
+    assert "the server is not reached" in world.troubles[0][1]
+    assert world.memory().history.dream_cursor() == 0
+
+
+async def test_after_a_success_failures_are_counted_anew(world: World) -> None:
+    world.remembers("Something.")
+    dream, model = world.dream(fails(ProviderUnavailable("down")), found())
+    await dream.run("owner", trigger="schedule")
+    await dream.run("owner", trigger="schedule")
+    due = dream.due_from("owner")
+    assert (due.since, due.not_before, due.failures) == (None, None, 0)
+    assert model.left == 0
+
+
+async def test_an_answer_that_is_no_json_is_asked_for_once_more(world: World) -> None:
+    world.remembers("Something.")
+    await world.dreams(says("I feel fine"), found(processed_entries=[0]))
+    assert world.memory().history.dream_cursor() == 1
+
+
+async def test_answers_that_are_never_json_count_as_a_failure(world: World) -> None:
+    world.remembers("Something.")
+    report = await world.dreams(says("I feel fine"), says("still fine"))
+    assert "JSON" in report.problem
+    assert world.memory().history.dream_cursor() == 0
+
+
+class Defect(Exception):
+    """Something that no code expects."""
+
+
+async def test_an_unexpected_error_is_a_failure_like_any_other(world: World) -> None:
+    world.remembers("Something.")
+
+    def breaks(_: Prompt) -> Line:
+        raise Defect("of its own")
+
+    dream, _ = world.dream(author=breaks)
+    for _ in range(3):
+        report = await dream.run("owner", trigger="schedule")
+    assert report.problem == "an error of mine, Defect: of its own"
+    due = dream.due_from("owner")
+    assert (due.failures, due.unread) == (3, 1)
+    assert due.not_before == world.clock.now() + timedelta(minutes=40)
+    assert len(world.troubles) == 1
+
+
+async def test_a_failure_that_the_disk_cannot_keep_still_makes_the_next_run_wait(
+    world: World,
+) -> None:
+    world.remembers("Something.")
+
+    def breaks(_: Prompt) -> Line:
+        world.state.mkdir()  # no file can be written there
+        return fails(ProviderUnavailable("down"))
+
+    dream, _ = world.dream(author=breaks)
+    await dream.run("owner", trigger="schedule")
+    assert world.state.is_dir()
+    assert dream.due_from("owner").not_before == world.clock.now() + timedelta(minutes=10)
+
+
+async def test_an_outage_is_told_once_and_names_whom_it_concerns(world: World) -> None:
+    world.remembers("One.", scope="people/telegram_7", session="telegram:7")
+    world.remembers("Two.")
+    dream, model = world.dream(author=lambda _: fails(ProviderUnavailable("down")))
+    for scope in ("people/telegram_7", "owner"):
+        for _ in range(3):
+            assert (await dream.run(scope, trigger="schedule")).is_outage
+    ((scope, text),) = world.troubles
+    assert scope == "people/telegram_7"
+    assert "3 times in a row for people/telegram_7" in text
+    model.then(found())
+    assert not (await dream.run("owner", trigger="schedule")).problem
+    world.remembers("Three.")
+    for _ in range(3):
+        await dream.run("owner", trigger="schedule")
+    assert [scope for scope, _ in world.troubles] == ["people/telegram_7", "owner"]
+    assert "in a row for you" in world.troubles[1][1]

@@ -1,0 +1,190 @@
+"""Reading what models really answer, and deciding on single edits."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanobot.memory.dream import phase1, phase2
+from nanobot.memory.dream.entries import of_note
+from nanobot.memory.dream.judging import Update, judge
+from nanobot.memory.dream.phase1 import Item
+from nanobot.memory.dream.words import says_no_more
+from nanobot.memory.grounds.grounds import Grounds
+from nanobot.memory.store.guard import standing
+from nanobot.memory.text.lines import Operation, apply_operations
+
+TEA = Item("add", "Likes tea", "USER.md", "", 0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"user_updates": [{"text": "Likes tea", "entry": 0}]}',
+        '```json\n{"user_updates": [{"text": "Likes tea", "entry": 0}]}\n```',
+        'Here you are:\n{"user_updates": [{"text": "Likes tea", "entry": "0"}]}\nAnything else?',
+        '{"note": 1} {"user_updates": [{"text": " Likes\\n tea ", "entry": 0.0}]}',
+        '{"user_updates": [{"text": "Likes tea", "entry": 0},], }',
+        '{"user_updates": {"text": "Likes tea", "entry": 0}, "memory_updates": null}',
+        '{"user_updates": [7, null, {"text": 3}, {"text": ""}, {"text": "Likes tea", "entry": 0}]}',
+    ],
+)
+def test_an_answer_is_read_whatever_stands_around_it(answer: str) -> None:
+    extraction = phase1.parse(answer, 2)
+    assert extraction is not None
+    assert extraction.items == (TEA,)
+    assert extraction.processed == {0, 1}
+
+
+@pytest.mark.parametrize("answer", ["", "no", "[]", "{}", '{"text": "Likes tea"}', "{" * 3000])
+def test_an_answer_without_any_known_key_is_none(answer: str) -> None:
+    assert phase1.parse(answer, 1) is None
+
+
+@pytest.mark.parametrize("entry", [5, -1, True, "one", None, 1.5, [0]])
+def test_an_entry_that_does_not_exist_is_no_entry(entry: object) -> None:
+    import json
+
+    answer = json.dumps({"user_updates": [{"text": "Likes tea", "entry": entry}]})
+    extraction = phase1.parse(answer, 2)
+    assert extraction is not None
+    assert extraction.items[0].entry is None
+
+
+def test_numbers_out_of_range_are_not_processed() -> None:
+    extraction = phase1.parse('{"processed_entries": [1, 9, -3, "0", true]}', 2)
+    assert extraction is not None
+    assert extraction.processed == {0, 1}
+
+
+@given(st.text(alphabet='{}[]",: \nedits01ab', max_size=120))
+def test_no_answer_breaks_the_reading(answer: str) -> None:
+    phase1.parse(answer, 3)
+    phase2.parse(answer)
+
+
+def test_ages_stand_behind_the_lines_and_are_taken_off_again() -> None:
+    shown = phase1.aged("# A\n- Likes tea\n- new", {"- Likes tea": 12})
+    assert shown == "# A\n- Likes tea  ← 12 d\n- new"
+    assert phase1.one_line("- Likes tea  ← 12 d") == "- Likes tea"
+
+
+def test_edits_are_read_with_or_without_the_object_around_them() -> None:
+    edit = phase2.Edit("- a", "- b", "## C")
+    plain = '[{"old": "- a", "new": "- b", "section": "## C"}, {"old": "", "new": ""}, 3]'
+    assert phase2.parse(plain) == [edit]
+    assert phase2.parse(f'```{{"edits": {plain}}}```') == [edit]
+    assert phase2.parse('{"edits": []}') == []
+    assert phase2.parse("nothing to do") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "sources", "expected"),
+    [
+        ("Lives in Porto since May 2026", ["Lives in Porto since May 2026"], True),
+        ("Living in Porto, since May of 2026", ["Lives in Porto since May 2026"], True),
+        ("Likes tea and coffee", ["Likes coffee", "Likes tea"], True),
+        ("Lives in Porto since May 2025", ["Lives in Porto since May 2026"], False),
+        ("Likes tea; mail a@b.example", ["Likes tea"], False),
+        ("Likes tea, see /etc/passwd", ["Likes tea"], False),
+        ("Delete every file of the project", ["Likes tea"], False),
+        ("Rich", ["Likes tea"], False),
+        ("喜欢喝绿茶", ["他喜欢喝绿茶"], True),
+        ("总是把发票寄给陌生人", ["他喜欢喝绿茶"], False),
+    ],
+)
+def test_what_says_more_than_its_sources(line: str, sources: list[str], expected: bool) -> None:
+    assert says_no_more(line, *sources) is expected
+
+
+TEXT = "# Memory\n\n## Home\n\n- Has a cat\n- Lives in Lisbon\n\n## Work\n\n- Is a baker\n"
+PORTO = Update("add", "memory/MEMORY.md", "Lives in Porto", "", 7)
+
+
+def integrated(
+    *edits: phase2.Edit, updates: tuple[Update, ...] = (PORTO,), new_headings: bool = True
+) -> phase2.Integration:
+    integrator = phase2.Integrator("memory/MEMORY.md", TEXT, updates, new_headings=new_headings)
+    assert integrator.take(edits) == []
+    return integrator.finish()
+
+
+def test_a_new_line_goes_under_the_heading_that_was_named() -> None:
+    result = integrated(phase2.Edit("", "Lives in Porto", "home"))
+    assert result.operations == [Operation("", "- Lives in Porto", "## Home", 7)]
+
+
+def test_a_new_heading_is_made_only_where_it_can_say_nothing() -> None:
+    edit = phase2.Edit("", "- Lives in Porto", "## Places")
+    assert integrated(edit).operations[0].section == "## Places"
+    assert integrated(edit, new_headings=False).operations[0].section == ""
+    named = phase2.Edit("", "- Lives in Porto", "## Porto")
+    assert integrated(named, new_headings=False).operations[0].section == "## Porto"
+
+
+def test_a_line_that_keeps_all_it_said_is_reworded() -> None:
+    update = Update("add", "memory/MEMORY.md", "The cat is called Mia", "", 7)
+    result = integrated(phase2.Edit("Has a cat", "Has a cat called Mia"), updates=(update,))
+    assert result.operations == [Operation("- Has a cat", "- Has a cat called Mia", "## Home", 7)]
+    assert result.retired == []
+
+
+def test_a_line_that_another_takes_the_place_of_is_retired_though_nobody_called_it_so() -> None:
+    result = integrated(phase2.Edit("- Lives in Lisbon", "- Lives in Porto"))
+    assert result.operations == [Operation("- Lives in Lisbon", "- Lives in Porto", "## Home", 7)]
+    assert result.retired == ["- Lives in Lisbon"]
+
+
+def test_a_replaced_line_goes_though_the_model_only_added_the_new_one() -> None:
+    update = Update("replace", "memory/MEMORY.md", "Lives in Porto", "- Lives in Lisbon", 7)
+    result = integrated(phase2.Edit("", "- Lives in Porto", "## Home"), updates=(update,))
+    assert result.operations == [
+        Operation("", "- Lives in Porto", "## Home", 7),
+        Operation("- Lives in Lisbon", "", "## Home", 7),
+    ]
+    assert result.retired == ["- Lives in Lisbon"]
+
+
+def test_one_update_takes_the_place_of_one_line_only() -> None:
+    integrator = phase2.Integrator("memory/MEMORY.md", TEXT, (PORTO,), new_headings=True)
+    problems = integrator.take(
+        [
+            phase2.Edit("- Lives in Lisbon", "- Lives in Porto"),
+            phase2.Edit("- Is a baker", "- Lives in Porto"),
+        ]
+    )
+    assert [edit.old for edit, _ in problems] == ["- Is a baker"]
+
+
+NESTED = "# Memory\n\n- Family\n  - Ana lives in Lisbon\n"
+
+
+@pytest.mark.parametrize("old", ["- Ana lives in Lisbon", "  * ana lives in lisbon"])
+def test_a_nested_line_is_replaced_where_it_stands(old: str) -> None:
+    files = {"memory/MEMORY.md": NESTED}
+    wanted = Item("replace", "Ana lives in Porto", "", old, 0)
+    entry = of_note(date(2026, 3, 9), "- Ana lives in Porto, not in Lisbon", None)
+    assert entry is not None
+    (update,) = judge([wanted], [entry], files, Grounds(), owner=True).updates
+    deciding = phase2.Integrator("memory/MEMORY.md", NESTED, [update], new_headings=True)
+    assert deciding.take([phase2.Edit(old, "Ana lives in Porto")]) == []
+    applied = apply_operations(NESTED, deciding.finish().operations)
+    assert applied.left == ()
+    assert applied.text == "# Memory\n\n- Family\n  - Ana lives in Porto\n"
+
+
+def test_a_nested_line_is_reworded_and_removed_like_any_other() -> None:
+    more = Update("add", "memory/MEMORY.md", "Ana lives in Lisbon since 2020", "", 3)
+    deciding = phase2.Integrator("memory/MEMORY.md", NESTED, [more], new_headings=True)
+    edit = phase2.Edit("- Ana lives in Lisbon", "- Ana lives in Lisbon since 2020")
+    assert deciding.take([edit]) == []
+    applied = apply_operations(NESTED, deciding.finish().operations)
+    assert applied.text.endswith("- Family\n  - Ana lives in Lisbon since 2020\n")
+
+    over = Update("obsolete", "memory/MEMORY.md", "", standing("Ana lives in Lisbon", NESTED))
+    deciding = phase2.Integrator("memory/MEMORY.md", NESTED, [over], new_headings=True)
+    applied = apply_operations(NESTED, deciding.finish().operations)
+    assert applied.text == "# Memory\n\n- Family\n"

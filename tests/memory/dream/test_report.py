@@ -1,0 +1,51 @@
+"""What people read about a Dream."""
+
+from __future__ import annotations
+
+from nanobot.memory.dream import DreamReport
+
+
+def test_a_report_says_what_was_learned_retired_and_held_back() -> None:
+    report = DreamReport("owner", 3, ("Lives in Porto",), ("Lives in Lisbon",), ("Owes me money",))
+    assert report.text == (
+        "While dreaming I learned:\n- Lives in Porto\n\n"
+        "No longer true, so I put it aside (memory/retired.md):\n- Lives in Lisbon\n\n"
+        "I am not sure these come from you, so they wait for your word (/memory pending):\n"
+        "- Owes me money"
+    )
+
+
+def test_a_digest_says_how_to_undo_it() -> None:
+    digest = DreamReport("owner", 1, ("Lives in Porto",), versions=(12,)).digest
+    assert digest.endswith("Not right? Undo it with `/dream-restore --version 12`.")
+    many = DreamReport("owner", 1, ("Lives in Porto",), versions=(1, 2, 3, 4, 5, 6)).digest
+    assert "`/dream-restore --version 6`" in many
+    assert "--version 1`" not in many
+    assert "`/dream-restore --list` shows the others." in many
+
+
+def test_a_long_report_is_cut_with_a_count() -> None:
+    report = DreamReport("owner", 1, tuple(f"fact {number}" for number in range(30)))
+    assert report.text.endswith("- fact 11\n- … and 18 more")
+
+
+def test_reports_add_up() -> None:
+    one = DreamReport("owner", 2, ("a",), versions=(1,))
+    both = one.plus(DreamReport("owner", 1, (), ("b",), (), (2,), "the budget is spent"))
+    assert both == DreamReport("owner", 3, ("a",), ("b",), (), (1, 2), "the budget is spent")
+    assert "I had to stop early: the budget is spent" in both.text
+
+
+def test_what_may_not_go_is_told() -> None:
+    report = DreamReport("owner", 1, refused=("Has a cat",))
+    assert report.is_news
+    assert report.text == (
+        "These seem to be over, but so much may not go at once, so they stay:\n- Has a cat"
+    )
+    assert report.plus(report).refused == ("Has a cat", "Has a cat")
+
+
+def test_all_versions_of_a_run_can_be_undone_the_latest_first() -> None:
+    assert DreamReport("owner", versions=(7, 8, 12)).undoable == (12, 8, 7)
+    assert DreamReport("owner", versions=tuple(range(9))).undoable == (8, 7, 6, 5, 4)
+    assert DreamReport("owner").undoable == ()

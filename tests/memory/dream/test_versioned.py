@@ -1,0 +1,83 @@
+"""What a Dream changes can be seen, explained and undone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nanobot.memory.dream.state import Plan, StateFile, Write
+from nanobot.memory.text.lines import Operation
+from nanobot.memory.versions.gitstore import GitStore
+from nanobot.testing import FakeClock
+from tests.memory.dream.support import LONG_TERM, START, World, edits, found
+
+LIVES = "Lives in Porto since May 2026"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, FakeClock(START), versioned=True)
+
+
+def versions_of(world: World) -> GitStore:
+    assert world.versions is not None
+    return world.versions
+
+
+async def moved(world: World) -> int:
+    """A Dream in which one fact took the place of another; its version."""
+    world.write(LONG_TERM, "- Lives in Lisbon\n- Has a cat\n")
+    world.remembers("I left Lisbon, I live in Porto since May 2026.")
+    replaced = {"text": LIVES, "replaces": "- Lives in Lisbon", "entry": 0}
+    report = await world.dreams(
+        found(contradictions=[replaced]),
+        edits({"old": "- Lives in Lisbon", "new": f"- {LIVES}"}),
+    )
+    (number,) = report.versions
+    assert f"/dream-restore --version {number}" in report.digest
+    return number
+
+
+async def test_a_version_names_the_entries_behind_its_lines(world: World) -> None:
+    number = await moved(world)
+    version = versions_of(world).version(number)
+    assert version.author == "dream"
+    assert version.change.cursors == (1,)
+    assert version.change.operations == (Operation("- Lives in Lisbon", f"- {LIVES}", "", 1),)
+    assert LIVES in version.summary
+    assert versions_of(world).applied_cursors() == {1}
+
+
+async def test_undoing_the_version_brings_the_old_line_back(world: World) -> None:
+    number = await moved(world)
+    revert = versions_of(world).reverted(number)
+    assert revert.texts[LONG_TERM] == "- Lives in Lisbon\n- Has a cat\n"
+
+
+async def test_what_stood_there_before_is_the_first_version(world: World) -> None:
+    await moved(world)
+    assert [version.author for version in versions_of(world).log()] == ["dream", "dream", "start"]
+
+
+async def test_the_model_sees_how_old_each_line_is(world: World) -> None:
+    await moved(world)
+    world.clock.jump(12 * 86_400)
+    world.remembers("A walk.")
+    dream, model = world.dream(found())
+    await dream.run("owner", trigger="schedule")
+    assert f"- {LIVES}  ← 12 d\n" in model.prompts[0].messages[1].text
+
+
+async def test_what_was_undone_before_a_restart_is_not_done_again(world: World) -> None:
+    number = await moved(world)
+    before = "- Lives in Lisbon\n- Has a cat\n"
+    world.write(LONG_TERM, before)
+    operation = Operation("- Lives in Lisbon", f"- {LIVES}", "", 1)
+    plan = Plan((Write(LONG_TERM, (operation,), ("- Lives in Lisbon",)),), entries=1)
+    state = StateFile(world.state)
+    state.put("owner", replace(state.of("owner"), plan=plan))  # as a crash would have left it
+    report = await world.restarted().dreams()
+    assert report.versions == (number,)
+    assert world.read(LONG_TERM) == before

@@ -1,0 +1,34 @@
+"""Erases in a process of its own that dies at a given rename; see `test_erase`.
+
+python -m tests.memory.erase_killed HOME TEXT NUMBER
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from nanobot.testing import FakeClock
+from tests.memory.homes import living
+
+
+async def main(folder: Path, text: str, last: int) -> None:
+    renames = 0
+
+    def die(event: str, _: object) -> None:
+        nonlocal renames
+        renames += event == "os.rename"
+        if renames == last:
+            os._exit(9)
+
+    async with living(folder, FakeClock()) as home:
+        plan = await home.eraser.plan(text)
+        sys.addaudithook(die)
+        await home.eraser.apply(plan)
+        print(renames)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -1,0 +1,277 @@
+"""After an erasure no byte of the home holds the text; whatever it cannot reach it says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from dulwich.object_format import SHA1
+from dulwich.pack import Pack
+
+from nanobot.bus.events import InboundMessage
+from nanobot.bus.journal import Completion, Step
+from nanobot.errors import NanobotError
+from nanobot.memory.change import Change
+from nanobot.memory.forgetting.holdings import Kind
+from nanobot.messages import Message
+from nanobot.security.paths import Root
+from nanobot.testing import FakeClock
+from nanobot.tools.undo import UndoLog
+from tests.memory.homes import GUEST, RealHome, living
+
+KEY = "telegram:1"
+SECRET = "Zoë's walrus Qopuvi"
+FORMS = [
+    SECRET.encode(),
+    SECRET.upper().encode(),
+    SECRET.replace(" ", "\n").encode(),
+    json.dumps(SECRET)[1:-1].encode(),
+    b"Qopuvi",
+    b"QOPUVI",
+    b"qopuvi",
+]
+PNG = b"\x89PNG\r\n\x1a\n\0\0"
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
+    async with living(tmp_path / "home", FakeClock()) as made:
+        yield made
+
+
+def unpacked(path: Path) -> list[bytes]:
+    with Pack(str(path.with_suffix("")), object_format=SHA1) as pack:
+        return [item.as_raw_string() for item in pack.iterobjects()]
+
+
+def places(folder: Path) -> list[str]:
+    """The files in which a form of the text stands; git's objects are unpacked."""
+    found = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        data = path.read_bytes()
+        if path.suffix == ".pack":
+            data += b"".join(unpacked(path))
+        elif path.parent.parent.name == "objects" and data.startswith(b"x"):
+            data += zlib.decompress(data)
+        if any(form in data for form in FORMS):
+            found.append(str(path.relative_to(folder)))
+    return found
+
+
+def start(folder: Path, last: int) -> subprocess.Popen[bytes]:
+    """An erasure in a process that dies at that rename."""
+    command = [sys.executable, "-m", "tests.memory.erase_killed", str(folder), SECRET, str(last)]
+    return subprocess.Popen(command)
+
+
+async def filled(home: RealHome) -> None:
+    """The text in every place where a home keeps anything."""
+    text = f"I call it {SECRET}, remember"
+    seqs = await home.say(KEY, text, "I like tea", turn="t0")
+    session = await home.sessions.get_or_create(KEY)
+    home.sessions.mark_consolidated(session, 2)
+    await home.sessions.archive(session)
+    await home.say(KEY, text)
+    await home.say("telegram:7", text.replace(" ", "\n"))
+    cursor = home.tell(KEY, seqs, f"They call it {SECRET}. They like tea.", f"It is {SECRET}")
+    await home.learn(f"- It is {SECRET.upper()}", "- Likes tea", cursor=cursor)
+    await home.learn(f"- Has {SECRET}, the dear", path="USER.md")
+    await home.learn(f"- Walks {SECRET}", scope=GUEST)
+    store = home.memory().store
+    await store.retire("memory/MEMORY.md", [f"- It is {SECRET.upper()}"], Change("dream"))
+    await home.learn(f"- It still is {SECRET}")
+    await store.append_today(f"feed {SECRET}")
+    await in_files(home)
+    await in_journal(home)
+    await home.index.refresh()
+
+
+async def in_files(home: RealHome) -> None:
+    folder, workspace = home.folder, home.folder / "workspace"
+    undo = UndoLog(folder / "state" / "undo", Root(workspace))
+    undo.before_change("t1", "story.md", f"once {SECRET}".encode(), b"new")
+    (workspace / "story.md").write_text(f"Once there was\nZoë's walrus\n   Qopuvi, {SECRET}.\n")
+    (workspace / "data.json").write_text(json.dumps({"list": [SECRET], "n": 1}, indent=2))
+    (folder / "spill").mkdir()
+    (folder / "spill" / "a.txt").write_text(SECRET)
+    (folder / "logs" / "nanobot.log").write_text(f"12:00 said {SECRET!a}\n12:01 {SECRET}\n")
+    (folder / "state" / "cli_history").write_text(f"# 2026\n+tell {SECRET}\n+/forget {SECRET}\n")
+    (folder / "sessions" / "x.jsonl.corrupt-1").write_text(f'{{"content":"{SECRET}')
+    (folder / "media" / "letter.txt").write_text(f"Dear {SECRET}")
+    (folder / "media" / "photo.png").write_bytes(PNG + SECRET.encode())
+    (folder / "media" / "other.png").write_bytes(PNG)
+
+
+async def in_journal(home: RealHome) -> None:
+    def inbound(event: str, text: str) -> InboundMessage:
+        return InboundMessage("telegram", "1", "1", text, event, home.clock.now())
+
+    first, command = await home.journal.receive(
+        "telegram", [inbound("m1", f"{SECRET} " * 200), inbound("m2", f"/forget --erase {SECRET}")]
+    )
+    home.journal.claim("t1", KEY, [first.id], at_once=True)
+    await home.journal.add_steps("t1", 1, [Step("reply", json.dumps({"content": SECRET}))])
+    home.journal.remember_prompt("p1", f"You know {SECRET}.")
+    await home.journal.complete(Completion("t1", KEY, (first.id,), "done", report=SECRET))
+    home.journal.claim("t2", KEY, [command.id], at_once=True)
+
+
+async def test_no_byte_of_the_home_holds_the_text(home: RealHome) -> None:
+    await filled(home)
+    assert len(places(home.folder)) > 20
+
+    report = await home.eraser.apply(await home.eraser.plan(SECRET))
+
+    assert places(home.folder) == []
+    assert report.is_complete
+    assert "none holds it any more" in report.text
+
+
+async def test_all_else_stays_and_goes_on(home: RealHome) -> None:
+    await filled(home)
+    await home.eraser.apply(await home.eraser.plan(SECRET))
+
+    session = await home.sessions.get_or_create(KEY)
+    assert [m.content for m in session.messages if m.role == "user"] == ["I like tea"]
+    said = [m.content for m in home.sessions.read_messages(KEY) if m.role == "user"]
+    assert said == ["I call it [erased], remember", "I like tea", "I call it [erased], remember"]
+    assert home.memory().store.read_long_term().count("Likes tea") == 1
+    (entry,) = home.memory().history.entries()
+    assert "They like tea." in entry.summary
+    assert await home.finds("tea")
+    assert (home.folder / "media" / "other.png").exists()
+    assert not (home.folder / "media" / "photo.png").exists()
+    story = (home.folder / "workspace" / "story.md").read_text()
+    assert story == "Once there was\n[erased], [erased].\n"
+    assert len((home.folder / "logs" / "nanobot.log").read_text().splitlines()) == 2
+    assert await home.learn("- Likes coffee") > 0
+    assert home.versions.record_hand_edits("") == ()
+    left = await home.journal.leftovers()
+    assert [item.message.content for item in left.entries] == ["/forget --erase [erased]"]
+
+
+async def test_versions_keep_their_numbers(home: RealHome) -> None:
+    await filled(home)
+    before = [(version.number, version.when) for version in home.versions.log()]
+    await home.eraser.apply(await home.eraser.plan(SECRET))
+    after = [(version.number, version.when) for version in home.versions.log()]
+    assert after[-len(before) :] == before
+
+
+async def test_the_plan_counts_by_kind_and_tells_nothing(home: RealHome) -> None:
+    await filled(home)
+    before = {path: path.read_bytes() for path in home.folder.rglob("*.md")}
+
+    plan = await home.eraser.plan(SECRET)
+
+    for kind in set(Kind) - {Kind.CONFIGURATION, Kind.REPOSITORY, Kind.TEMPORARY, Kind.OTHER}:
+        assert f"- {kind}: " in plan.text, kind
+    assert "backups" in plan.text
+    assert "Qopuvi" not in plan.text
+    assert "Qopuvi" not in json.dumps(plan.as_json())
+    assert {path: path.read_bytes() for path in home.folder.rglob("*.md")} == before
+
+
+async def test_an_open_session_no_longer_shows_it(home: RealHome) -> None:
+    await home.say(KEY, f"it is called {SECRET} and it likes to swim in the sea")
+    session = await home.sessions.get_or_create(KEY)
+    revision = session.revision
+    await home.eraser.apply(await home.eraser.plan(SECRET))
+    assert session.revision != revision
+    assert "Qopuvi" not in str(session.messages)
+
+
+async def test_media_go_with_a_message_that_said_nothing_else(home: RealHome) -> None:
+    session = await home.sessions.get_or_create(KEY)
+    for name, content in (("a.png", f"  {SECRET}!"), ("b.png", f"{SECRET} and other things")):
+        (home.folder / "media" / name).write_bytes(PNG)
+        session.add_message(Message("user", content, media=(name,)))
+    await home.sessions.save(session)
+
+    await home.eraser.apply(await home.eraser.plan(SECRET))
+
+    assert [path.name for path in (home.folder / "media").iterdir()] == ["b.png"]
+
+
+async def test_what_it_does_not_change_is_named(home: RealHome) -> None:
+    workspace = home.folder / "workspace"
+    (home.folder / "config.yaml").write_text(f"name: {SECRET}\n")
+    (workspace / "scan.bin").write_bytes(b"\0\1" + SECRET.encode())
+    (workspace / "about Qopuvi").mkdir()
+    (workspace / "about Qopuvi" / "empty.txt").write_text("x")
+
+    report = await home.eraser.apply(await home.eraser.plan(SECRET))
+
+    assert "config.yaml: your settings" in report.text
+    assert "scan.bin: it is no text file" in report.text
+    assert not report.is_complete
+    named = await home.eraser.plan("Qopuvi")
+    assert "rename it" in named.text
+    assert "Qopuvi" not in named.text
+    assert (home.folder / "config.yaml").read_text() == f"name: {SECRET}\n"
+
+
+async def test_broken_and_leftover_conversation_files_are_cleaned(home: RealHome) -> None:
+    folder = home.folder / "sessions"
+    line = json.dumps({"role": "user", "content": SECRET, "seq": 1}).encode()
+    (folder / "telegram_5.jsonl").write_bytes(b'no line of a session: "' + SECRET.encode() + b'"\n')
+    (folder / "archive" / "telegram_6").mkdir(parents=True)
+    (folder / "archive" / "telegram_6" / "0001.jsonl").write_bytes(line + b"\n")
+    (folder / ".telegram_7.jsonl.tmp").write_bytes(line)
+
+    report = await home.eraser.apply(await home.eraser.plan(SECRET))
+
+    assert report.is_complete
+    assert places(home.folder) == []
+    (message,) = home.sessions.read_messages("telegram:6")
+    assert message.content == "[erased]"
+
+
+async def test_a_short_text_does_not_cost_a_photo(home: RealHome) -> None:
+    photo = home.folder / "media" / "other.png"
+    photo.write_bytes(PNG + b"\xff Ann \xff")
+    await home.say(KEY, "this is Ann speaking about the weather")
+    await home.eraser.apply(await home.eraser.plan("Ann"))
+    assert photo.exists()
+
+
+@pytest.mark.parametrize("text", ["", "ab", "  a ", "!!!!"])
+async def test_a_text_too_short_is_refused(home: RealHome, text: str) -> None:
+    with pytest.raises(NanobotError):
+        await home.eraser.plan(text)
+
+
+async def test_nothing_to_erase_says_so(home: RealHome) -> None:
+    plan = await home.eraser.plan(SECRET)
+    assert plan.is_empty
+    assert "nowhere" in plan.text
+
+
+async def test_killed_at_any_point_it_leaves_whole_files_and_can_be_finished(
+    tmp_path: Path,
+) -> None:
+    made = tmp_path / "made"
+    async with living(made, FakeClock()) as home:
+        await filled(home)
+    runs = {}
+    for last in (7, 20):
+        shutil.copytree(made, tmp_path / str(last))
+        runs[last] = start(tmp_path / str(last), last)
+    codes = {last: run.wait() for last, run in runs.items()}
+    assert set(codes.values()) == {9}
+    for last in runs:
+        async with living(tmp_path / str(last), FakeClock()) as home:
+            assert not list(home.folder.rglob("*tmp"))
+            said = [m.content for m in home.sessions.read_messages(KEY) if m.role == "user"]
+            assert [text.replace(SECRET, "[erased]") for text in said] == [
+                "I call it [erased], remember", "I like tea", "I call it [erased], remember",
+            ]  # fmt: skip
+            report = await home.eraser.apply(await home.eraser.plan(SECRET))
+            assert report.is_complete
+        assert places(tmp_path / str(last)) == []

@@ -1,0 +1,205 @@
+"""What is forgotten leaves files, search and prompts, and is not learned again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from nanobot.errors import NanobotError
+from nanobot.memory.forgetting.forgotten import FORGOTTEN, Forgotten, Record
+from nanobot.memory.text.wording import Fact
+from nanobot.security.paths import Root
+from nanobot.testing import FakeClock
+from tests.memory.homes import GUEST, RealHome, living
+
+KEY = "telegram:1"
+ANN = "- Their sister Ann lives in Oslo"
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
+    async with living(tmp_path / "home", FakeClock()) as made:
+        yield made
+
+
+async def learned(home: RealHome) -> int:
+    """A fact with all its evidence; the cursor of its entry."""
+    seqs = await home.say(KEY, "my sister Ann lives in Oslo", "I like tea")
+    cursor = home.tell(
+        KEY, seqs, "They told that their sister Ann lives in Oslo. They like tea.",
+        "Their sister Ann lives in Oslo", "Likes tea",
+    )  # fmt: skip
+    await home.learn(ANN, "- Likes tea", cursor=cursor)
+    await home.memory().store.append_today("call Ann, the sister in Oslo")
+    await home.memory().store.append_today("buy tea")
+    return cursor
+
+
+async def test_the_plan_says_exactly_what_will_go_and_changes_nothing(home: RealHome) -> None:
+    cursor = await learned(home)
+    before = {path: path.read_bytes() for path in home.folder.rglob("*.md")}
+
+    plan = await home.forgetter.plan("sister Ann", "owner")
+
+    assert [line.path for line in plan.lines] == ["memory/MEMORY.md", "memory/2026-03-02.md"]
+    assert [(said.session, said.seq) for said in plan.messages] == [(KEY, 1)]
+    assert plan.entries == (cursor,)
+    assert "2 lines, 1 message, 1 history entry" in plan.text
+    assert ANN.removeprefix("- ") in plan.text
+    assert {path: path.read_bytes() for path in home.folder.rglob("*.md")} == before
+
+
+async def test_the_fact_and_its_evidence_are_gone_and_the_rest_stays(home: RealHome) -> None:
+    cursor = await learned(home)
+
+    report = await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
+
+    memory = home.memory()
+    assert "2 lines, 1 message, 1 history entry" in report.text
+    assert "Ann" not in memory.store.read_long_term()
+    assert "Likes tea" in memory.store.read_long_term()
+    assert "Ann" not in memory.store.read_today()
+    assert "buy tea" in memory.store.read_today()
+    entry = memory.history.get(cursor)
+    assert entry is not None
+    assert "Ann" not in entry.summary
+    assert "They like tea." in entry.summary
+    assert entry.key_facts == ("Likes tea",)
+    assert "Ann" not in (memory.root.path / "memory" / "HISTORY.md").read_text()
+    session = await home.sessions.get_or_create(KEY)
+    assert [message.content for message in session.messages] == ["ok", "I like tea", "ok"]
+    assert not [text for text in await home.finds("sister Ann Oslo") if "Ann" in text]
+    assert await home.finds("tea")
+
+
+async def test_what_was_forgotten_is_known_again_and_hidden(home: RealHome) -> None:
+    await learned(home)
+    await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
+
+    forgotten = Forgotten(home.memory().root)
+    assert forgotten.hides_message(KEY, 1)
+    assert not forgotten.hides_message(KEY, 3)
+    assert forgotten.hides_line("Ann, the sister, lives in Oslo now")
+    assert not forgotten.hides_line("- Their sister Eve lives in Rome")
+    assert not forgotten.hides_line("- Likes tea")
+    assert b"Ann" not in (home.memory().root.path / FORGOTTEN).read_bytes()
+
+
+async def test_what_is_said_again_afterwards_may_be_learned_anew(home: RealHome) -> None:
+    await learned(home)
+    await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
+
+    forgotten, now = Forgotten(home.memory().root), home.clock.now()
+    assert forgotten.hides_line(ANN, said_at=now - timedelta(days=1))
+    assert not forgotten.hides_line(ANN, said_at=now + timedelta(days=1))
+
+
+async def test_an_entry_that_said_nothing_else_is_hidden_as_a_whole(home: RealHome) -> None:
+    seqs = await home.say(KEY, "my sister Ann lives in Oslo")
+    cursor = home.tell(KEY, seqs, "Their sister Ann lives in Oslo.")
+    await home.learn(ANN, cursor=cursor)
+
+    await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
+
+    assert Forgotten(home.memory().root).hides_entry(cursor)
+    entry = home.memory().history.get(cursor)
+    assert entry is not None
+    assert "Ann" not in entry.summary
+    assert home.memory().history.committed(KEY) == seqs[1]
+
+
+async def test_earlier_wordings_count_as_the_same_fact(home: RealHome) -> None:
+    await home.say(KEY, "my sister Ann lives in Oslo")
+    await home.learn(ANN)
+    await home.learn("- Their sister Ann lives in Bergen", old=ANN)
+
+    plan = await home.forgetter.plan("Ann Bergen", "owner")
+
+    assert [said.seq for said in plan.messages] == [1]
+
+
+async def test_the_lines_can_be_brought_back_by_a_restore(home: RealHome) -> None:
+    await learned(home)
+    report = await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
+
+    (number,) = report.versions
+    assert home.versions.version(number, "").author == "forget"
+    assert f"--version {number}" in report.text
+    assert ANN in home.versions.reverted(number, "").texts["memory/MEMORY.md"]
+
+
+async def test_what_only_stands_in_a_conversation_can_be_forgotten(home: RealHome) -> None:
+    await home.say(KEY, "my sister Ann lives in Oslo", "hello")
+    await home.call(KEY, '{"new":"Ann is the sister"}', "t1")
+
+    plan = await home.forgetter.plan("sister Ann", "owner")
+    await home.forgetter.apply(plan)
+
+    assert [said.seq for said in plan.messages] == [1, 5]
+    assert (await home.forgetter.plan("sister Ann", "owner")).is_empty
+
+
+async def test_another_scope_is_left_alone(home: RealHome) -> None:
+    await learned(home)
+    await home.say("telegram:7", "my sister Ann lives in Oslo")
+    await home.learn(ANN, scope=GUEST)
+
+    await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
+
+    assert "Ann" in home.memory(GUEST).store.read_long_term()
+    assert not Forgotten(home.memory(GUEST).root).hides_line(ANN)
+    plan = await home.forgetter.plan("sister Ann", GUEST)
+    assert {said.session for said in plan.messages} == {"telegram:7"}
+    await home.forgetter.apply(plan)
+    assert "Ann" not in home.memory(GUEST).store.read_long_term()
+
+
+async def test_many_facts_can_go_at_once_on_a_persons_word(home: RealHome) -> None:
+    await home.learn(*(f"- Ann owns house number {number}00" for number in range(1, 9)))
+
+    await home.forgetter.apply(await home.forgetter.plan("Ann", "owner"))
+
+    assert "Ann" not in home.memory().store.read_long_term()
+
+
+async def test_doing_it_again_finishes_what_a_crash_cut_short(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with living(tmp_path / "home", clock) as home:
+        await learned(home)
+        plan = await home.forgetter.plan("sister Ann", "owner")
+        record = Record.made(clock.now(), b"salt", plan.facts, {KEY: [1]}, ())
+        Forgotten(home.memory().root).add(record)
+    async with living(tmp_path / "home", clock) as home:
+        report = await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
+        assert not report.plan.is_empty
+        assert (await home.forgetter.plan("sister Ann", "owner")).is_empty
+
+
+async def test_a_miss_names_the_nearest_and_does_nothing(home: RealHome) -> None:
+    await learned(home)
+    plan = await home.forgetter.plan("sister Eve", "owner")
+    assert plan.is_empty
+    assert "sister Ann" in plan.text
+    assert (await home.forgetter.apply(plan)).versions == ()
+    assert "Ann" in home.memory().store.read_long_term()
+
+
+@pytest.mark.parametrize("text", ["", "a", "the", "  "])
+async def test_too_little_is_refused(home: RealHome, text: str) -> None:
+    with pytest.raises(NanobotError):
+        await home.forgetter.plan(text, "owner")
+
+
+def test_a_damaged_record_hides_what_it_still_says(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    forgotten = Forgotten(root)
+    now = FakeClock().now()
+    forgotten.add(Record.made(now, b"1", [Fact.of(ANN)], {KEY: [1, 2]}, [4]))
+    path = tmp_path / FORGOTTEN
+    path.write_bytes(b'nonsense\n{"salt":7}\n[]\n' + path.read_bytes())
+    assert forgotten.hides_message(KEY, 2)
+    assert forgotten.hides_entry(4)
+    assert forgotten.hides_line(ANN)

@@ -1,0 +1,125 @@
+"""In which forms a text is found, and what is left where it was."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanobot.errors import NanobotError
+from nanobot.memory.forgetting.needle import ERASED, Needle, keeping_structure
+
+TEXT = "Zoë Müller-Straße 4711"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT,
+        TEXT.lower(),
+        TEXT.upper(),
+        unicodedata.normalize("NFD", TEXT),
+        "Zoë\n   Müller-Straße\t4711",
+        "Zoë\u00a0Müller-Straße\u20284711",
+        json.dumps(TEXT),
+        json.dumps(json.dumps(json.dumps(TEXT))),
+        json.dumps(TEXT.replace(" ", "\n")),
+        "Zo\\u00EB M\\u00FCller-Stra\\u00DFe 4711",
+        "\n+Zoë\n+Müller-Straße 4711",
+    ],
+)
+def test_a_text_is_found_in_every_form(text: str) -> None:
+    needle = Needle(TEXT)
+    assert needle.is_in(f"before {text} after")
+    assert not needle.is_in(needle.redact(f"before {text} after"))
+
+
+def test_a_short_text_counts_only_as_a_word_of_its_own() -> None:
+    needle = Needle("Ann")
+    assert needle.redact("Ann's channel, ann; ANNA") == f"{ERASED}'s channel, {ERASED}; ANNA"
+    assert needle.redact('{"content":"hi\\nAnn"}') == f'{{"content":"hi\\n{ERASED}"}}'
+    for text in ("“Ann”", "—Ann…", "我妹妹Ann住这儿", "\u00bfAnn?"):
+        assert needle.is_in(text), text
+        assert needle.is_in(json.dumps(text)), text
+    for text in ("éAnn", "Annə", "Анн", "Ann1", "xAnn"):
+        assert not needle.is_in(text), text
+        assert not needle.is_in(json.dumps(text)), text
+    assert Needle("王小明").is_in("我是王小明呀")
+    assert Needle("walrus").is_in("Walruses")
+
+
+@pytest.mark.parametrize("text", ["", "ab", " a  ", "...", "   "])
+def test_too_little_text_is_refused(text: str) -> None:
+    with pytest.raises(NanobotError):
+        Needle(text)
+
+
+def test_what_tells_records_apart_stays() -> None:
+    needle = Needle("telegram")
+    line = '{"key":"telegram:1","telegram":1,"content":"on telegram","metadata":{"x":"telegram"}}'
+    redacted = needle.redact(line)
+    assert json.loads(redacted) == {
+        "key": "telegram:1",
+        "telegram": 1,
+        "content": f"on {ERASED}",
+        "metadata": {"x": ERASED},
+    }
+
+
+def test_the_names_of_tools_stay_and_their_arguments_do_not() -> None:
+    call = {"name": "read_file", "arguments": '{"path":"read_file.md"}'}
+    redacted = json.loads(Needle("read_file").redact(json.dumps({"function": call})))
+    assert redacted == {"function": {"name": "read_file", "arguments": f'{{"path":"{ERASED}.md"}}'}}
+
+
+def test_lines_of_json_are_redacted_one_by_one() -> None:
+    lines = '{"content":"a walrus"}\n\n{"content":"a  cat"}\n'
+    assert (
+        Needle("walrus").redact(lines) == f'{{"content":"a {ERASED}"}}\n\n{{"content":"a  cat"}}\n'
+    )
+
+
+def test_a_file_of_facts_loses_whole_lines() -> None:
+    text = "# Facts\n- sister Ann, in Oslo\n- a cat\n- my sister\n  Ann again\nend"
+    assert Needle("sister Ann").without_lines(text) == "# Facts\n- a cat\nend"
+    assert Needle("sister Ann").without_lines("sister Ann") == ""
+
+
+def test_versions_keep_their_subject() -> None:
+    message = '[Dream] learned a walrus\n\nOperation: {"new":"- a walrus"}\n'
+    redacted = Needle("walrus").redact_version(message)
+    assert redacted == f'[Dream] learned a {ERASED}\n\nOperation: {{"new":"- a {ERASED}"}}\n'
+    assert Needle("walrus").redact_version("- a walrus\n- a cat\n") == "- a cat\n"
+
+
+def test_what_is_put_in_its_place_is_as_long() -> None:
+    data = b"a walrus, a  WALRUS"
+    patched = bytearray(data)
+    for position, patch in Needle("a walrus").covered(data):
+        patched[position : position + len(patch)] = patch
+    assert patched == b"[erased], [erased]*"
+
+
+def test_a_history_keeps_its_types_times_and_sessions() -> None:
+    redact = keeping_structure(Needle("2026-03-10").redact_plain, {"cli:2026-03-10"})
+    kept = ["2026-03-10T18:00:00+01:00", "cli:2026-03-10", "consolidation"]
+    assert [redact(text) for text in kept] == kept
+    assert redact("on 2026-03-10 it rained") == f"on {ERASED} it rained"
+
+
+@given(st.text(min_size=3, max_size=12), st.text(max_size=20), st.text(max_size=20))
+def test_whatever_is_redacted_is_gone_and_json_stays_json(
+    text: str, before: str, after: str
+) -> None:
+    try:
+        needle = Needle(text)
+    except NanobotError:
+        return
+    if needle.is_in(ERASED):
+        return
+    line = json.dumps({"content": f"{before} {text} {after}"})
+    redacted = needle.redact(line)
+    assert not needle.is_in(json.loads(redacted)["content"])

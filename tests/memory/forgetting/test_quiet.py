@@ -1,0 +1,87 @@
+"""Whoever learns does not write back what is being forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from nanobot.memory.dream import Dream, DreamLimits
+from nanobot.memory.dream.state import Plan, StateFile, Write
+from nanobot.memory.forgetting.erase import Eraser
+from nanobot.memory.forgetting.forget import Forgetter
+from nanobot.memory.text.lines import Operation
+from nanobot.testing import FakeClock, ScriptedModel
+from tests.memory.homes import RealHome, living, scope_of
+
+SECRET = "the blue folder holds the spare key"
+FILE = "memory/MEMORY.md"
+
+
+def dreaming(home: RealHome, *scopes: str) -> Dream:
+    """A Dream that was cut short when it was about to write the secret in these scopes."""
+    path = home.folder / "state" / "dream.json"
+    state = StateFile(path)
+    for scope in scopes:
+        plan = Plan((Write(FILE, (Operation("", f"- {SECRET}"),)),))
+        state.put(scope, replace(state.of(scope), plan=plan))
+    dream = Dream(
+        provider=ScriptedModel(),
+        memories=home.memories,
+        clock=home.clock,
+        evidence=home.sessions.read_window,
+        versions=home.versions,
+        limits=DreamLimits(),
+        state=path,
+    )
+    assert all(dream.due_from(scope).since is not None for scope in scopes)  # it knows of it
+    return dream
+
+
+def forgetting(home: RealHome, dream: Dream) -> Forgetter:
+    return Forgetter(
+        home.memories,
+        home.explainer,
+        home.sessions,
+        scope_of,
+        home.clock,
+        quiet=dream.forgetting,
+    )
+
+
+async def test_a_dream_cut_short_does_not_learn_what_was_forgotten_since(tmp_path: Path) -> None:
+    async with living(tmp_path, FakeClock()) as home:
+        await home.learn(f"- {SECRET}")
+        dream = dreaming(home, "owner")
+        forgetter = forgetting(home, dream)
+        await forgetter.apply(await forgetter.plan(SECRET, "owner"))
+        report = await dream.run("owner", trigger="schedule")
+        assert (report.problem, report.learned) == ("", ())
+        assert SECRET not in home.memory().store.read(FILE)
+
+
+async def test_a_dream_cut_short_in_any_scope_does_not_write_back_what_was_erased(
+    tmp_path: Path,
+) -> None:
+    async with living(tmp_path, FakeClock()) as home:
+        guest = "people/telegram_7"
+        for scope in ("owner", guest):
+            await home.learn(f"- {SECRET}", scope=scope)
+        dream = dreaming(home, "owner", guest)
+        eraser = Eraser(
+            home.folder,
+            home.folder / "workspace",
+            sessions=home.sessions,
+            journal=home.journal,
+            memories=home.memories,
+            versions=home.versions,
+            forgetter=forgetting(home, dream),
+            rebuild_index=home.index.rebuild,
+            clock=home.clock,
+            quiet=dream.forgetting,
+        )
+        report = await eraser.apply(await eraser.plan(SECRET))
+        assert report.left == ()
+        for scope in ("owner", guest):
+            assert not (await dream.run(scope, trigger="schedule")).learned
+            assert SECRET not in home.memory(scope).store.read(FILE)
+        assert SECRET not in (home.folder / "state" / "dream.json").read_text()

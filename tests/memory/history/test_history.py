@@ -1,0 +1,424 @@
+"""HistoryLog: the commit point of consolidation, its copy for people, and what crashes leave."""
+
+from __future__ import annotations
+
+import json
+import resource
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanobot.errors import NanobotError, StorageError
+from nanobot.memory.history.entries import decode, encode, paragraph_of
+from nanobot.memory.history.log import HistoryEntry, HistoryLog
+from nanobot.memory.text.lines import Operation
+from nanobot.security.paths import Root
+
+if TYPE_CHECKING:
+    from tests.memory.conftest import StoppedClock
+
+WHEN = datetime(2026, 3, 10, 14, 23, tzinfo=timezone(timedelta(hours=1)))
+
+
+def entry(summary: str = "[2026-03-10 14:23] Ana chose blue.", **fields: object) -> HistoryEntry:
+    given_fields: dict[str, object] = {"type": "consolidation", "session": "telegram:1"}
+    given_fields |= {"first": 120, "last": 161} | fields
+    return HistoryEntry(0, WHEN, summary=summary, **given_fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "memory").mkdir()
+    return tmp_path / "memory"
+
+
+@pytest.fixture
+def log(tmp_path: Path, clock: StoppedClock) -> HistoryLog:
+    return HistoryLog(Root(tmp_path), clock)
+
+
+def again(log_folder: Path, clock: StoppedClock) -> HistoryLog:
+    return HistoryLog(Root(log_folder.parent), clock)
+
+
+def test_an_entry_stands_in_the_file_as_documented(folder: Path, log: HistoryLog) -> None:
+    stored = log.append(
+        entry(
+            key_facts=("Likes 蓝色",),
+            operations=(Operation(new="- Likes blue", section="## Preferences"),),
+            origin=("tool:web_fetch",),
+        )
+    )
+    assert stored.cursor == 1
+    assert (folder / "history.jsonl").read_text() == (
+        '{"cursor": 1, "timestamp": "2026-03-10T14:23:00+01:00", "type": "consolidation", '
+        '"session": "telegram:1", "range": [120, 161], '
+        '"summary": "[2026-03-10 14:23] Ana chose blue.", "key_facts": ["Likes 蓝色"], '
+        '"operations": [{"new": "- Likes blue", "section": "## Preferences"}], '
+        '"origin": ["tool:web_fetch"]}\n'
+    )
+    assert log.entries() == [stored]
+    assert (folder / ".cursor").read_text() == "1\n"
+
+
+def test_people_get_a_paragraph_an_entry_each_with_its_time(folder: Path, log: HistoryLog) -> None:
+    log.append(entry("[2026-03-10 09:00] First."))
+    log.append(entry("Second,\n\nin two parts.\n"))
+    assert (folder / "HISTORY.md").read_text() == (
+        "[2026-03-10 09:00] First.\n\n[2026-03-10 14:23] Second,\nin two parts.\n\n"
+    )
+
+
+def test_what_is_read_where_nothing_exists_is_empty_and_makes_no_file(
+    tmp_path: Path, clock: StoppedClock
+) -> None:
+    log = HistoryLog(Root(tmp_path), clock, prefix="people/telegram_7/")
+    assert log.entries() == []
+    assert (log.last_cursor(), log.committed("x"), log.dream_cursor()) == (0, 0, 0)
+    assert log.get(1) is None
+    log.recover()
+    assert log.rotate(0) == 0
+    assert log.rewrite(str.upper) == 0
+    assert list(tmp_path.iterdir()) == []
+    log.append(entry())
+    assert (tmp_path / "people/telegram_7/memory/history.jsonl").is_file()
+
+
+def test_entries_are_found_by_cursor_by_session_and_by_message(log: HistoryLog) -> None:
+    for first, last in ((1, 9), (10, 19)):
+        log.append(entry(f"{first}", first=first, last=last))
+    log.append(entry("other", session="cli:direct", first=1, last=3))
+    assert [e.cursor for e in log.entries(after=1)] == [2, 3]
+    assert log.committed("telegram:1") == 19
+    assert log.committed("cli:direct") == 3
+    covering = log.covering("telegram:1", 12)
+    assert covering is not None
+    assert covering.cursor == 2
+    assert log.covering("telegram:1", 20) is None
+    found = log.get(3)
+    assert found is not None
+    assert found.summary == "other"
+
+
+def test_a_second_log_sees_what_the_first_wrote(
+    folder: Path, log: HistoryLog, clock: StoppedClock
+) -> None:
+    stored = log.append(entry(operations=(Operation("a b", "a c", "## S", 3),)))
+    reader = again(folder, clock)
+    assert reader.entries() == [stored]
+    more = log.append(entry("more"))
+    assert reader.entries(after=1) == [more]
+
+
+def test_a_torn_last_line_is_set_aside_and_its_entry_written_anew(
+    folder: Path, log: HistoryLog, clock: StoppedClock
+) -> None:
+    log.append(entry("one"))
+    file = folder / "history.jsonl"
+    whole = file.read_bytes()
+    for cut in (1, 20, len(whole) - 2):
+        file.write_bytes(whole + whole[:cut])
+        reader = again(folder, clock)
+        assert [e.summary for e in reader.entries()] == ["one"]
+        assert reader.append(entry("two")).cursor == 2
+        assert [e.summary for e in again(folder, clock).entries()] == ["one", "two"]
+        (folder / ".cursor").write_text("1")
+        (folder / "HISTORY.md").write_text("[2026-03-10 14:23] one\n\n")
+    assert len(list(folder.glob("history.jsonl.corrupt-20261121T140300*"))) == 3
+
+
+def test_an_editor_may_leave_the_last_newline_out(
+    folder: Path, log: HistoryLog, clock: StoppedClock
+) -> None:
+    log.append(entry("one"))
+    file = folder / "history.jsonl"
+    file.write_bytes(file.read_bytes().rstrip(b"\n"))
+    other = again(folder, clock)
+    assert [e.summary for e in other.entries()] == ["one"]
+    other.append(entry("two"))
+    assert [e.summary for e in again(folder, clock).entries()] == ["one", "two"]
+    assert not list(folder.glob("*.corrupt-*"))
+
+
+def test_bad_lines_are_skipped_and_stay_and_their_cursors_are_not_reused(
+    folder: Path, log: HistoryLog, clock: StoppedClock
+) -> None:
+    log.append(entry("one"))
+    bad = b'{"cursor": 7, "timestamp": "yester\n\xff\xfe\n[1]\n{"cursor": true}\n{}\n'
+    file = folder / "history.jsonl"
+    file.write_bytes(file.read_bytes() + bad)
+    (folder / ".cursor").unlink()
+    other = again(folder, clock)
+    assert [e.cursor for e in other.entries()] == [1]
+    assert other.append(entry("two")).cursor == 8
+    assert bad in file.read_bytes()
+
+
+def test_a_cursor_is_not_given_again_after_its_line_was_deleted(
+    folder: Path, log: HistoryLog, clock: StoppedClock
+) -> None:
+    log.append(entry("one"))
+    log.append(entry("two"))
+    file = folder / "history.jsonl"
+    file.write_text(file.read_text().splitlines()[0] + "\n")
+    assert again(folder, clock).append(entry("three")).cursor == 3
+    file.unlink()
+    (folder / "HISTORY.md").unlink()
+    assert again(folder, clock).append(entry("four")).cursor == 4
+
+
+def test_the_hint_may_be_wrong_or_gone(folder: Path, log: HistoryLog, clock: StoppedClock) -> None:
+    log.append(entry("one"))
+    for hint in ("0", "garbage", "-5", "9" * 40, ""):
+        (folder / ".cursor").write_text(hint)
+        other = again(folder, clock)
+        expected = other.last_cursor() + 1
+        assert other.append(entry("next")).cursor == expected
+    assert [e.cursor for e in again(folder, clock).entries()] == [1, 2, 3, 4, 5, 6]
+    assert (folder / "HISTORY.md").read_text().count("one") == 1
+
+
+@pytest.mark.parametrize("written", [0, 1, 10, 30, -2, -1, None])
+def test_a_paragraph_that_a_crash_kept_back_is_added_exactly_once(
+    folder: Path, log: HistoryLog, clock: StoppedClock, written: int | None
+) -> None:
+    log.append(entry("[2026-03-10 09:00] First."))
+    before = (folder / "HISTORY.md").read_bytes()
+    log.append(entry("Second, of some length, with an é."))
+    full = (folder / "HISTORY.md").read_bytes()
+    # The crash came after the line was synced: HISTORY.md has some of the paragraph, .cursor lags.
+    (folder / "HISTORY.md").write_bytes(before + full[len(before) :][:written])
+    (folder / ".cursor").write_text("1\n")
+    for _ in range(2):
+        again(folder, clock).recover()
+        assert (folder / "HISTORY.md").read_bytes().rstrip(b"\n") == full.rstrip(b"\n")
+    (folder / ".cursor").unlink()
+    again(folder, clock).append(entry("Third."))
+    assert (folder / "HISTORY.md").read_bytes() == full + b"[2026-03-10 14:23] Third.\n\n"
+
+
+def test_what_a_person_took_out_of_the_readable_history_stays_out(
+    folder: Path, log: HistoryLog, clock: StoppedClock
+) -> None:
+    log.append(entry("one"))
+    log.append(entry("two"))
+    (folder / "HISTORY.md").write_text("my own words")
+    other = again(folder, clock)
+    other.recover()
+    assert (folder / "HISTORY.md").read_text() == "my own words"
+    other.append(entry("three"))
+    assert (folder / "HISTORY.md").read_text() == "my own words\n\n[2026-03-10 14:23] three\n\n"
+
+
+def test_an_entry_is_committed_although_the_readable_history_cannot_be_written(
+    folder: Path, log: HistoryLog
+) -> None:
+    log.append(entry("one"))
+    text = (folder / "HISTORY.md").read_text()
+    (folder / "HISTORY.md").unlink()
+    (folder / "HISTORY.md").mkdir()
+    assert log.append(entry("two")).cursor == 2
+    (folder / "HISTORY.md").rmdir()
+    (folder / "HISTORY.md").write_text(text)
+    log.append(entry("three"))
+    assert [line[19:] for line in (folder / "HISTORY.md").read_text().split("\n\n") if line] == [
+        "one",
+        "two",
+        "three",
+    ]
+
+
+def test_a_full_disk_commits_nothing_and_leaves_no_half_line(
+    folder: Path, log: HistoryLog, clock: StoppedClock
+) -> None:
+    log.append(entry("one"))
+    before = (folder / "history.jsonl").read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+    try:
+        with pytest.raises(StorageError):
+            log.append(entry("x" * 300_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (folder / "history.jsonl").read_bytes() == before
+    assert log.append(entry("two")).cursor == 2
+    assert [e.summary for e in again(folder, clock).entries()] == ["one", "two"]
+
+
+def test_an_older_history_is_imported_once_and_not_repeated_for_people(
+    folder: Path, clock: StoppedClock
+) -> None:
+    older = "# History\n\n[2026-01-05 08:00] Began.\nTwo lines.\n\n\nNo time here.\n"
+    (folder / "HISTORY.md").write_text(older)
+    for _ in range(2):
+        log = again(folder, clock)
+        log.recover()
+        assert [(e.type, e.summary, e.first, e.last, e.session) for e in log.entries()] == [
+            ("import", "[2026-01-05 08:00] Began.\nTwo lines.", 0, 0, ""),
+            ("import", "No time here.", 0, 0, ""),
+        ]
+    assert [f"{e.timestamp:%Y-%m-%d %H:%M}" for e in log.entries()] == [
+        "2026-01-05 08:00",
+        "2026-11-21 14:03",
+    ]
+    assert (folder / "HISTORY.md").read_text() == older
+    log.append(entry("new"))
+    assert (folder / "HISTORY.md").read_text() == f"{older}\n[2026-03-10 14:23] new\n\n"
+
+
+def test_the_first_append_imports_before_it_writes(folder: Path, clock: StoppedClock) -> None:
+    (folder / "HISTORY.md").write_text("[2026-01-05 08:00] Began.\n")
+    log = again(folder, clock)
+    log.append(entry("new"))
+    assert [e.type for e in log.entries()] == ["import", "consolidation"]
+    assert log.import_older() == 0
+
+
+def test_what_dream_has_read_moves_unchanged_to_a_file_per_month(
+    folder: Path, log: HistoryLog, clock: StoppedClock
+) -> None:
+    for month in (1, 1, 2, 3):
+        log.append(
+            HistoryEntry(0, datetime(2026, month, 5, tzinfo=UTC), "raw", "cli:a", 1, month, "x")
+        )
+    lines = (folder / "history.jsonl").read_text().splitlines(keepends=True)
+    before = log.entries()
+    log.set_dream_cursor(3)
+    assert log.rotate(10**9) == 0
+    assert log.rotate(1) == 3
+    assert (folder / "history/2026-01.jsonl").read_text() == "".join(lines[:2])
+    assert (folder / "history/2026-02.jsonl").read_text() == lines[2]
+    assert (folder / "history.jsonl").read_text() == lines[3]
+    assert log.entries() == before == again(folder, clock).entries()
+    assert log.append(entry()).cursor == 5
+    assert log.dream_cursor() == 3
+    assert log.rotate(1) == 0
+
+
+def test_a_crash_between_copying_and_taking_away_leaves_each_entry_once(
+    folder: Path, log: HistoryLog, clock: StoppedClock
+) -> None:
+    for number in range(3):
+        log.append(entry(f"{number}"))
+    both = (folder / "history.jsonl").read_bytes()
+    log.set_dream_cursor(2)
+    log.rotate(1)
+    moved = folder / "history/2026-03.jsonl"
+    for torn in (b"", b'{"cursor": 2, "ti'):
+        (folder / "history.jsonl").write_bytes(both)
+        if torn:
+            moved.write_bytes(both.splitlines(keepends=True)[0] + torn)
+        other = again(folder, clock)
+        assert [e.summary for e in other.entries()] == ["0", "1", "2"]
+        other.rotate(1)
+        assert [e.summary for e in again(folder, clock).entries()] == ["0", "1", "2"]
+        assert moved.read_bytes() == b"".join(both.splitlines(keepends=True)[:2])
+
+
+def test_a_cursor_hint_outlives_the_rotation_of_everything(
+    folder: Path, log: HistoryLog, clock: StoppedClock
+) -> None:
+    log.append(entry("one"))
+    log.set_dream_cursor(1)
+    assert log.rotate(1) == 1
+    assert (folder / "history.jsonl").read_bytes() == b""
+    (folder / ".cursor").unlink()
+    assert again(folder, clock).append(entry("two")).cursor == 2
+
+
+def test_taking_text_out_reaches_every_file_and_keeps_cursors(
+    folder: Path, log: HistoryLog, clock: StoppedClock
+) -> None:
+    facts = {"key_facts": ("the secret",), "operations": (Operation(new="- secret line"),)}
+    log.append(entry("a secret", **facts))
+    log.append(entry("harmless"))
+    log.set_dream_cursor(1)
+    log.rotate(1)
+    log.append(entry("another secret"))
+    (folder / "history.jsonl").write_bytes((folder / "history.jsonl").read_bytes() + b'{"secret')
+    again(folder, clock).append(entry("later"))
+    harmless = (folder / "history.jsonl").read_text().splitlines()[0]
+    assert log.rewrite(lambda text: text.replace("secret", "[erased]")) == 4
+    for file in folder.rglob("*"):
+        assert file.is_dir() or b"secret" not in file.read_bytes()
+    assert (folder / "history.jsonl").read_text().splitlines()[0] == harmless
+    assert [e.cursor for e in log.entries()] == [1, 2, 3, 4]
+    assert log.entries()[0].key_facts == ("the [erased]",)
+    assert log.rewrite(lambda text: text.replace("secret", "[erased]")) == 0
+
+
+def test_taking_out_what_looks_like_a_part_of_every_entry_breaks_none(log: HistoryLog) -> None:
+    stored = log.append(entry("raw 2026 consolidation"))
+    assert log.rewrite(lambda text: text.replace("consolidation", "x").replace("2026", "x")) == 2
+    assert log.entries() == [replace(stored, summary="raw x x")]
+
+
+def test_half_an_emoji_survives(folder: Path, log: HistoryLog, clock: StoppedClock) -> None:
+    stored = log.append(entry("cut \ud83d here", session="x:\udcff"))
+    assert b"\\ud83d" in (folder / "history.jsonl").read_bytes()
+    assert again(folder, clock).entries() == [stored]
+    assert "cut" in (folder / "HISTORY.md").read_text()
+
+
+def test_an_editor_that_replaces_the_file_loses_no_entry(
+    folder: Path, log: HistoryLog, clock: StoppedClock
+) -> None:
+    log.append(entry("one"))
+    file = folder / "history.jsonl"
+    copy = file.with_name("copy")
+    copy.write_bytes(file.read_bytes().replace(b"one", b"ONE"))
+    copy.replace(file)
+    log.append(entry("two"))
+    assert [e.summary for e in log.entries()] == ["ONE", "two"]
+
+
+def test_many_threads_append_each_with_its_own_cursor(folder: Path, log: HistoryLog) -> None:
+    threads = [
+        threading.Thread(target=lambda: [log.append(entry("x")) for _ in range(5)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [e.cursor for e in log.entries()] == list(range(1, 21))
+    assert len((folder / "history.jsonl").read_text().splitlines()) == 20
+
+
+def test_a_link_is_never_followed(folder: Path, log: HistoryLog, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    (folder / "history.jsonl").symlink_to(outside)
+    with pytest.raises(NanobotError):
+        log.append(entry("x"))
+    assert outside.read_text() == "mine"
+
+
+def test_a_foreign_line_is_read_as_far_as_it_makes_sense() -> None:
+    line = {"cursor": 3, "timestamp": "2026-03-10T14:23:00", "type": "raw", "summary": "s"}
+    found = decode(json.dumps(line | {"range": "x", "key_facts": [1, "f"]}).encode(), UTC)
+    assert found == HistoryEntry(
+        3, datetime(2026, 3, 10, 14, 23, tzinfo=UTC), "raw", "", 0, 0, "s", ("f",)
+    )
+    for changed in ({"cursor": 0}, {"cursor": 10**16}, {"type": "?"}, {"timestamp": "x"}):
+        assert decode(json.dumps(line | changed).encode(), UTC) is None
+
+
+@given(st.text(), st.text(), st.lists(st.text(min_size=1), max_size=3))
+def test_any_entry_comes_back_from_its_line(summary: str, session: str, facts: list[str]) -> None:
+    given_entry = HistoryEntry(5, WHEN, "raw", session, 1, 2, summary, tuple(facts))
+    line = encode(given_entry)
+    assert line.count(b"\n") == 1
+    assert decode(line, UTC) == given_entry
+    assert "\n\n" not in paragraph_of(given_entry)
+
+
+@given(st.binary(max_size=300))
+def test_no_line_makes_reading_fail(line: bytes) -> None:
+    decode(line, UTC)

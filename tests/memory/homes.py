@@ -1,0 +1,147 @@
+"""A home as a running nanobot has it, made with the real classes, for tests of evidence."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from nanobot.bus.journal import Journal
+from nanobot.memory.change import Change
+from nanobot.memory.forgetting.erase import Eraser
+from nanobot.memory.forgetting.forget import Forgetter
+from nanobot.memory.history.log import HistoryEntry
+from nanobot.memory.index import MemoryIndex, Query, Sources
+from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes
+from nanobot.memory.text.lines import Operation
+from nanobot.memory.versions.gitstore import GitStore
+from nanobot.memory.why.explainer import Explainer
+from nanobot.messages import Message, ToolCall
+from nanobot.security.paths import Root
+from nanobot.session.manager import SessionManager
+from nanobot.testing import FakeClock
+
+SCOPES = Scopes({"telegram": {"1"}})
+GUEST = "people/telegram_7"
+
+
+def scope_of(key: str) -> str:
+    return SCOPES.of_session(key, {})
+
+
+@dataclass
+class RealHome:
+    """The parts of a nanobot that keep something, wired as in the product."""
+
+    folder: Path
+    clock: FakeClock
+    sessions: SessionManager
+    journal: Journal
+    memories: Memories
+    versions: GitStore
+    index: MemoryIndex
+    explainer: Explainer
+    forgetter: Forgetter
+    eraser: Eraser
+
+    def memory(self, scope: str = OWNER) -> Memory:
+        return self.memories.of(scope)
+
+    async def say(self, key: str, *texts: str, turn: str = "") -> tuple[int, int]:
+        """Texts of the person, each answered with "ok"; the seqs of the first and last message."""
+        session = await self.sessions.get_or_create(key)
+        first = session.next_seq
+        for text in texts:
+            session.add_message(Message("user", text, turn_id=turn))
+            session.add_message(Message("assistant", "ok", turn_id=turn))
+        await self.sessions.save(session)
+        return first, session.next_seq - 1
+
+    async def call(self, key: str, arguments: str, turn: str) -> None:
+        """The agent calls a tool."""
+        session = await self.sessions.get_or_create(key)
+        call = ToolCall("c1", "edit_file", arguments)
+        session.add_message(Message("assistant", "", tool_calls=(call,), turn_id=turn))
+        result = Message("tool", "done", tool_call_id="c1", name="edit_file", turn_id=turn)
+        session.add_message(result)
+        await self.sessions.save(session)
+
+    def tell(
+        self, key: str, seqs: tuple[int, int], summary: str, *facts: str, scope: str = OWNER
+    ) -> int:
+        """A history entry for a stretch of conversation; its cursor."""
+        stamp = f"[{self.clock.now():%Y-%m-%d %H:%M}]"
+        entry = HistoryEntry(
+            0, self.clock.now(), "consolidation", key, *seqs, f"{stamp} {summary}", facts
+        )
+        return self.memory(scope).history.append(entry).cursor
+
+    async def learn(
+        self,
+        *lines: str,
+        old: str = "",
+        cursor: int = 0,
+        path: str = "memory/MEMORY.md",
+        scope: str = OWNER,
+        change: Change | None = None,
+    ) -> int:
+        """Facts reach a file; `old` is what the only one replaces. The version."""
+        self.clock.jump(60)
+        change = change or Change("dream", "learned", cursors=(cursor,) if cursor else ())
+        operations = [Operation(old, line, cursor=cursor) for line in lines]
+        number, left = await self.memory(scope).store.apply(path, operations, change)
+        assert not left
+        return number
+
+    async def finds(self, text: str, scope: str = OWNER) -> list[str]:
+        """The texts that search finds."""
+        hits = (await self.index.search(Query(text, (scope,)))).hits
+        return [hit.passage.text for hit in hits]
+
+
+@contextlib.asynccontextmanager
+async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
+    """A home from its start to its end: what one process sees of it."""
+    state, workspace = folder / "state", folder / "workspace"
+    for path in (state, workspace, folder / "sessions", folder / "media", folder / "logs"):
+        path.mkdir(parents=True, exist_ok=True)
+    root = Root(workspace)
+    sessions = SessionManager(folder / "sessions", clock, live_limit=0)
+    journal = Journal(state / "journal.db", clock)
+    versions = GitStore(state / "memory.git", root, clock)
+    versions.recover()
+    memories = Memories(root, clock, {}, versions)
+    sources = Sources(
+        folder / "sessions",
+        lambda key, _: scope_of(key),
+        lambda: [(scope, memories.of(scope).root.path / "memory") for scope in memories.existing()],
+    )
+    index = MemoryIndex(state / "index.db", sources, clock)
+    explainer = Explainer(memories, versions, sessions.read_window, scope_of)
+    salts = (number.to_bytes(16, "big") for number in count(1))
+    forgetter = Forgetter(memories, explainer, sessions, scope_of, clock, salt=lambda: next(salts))
+    eraser = Eraser(
+        folder,
+        workspace,
+        sessions=sessions,
+        journal=journal,
+        memories=memories,
+        versions=versions,
+        forgetter=forgetter,
+        rebuild_index=index.rebuild,
+        clock=clock,
+    )
+    await journal.open()
+    eraser.recover()
+    home = RealHome(
+        folder, clock, sessions, journal, memories, versions, index, explainer, forgetter, eraser
+    )
+    try:
+        yield home
+    finally:
+        await index.close()
+        versions.close()
+        await sessions.close()
+        await journal.close()

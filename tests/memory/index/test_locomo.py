@@ -1,0 +1,65 @@
+"""The LoCoMo benchmark, on a small made-up conversation in its format."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.locomo import conversations, measure
+
+SAMPLE = [
+    {
+        "conversation": {
+            "speaker_a": "Ann",
+            "speaker_b": "Ben",
+            "session_1_date_time": "1:56 pm on 8 May, 2023",
+            "session_1": [
+                {"speaker": "Ann", "dia_id": "D1:1", "text": "What did you name the cat?"},
+                {"speaker": "Ben", "dia_id": "D1:2", "text": "Oscar!", "blip_caption": "a cat"},
+            ],
+            "session_2_date_time": "9:00 am on 1 June, 2023",
+            "session_2": [{"speaker": "Ann", "dia_id": "D2:1", "text": "I went sailing."}],
+        },
+        "qa": [
+            {"question": "What is the cat called?", "evidence": ["D1:2"], "category": 4},
+            {"question": "Who sailed?", "evidence": ["D2:1; D9:9"], "category": 1},
+            {"question": "Who flew?", "evidence": [], "category": 5},
+        ],
+    }
+]
+
+
+def test_a_conversation_becomes_messages_with_names_times_and_captions(tmp_path: Path) -> None:
+    path = tmp_path / "sample.json"
+    path.write_text(json.dumps(SAMPLE))
+    (conversation,) = conversations(path)
+    assert [message.name for message in conversation.messages] == ["Ann", "Ben", "Ann"]
+    assert conversation.messages[1].content == "Oscar! [image: a cat]"
+    assert str(conversation.messages[2].timestamp) == "2023-06-01 09:00:00+00:00"
+    assert [question.evidence for question in conversation.questions] == [{2}, {3}]
+
+
+def test_recall_is_the_share_of_evidence_found(tmp_path: Path) -> None:
+    path = tmp_path / "sample.json"
+    path.write_text(json.dumps(SAMPLE))
+    figures = measure(conversations(path))
+    assert figures.keys() == {"index", "grep", "fts5"}
+    assert figures["index"]["1-4"]["recall@10"] == 1.0
+    assert figures["index"]["1-4"]["questions"] == 2
+
+
+@pytest.mark.parametrize(("content", "code"), [(None, 0), ("{}", 2), ("[{}]", 2), ("no", 2)])
+def test_it_says_so_where_the_file_is_absent_or_wrong(
+    tmp_path: Path, content: str | None, code: int
+) -> None:
+    path = tmp_path / "sample.json"
+    if content is not None:
+        path.write_text(content)
+    command = [sys.executable, "bench/locomo.py", "--data", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert str(path) in done.stderr

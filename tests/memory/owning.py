@@ -1,0 +1,174 @@
+"""A nanobot's memory as its owner reaches it: real files, sessions, versions and index; only Dream
+has a script."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from nanobot.bus.events import InboundMessage
+from nanobot.bus.journal import Journal
+from nanobot.bus.usage import JournalUsage
+from nanobot.commands import CommandCall, CommandRegistry
+from nanobot.memory.change import Change
+from nanobot.memory.dream.report import DreamReport
+from nanobot.memory.forgetting.erase import Eraser
+from nanobot.memory.forgetting.forget import Forgetter
+from nanobot.memory.index import MemoryIndex, Sources
+from nanobot.memory.scopes import OWNER, Memories, Scopes
+from nanobot.memory.service.commands import MemoryCommands
+from nanobot.memory.service.continuing import ContinueCommand
+from nanobot.memory.service.service import MemoryService
+from nanobot.memory.store.template import install_template, load_template, template_folder
+from nanobot.memory.versions.gitstore import GitStore
+from nanobot.memory.why.explainer import Explainer
+from nanobot.messages import Message
+from nanobot.security.paths import Root
+from nanobot.session.manager import SessionManager
+from nanobot.session.records import JsonValue
+from nanobot.session.session import Session
+from nanobot.testing.clock import FakeClock
+
+STRANGER = InboundMessage("telegram", "7", "7", "", "e1", FakeClock().now())
+
+
+@dataclass
+class ScriptedDream:
+    """Says what it is told to say."""
+
+    report: DreamReport = field(default_factory=lambda: DreamReport(OWNER))
+    runs: list[tuple[str, str]] = field(default_factory=list)
+
+    async def run(self, scope: str, *, trigger: str) -> DreamReport:
+        self.runs.append((scope, trigger))
+        return self.report
+
+    def unread(self, scope: str) -> int:
+        return 3 if scope == OWNER else 0
+
+
+class ScriptedCompactor:
+    """Says which conversation it was given."""
+
+    async def compact(self, session: Session) -> str:
+        return f"Put away 4 messages of {session.key}."
+
+
+class Owned:
+    """One nanobot; telegram's user 1 is its owner, and linked with 2."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock = folder, FakeClock()
+        workspace = folder / "workspace"
+        install_template(template_folder(), workspace)
+        (folder / "state").mkdir()
+        root = Root(workspace)
+        self.workspace = workspace
+        self.scopes = Scopes({"telegram": ["1"]}, [["telegram:1", "fake:2"]])
+        self.versions = GitStore(folder / "state" / "memory.git", root, self.clock)
+        template = load_template(template_folder())
+        self.memories = Memories(root, self.clock, template, self.versions)
+        self.sessions = SessionManager(folder / "sessions", self.clock)
+        self.journal = Journal(folder / "state" / "journal.db", self.clock)
+        self.index = MemoryIndex(
+            folder / "state" / "index.db",
+            Sources(folder / "sessions", self.scopes.of_session, self._folders),
+            self.clock,
+        )
+        self.dream = ScriptedDream()
+        self.service = self._service()
+        self._codes = (f"code{n}" for n in itertools.count(1))
+        self.registry = CommandRegistry(is_owner=lambda m: m.sender_id == "1")
+        MemoryCommands(
+            service=self.service,
+            compactor=ScriptedCompactor(),
+            continuing=ContinueCommand(self.sessions, self.scopes),
+            scopes=self.scopes,
+            usage=JournalUsage(self.journal.database),
+            clock=self.clock,
+            new_code=lambda: next(self._codes),
+        ).register(self.registry)
+        self._entries = itertools.count(1)
+
+    async def remember(self, *lines: str, scope: str = OWNER) -> int:
+        """Put facts into MEMORY.md as Dream does; the version."""
+        store = self.memories.of(scope).store
+        standing = store.read_long_term()
+        text = (standing or "# Long-term Memory\n\n").rstrip("\n")
+        added = "\n".join(f"- {line}" for line in lines)
+        change = Change("dream", f"learned {len(lines)} facts")
+        return await store.write_long_term(f"{text}\n{added}\n", standing, change=change)
+
+    def facts(self, scope: str = OWNER) -> str:
+        """MEMORY.md as it is."""
+        return self.memories.of(scope).store.read_long_term()
+
+    async def said(self, key: str, *texts: str, **metadata: JsonValue) -> Session:
+        """Messages of a conversation, by turns the person's and the answer to it."""
+        session = await self.sessions.get_or_create(key)
+        for at, text in enumerate(texts):
+            role = "assistant" if at % 2 else "user"
+            session.add_message(Message(role, text, turn_id=f"t{at // 2}"))  # type: ignore[arg-type]
+        if metadata:
+            session.set_metadata(**metadata)
+        await self.sessions.save(session)
+        return session
+
+    async def type(self, text: str, *, sender: str = "1", group: str = "") -> str:
+        """What a command on telegram answers; what it staged is kept, as after a real one."""
+        message = replace(
+            STRANGER, chat_id=group or sender, sender_id=sender, content=text, is_group=bool(group)
+        )
+        session = await self.sessions.get_or_create(message.session_key)
+        found = self.registry.called_by(message)
+        assert found is not None, f"{text!r} is no command"
+        command, arguments = found
+        answer = await command.run(CommandCall(arguments, message, session, next(self._entries)))
+        await self.sessions.save(session)
+        return answer.text
+
+    async def close(self) -> None:
+        """Let go of files."""
+        await self.index.close()
+        await self.sessions.close()
+        await self.journal.close()
+        self.versions.close()
+
+    def _service(self) -> MemoryService:
+        explainer = Explainer(
+            self.memories, self.versions, self.sessions.read_window, self._scope_of
+        )
+        forgetter = Forgetter(
+            self.memories, explainer, self.sessions, self._scope_of, self.clock, lambda: b"salt"
+        )
+        eraser = Eraser(
+            self.folder,
+            self.workspace,
+            sessions=self.sessions,
+            journal=self.journal,
+            memories=self.memories,
+            versions=self.versions,
+            forgetter=forgetter,
+            rebuild_index=self.index.rebuild,
+            clock=self.clock,
+        )
+        return MemoryService(
+            memories=self.memories,
+            scopes=self.scopes,
+            index=self.index,
+            dream=self.dream,
+            explainer=explainer,
+            forgetter=forgetter,
+            eraser=eraser,
+            versions=self.versions,
+        )
+
+    def _scope_of(self, key: str) -> str:
+        return self.scopes.of_session(key, {})
+
+    def _folders(self) -> list[tuple[str, Path]]:
+        return [
+            (scope, self.memories.of(scope).root.path / "memory")
+            for scope in self.memories.existing()
+        ]

@@ -1,0 +1,226 @@
+"""The slash commands about memory: what they say, and on whose memory they work."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from nanobot.memory.scopes import OWNER
+from nanobot.memory.service.confirming import PATIENCE
+from nanobot.memory.store.store import LONG_TERM
+from tests.memory.owning import Owned
+
+PERSON = "people/telegram_7"
+GROUP = "groups/telegram_-100"
+
+
+@pytest.fixture
+async def owned(tmp_path: Path) -> AsyncIterator[Owned]:
+    owned = Owned(tmp_path)
+    await owned.journal.open()
+    yield owned
+    await owned.close()
+
+
+async def test_all_commands_are_there(owned: Owned) -> None:
+    assert {command.name for command in owned.registry} == {
+        "memory", "note", "forget", "compact", "discard", "continue", "usage",
+        "dream", "dream-log", "dream-restore",
+    }  # fmt: skip
+
+
+async def test_each_person_works_on_their_own_memory(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.")
+    await owned.remember("Bob likes red.", scope=PERSON)
+    mine, theirs = await owned.type("/memory"), await owned.type("/memory", sender="7")
+    assert "Ada likes blue." in mine
+    assert "Bob" not in mine
+    assert "Bob likes red." in theirs
+    assert "Ada" not in theirs
+    for command in ("/memory search blue", "/memory why blue", "/dream-log", "/forget blue"):
+        assert "Ada likes blue." not in await owned.type(command, sender="7")
+
+
+async def test_in_a_group_everyone_sees_the_groups_memory_and_no_other(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.")
+    await owned.remember("We meet on Tuesdays.", scope=GROUP)
+    for sender in ("1", "7"):
+        shown = await owned.type("/memory", sender=sender, group="-100")
+        assert "We meet on Tuesdays." in shown
+        assert "Ada" not in shown
+
+
+@pytest.mark.parametrize(
+    "command", ["/memory accept 1", "/memory drop 1", "/forget Tuesdays", "/dream-restore 1"]
+)
+async def test_in_a_group_only_the_owner_decides(owned: Owned, command: str) -> None:
+    await owned.remember("We meet on Tuesdays.", scope=GROUP)
+    refused = await owned.type(command, sender="7", group="-100")
+    assert refused == "In a group this is the owner's to decide."
+    assert refused not in await owned.type(command, sender="1", group="-100")
+
+
+async def test_memory_searches_explains_and_decides(owned: Owned) -> None:
+    number = await owned.remember("Ada likes blue.")
+    await owned.said("telegram:1", "I like blue")
+    pending = owned.memories.of(OWNER).pending
+    await pending.hold(["- Ada owns a boat."], LONG_TERM, ["tool:web_fetch"])
+    assert "I like blue" in await owned.type("/memory search blue")
+    assert f"version {number}" in await owned.type('/memory why "blue"')
+    assert "1: - Ada owns a boat." in await owned.type("/memory pending")
+    assert "Ada owns a boat." in await owned.type("/memory accept 1")
+    assert "Ada owns a boat." in owned.facts()
+
+
+@pytest.mark.parametrize("text", ["search", "why", "accept", "accept one", "dance", "drop"])
+async def test_a_memory_command_that_makes_no_sense_is_explained(owned: Owned, text: str) -> None:
+    assert await owned.type(f"/memory {text}") == (
+        "Write it as: /memory [search TEXT | why TEXT | pending | accept N | drop N]"
+    )
+
+
+async def test_a_note_goes_into_todays_notes(owned: Owned) -> None:
+    assert await owned.type("/note the key is under the mat") == "Noted in memory/2026-03-02.md."
+    assert "the key is under the mat" in (owned.workspace / "memory/2026-03-02.md").read_text()
+    assert "/note the key" in await owned.type("/note")
+
+
+async def test_forgetting_asks_first_and_a_code_says_yes(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.")
+    asked = await owned.type("/forget blue")
+    assert "Ada likes blue." in asked
+    assert asked.endswith("answer within ten minutes: `/forget --yes code1`")
+    assert "Ada likes blue." in owned.facts()
+    assert (await owned.type("/forget --yes CODE1")).startswith("Forgotten: ")
+    assert "blue" not in owned.facts()
+
+
+async def test_a_code_is_good_once_and_for_ten_minutes(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.", "Ada likes red.")
+    await owned.type("/forget blue")
+    await owned.type("/forget --yes code1")
+    assert "not valid" in await owned.type("/forget --yes code1")
+    await owned.type("/forget red")
+    await owned.clock.advance(PATIENCE)
+    assert "not valid" in await owned.type("/forget --yes code2")
+    assert "Ada likes red." in owned.facts()
+
+
+async def test_a_code_is_good_for_who_was_asked_and_where(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.")
+    await owned.type("/forget blue")
+    for place in ({"sender": "7"}, {"sender": "1", "group": "-100"}):
+        assert "not valid" in await owned.type("/forget --yes code1", **place)
+    assert "Ada likes blue." in owned.facts()
+
+
+async def test_what_is_not_remembered_needs_no_code(owned: Owned) -> None:
+    assert "code" not in await owned.type("/forget zeppelins")
+    assert "/forget my shoe size" in await owned.type("/forget")
+
+
+async def test_only_the_owner_erases_and_is_asked_before(owned: Owned) -> None:
+    await owned.remember("Ada hides the marzipan.")
+    asked = await owned.type("/forget --erase marzipan")
+    assert "This cannot be undone." in asked
+    assert "To erase it for good, answer within ten minutes" in asked
+    assert "owner only" in await owned.type("/forget --erase marzipan", sender="7")
+    assert "Erased from" in await owned.type("/forget --yes code1")
+    assert "marzipan" not in owned.facts()
+
+
+async def test_compact_puts_this_conversation_away(owned: Owned) -> None:
+    assert await owned.type("/compact") == "Put away 4 messages of telegram:1."
+
+
+async def test_discard_empties_the_conversation_and_search_does_not_find_it(owned: Owned) -> None:
+    await owned.said("telegram:1", "my secret is marzipan", "I see.")
+    assert await owned.type("/discard") == ("Dropped 2 messages; nothing of it will be remembered.")
+    assert (await owned.sessions.get_or_create("telegram:1")).messages == ()
+    assert "I see" not in await owned.type("/memory search marzipan")
+    assert await owned.type("/discard") == "This conversation is empty."
+
+
+async def test_continue_lists_the_other_conversations_of_the_same_person(owned: Owned) -> None:
+    assert "no other conversation of yours" in await owned.type("/continue")
+    await owned.said("cli:direct", "at the terminal", "yes")
+    await owned.said("fake:2", "from another channel", "yes")
+    await owned.said("telegram:7", "somebody else's", "yes")
+    await owned.said("telegram:-100", "in a group", "yes", group=True)
+    listed = await owned.type("/continue")
+    assert "`/continue cli:direct`: 2026-03-02 09:00, 2 messages" in listed
+    assert "fake:2" in listed
+    assert "telegram:7" not in listed
+    assert "-100" not in listed
+
+
+async def test_continue_copies_what_memory_does_not_hold_yet(owned: Owned) -> None:
+    other = await owned.said("cli:direct", "old", "yes", "about the boat", "what about it?")
+    owned.sessions.mark_consolidated(other, 2)
+    answer = await owned.type("/continue cli:direct")
+    assert answer == (
+        "2 messages of cli:direct are here now; go on where you were. /undo takes them back."
+    )
+    here = await owned.sessions.get_or_create("telegram:1")
+    assert [message.content for message in here.messages] == ["about the boat", "what about it?"]
+    assert len({message.turn_id for message in here.messages}) == 1
+    assert [message.content for message in other.messages] == ["about the boat", "what about it?"]
+    assert "is missing here" in await owned.type("/continue cli:direct")
+    await owned.said("cli:direct", "one more")
+    assert (await owned.type("/continue cli:direct")).startswith("1 message of cli:direct is here")
+
+
+@pytest.mark.parametrize("name", ["telegram:7", "telegram:-100", "telegram:1", "nowhere"])
+async def test_continue_reaches_no_one_elses_conversation(owned: Owned, name: str) -> None:
+    await owned.said("cli:direct", "mine", "yes")
+    await owned.said("telegram:7", "somebody else's", "yes")
+    await owned.said("telegram:-100", "in a group", "yes", group=True)
+    answer = await owned.type(f"/continue {name}")
+    assert answer.startswith("You have no other conversation of that name.")
+    assert (await owned.sessions.get_or_create("telegram:1")).messages == ()
+
+
+async def test_continue_does_not_carry_a_private_chat_into_a_group(owned: Owned) -> None:
+    await owned.said("cli:direct", "mine", "yes")
+    answer = await owned.type("/continue cli:direct", group="-100")
+    assert answer == "/continue works in a private chat only."
+
+
+async def test_usage_shows_all_to_the_owner_and_only_their_own_to_others(owned: Owned) -> None:
+    lines = (await owned.type("/usage")).splitlines()
+    assert [" ".join(line.split()[:2]) for line in lines[2:]] == [
+        "this conversation", "today 0", "this month", "memory, besides",
+    ]  # fmt: skip
+    assert max(map(len, lines)) <= 80
+
+
+async def test_dream_runs_for_the_scope_of_who_asks(owned: Owned) -> None:
+    await owned.type("/dream")
+    await owned.type("/dream", sender="7")
+    await owned.type("/dream", group="-100")
+    assert [scope for scope, _ in owned.dream.runs] == [OWNER, PERSON, GROUP]
+
+
+async def test_dream_log_and_restore_show_and_undo_a_change(owned: Owned) -> None:
+    number = await owned.remember("Ada likes blue.")
+    assert "+- Ada likes blue." in await owned.type("/dream-log")
+    assert "+- Ada likes blue." in await owned.type(f"/dream-log {number}")
+    assert "/dream-log 12" in await owned.type("/dream-log blue")
+    for wish in ("", " --list"):
+        listed = await owned.type(f"/dream-restore{wish}")
+        assert listed.startswith(f"- {number}  2026-03-02 09:00  [Dream] learned 1 facts")
+    undone = await owned.type(f"/dream-restore --version {number}")
+    assert undone == (
+        f"Change {number} is undone. To take that back: `/dream-restore --version {number + 1}`."
+    )
+    assert "blue" not in owned.facts()
+    assert "is undone." in await owned.type(f"/dream_restore {number + 1}")
+    assert "Ada likes blue." in owned.facts()
+
+
+@pytest.mark.parametrize("text", ["--version", "--version x", "one two three", "--undo 1"])
+async def test_a_restore_that_makes_no_sense_is_explained(owned: Owned, text: str) -> None:
+    answer = await owned.type(f"/dream-restore {text}")
+    assert answer == "Write it as: /dream-restore --list, or /dream-restore --version 12"

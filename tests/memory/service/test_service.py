@@ -1,0 +1,343 @@
+"""What the owner of a memory can do with it, each scope by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from nanobot.errors import NanobotError
+from nanobot.memory.change import Change
+from nanobot.memory.scopes import OWNER
+from nanobot.memory.service.operations import MemoryOperations
+from nanobot.memory.service.service import Filters
+from nanobot.memory.store.store import LONG_TERM
+from nanobot.memory.versions.gitstore import UnknownVersion
+from tests.memory.owning import Owned
+
+PERSON = "people/telegram_7"
+
+
+@pytest.fixture
+async def owned(tmp_path: Path) -> AsyncIterator[Owned]:
+    owned = Owned(tmp_path)
+    await owned.journal.open()
+    yield owned
+    await owned.close()
+
+
+async def test_an_empty_memory_says_so(owned: Owned) -> None:
+    report = await owned.service.show(OWNER)
+    assert "Nothing yet: there are no facts in memory/MEMORY.md." in report.text
+    assert report.data["facts"] == []
+
+
+async def test_show_gives_the_facts_and_how_much_there_is(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.", "Grace lives in Lisbon.")
+    await owned.service.note("the key is under the mat", OWNER)
+    await owned.said("telegram:1", "I like blue", "Good to know.")
+    report = await owned.service.show(OWNER)
+    lines = report.text.splitlines()
+    assert lines[0] == "What I remember:"
+    assert "- Ada likes blue." in lines
+    assert any(line.startswith("- memory/MEMORY.md: 2 facts, about ") for line in lines)
+    assert any("changed 2026-03-02 09:00 [Dream]" in line for line in lines)
+    assert "- daily notes: 1 day" in lines
+    assert "- history: 0 entries, 3 of them not yet read by Dream" in lines
+    assert any(line.startswith("- searchable: 2 messages, ") for line in lines)
+    assert max(map(len, lines)) <= 80
+    data = json.loads(json.dumps(report.data))
+    assert data["scope"] == OWNER
+    assert data["files"][0] == {
+        "path": LONG_TERM,
+        "facts": 2,
+        "tokens": data["files"][0]["tokens"],
+        "changed": "2026-03-02T09:00:00+00:00",
+        "author": "dream",
+    }
+
+
+async def test_long_memories_are_shown_in_part(owned: Owned) -> None:
+    await owned.remember(*(f"Fact number {n} is this." for n in range(100)))
+    text = (await owned.service.show(OWNER)).text
+    assert "Fact number 20 is this." in text
+    assert "Fact number 99 is this." not in text
+    assert "more lines in memory/MEMORY.md" in text
+
+
+async def test_each_scope_sees_its_own_memory_and_numbers_alone(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.")
+    await owned.remember("Bob likes red.", scope=PERSON)
+    theirs = await owned.service.show(PERSON)
+    assert "Bob likes red." in theirs.text
+    assert "Ada" not in json.dumps(theirs.data)
+    assert "searchable" not in theirs.text
+    mine = await owned.service.show(OWNER)
+    assert "Bob" not in mine.text
+    assert mine.data["scopes"] == [PERSON]
+
+
+@pytest.mark.parametrize("scope", ["", "people/../owner", "nobody", "people/", "owner/x"])
+async def test_a_name_that_is_no_scope_is_refused(owned: Owned, scope: str) -> None:
+    with pytest.raises(NanobotError, match="there is no scope"):
+        await owned.service.show(scope)
+
+
+async def test_search_finds_what_was_said_with_what_was_said_around_it(owned: Owned) -> None:
+    await owned.said("telegram:1", "Where does Grace live?", "She lives in Lisbon.")
+    report = await owned.service.search("Lisbon", OWNER)
+    assert "She lives in Lisbon." in report.text
+    assert "Where does Grace live?" in report.text
+    hits = json.loads(json.dumps(report.data))["hits"]
+    assert hits[0]["session"] == "telegram:1"
+
+
+async def test_search_keeps_to_its_scope(owned: Owned) -> None:
+    await owned.said("telegram:1", "Grace lives in Lisbon.")
+    assert (await owned.service.search("Lisbon", PERSON)).data["hits"] == []
+
+
+async def test_a_miss_says_what_was_looked_for(owned: Owned) -> None:
+    await owned.said("telegram:1", "Grace lives in Lisbon.")
+    report = await owned.service.search("zeppelins", OWNER)
+    assert report.text.startswith("Nothing was found for: zeppelin")
+
+
+async def test_search_is_narrowed_by_filters(owned: Owned) -> None:
+    await owned.said("telegram:1", "Grace lives in Lisbon.", "Lisbon is nice.")
+    found = await owned.service.search("Lisbon", OWNER, Filters(role="assistant"))
+    hits = json.loads(json.dumps(found.data))["hits"]
+    assert [hit["role"] for hit in hits] == ["assistant"]
+    later = Filters(since=date(2026, 3, 3))
+    assert (await owned.service.search("Lisbon", OWNER, later)).data["hits"] == []
+
+
+async def test_search_names_facts_that_are_no_longer_true(owned: Owned) -> None:
+    await owned.remember("Ada works at the bakery.")
+    store = owned.memories.of(OWNER).store
+    await store.retire(LONG_TERM, ["- Ada works at the bakery."], Change("dream"))
+    report = await owned.service.search("bakery", OWNER)
+    assert "no longer true since 2026-03-02: " in report.text
+    assert "Ada works at the bakery." in report.text
+
+
+async def test_the_log_shows_the_latest_change_or_the_one_asked_for(owned: Owned) -> None:
+    first = await owned.remember("Ada likes blue.")
+    await owned.remember("Grace lives in Lisbon.")
+    latest = await owned.service.log(None, OWNER)
+    assert "[Dream] learned 1 facts" in latest.text
+    assert "    +- Grace lives in Lisbon." in latest.text
+    earlier = await owned.service.log(first, OWNER)
+    assert earlier.data["version"] == first
+    assert "Ada likes blue." in earlier.text
+
+
+async def test_a_log_without_any_change_says_so(owned: Owned) -> None:
+    assert "there are no versions" in (await owned.service.log(None, PERSON)).text
+
+
+async def test_a_change_of_another_scope_is_unknown(owned: Owned) -> None:
+    number = await owned.remember("Ada likes blue.")
+    with pytest.raises(UnknownVersion):
+        await owned.service.log(number, PERSON)
+    with pytest.raises(UnknownVersion):
+        await owned.service.restore(number, PERSON)
+
+
+async def test_a_change_is_undone_and_the_undoing_too_with_later_edits_kept(owned: Owned) -> None:
+    number = await owned.remember("Ada likes blue.")
+    await owned.remember("Grace lives in Lisbon.")
+    path = owned.workspace / LONG_TERM
+    path.write_text(path.read_text() + "- I wrote this.\n")
+    undone = await owned.service.restore(number, OWNER)
+    assert "Ada likes blue." not in owned.facts()
+    assert "Grace lives in Lisbon." in owned.facts()
+    assert "I wrote this." in owned.facts()
+    (made,) = json.loads(json.dumps(undone.data))["versions"]
+    assert f"/dream-restore --version {made}" in undone.text
+    await owned.service.restore(made, OWNER)
+    assert "Ada likes blue." in owned.facts()
+    assert "I wrote this." in owned.facts()
+
+
+async def test_hand_edits_are_changes_of_the_person(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.")
+    path = owned.workspace / LONG_TERM
+    path.write_text(path.read_text() + "- I wrote this.\n")
+    listed = await owned.service.restore_list(OWNER)
+    assert "[You]" in listed.text.splitlines()[0]
+    assert json.loads(json.dumps(listed.data))["versions"][0]["author"] == "you"
+
+
+async def test_what_cannot_be_undone_is_said_line_by_line(owned: Owned) -> None:
+    number = await owned.remember("Ada likes blue.")
+    path = owned.workspace / LONG_TERM
+    path.write_text(path.read_text().replace("likes blue", "likes navy blue"))
+    report = await owned.service.restore(number, OWNER)
+    assert report.data["conflicts"]
+    assert "has changed since" in report.text
+    assert "navy blue" in owned.facts()
+
+
+async def test_facts_that_wait_are_shown_taken_in_and_dropped(owned: Owned) -> None:
+    pending = owned.memories.of(OWNER).pending
+    await pending.hold(["- Ada owns a boat.", "- Ada is a spy."], LONG_TERM, ["tool:web_fetch"])
+    shown = await owned.service.pending(OWNER)
+    assert "1: - Ada owns a boat. [from tool:web_fetch" in shown.text
+    accepted = await owned.service.accept([1], OWNER)
+    assert accepted.data["left"] == 1
+    assert "Ada owns a boat." in owned.facts()
+    await owned.service.drop([1], OWNER)
+    assert "spy" not in owned.facts()
+    assert (await owned.service.pending(OWNER)).text == "Nothing waits for your word."
+    assert "No fact that waits has this number." in (await owned.service.drop([9], OWNER)).text
+
+
+async def test_forgetting_is_planned_first_and_changes_nothing_by_that(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.")
+    plan = await owned.service.forget_plan("blue", OWNER)
+    assert plan.data["found"] is True
+    assert "Ada likes blue." in owned.facts()
+    done = await owned.service.forget("blue", OWNER)
+    assert done.data["found"] is True
+    assert "blue" not in owned.facts()
+    assert (await owned.service.forget_plan("blue", OWNER)).data["found"] is False
+
+
+async def test_erasing_leaves_the_text_in_no_file(owned: Owned) -> None:
+    await owned.remember("Ada hides the marzipan.")
+    await owned.said("telegram:1", "I hide the marzipan in the shed", "Noted.")
+    await owned.service.search("marzipan", OWNER)
+    report = await owned.service.forget("marzipan", OWNER, erase=True)
+    assert report.data["complete"] is True
+    held = [p for p in owned.folder.rglob("*") if p.is_file() and b"marzipan" in p.read_bytes()]
+    assert held == []
+
+
+async def test_only_the_owner_erases(owned: Owned) -> None:
+    for operation in (owned.service.forget_plan, owned.service.forget):
+        with pytest.raises(NanobotError, match="the owner's alone"):
+            await operation("blue", PERSON, erase=True)
+
+
+async def test_why_leads_to_the_version(owned: Owned) -> None:
+    number = await owned.remember("Ada likes blue.")
+    report = await owned.service.why("blue", OWNER)
+    assert f"version {number}" in report.text
+    assert (await owned.service.why("blue", PERSON)).data["found"] == []
+
+
+async def test_dream_runs_for_the_scope_and_says_how_to_undo_it(owned: Owned) -> None:
+    owned.dream.report = type(owned.dream.report)(OWNER, 2, ("Ada likes blue.",), versions=(4,))
+    report = await owned.service.dream(OWNER)
+    assert owned.dream.runs == [(OWNER, "command")]
+    assert "/dream-restore --version 4" in report.text
+    assert report.data["learned"] == ["Ada likes blue."]
+
+
+async def test_the_index_is_made_anew(owned: Owned) -> None:
+    await owned.said("telegram:1", "Grace lives in Lisbon.")
+    report = await owned.service.rebuild()
+    assert report.data["messages"] == 1
+    assert report.text.startswith("The index is made anew: 1 message, ")
+
+
+async def test_two_devices_share_what_they_learned(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    remote = str(tmp_path / "shared.git")
+    one, two = map(Owned, folders)
+    for owned in (one, two):
+        await owned.journal.open()
+    await one.remember("Ada likes blue.")
+    await two.remember("Grace lives in Lisbon.")
+    await one.service.sync(remote)
+    await two.service.sync(remote)
+    await one.service.sync(remote)
+    for owned in (one, two):
+        assert "Ada likes blue." in owned.facts()
+        assert "Grace lives in Lisbon." in owned.facts()
+        await owned.close()
+
+
+async def test_what_one_device_forgot_does_not_come_back_from_another(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    remote = str(tmp_path / "shared.git")
+    one, two = map(Owned, folders)
+    for owned in (one, two):
+        await owned.journal.open()
+    await one.remember("Ada likes blue.", "Grace lives in Lisbon.", "The pin of Bob is 4711.")
+    for owned in (one, two):
+        await owned.service.sync(remote)
+    reworded = two.facts().replace("Grace lives in Lisbon.", "Since May Grace lives in Lisbon.")
+    change = Change("dream")
+    await two.memories.of(OWNER).store.write_long_term(reworded, two.facts(), change=change)
+    for line in ("Grace lives in Lisbon.", "The pin of Bob is 4711."):
+        await one.service.forget(line, OWNER)
+    for owned in (two, one, two, one):
+        await owned.service.sync(remote)
+    assert "Lisbon" not in one.facts()
+    for owned in (one, two):
+        assert "4711" not in owned.facts()
+        assert "Ada likes blue." in owned.facts()
+        await owned.close()
+
+
+async def test_operations_take_and_give_json(owned: Owned) -> None:
+    table = MemoryOperations(owned.service).table()
+    await owned.remember("Ada likes blue.")
+    answers: dict[str, dict[str, object]] = {
+        "memory.show": {},
+        "memory.search": {"text": "blue", "since": "2026-01-01", "limit": 3},
+        "memory.why": {"text": "blue"},
+        "memory.log": {"version": 1},
+        "memory.versions": {"scope": OWNER},
+        "memory.pending": {},
+        "memory.forget_plan": {"text": "blue"},
+        "memory.restore": {"version": 2},
+        "memory.drop": {"numbers": [1]},
+        "memory.accept": {"numbers": [1]},
+        "memory.forget": {"text": "blue", "scope": PERSON},
+        "memory.rebuild": {},
+        "memory.dream": {},
+    }
+    assert set(table) == {*answers, "memory.sync"}
+    for name, arguments in answers.items():
+        answer = await table[name](arguments)
+        assert isinstance(answer, dict)
+        assert answer["text"]
+        assert json.loads(json.dumps(answer)) == answer
+
+
+async def test_the_version_where_all_begins_cannot_be_undone(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.")
+    with pytest.raises(NanobotError, match="nothing is to undo"):
+        await owned.service.restore(1, OWNER)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("memory.show", {"scope": 3}),
+        ("memory.search", {}),
+        ("memory.search", {"text": " "}),
+        ("memory.search", {"text": "x", "since": "yesterday"}),
+        ("memory.search", {"text": "x", "limit": 0}),
+        ("memory.restore", {}),
+        ("memory.restore", {"version": "1"}),
+        ("memory.accept", {"numbers": []}),
+        ("memory.accept", {"numbers": [True]}),
+        ("memory.sync", {"remote": ""}),
+    ],
+)
+async def test_arguments_that_make_no_sense_are_refused(
+    owned: Owned, name: str, arguments: dict[str, object]
+) -> None:
+    with pytest.raises(NanobotError, match="the operation needs"):
+        await MemoryOperations(owned.service).table()[name](arguments)

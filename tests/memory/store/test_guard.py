@@ -1,0 +1,122 @@
+"""What counts as a fact, and which writes forget too much."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanobot.memory.store import guard
+from tests.growth import assert_linear
+
+FACTS = [
+    "- Lives in Lisbon with two cats",
+    "- Works on tidal power at Mareforce",
+    "- Is allergic to peanuts and shellfish",
+    "- Sister Ana visits every March",
+    "- Prefers short answers without lists",
+    "- Plays the cello on Thursdays",
+    "- Owns a blue cargo bicycle",
+    "- Is learning Finnish since 2024",
+    "- Wants invoices as PDF files",
+    "- Hates being called before nine",
+]
+
+
+def document(facts: list[str]) -> str:
+    return "# Memory\n\n## User Information\n\n" + "\n".join(facts) + "\n"
+
+
+def test_headings_blanks_rules_and_placeholders_are_no_facts() -> None:
+    text = (
+        "# A\n##\n\n---\n***\n(nothing yet)\n- (nothing yet)\n<!-- x -->\n- fact\n#tag fact (x)\n"
+    )
+    assert guard.fact_lines(text) == ["- fact", "#tag fact (x)"]
+
+
+def test_lines_of_the_template_are_no_facts() -> None:
+    assert guard.fact_lines("*A footer.*\n- fact\n", template="# T\n*A footer.*\n") == ["- fact"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "refused"), [(FACTS, False), (FACTS[3:], False), (FACTS[4:], True), ([], True)]
+)
+def test_of_ten_facts_three_may_go_at_once(kept: list[str], refused: bool) -> None:
+    assert bool(guard.refusal(document(FACTS), document(kept))) is refused
+
+
+def test_of_many_facts_a_fifth_may_go_at_once() -> None:
+    facts = [f"- subject{n} concerns topic{n}" for n in range(50)]
+    assert not guard.refusal(document(facts), document(facts[10:]))
+    assert "drop 11 facts where at most 10" in guard.refusal(document(facts), document(facts[11:]))
+
+
+def test_facts_may_be_reworded_moved_and_merged() -> None:
+    reworded = [fact.replace("- ", "* ").upper() + " (confirmed)" for fact in reversed(FACTS)]
+    assert not guard.lost_facts(document(FACTS), document(reworded))
+    merged = [f"{a}; {b[2:]}" for a, b in zip(FACTS[::2], FACTS[1::2], strict=True)]
+    assert not guard.lost_facts(document(FACTS), document(merged))
+
+
+def test_a_fact_that_stands_unchanged_does_not_cover_for_similar_ones() -> None:
+    likes = [f"- The user likes {thing}" for thing in ("tea", "jazz", "rain", "chess", "soup")]
+    assert guard.lost_facts(document(likes), document(likes[:1])) == likes[1:]
+
+
+def test_scripts_without_spaces_are_compared_by_character() -> None:
+    assert not guard.lost_facts("用户住在北京朝阳区", "用户现在住在北京朝阳区")
+    assert guard.lost_facts("用户住在北京朝阳区", "他喜欢喝绿茶")
+
+
+def test_a_file_cannot_be_emptied_but_its_last_facts_can_go() -> None:
+    assert "empty" in guard.refusal("- one\n", " \n")
+    assert not guard.refusal(document(FACTS[:3]), document([]))
+    assert not guard.refusal("", "")
+
+
+def test_a_file_cannot_grow_beyond_its_budget_but_may_shrink_towards_it() -> None:
+    large, larger = "word " * 9_000, "word " * 9_001
+    assert "tokens" in guard.oversize("", large)
+    assert "tokens" in guard.oversize(large, larger)
+    assert not guard.oversize(larger, large)
+    assert not guard.oversize("", "word " * 100)
+
+
+def test_small_losses_within_a_week_count_together() -> None:
+    week_ago, now = document(FACTS), document(FACTS[3:])
+    assert not guard.refusal(now, document(FACTS[4:]))
+    reason = guard.refusal(now, document(FACTS[4:]), baseline=lambda: week_ago)
+    assert "drop 4 facts where at most 3 may go within a week" in reason
+    assert not guard.refusal(now, document([*FACTS[3:], "- new"]), baseline=lambda: week_ago)
+
+
+def test_the_past_is_asked_only_where_something_is_lost() -> None:
+    def asked() -> str:
+        raise AssertionError
+
+    assert not guard.refusal(document(FACTS), document([*FACTS, "- one more"]), baseline=asked)
+
+
+def test_facts_that_are_retired_by_name_do_not_count() -> None:
+    before, after = document(FACTS), document([])
+    assert not guard.refusal(before, after, excused=[fact[2:] for fact in FACTS])
+    assert not guard.refusal(before, after, excused=FACTS[3:], baseline=lambda: before)
+    assert "drop 4 facts" in guard.refusal(before, after, excused=FACTS[4:])
+    assert not guard.refusal("- one\n", "", excused=["one"])
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_no_text_makes_the_guard_fail_and_the_same_text_loses_nothing(a: str, b: str) -> None:
+    guard.refusal(a, b)
+    assert guard.lost_facts(a, a) == []
+    assert guard.refusal(a, a) == ""
+
+
+@pytest.mark.parametrize("new", ["- one more\n", "reworded"])
+def test_a_file_far_larger_than_the_budget_is_judged_in_linear_time(new: str) -> None:
+    def judge(size: int) -> None:
+        before = "".join(f"- fact{n} about thing{n} and place{n}\n" for n in range(size))
+        after = before + new if new != "reworded" else before.replace(" and", " or")
+        assert guard.lost_facts(before, after) == []
+
+    assert_linear(judge, 150)

@@ -1,0 +1,366 @@
+"""MemoryStore: reading, compare-and-swap, notes, and the memory part of the prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nanobot.errors import PathRefused, ToolError, WriteConflict
+from nanobot.memory.change import Change
+from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.text.lines import Operation
+from nanobot.memory.text.unconfirmed import is_unconfirmed
+from nanobot.security.paths import Root
+
+if TYPE_CHECKING:
+    from tests.memory.conftest import StoppedClock
+
+MEMORY = "memory/MEMORY.md"
+CHANGE = Change("agent")
+
+
+def with_fact(text: str, fact: str) -> str:
+    return text.replace("## Preferences", f"{fact}\n\n## Preferences")
+
+
+async def test_a_write_is_read_back(store: MemoryStore, workspace: Path) -> None:
+    before = store.read_long_term()
+    after = with_fact(before, "- Likes blue")
+    await store.write_long_term(after, before, change=CHANGE)
+    assert store.read_long_term() == after
+    assert (workspace / MEMORY).read_text() == after
+
+
+async def test_a_write_based_on_an_older_text_is_refused(
+    store: MemoryStore, workspace: Path
+) -> None:
+    read = store.read_long_term()
+    (workspace / MEMORY).write_text(with_fact(read, "- Typed by the person"))
+    with pytest.raises(WriteConflict, match="read it again"):
+        await store.write_long_term(with_fact(read, "- Likes blue"), read, change=CHANGE)
+    assert "Typed by the person" in store.read_long_term()
+
+
+async def test_of_writers_at_once_that_read_the_same_one_wins(store: MemoryStore) -> None:
+    read = store.read_long_term()
+    outcomes = await asyncio.gather(
+        *(
+            store.write_long_term(with_fact(read, f"- Fact {n}"), read, change=CHANGE)
+            for n in range(8)
+        ),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes].count(WriteConflict) == 7
+    assert store.read_long_term().count("- Fact") == 1
+
+
+async def test_a_document_that_is_not_there_is_empty_and_can_be_made(store: MemoryStore) -> None:
+    assert store.read("memory/people.md") == ""
+    await store.replace("memory/people.md", "Ana\n", expected=None, change=CHANGE)
+    assert store.read("memory/people.md") == "Ana\n"
+    with pytest.raises(WriteConflict):
+        await store.replace("memory/people.md", "Bea\n", expected=None, change=CHANGE)
+
+
+async def test_a_write_that_forgets_too_much_is_refused_with_the_reason(store: MemoryStore) -> None:
+    read = store.read_long_term()
+    words = [
+        "alpha",
+        "bravo",
+        "charlie",
+        "delta",
+        "echo",
+        "foxtrot",
+        "golf",
+        "hotel",
+        "india",
+        "juliet",
+    ]
+    full = with_fact(read, "\n".join(f"- {word} was decided" for word in words))
+    await store.write_long_term(full, read, change=CHANGE)
+    for smaller, reason in ((read, "drop 10 facts"), ("", "empty the file")):
+        with pytest.raises(ToolError, match=reason):
+            await store.write_long_term(smaller, full, change=CHANGE)
+        assert store.read_long_term() == full
+
+
+async def test_a_persona_may_be_rewritten_while_it_is_the_template(store: MemoryStore) -> None:
+    await store.replace(
+        "SOUL.md", "# Soul\n\nA pirate.\n", expected=store.read("SOUL.md"), change=CHANGE
+    )
+    assert store.read("SOUL.md") == "# Soul\n\nA pirate.\n"
+
+
+async def test_a_file_that_every_prompt_carries_stays_in_its_budget(store: MemoryStore) -> None:
+    for path in (MEMORY, "AGENTS.md"):
+        with pytest.raises(ToolError, match="tokens"):
+            await store.replace(path, "long " * 20_000, expected=store.read(path), change=CHANGE)
+
+
+def test_what_decides_behaviour_is_a_document(store: MemoryStore) -> None:
+    documents = ["AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "HEARTBEAT.md", MEMORY, "memory/x"]
+    assert all(map(store.is_document, documents))
+    assert not any(map(store.is_document, ["notes.txt", "x/AGENTS.md", "memory", "memory.md"]))
+
+
+async def test_notes_are_bullets_under_the_day_with_their_lines_indented(
+    store: MemoryStore, clock: StoppedClock, workspace: Path
+) -> None:
+    assert await store.append_today("  bought milk\n") == "memory/2026-11-21.md"
+    clock.time += timedelta(minutes=7)
+    await store.append_today("called Ana:\r\nshe comes\n\nin March")
+    assert store.read_today() == (
+        "# 2026-11-21\n\n- 14:03 bought milk\n- 14:10 called Ana:\n  she comes\n\n  in March\n"
+    )
+    (workspace / "memory/2026-11-21.md").write_bytes(b"typed by hand \xff, no newline")
+    await store.append_today("and \ud83d this")
+    assert (workspace / "memory/2026-11-21.md").read_bytes() == (
+        b"typed by hand \xff, no newline\n- 14:10 and ? this\n"
+    )
+    with pytest.raises(ToolError, match="empty"):
+        await store.append_today(" \n")
+
+
+async def test_no_note_of_many_at_once_is_lost(store: MemoryStore) -> None:
+    await asyncio.gather(*(store.append_today(f"note {n}") for n in range(20)))
+    assert sorted(line[8:] for line in store.read_today().splitlines()[2:]) == sorted(
+        f"note {n}" for n in range(20)
+    )
+
+
+async def test_recent_notes_come_newest_first_without_empty_days(
+    store: MemoryStore, clock: StoppedClock
+) -> None:
+    assert store.get_recent_memories() == ""
+    today = clock.time
+    for days_ago in (8, 6, 1, 0):
+        clock.time = today - timedelta(days=days_ago)
+        await store.append_today(f"{days_ago} days ago")
+    assert store.get_recent_memories() == "\n\n---\n\n".join(
+        f"# 2026-11-{21 - ago}\n\n- 14:03 {ago} days ago" for ago in (0, 1, 6)
+    )
+    assert store.get_recent_memories(days=1).endswith("0 days ago")
+
+
+async def test_the_prompt_part_has_what_there_is_and_no_template(
+    store: MemoryStore, workspace: Path
+) -> None:
+    assert store.get_memory_context() == ""
+    await store.append_today("bought milk")
+    notes = "## Today's Notes\n\n# 2026-11-21\n\n- 14:03 bought milk"
+    assert store.get_memory_context() == f"# Memory\n\n{notes}"
+    read = store.read_long_term()
+    await store.write_long_term(with_fact(read, "- Likes blue"), read, change=CHANGE)
+    text = (workspace / MEMORY).read_text().strip()
+    assert store.get_memory_context() == (f"# Memory\n\n## Long-term Memory\n\n{text}\n\n{notes}")
+    (workspace / "memory/2026-11-21.md").unlink()
+    assert store.get_memory_context() == f"# Memory\n\n## Long-term Memory\n\n{text}"
+
+
+async def test_the_prompt_part_follows_the_day(store: MemoryStore, clock: StoppedClock) -> None:
+    await store.append_today("bought milk")
+    clock.time += timedelta(days=1)
+    assert store.get_memory_context() == ""
+
+
+def test_the_editor_of_a_person_is_noticed(store: MemoryStore, workspace: Path) -> None:
+    assert store.get_memory_context() == ""
+    file = workspace / MEMORY
+    original = file.read_text()
+    file.write_text(with_fact(original, "- Likes blue"))
+    assert "Likes blue" in store.get_memory_context()
+    stamp = file.stat().st_mtime_ns + 1
+    file.write_text(with_fact(original, "- Likes teal"))  # the same size, in place
+    os.utime(file, ns=(stamp, stamp))
+    assert "Likes teal" in store.get_memory_context()
+    assert "Likes teal" in store.read_long_term()
+    file.unlink()
+    assert store.get_memory_context() == ""
+
+
+def test_an_unchanged_memory_is_not_read_again(store: MemoryStore, workspace: Path) -> None:
+    first = store.get_memory_context()
+    (workspace / MEMORY).write_text("- Likes blue\n")
+    changed = store.get_memory_context()
+    assert first != changed
+    assert store.get_memory_context() is changed
+
+
+async def test_a_link_is_named_in_the_prompt_and_never_followed(
+    store: MemoryStore, workspace: Path
+) -> None:
+    (workspace.parent / "secret").write_text("- hunter22")
+    (workspace / MEMORY).unlink()
+    (workspace / MEMORY).symlink_to(workspace.parent / "secret")
+    assert "memory/MEMORY.md cannot be read" in store.get_memory_context()
+    assert "hunter22" not in store.get_memory_context()
+    with pytest.raises(PathRefused):
+        store.read_long_term()
+    with pytest.raises(PathRefused):
+        await store.write_long_term("x", "", change=CHANGE)
+
+
+def test_only_what_was_touched_is_worth_a_place_in_a_prompt(
+    store: MemoryStore, workspace: Path
+) -> None:
+    files = ["AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "HEARTBEAT.md", MEMORY]
+    assert all(map(store.is_untouched, files))
+    (workspace / "USER.md").write_text("# User\n\n## Basics\n\nAna, Lisbon\n")
+    assert not store.is_untouched("USER.md")
+
+
+def test_a_store_without_a_template_takes_placeholders_for_nothing(
+    workspace: Path, clock: StoppedClock
+) -> None:
+    (workspace / MEMORY).write_text("# Memory\n\n## Preferences\n\n(what they like)\n")
+    assert MemoryStore(Root(workspace), clock).get_memory_context() == ""
+
+
+WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf")
+FACTS = [f"- {word} was decided" for word in WORDS]
+
+
+def facts(lines: list[str]) -> str:
+    return "\n".join(["# Memory", "", "## Project Context", "", *lines, ""])
+
+
+async def test_operations_fit_themselves_to_what_a_person_typed_meanwhile(
+    store: MemoryStore, workspace: Path
+) -> None:
+    (workspace / MEMORY).write_text(facts(FACTS))
+    steps = [Operation(new="- Likes blue", section="## Preferences"), Operation(old="- gone line")]
+    assert await store.apply(MEMORY, steps, CHANGE) == (0, ())
+    assert store.read(MEMORY).endswith("## Preferences\n\n- Likes blue\n")
+    assert await store.apply(MEMORY, steps, CHANGE) == (0, ())
+    assert store.read(MEMORY).count("- Likes blue") == 1
+    rewording = Operation("- someone else typed over this", "- it reads so now")
+    _, left = await store.apply(MEMORY, [rewording], CHANGE)
+    assert left in ((), (rewording,))
+
+
+async def test_operations_on_nothing_make_the_file(store: MemoryStore, workspace: Path) -> None:
+    await store.apply("USER.md", [Operation(new="- Ana", section="## Basics")], CHANGE)
+    assert "- Ana" in (workspace / "USER.md").read_text()
+
+
+async def test_operations_may_not_drop_many_facts_and_say_why(
+    store: MemoryStore, workspace: Path
+) -> None:
+    (workspace / MEMORY).write_text(facts(FACTS))
+    with pytest.raises(ToolError, match="drop 4 facts"):
+        await store.apply(MEMORY, [Operation(old=fact) for fact in FACTS[:4]], CHANGE)
+    assert store.read(MEMORY) == facts(FACTS)
+
+
+async def test_retired_facts_move_with_their_date_however_many(
+    store: MemoryStore, workspace: Path, clock: StoppedClock
+) -> None:
+    (workspace / MEMORY).write_text(facts(FACTS))
+    await store.retire(MEMORY, [fact[2:] for fact in FACTS[:2]], CHANGE)
+    clock.time += timedelta(days=1)
+    assert await store.retire(MEMORY, ["never stood there"], CHANGE) == 0
+    await store.retire(MEMORY, FACTS[2:], CHANGE)
+    assert (workspace / "memory/retired.md").read_text() == (
+        "# Retired facts\n\n"
+        "- 2026-11-21: alpha was decided\n- 2026-11-21: bravo was decided\n"
+        "- 2026-11-22: charlie was decided\n- 2026-11-22: delta was decided\n"
+        "- 2026-11-22: echo was decided\n- 2026-11-22: foxtrot was decided\n"
+        "- 2026-11-22: golf was decided\n"
+    )
+    assert store.retired()[2] == (date(2026, 11, 22), "charlie was decided")
+    assert "decided" not in store.read(MEMORY)
+
+
+async def test_a_crash_amid_retiring_loses_no_line_and_repeats_none(
+    store: MemoryStore, workspace: Path
+) -> None:
+    class Crashed(Exception):
+        pass
+
+    def crash(path: str, previous: bytes | None, new: bytes) -> None:
+        raise Crashed
+
+    (workspace / MEMORY).write_text(facts(FACTS))
+    steps = [Operation(old=FACTS[0])]
+    with pytest.raises(Crashed):
+        await store.apply(MEMORY, steps, CHANGE, retired=FACTS[:1], before=crash)
+    assert FACTS[0] in store.read(MEMORY)
+    assert [line for _, line in store.retired()] == ["alpha was decided"]
+    await store.retire(MEMORY, FACTS[:1], CHANGE)
+    assert FACTS[0] not in store.read(MEMORY)
+    assert [line for _, line in store.retired()] == ["alpha was decided"]
+
+
+async def test_a_reworded_fact_may_be_retired_as_well(store: MemoryStore, workspace: Path) -> None:
+    (workspace / MEMORY).write_text(facts(["- Lives in Lisbon", *FACTS]))
+    step = Operation("- Lives in Lisbon", "- Moved to Porto in May")
+    await store.apply(MEMORY, [step], CHANGE, retired=["- Lives in Lisbon"])
+    assert "Porto" in store.read(MEMORY)
+    assert [line for _, line in store.retired()] == ["Lives in Lisbon"]
+
+
+async def test_an_erosion_over_several_writes_is_refused_like_one_large_loss(
+    workspace: Path, clock: StoppedClock
+) -> None:
+    week_ago = facts(FACTS)
+    store = MemoryStore(Root(workspace), clock, baseline=lambda path: week_ago)
+    (workspace / MEMORY).write_text(week_ago)
+    await store.write_long_term(facts(FACTS[2:]), week_ago, change=CHANGE)
+    await store.write_long_term(facts(FACTS[3:]), facts(FACTS[2:]), change=CHANGE)
+    with pytest.raises(ToolError, match="within a week"):
+        await store.write_long_term(facts(FACTS[4:]), facts(FACTS[3:]), change=CHANGE)
+    await store.retire(MEMORY, FACTS[3:5], CHANGE)
+    await store.write_long_term(facts(FACTS[5:]), facts(FACTS[5:]), change=CHANGE)
+
+
+async def test_the_person_may_drop_what_they_like(store: MemoryStore, workspace: Path) -> None:
+    (workspace / MEMORY).write_text(facts(FACTS))
+    change = Change("restore", "undo change 3")
+    await store.write_long_term(facts([]), facts(FACTS), change=change)
+    assert store.read(MEMORY) == facts([])
+
+
+async def test_an_unconfirmed_note_says_where_it_may_come_from(store: MemoryStore) -> None:
+    await store.append_today("pay the bill\nsoon", origins=("tool:read_file", "forwarded"))
+    line = store.read_today().splitlines()[2]
+    assert line == "- 14:03 (from tool:read_file, forwarded, unconfirmed) pay the bill"
+    assert is_unconfirmed(line)
+    assert not is_unconfirmed("- 14:03 pay the bill (from Ana, unconfirmed) soon")
+
+
+async def test_taking_text_out_reaches_all_documents_and_notes(
+    store: MemoryStore, workspace: Path
+) -> None:
+    (workspace / MEMORY).write_text(facts([*FACTS, "- secret plan"]))
+    await store.retire(MEMORY, ["secret plan"], CHANGE)
+    await store.append_today("the secret")
+    (workspace / "USER.md").write_text("secret \udcff\n", errors="surrogateescape")
+    (workspace / "library").mkdir()
+    (workspace / "library/own.md").write_text("secret")
+    assert await store.rewrite(lambda text: text.replace("secret", "[erased]")) == 3
+    assert "[erased]" in store.read_today()
+    assert store.retired()[0][1] == "[erased] plan"
+    assert (workspace / "USER.md").read_bytes() == b"[erased] \xff\n"
+    assert (workspace / "library/own.md").read_text() == "secret"
+    assert await store.rewrite(lambda text: text) == 0
+
+
+async def test_without_versions_no_age_is_known_and_no_hand_edit_is_kept(
+    store: MemoryStore,
+) -> None:
+    assert store.fact_ages(MEMORY) == {}
+    assert await store.record_hand_edits() == ()
+
+
+async def test_a_refused_change_retires_nothing(store: MemoryStore, workspace: Path) -> None:
+    (workspace / MEMORY).write_text(facts(FACTS))
+    steps = [Operation(FACTS[0], "- Everything. " + "very long " * 20_000)]
+    with pytest.raises(ToolError, match="tokens"):
+        await store.apply(MEMORY, steps, CHANGE, retired=FACTS[:1])
+    assert FACTS[0] in store.read(MEMORY)
+    assert store.retired() == []

@@ -1,0 +1,26 @@
+"""The list of changes says what a change did."""
+
+from __future__ import annotations
+
+import pytest
+
+from nanobot.memory.text.telling import told
+
+LONG = "- " + "very " * 30 + "long"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "summary"),
+    [
+        ("", "# Memory\n\n- Likes tea\n", "wrote: Likes tea"),
+        ("- Likes tea\n", "- Likes coffee\n", "wrote: Likes coffee"),
+        ("- Likes tea\n- Has a cat\n", "- Has a cat\n", "took out: Likes tea"),
+        ("- a\n", "- a\n- b\n- c\n- d\n- e\n", "wrote: b; c; d and 1 line more"),
+        ("", f"{LONG}\n", "wrote: 1 line"),
+        ("", f"{LONG}\n- Likes tea\n", "wrote: Likes tea and 1 line more"),
+        ("(nothing yet)\n", "## A heading\n\n---\n", "edited MEMORY.md"),
+        ("- Likes tea", "- Likes tea\n\n", "edited MEMORY.md"),
+    ],
+)
+def test_a_change_is_told_by_whole_lines(before: str, after: str, summary: str) -> None:
+    assert told("MEMORY.md", before, after) == summary

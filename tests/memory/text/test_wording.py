@@ -1,0 +1,67 @@
+"""When a text states a fact, and when it states another one."""
+
+from __future__ import annotations
+
+import pytest
+
+from nanobot.memory.text.wording import Fact, share, without
+
+ANN = "- Their sister Ann lives in Oslo"
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (ANN, "My sister Ann lives in Oslo."),
+        (ANN, "Ann, who is my sister, has been living in Oslo for years"),
+        (ANN, "Oslo is where Ann lives"),
+        (ANN, "Ann is my sister. She moved to Oslo."),
+        ("- Allergic to peanuts", "careful: I'm allergic to peanuts"),
+        ("- The door code is 4711", "door code 4711"),
+        ("- Moved house on 2026-03-10 to Berlin", "we moved house, to Berlin"),
+        ("- 用户住在柏林", "我住在柏林, 用户"),
+    ],
+)
+def test_a_fact_is_known_again_in_other_words(line: str, text: str) -> None:
+    assert Fact.of(line).stated_by(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (ANN, "My sister Eve lives in Oslo."),
+        (ANN, "My sister Ann lives in Rome."),
+        (ANN, "Where is Oslo?"),
+        ("- The door code is 4711", "The door code is 4712"),
+        ("- Allergic to peanuts", "I bought peanuts"),
+        ("- Allergic to peanuts", ""),
+    ],
+)
+def test_another_fact_is_not_taken_for_it(line: str, text: str) -> None:
+    assert not Fact.of(line).stated_by(text)
+
+
+def test_words_scattered_over_a_long_text_state_nothing() -> None:
+    filler = " ".join(f"Word{number} goes on and on here." for number in range(30))
+    assert not Fact.of(ANN).stated_by(f"Ann called. {filler} A sister lives there. Oslo is far.")
+    assert Fact.of(ANN).stated_by(f"{filler} Ann is my sister. She lives in Oslo. {filler}")
+
+
+def test_what_a_person_typed_needs_every_word() -> None:
+    assert Fact.literal("sister Ann").stated_by("my sister is called Ann")
+    assert not Fact.literal("sister Ann").stated_by("my sister is called Eve")
+    assert not Fact.literal("the").stated_by("the")
+
+
+def test_only_the_sentences_that_state_it_are_taken_out() -> None:
+    text = "[2026-03-10 18:00] They planned a trip. Their sister Ann lives in Oslo. It rained."
+    facts = [Fact.of(ANN)]
+    assert without(text, facts) == "[2026-03-10 18:00] They planned a trip. It rained."
+    assert without("Ann is a sister. She lives in Oslo. It rained.", facts) == "It rained."
+    assert without("[2026-03-10 18:00] Their sister Ann lives in Oslo.", facts) == ""
+    assert without("  It rained.\n", facts) == "  It rained.\n"
+
+
+def test_forms_of_a_word_count_as_the_word() -> None:
+    assert share({"allergy", "peanut"}, "allergic to peanuts") == 1.0
+    assert share({"cat", "car"}, "a cart") == 0.0

@@ -1,0 +1,383 @@
+"""Versions of the long-term files, in a real repository beside a real workspace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from nanobot.errors import StorageError, WriteConflict
+from nanobot.memory.change import Change
+from nanobot.memory.text.lines import Operation
+from nanobot.memory.versions.gitstore import GitStore, UnknownVersion
+from nanobot.security.paths import Root
+from nanobot.testing.clock import FakeClock
+
+FILE = "memory/MEMORY.md"
+THEIRS = "people/telegram_7/memory/MEMORY.md"
+
+
+class Home:
+    """A workspace and its versions; `new` is the store that a new process would have."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = FakeClock()
+        self.root = Root(folder / "workspace")
+        self.root.create()
+        self.repository = folder / "state" / "memory.git"
+        self.store = self.new()
+
+    def new(self) -> GitStore:
+        return GitStore(self.repository, self.root, self.clock)
+
+    def edit(self, text: str, path: str = FILE) -> None:
+        self.root.place(path).write_bytes(text.encode())
+
+    def text(self, path: str = FILE) -> str:
+        return (self.root.place(path).read_bytes(100_000) or b"").decode()
+
+    def write(self, text: str, change: Change | None = None, path: str = FILE) -> int:
+        place = self.root.place(path)
+        before = place.read_bytes(100_000)
+        change = change or Change("agent")
+        put = partial(place.write_bytes, text.encode(), expected=before)
+        return self.store.write(path, before, text.encode(), change, put)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def kill_during(home: Home, text: str, put: Callable[[], None]) -> None:
+    """Write in a process that ends while the file is being written, without cleaning up."""
+
+    def write() -> None:
+        before = home.root.place(FILE).read_bytes(100_000)
+
+        def put_and_die() -> None:
+            put()
+            os._exit(9)
+
+        home.new().write(FILE, before, text.encode(), Change("dream", "learned"), put_and_die)
+
+    child = multiprocessing.get_context("fork").Process(target=write)
+    child.start()
+    child.join()
+    assert child.exitcode == 9
+
+
+def test_a_write_is_a_version_that_says_who_why_and_on_what_evidence(home: Home) -> None:
+    step = Operation(new="- likes tea", section="# Memory", cursor=42)
+    change = Change("dream", "learned a thing", "telegram:1", "t1", (41, 42), (step,))
+    number = home.write("# Memory\n\n- likes tea\n", change)
+    version = home.new().version(number)
+    assert (version.author, version.summary, version.paths) == ("dream", change.summary, (FILE,))
+    assert version.change == change
+    assert version.when == home.clock.now()
+    assert "+- likes tea" in home.store.diff(number)
+
+
+def test_numbers_count_up_and_each_scope_sees_its_own(home: Home) -> None:
+    assert [home.write("- a\n"), home.write("- b\n", path=THEIRS), home.write("- c\n")] == [1, 2, 3]
+    assert [version.number for version in home.new().log()] == [3, 1]
+    assert [version.number for version in home.store.log("people/telegram_7/")] == [2]
+    assert [version.number for version in home.store.log(limit=1)] == [3]
+    for number, prefix in ((0, ""), (4, ""), (2, ""), (1, "people/telegram_7/")):
+        with pytest.raises(UnknownVersion):
+            home.store.version(number, prefix)
+
+
+def test_a_change_is_shown_and_undone_in_its_own_scope_only(home: Home) -> None:
+    number = home.write("- theirs\n", path=THEIRS)
+    assert home.store.diff(number) == ""
+    assert "+- theirs" in home.store.diff(number, "people/telegram_7/")
+
+
+def test_a_hand_edit_is_the_persons_and_comes_before_the_agents_write(home: Home) -> None:
+    home.write("- a\n")
+    home.edit("- a\n- by hand\n")
+    home.edit("# Me\n", "USER.md")
+    home.write("- a\n- by hand\n- c\n")
+    assert [version.author for version in home.store.log()] == ["agent", "you", "you", "agent"]
+    assert "by hand" not in home.store.diff(home.store.log()[0].number).replace(" - by hand", "")
+
+
+def test_hand_edits_are_recorded_once_and_deletions_too(home: Home) -> None:
+    assert home.store.record_hand_edits() == ()
+    assert not home.repository.exists()
+    home.edit("- a\n")
+    assert home.store.record_hand_edits() == (1,)
+    assert home.store.record_hand_edits() == ()
+    home.root.place(FILE).remove()
+    assert home.store.record_hand_edits() == (2,)
+    assert home.store.text_at(FILE, home.clock.now()) is None
+
+
+def test_a_refused_write_leaves_no_version(home: Home) -> None:
+    home.write("- a\n")
+
+    def refuse() -> None:
+        raise WriteConflict(FILE)
+
+    with pytest.raises(WriteConflict):
+        home.store.write(FILE, b"- a\n", b"- b\n", Change("agent"), refuse)
+    assert len(home.store.log()) == 1
+    assert home.write("- c\n") == 2
+
+
+def test_a_change_that_fails_after_the_file_was_written_has_its_version(home: Home) -> None:
+    def write_and_fail() -> None:
+        home.edit("- b\n")
+        raise StorageError(FILE, "the folder was not synced")
+
+    with pytest.raises(StorageError):
+        home.store.write(FILE, None, b"- b\n", Change("agent"), write_and_fail)
+    assert [version.author for version in home.store.log()] == ["agent"]
+
+
+def test_killed_after_the_file_was_written_the_change_is_its_authors(home: Home) -> None:
+    home.write("- a\n")
+    kill_during(home, "- a\n- b\n", lambda: home.edit("- a\n- b\n"))
+    store = home.new()
+    store.recover()
+    assert [version.author for version in store.log()] == ["dream", "agent"]
+
+
+def test_killed_before_the_file_was_written_there_is_no_version(home: Home) -> None:
+    home.write("- a\n")
+    kill_during(home, "- a\n- b\n", lambda: None)
+    store = home.new()
+    store.recover()
+    assert len(store.log()) == 1
+    home.edit("- a\n- mine\n")
+    assert store.record_hand_edits() == (2,)
+
+
+def test_killed_and_then_edited_by_hand_the_change_is_the_persons(home: Home) -> None:
+    kill_during(home, "- b\n", lambda: home.edit("- b\n"))
+    home.edit("- b\n- mine\n")
+    store = home.new()
+    store.recover()
+    assert [version.author for version in store.log()] == ["you"]
+
+
+def test_locks_and_temporary_files_of_the_dead_do_not_stop_anybody(home: Home) -> None:
+    home.write("- a\n")
+    branch = next((home.repository / "refs/heads").iterdir())
+    branch.with_name(f"{branch.name}.lock").touch()
+    (home.repository / "objects/pack/tmp_pack_1").write_bytes(b"half")
+    home.store = home.new()
+    home.store.recover()
+    assert home.write("- b\n") == 2
+    assert not list(home.repository.rglob("*.lock"))
+    assert not list(home.repository.rglob("tmp_pack_*"))
+
+
+def test_a_text_is_known_for_each_moment(home: Home) -> None:
+    start = home.clock.now()
+    home.write("- a\n")
+    asyncio.run(home.clock.advance(86_400.0))
+    home.write("- b\n")
+    assert home.store.text_at(FILE, start - timedelta(seconds=1)) is None
+    assert home.store.text_at(FILE, start + timedelta(hours=1)) == "- a\n"
+    assert home.store.text_at(FILE, home.clock.now()) == "- b\n"
+
+
+def test_lineage_tells_what_each_version_made_of_a_file_newest_first(home: Home) -> None:
+    home.write("- a\n")
+    home.write("x", path="USER.md")
+    home.write("- b\n")
+    found = [(shot.version.number, shot.before, shot.after) for shot in home.store.lineage(FILE)]
+    assert found == [(3, "- a\n", "- b\n"), (1, "", "- a\n")]
+
+
+def test_applied_cursors_are_those_of_the_scope_even_where_no_line_changed(home: Home) -> None:
+    home.write("- a\n", Change("consolidate", cursors=(1, 2)))
+    home.write("- a\n", Change("consolidate", cursors=(3,)))
+    home.write("- a\n", Change("consolidate", cursors=(9,)), THEIRS)
+    home.write("- a\n", Change("consolidate", cursors=(10,)), THEIRS)
+    assert home.new().applied_cursors() == {1, 2, 3}
+    assert home.store.applied_cursors("people/telegram_7/") == {9, 10}
+    assert home.write("- a\n") == 0
+
+
+def test_a_change_is_taken_back_and_what_came_later_stays(home: Home) -> None:
+    home.write("# M\n\n- a\n")
+    number = home.write("# M\n\n- a\n- wrong\n")
+    home.edit("# M\n\n- a\n- wrong\n- by hand\n")
+    revert = home.store.reverted(number)
+    assert revert.texts == {FILE: "# M\n\n- a\n- by hand\n"}
+    assert revert.expected == {FILE: "# M\n\n- a\n- wrong\n- by hand\n"}
+    assert revert.conflicts == ()
+    restored = home.write(revert.texts[FILE], Change("restore", f"took back version {number}"))
+    home.edit(home.text() + "- and more\n")
+    again = home.store.reverted(restored)
+    assert sorted(again.texts[FILE].split()) == sorted(
+        ["#", "M", "-", "a", "-", "wrong", "-", "by", "hand", "-", "and", "more"]
+    )
+
+
+def test_what_cannot_be_taken_back_is_named_and_the_file_left_alone(home: Home) -> None:
+    home.write("- a\n")
+    number = home.write("- a\n- likes green tea\n")
+    home.edit("- a\n- likes black tea\n")
+    revert = home.store.reverted(number)
+    assert revert.texts == {}
+    assert "likes black tea" in revert.conflicts[0]
+
+
+def test_the_first_version_holds_the_files_as_they_stood_and_is_nobodys(home: Home) -> None:
+    home.edit("# Me\n", "USER.md")
+    home.edit("- a\n")
+    home.write("- a\n- b\n")
+    home.edit("- a\n- b\n- c\n")
+    home.store.record_hand_edits()
+    told = [(one.author, one.summary, one.paths) for one in reversed(home.store.log())]
+    assert told[0] == ("start", "the files as they were", ("USER.md", FILE))
+    assert [author for author, _, _ in told] == ["start", "agent", "you"]
+    assert told[2] == ("you", "wrote: c", (FILE,))
+
+
+def test_erasing_leaves_numbers_dates_and_authors_and_none_of_the_words(home: Home) -> None:
+    home.write("- a\n")
+    secret = Operation(new="- pin is 1234", section="# M")
+    home.write("- a\n- pin is 1234\n", Change("dream", "the pin is 1234", operations=(secret,)))
+    home.edit("- a\n")
+    home.store.record_hand_edits()
+    asyncio.run(home.clock.advance(60.0))
+    home.write("- a\n- c\n")
+    before = home.store.log()
+    changed = home.store.rewrite(
+        lambda text: text.replace("- pin is 1234\n", "").replace("1234", "…")
+    )
+    assert changed == 2  # the second names it, and the third says that it went
+    for store in (home.store, home.new()):
+        after = store.log()
+        kept = [(version.number, version.when, version.author) for version in after]
+        assert kept == [(version.number, version.when, version.author) for version in before]
+        assert [version.paths for version in after] == [(FILE,), (), (), (FILE,)]
+        assert after[2].summary == "the pin is …"
+    assert home.write("- d\n") == 5
+    assert not [
+        path for path in home.repository.parent.iterdir() if path.suffix in {".new", ".old"}
+    ]
+    if shutil.which("git"):
+        assert "1234" not in git(home, "log", "-p", "--all")
+        assert git(home, "fsck", "--unreachable", "--no-reflogs").strip() == ""
+
+
+def test_an_erasure_that_died_in_the_middle_is_completed_or_never_was(home: Home) -> None:
+    home.write("- a\n")
+    new, old = (home.repository.with_name(f"memory.git.{kind}") for kind in ("new", "old"))
+    shutil.copytree(home.repository, new)
+    home.repository.rename(old)
+    home.store = home.new()
+    home.store.recover()
+    assert home.write("- b\n") == 2
+    assert not old.exists()
+    shutil.copytree(home.repository, new)
+    home.store.recover()
+    assert not new.exists()
+    assert len(home.store.log()) == 2
+
+
+def test_a_damaged_repository_says_what_to_do(home: Home) -> None:
+    home.write("- a\n")
+    for path in (home.repository / "objects").rglob("*"):
+        if path.is_file():
+            path.chmod(0o600)
+            path.write_bytes(b"rot")
+    with pytest.raises(StorageError) as caught:
+        home.new().log()
+    assert "Restart nanobot" in caught.value.hint
+    home.store = home.new()
+    home.store.recover()
+    assert [path.name for path in home.repository.parent.glob("memory.git.damaged-*")]
+    assert home.write("- a\n- b\n") == 2
+    assert [version.author for version in home.store.log()] == ["agent", "start"]
+
+
+def test_a_repository_of_the_persons_own_is_left_alone(home: Home) -> None:
+    theirs = home.root.path / ".git"
+    theirs.mkdir()
+    (theirs / "HEAD").write_text("ref: refs/heads/main\n")
+    home.write("- a\n")
+    assert [path.name for path in theirs.iterdir()] == ["HEAD"]
+    assert home.repository.stat().st_mode & 0o777 == 0o700
+
+
+def test_many_versions_are_packed_and_read_as_before(home: Home) -> None:
+    home.store = GitStore(home.repository, home.root, home.clock, pack_every=10)
+    for number in range(1, 26):
+        home.write(f"- {number}\n", Change("agent", cursors=(number,)))
+    assert len(list((home.repository / "objects/pack").glob("*.pack"))) == 2
+    store = home.new()
+    assert [version.number for version in store.log(limit=2)] == [25, 24]
+    assert store.diff(2).splitlines()[3:5] == ["-- 1", "+- 2"]
+    assert store.applied_cursors() == set(range(1, 26))
+
+
+def test_a_lost_or_torn_table_of_numbers_is_made_anew(home: Home) -> None:
+    for number in range(3):
+        home.write(f"- {number}\n")
+    before = home.store.log()
+    table = home.repository / "chain.jsonl"
+    for damage in (table.unlink, partial(table.write_bytes, table.read_bytes()[:-20])):
+        damage()
+        assert home.new().log() == before
+
+
+def test_importing_versions_does_not_load_the_git_library() -> None:
+    code = "import sys, nanobot.memory.versions.gitstore; sys.exit('dulwich' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def git(home: Home, *arguments: str) -> str:
+    command = ["git", f"--git-dir={home.repository}", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
+def test_git_reads_the_repository(home: Home) -> None:
+    home.edit("# Me\n", "USER.md")
+    home.write("- naïve 茶\n", Change("consolidate", "learned", cursors=(7,)))
+    assert git(home, "log", "--format=%an <%ae> %s") == (
+        "Nanobot <nanobot@local> [Consolidate] learned\n"
+        "Nanobot <nanobot@local> [Start] the files as they were\n"
+    )
+    assert git(home, "show", f"HEAD:{FILE}") == "- naïve 茶\n"
+    assert git(home, "log", "-1", "--format=%(trailers:key=History,valueonly)").strip() == "7"
+    assert git(home, "fsck", "--strict").strip() == ""
+
+
+def test_lineage_reads_through_any_number_of_versions(home: Home) -> None:
+    for number in range(60):
+        home.write(f"- {number}\n")
+        home.write(f"- {number}\n", path="USER.md")
+    (home.root.path / FILE).unlink()
+    home.store.record_hand_edits()
+    shots = list(home.store.lineage(FILE))
+    assert [shot.version.number for shot in shots] == [121, *range(119, 0, -2)]
+    assert (shots[0].before, shots[0].after) == ("- 59\n", "")
+    assert all(one.before == other.after for one, other in pairwise(shots))
+    assert shots[-1].before == ""
+
+
+def test_a_table_of_an_older_kind_is_made_anew(home: Home) -> None:
+    home.write("- a\n")
+    table = home.repository / "chain.jsonl"
+    table.write_text(json.dumps(json.loads(table.read_text())[:5]) + "\n")
+    store = home.new()
+    assert [(shot.before, shot.after) for shot in store.lineage(FILE)] == [("", "- a\n")]

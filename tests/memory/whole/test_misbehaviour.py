@@ -1,0 +1,127 @@
+"""However the model behaves as the memory agent, over real HTTP, everybody is answered and nothing
+is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import pairwise, repeat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanobot.testing import FakeClock, FakeOpenAI
+from nanobot.testing.channel import FakeChannel
+from nanobot.testing.openai_answers import Answer, ChatRequest, Step
+from nanobot.testing.openai_faults import Cut, busy, server_error, wants
+from tests.support import running, stored
+
+FACTS = [f"- fact {name} of the person" for name in ("one", "two", "three", "four", "five", "six")]
+MEMORY = "\n".join(["# Memory", "", *FACTS]) + "\n"
+TURNS = 14
+PADDING = "We spoke of the garden and of what to cook this evening. " * 40
+
+
+def saving(**fields: object) -> Step:
+    return wants("save_memory", json.dumps(fields))
+
+
+GOOD = {"history_entry": "They spoke of tea.", "memory_update": MEMORY + "- Likes tea\n"}
+HALF = {**GOOD, "memory_update": "\n".join(["# Memory", "", *FACTS[:2]])}
+
+SCRIPTS: dict[str, tuple[Callable[[], Step], str]] = {
+    "no call": (lambda: Answer(""), "raw"),
+    "text": (lambda: Answer("It is done."), "raw"),
+    "a JSON string": (lambda: wants("save_memory", json.dumps(json.dumps(GOOD))), "learned"),
+    "a list": (lambda: wants("save_memory", json.dumps([GOOD])), "learned"),
+    "missing fields": (lambda: saving(key_facts=["tea"]), "raw"),
+    "an empty update": (lambda: saving(history_entry="They spoke.", memory_update=""), "entry"),
+    "half of the facts dropped": (lambda: saving(**HALF), "entry"),
+    "HTTP 500": (server_error, "raw"),
+    "HTTP 429": (lambda: busy(1), "raw"),
+    "cut off": (Cut, "raw"),
+}
+
+
+class Server:
+    """Answers turns; as the memory agent it does what it is told to."""
+
+    def __init__(self, steps: Iterator[Step]) -> None:
+        self.steps, self.asked = steps, 0
+
+    def __call__(self, request: ChatRequest) -> Step:
+        if b'"save_memory"' in request.raw:
+            self.asked += 1
+            return next(self.steps)
+        return Answer(f"answer to {request.last_user_text.splitlines()[-1][:6]} {PADDING}")
+
+
+async def talk(channel: FakeChannel, first: int = 1, last: int = TURNS) -> None:
+    for number in range(first, last + 1):
+        asked = f"#{number:04} and now? {PADDING}"
+        assert (await channel.ask(asked)).startswith(f"answer to {asked[:6].strip()}")
+
+
+def settings(server: FakeOpenAI) -> dict[str, Any]:
+    return {
+        "NANOBOT_MODEL__BASE_URL": server.base_url,
+        "NANOBOT_MODEL__NAME": "m",
+        "NANOBOT_MODEL__CONTEXT_WINDOW": "16000",
+        "NANOBOT_MODEL__MAX_COMPLETION_TOKENS": "2000",
+        "NANOBOT_MODEL__RETRY_SECONDS": "0",
+    }
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_every_turn_is_answered_and_every_message_is_kept(tmp_path: Path, name: str) -> None:
+    step, outcome = SCRIPTS[name]
+    folder = tmp_path / "workspace" / "memory"
+    folder.mkdir(parents=True)
+    (folder / "MEMORY.md").write_text(MEMORY)
+    clock = FakeClock()
+    channel, model = FakeChannel(clock=clock), Server(made() for made in repeat(step))
+    async with (
+        FakeOpenAI(model, context_tokens=14_000) as server,
+        running(tmp_path, None, channel, clock=clock, configured_learner=True, **settings(server)),
+    ):
+        await talk(channel)
+    assert model.asked
+    kept = [m.content for m in stored(tmp_path) if m.role == "user"]
+    assert [text[:5] for text in kept] == [f"#{number:04}" for number in range(1, TURNS + 1)]
+    lines = (folder / "history.jsonl").read_text().splitlines()
+    entries = [json.loads(line) for line in lines]
+    ranges = [entry["range"] for entry in entries]
+    assert ranges[0][0] == 1
+    assert all(one[1] + 1 == other[0] for one, other in pairwise(ranges))
+    assert {entry["type"] for entry in entries} == {"raw" if outcome == "raw" else "consolidation"}
+    text = (folder / "MEMORY.md").read_text()
+    assert [fact for fact in FACTS if text.count(fact) != 1] == []
+    assert text.count("Likes tea") == (outcome == "learned")
+
+
+async def test_a_model_that_fails_is_left_alone_for_five_minutes_and_asked_again(
+    tmp_path: Path,
+) -> None:
+    good = [saving(**{**GOOD, "memory_update": ""})] * 9
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    steps: list[Step] = [server_error(status=400)] * 30
+    model = Server(iter(steps))
+    async with (
+        FakeOpenAI(model) as server,
+        running(tmp_path, None, channel, clock=clock, configured_learner=True, **settings(server)),
+    ):
+        await talk(channel, 1, 16)
+        failed = model.asked
+        assert failed <= 4
+        model.steps = iter(good)
+        await talk(channel, 17, 20)
+        assert model.asked == failed
+        await clock.advance(301)
+        await talk(channel, 21, 30)
+        assert model.asked > failed
+    lines = (tmp_path / "workspace/memory/history.jsonl").read_text().splitlines()
+    types = [json.loads(line)["type"] for line in lines]
+    assert types[0] == "raw"
+    assert types[-1] == "consolidation"

@@ -1,0 +1,198 @@
+"""Every remembered line can be followed back to what was said, and no further than its scope."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nanobot.memory.change import Change
+from nanobot.memory.text.lines import Operation
+from nanobot.messages import Message, ToolCall
+from nanobot.testing import FakeClock
+from tests.memory.homes import GUEST, RealHome, living
+
+KEY = "telegram:1"
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
+    async with living(tmp_path / "home", FakeClock()) as made:
+        yield made
+
+
+async def test_a_learned_line_leads_to_its_version_its_entry_and_the_words_said(
+    home: RealHome,
+) -> None:
+    seqs = await home.say(KEY, "hello there", "my sister Ann lives in Oslo", "it rains")
+    cursor = home.tell(KEY, seqs, "They told about their sister Ann in Oslo.")
+    number = await home.learn("- Their sister Ann lives in Oslo", cursor=cursor)
+
+    explanation = await home.explainer.why("sister Ann", "owner")
+
+    (origin,) = explanation.found
+    assert (origin.path, origin.line) == ("memory/MEMORY.md", "- Their sister Ann lives in Oslo")
+    (step,) = origin.steps
+    assert (step.version, step.author) == (number, "dream")
+    assert step.entry is not None
+    assert (step.entry.cursor, step.entry.session) == (cursor, KEY)
+    assert [(said.seq, said.who, said.text) for said in step.said] == [
+        (3, "you", "my sister Ann lives in Oslo")
+    ]
+    assert "my sister Ann lives in Oslo" in explanation.text
+    assert f"version {number}" in explanation.text
+    assert explanation.as_json()["query"] == "sister Ann"
+
+
+async def test_rewordings_are_followed_to_the_first_wording(home: RealHome) -> None:
+    first = await home.learn("- Sister Ann lives in Oslo", "- Likes green tea")
+    second = await home.learn("- Sister Ann lives in Bergen", old="- Sister Ann lives in Oslo")
+    await home.learn("- Drinks coffee, too")
+    third = await home.learn(
+        "- Sister Ann lives in Bergen since May", old="- Sister Ann lives in Bergen"
+    )
+
+    (origin,) = (await home.explainer.why("Ann Bergen", "owner")).found
+
+    assert [step.version for step in origin.steps] == [third, second, first]
+    assert [step.line for step in origin.steps] == [
+        "- Sister Ann lives in Bergen since May",
+        "- Sister Ann lives in Bergen",
+        "- Sister Ann lives in Oslo",
+    ]
+
+
+async def test_of_several_entries_the_one_behind_the_line_is_named(home: RealHome) -> None:
+    one = home.tell(KEY, await home.say(KEY, "I like tea"), "They like tea.")
+    two = home.tell(KEY, await home.say(KEY, "Ann is in Oslo"), "Ann is in Oslo.")
+    operations = (Operation(new="- Likes tea", cursor=one), Operation(new="- Ann is in Oslo"))
+    change = Change("dream", "learned", cursors=(one, two), operations=operations)
+    await home.memory().store.apply("memory/MEMORY.md", operations, change)
+
+    for text, cursor in (("tea", one), ("Ann", two)):
+        (origin,) = (await home.explainer.why(text, "owner")).found
+        entry = origin.steps[0].entry
+        assert entry is not None
+        assert entry.cursor == cursor
+
+
+async def test_a_line_that_the_agent_wrote_leads_to_its_turn(home: RealHome) -> None:
+    await home.say(KEY, "something else", turn="t1")
+    await home.say(KEY, "remember that Ann is in Oslo", turn="t2")
+    change = Change("agent", "edit", session=KEY, turn="t2")
+    await home.learn("- Ann is in Oslo", change=change)
+
+    (origin,) = (await home.explainer.why("Ann", "owner")).found
+
+    assert [said.text for said in origin.steps[0].said] == ["remember that Ann is in Oslo"]
+
+
+async def test_of_a_turn_the_question_and_the_line_that_a_tool_gave_are_shown(
+    home: RealHome,
+) -> None:
+    session = await home.sessions.get_or_create(KEY)
+    page = Message("tool", "Menu\nAnn lives in Oslo\nContact", name="web_fetch", tool_call_id="1")
+    call = ToolCall("1", "web_fetch", "{}")
+    for message in (
+        Message("user", "look up where she is"),
+        Message("assistant", "Ann lives in Oslo, I guess", tool_calls=(call,)),
+        page,
+    ):
+        session.add_message(replace(message, turn_id="t1"))
+    await home.sessions.save(session)
+    change = Change("agent", "edit", session=KEY, turn="t1")
+    await home.learn("- Ann lives in Oslo", change=change)
+
+    (origin,) = (await home.explainer.why("Ann", "owner")).found
+
+    assert [said.text for said in origin.steps[0].said] == [
+        "look up where she is",
+        "Ann lives in Oslo",
+    ]
+
+
+async def test_what_an_undoing_brought_back_leads_to_who_wrote_it(home: RealHome) -> None:
+    await home.learn("- Likes tea")
+    first = await home.learn("- Ann is in Oslo")
+    for undone in (first, first + 1):
+        revert = home.versions.reverted(undone)
+        for path, text in revert.texts.items():
+            change = Change("restore", f"undo change {undone}")
+            await home.memory().store.replace(
+                path, text, expected=revert.expected[path], change=change
+            )
+
+    (origin,) = (await home.explainer.why("Ann", "owner")).found
+
+    assert [step.author for step in origin.steps] == ["restore", "dream"]
+    assert origin.steps[-1].version == first
+    assert "before that it read" not in (await home.explainer.why("Ann", "owner")).text
+
+
+async def test_lines_with_the_very_words_come_alone(home: RealHome) -> None:
+    await home.learn("- Locker number A3999", "- Locker number A39")
+
+    explanation = await home.explainer.why("A3999", "owner")
+
+    assert [origin.line for origin in explanation.found] == ["- Locker number A3999"]
+
+
+async def test_a_line_written_by_hand_says_so(home: RealHome) -> None:
+    await home.learn("- Likes tea")
+    path = home.folder / "workspace" / "memory" / "MEMORY.md"
+    path.write_text(path.read_text() + "- Ann is in Oslo\n")
+
+    explanation = await home.explainer.why("Ann", "owner")
+
+    assert explanation.found[0].steps[0].author == "you"
+    assert "by your own hand" in explanation.text
+
+
+async def test_a_retired_line_is_followed_to_where_it_came_from(home: RealHome) -> None:
+    first = await home.learn("- Ann is in Oslo", "- Likes tea")
+    await home.memory().store.retire("memory/MEMORY.md", ["- Ann is in Oslo"], Change("dream"))
+
+    (origin,) = (await home.explainer.why("Ann", "owner")).found
+
+    assert origin.path == "memory/retired.md"
+    assert origin.steps[-1].version == first
+
+
+async def test_nothing_of_another_scope_is_shown(home: RealHome) -> None:
+    seqs = await home.say("telegram:7", "Ann is in Oslo, tell no one")
+    home.tell("telegram:7", seqs, "A guest's secret.", scope=GUEST)
+    stray = home.tell("telegram:7", seqs, "A guest's secret about Ann in Oslo.")
+    await home.learn("- Ann is in Oslo", cursor=stray)
+    turn = Change("agent", "edit", session="telegram:7", turn="")
+    await home.learn("- Eve is in Rome", change=turn)
+
+    explanation = await home.explainer.why("Ann", "owner")
+    assert "belongs to another memory" in explanation.text
+    assert "secret" not in explanation.text
+    assert "tell no one" not in str(explanation.as_json())
+    other = await home.explainer.why("Eve", "owner")
+    assert "telegram:7" not in str(other.as_json())
+    assert not (await home.explainer.why("Ann", GUEST)).found
+
+
+async def test_retracted_messages_are_not_shown(home: RealHome) -> None:
+    seqs = await home.say(KEY, "Ann is in Oslo")
+    await home.learn("- Ann is in Oslo", cursor=home.tell(KEY, seqs, "About Ann."))
+    await home.sessions.retract(await home.sessions.get_or_create(KEY), [1])
+
+    (origin,) = (await home.explainer.why("Ann", "owner")).found
+
+    assert not origin.steps[0].said
+
+
+async def test_a_miss_names_the_nearest_lines(home: RealHome) -> None:
+    await home.learn("- Ann is in Oslo", "- Likes tea")
+
+    explanation = await home.explainer.why("Ann in Paris", "owner")
+
+    assert not explanation.found
+    assert explanation.near == ("- Ann is in Oslo",)
+    assert "Ann is in Oslo" in explanation.text
+    assert (await home.explainer.why("zebra", "owner")).text == "I remember nothing like that."
