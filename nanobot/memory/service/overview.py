@@ -8,13 +8,11 @@ from collections.abc import Collection, Iterator
 from nanobot.errors import ToolError
 from nanobot.memory.scopes import Memory
 from nanobot.memory.service.views import FileView, Overview
+from nanobot.memory.store.reading import FACTS
 from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.text.layout import is_heading
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.tokens import estimate_tokens
-
-LEARNED = (LONG_TERM, "USER.md", "SOUL.md")
-"""The files of what was learned."""
 
 _FOLDER = "memory"
 _NOTE = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
@@ -40,7 +38,7 @@ def overview_of(memory: Memory, versions: GitStore | None) -> Overview:
 def _files(memory: Memory, versions: GitStore | None) -> tuple[tuple[FileView, ...], str]:
     """The files that say anything, and why one could not be read."""
     found, trouble = [], ""
-    for path in LEARNED:
+    for path in FACTS:
         try:
             if memory.store.facts(path):
                 found.append(_file(memory, versions, path))

@@ -21,6 +21,8 @@ from nanobot.memory.text.unconfirmed import unconfirmed_in
 from nanobot.security.paths import Root
 
 LONG_TERM = "memory/MEMORY.md"
+FACTS = (LONG_TERM, "USER.md", "SOUL.md")
+"""The files of what was learned."""
 LIMIT = 10_000_000
 """Bytes of the largest file that is read."""
 
@@ -114,12 +116,18 @@ class MemoryReader:
         return self._context[1]
 
     def retired(self) -> list[tuple[date, str]]:
-        """Facts that no longer hold, each with the day on which it was retired."""
+        """Facts that no longer hold, each with the day on which it was retired.
+
+        One that stands again (its retirement was undone) is none, whatever the file still lists.
+        """
         try:
-            return retired_in(self.read(RETIRED))
+            found = retired_in(self.read(RETIRED))
+            texts = (self.read(path) for path in FACTS) if found else ()
+            standing = {guard.bare(line) for text in texts for line in guard.fact_lines(text)}
         except NanobotError as error:
             logger.warning("{} cannot be read: {}", RETIRED, error)
             return []
+        return [(day, line) for day, line in found if line not in standing]
 
     def _fresh(self, path: str) -> str:
         content = self._root.place(self._prefix + path).read_bytes(LIMIT) or b""

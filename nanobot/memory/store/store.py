@@ -23,7 +23,7 @@ from nanobot.memory.files.redacting import redact_file
 from nanobot.memory.store import guard
 from nanobot.memory.store.baseline import PERSONAL, WeekAgo, line_ages
 from nanobot.memory.store.notes import with_note
-from nanobot.memory.store.reading import BOOTSTRAP, LIMIT, LONG_TERM, MemoryReader
+from nanobot.memory.store.reading import BOOTSTRAP, FACTS, LIMIT, LONG_TERM, MemoryReader
 from nanobot.memory.store.retired import RETIRED, retired_in, with_retired
 from nanobot.memory.text.lines import Operation, apply_operations
 from nanobot.memory.versions.gitstore import GitStore
@@ -42,7 +42,7 @@ __all__ = [
 
 PENDING = "memory/pending.md"
 
-GUARDED = frozenset({LONG_TERM, "USER.md", "SOUL.md"})
+GUARDED = frozenset(FACTS)
 """Files of facts: a write may not drop many at once."""
 
 VERSIONED = GUARDED | BOOTSTRAP | {RETIRED, PENDING}

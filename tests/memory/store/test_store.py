@@ -290,9 +290,20 @@ async def test_a_crash_amid_retiring_loses_no_line_and_repeats_none(
     with pytest.raises(Crashed):
         await store.apply(MEMORY, steps, CHANGE, retired=FACTS[:1], before=crash)
     assert FACTS[0] in store.read(MEMORY)
-    assert [line for _, line in store.retired()] == ["alpha was decided"]
+    assert store.retired() == []  # it still stands
     await store.retire(MEMORY, FACTS[:1], CHANGE)
     assert FACTS[0] not in store.read(MEMORY)
+    assert [line for _, line in store.retired()] == ["alpha was decided"]
+
+
+async def test_a_retired_fact_that_stands_again_is_not_told_as_retired(
+    store: MemoryStore, workspace: Path
+) -> None:
+    (workspace / MEMORY).write_text(facts(FACTS))
+    await store.retire(MEMORY, FACTS[:2], CHANGE)
+    (workspace / MEMORY).write_text(facts(FACTS))
+    assert store.retired() == []
+    (workspace / MEMORY).write_text(facts(FACTS[1:]))
     assert [line for _, line in store.retired()] == ["alpha was decided"]
 
 
