@@ -203,3 +203,11 @@ async def test_status_works_while_a_turn_runs(tmp_path: Path) -> None:
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel):
         assert "nanobot" in await channel.ask("/status")
+
+
+async def test_dream_right_after_new_learns_from_what_was_ended(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    async with running(tmp_path, None, channel, configured_learner=True):
+        await channel.ask("Tom's birthday is on 3 May.")
+        await channel.say("/new")
+        assert "Tom's birthday is on 3 May" in await channel.ask("/dream")

@@ -54,6 +54,9 @@ class ScriptedCompactor:
     async def compact(self, session: Session) -> str:
         return f"Put away 4 messages of {session.key}."
 
+    async def seal(self, session: Session) -> None:
+        """Nothing was ended."""
+
 
 class Owned:
     """One nanobot; telegram's user 1 is its owner, and linked with 2."""

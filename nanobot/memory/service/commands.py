@@ -46,6 +46,10 @@ class Compactor(Protocol):
         """Do it now; one line that says what was put away."""
         ...
 
+    async def seal(self, session: Session) -> None:
+        """Put away what `/new` ended, or wait for that where it is under way."""
+        ...
+
 
 class UsageOf(Protocol):
     """The tokens that turns used."""
@@ -182,6 +186,7 @@ class MemoryCommands:
         return Answer(views.usage_text(rows, learning))
 
     async def _dream(self, call: CommandCall) -> Answer:
+        await self._compactor.seal(call.session)  # a /new just before is to be learned from, too
         return Answer((await self._service.dream(self._scope(call))).text)
 
     async def _log(self, call: CommandCall) -> Answer:
