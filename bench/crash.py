@@ -174,8 +174,8 @@ def _session_faults(home: Path) -> list[str]:
 
 def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
     """Every call in every way, then random moments."""
-    moments = 1000 // step if step else 8
-    first, step = (1, step) if step else (20, 45)
+    moments = 1000 // step if step else 6
+    first, step = (1, step) if step else (20, 62)
     return {
         "before each write, fsync, rename, send": lambda: campaign.at_every_call(
             BEFORE, first, step
