@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -47,7 +48,7 @@ class Platform:
         return "over" in told
 
 
-class Wire:
+class Wire(ABC):
     """A channel whose platform is the process at the other end of a socket."""
 
     def __init__(self, link: socket.socket, platform: Platform) -> None:
@@ -64,9 +65,9 @@ class Wire:
         self.gateway.request_stop()
         await asyncio.Event().wait()
 
+    @abstractmethod
     async def talk(self, host: ChannelHost) -> None:
         """The conversation; a scenario has its own."""
-        raise NotImplementedError
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver to the platform."""
@@ -78,7 +79,7 @@ class Wire:
         """There are no files."""
         raise SendRefused(f"there is no {media.ref}")
 
-    async def show(self, event: Progress) -> None:
+    async def show(self, event: Progress) -> None:  # noqa: B027 - nothing is what it does
         """Nothing is shown."""
 
     async def say(self, host: ChannelHost, event: str, text: str) -> None:

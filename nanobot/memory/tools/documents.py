@@ -14,7 +14,6 @@ from nanobot.errors import PathRefused, ToolError
 from nanobot.memory.change import Change
 from nanobot.memory.grounds.grounds import Grounds
 from nanobot.memory.scopes import OWNER, is_scope
-from nanobot.memory.store.reading import BOOTSTRAP
 from nanobot.memory.store.store import PENDING, RETIRED, MemoryStore
 from nanobot.memory.text.lines import Operation, operations_between
 from nanobot.memory.text.telling import told
@@ -40,8 +39,8 @@ class Documents:
 
     def is_document(self, path: str, caller: Caller) -> bool:
         """Whether writes to `path`, relative to the caller's workspace, must come here."""
-        _, inside = _located(path, caller)
-        return inside in BOOTSTRAP or inside.startswith("memory/")
+        scope, inside = _located(path, caller)
+        return self._memory_of(scope).store.is_document(inside)
 
     async def replace(self, path: str, text: str, *, expected: str | None, caller: Caller) -> int:
         """Write `text` where `expected` (None: no file) still stands; return the version's number.
