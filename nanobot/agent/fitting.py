@@ -65,8 +65,9 @@ def shortened(prompt: Prompt, target: int) -> Prompt:
             excess -= messages[at].tokens
             messages[at] = _cut(messages[at], limit)
             excess += messages[at].tokens
-    left = tuple(_without_oldest(messages, question, excess))
-    return replace(prompt, messages=left, tokens=0)
+    if excess > 0:
+        messages = _without_oldest(messages, question, excess)
+    return replace(prompt, messages=tuple(messages), tokens=0)
 
 
 def prompt_text(prompt: Prompt) -> str:

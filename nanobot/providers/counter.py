@@ -86,22 +86,23 @@ class TokenCounter:
 
 
 class Tiktoken:
-    """Counts in a worker process; after one failure it is not tried again."""
+    """Counts in a worker process, one at a time; after one failure it is not tried again."""
 
     def __init__(self, model: str) -> None:
         self._model = model
         self._works = True
+        self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, text: str) -> int | None:
-        if not self._works:
-            return None
-        try:
-            counted = await self._counted(text)
-        except (OSError, TimeoutError, ValueError) as error:
-            logger.info("tokens are estimated, not counted ({})", error or type(error).__name__)
-            self._works = False
-            return None
-        return counted
+        async with self._one_at_a_time:
+            if not self._works:
+                return None
+            try:
+                return await self._counted(text)
+            except (OSError, TimeoutError, ValueError) as error:
+                logger.info("tokens are estimated, not counted ({})", error or type(error).__name__)
+                self._works = False
+                return None
 
     async def _counted(self, text: str) -> int:
         command = (sys.executable, "-m", "nanobot.providers.tiktoken_worker", self._model)

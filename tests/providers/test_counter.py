@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -116,3 +117,15 @@ async def test_an_encoding_that_is_not_to_be_had_is_not_looked_for_twice(
     assert await exact("hello") is None
     monkeypatch.setattr("sys.executable", "/nowhere")
     assert await exact("hello") is None
+
+
+async def test_counts_that_are_wanted_at_once_cost_one_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, worker = tmp_path / "tried", tmp_path / "worker"
+    worker.write_text(f"#!/bin/sh\necho once >> '{tried}'\nexit 1\n")
+    worker.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(worker))
+    exact = Tiktoken("gpt-4o")
+    assert await asyncio.gather(*(exact("hello") for _ in range(3))) == [None] * 3
+    assert tried.read_text() == "once\n"

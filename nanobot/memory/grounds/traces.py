@@ -73,9 +73,9 @@ class Tokens:
         """The tokens of `text`."""
         folded = _INVISIBLE().sub("", unicodedata.normalize("NFKC", text)).casefold()
         undated = _DATE().sub(" ", folded)
-        plain = [word.replace("’", "'") for word in _WORD().findall(undated)]
+        plain = frozenset(word.replace("’", "'") for word in set(_WORD().findall(undated)))
         words = frozenset(token for word in plain for token in _tokens(word))
-        marks = frozenset(_marks(folded, frozenset(plain)))
+        marks = frozenset(_marks(folded, plain))
         return cls(words, frozenset(_data(undated)), frozenset(_numbers(undated)), marks)
 
     def known(self) -> frozenset[str]:
@@ -128,7 +128,7 @@ def _stem(word: str) -> str:
 
 
 def _data(text: str) -> Iterator[str]:
-    for chunk in _CHUNK().findall(text):
+    for chunk in set(_CHUNK().findall(text)):
         item = chunk.strip(_EDGES)
         if item and _is_data(item, chunk):
             yield _plain(item)
