@@ -13,8 +13,10 @@ BENCHES = (
     ("prompt",),
     ("search",),
     ("locomo",),
+    ("markdown",),
     ("crash",),
     ("crash_memory", "--every", "50"),  # every step of it takes hours
+    ("crash_telegram", "--every", "20"),  # likewise
 )
 
 

@@ -19,22 +19,23 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import socket
 import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from bench.faults import AFTER, BEFORE, TORN, Campaign, Plans, run
+from bench.faults import AFTER, BEFORE, TORN, Campaign, Plans, Tally, run
+from bench.transcript import faults_of_transcript
 from bench.wire import Platform, Wire
 from nanobot.app import build_gateway
 from nanobot.bus.events import Progress, ToolStarted
 from nanobot.channel import ChannelHost
 from nanobot.config import load_settings
 from nanobot.gateway.gateway import Gateway
-from nanobot.messages import Message, ToolCall
+from nanobot.messages import ToolCall
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
-from nanobot.session.records import decode
 
 ANSWERED = ("e1", "e2", "e3", "e4", "e6", "e7")
 SPOKEN = ("e1", "e2", "e4", "e5", "e7")
@@ -47,6 +48,11 @@ TEXTS = {
     "e6": "/stop",
     "e7": "e7 the last one",
 }
+
+
+_SAMPLED = 62
+_SAMPLE = range(20, 20 + 6 * _SAMPLED, _SAMPLED)
+"""The calls of the short form; a whole conversation makes some more than that."""
 
 
 class Model:
@@ -123,10 +129,11 @@ class Talk(Wire):
 class Conversation:
     """The scenario of this campaign."""
 
-    def furnish(self, home: Path) -> None:
+    def furnish(self, home: Path) -> Platform:
         """The file that the tools edit."""
         (home / "workspace").mkdir(parents=True)
         (home / "workspace" / "effects.txt").write_text("END\n")
+        return Platform()
 
     def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
         """A gateway with this channel alone, and a model that says what is scripted."""
@@ -148,41 +155,23 @@ class Conversation:
         wrong += [
             f"effect {e} {effects[e]} times" for e in ("first", "second", "third") if effects[e] > 1
         ]
-        return wrong + _session_faults(home)
-
-
-def _session_faults(home: Path) -> list[str]:
-    records = [
-        decode(line) for line in (home / "sessions" / "wire_1.jsonl").read_bytes().splitlines()
-    ]
-    wrong = ["an unreadable line"] if None in records else []
-    messages = [record for record in records if isinstance(record, Message)]
-    if sorted({m.seq for m in messages}) != [m.seq for m in messages]:
-        wrong.append("sequence numbers repeat or fall back")
-    said = Counter(m.content[:2] for m in messages if m.role == "user")
-    wrong += [
-        f"{event} stands {said[event]} times in the session" for event in SPOKEN if said[event] != 1
-    ]
-    called = Counter(call.id for m in messages for call in m.tool_calls)
-    results = Counter(m.tool_call_id for m in messages if m.role == "tool")
-    if called != results:
-        wrong.append("calls without results")
-    if list((home / "sessions").glob("*.corrupt*")):
-        wrong.append("something was set aside as corrupt")
-    return wrong
+        return wrong + faults_of_transcript(home, "wire:1", re.compile(r"^(e\d)"), SPOKEN)
 
 
 def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
     """Every call in every way, then random moments."""
-    moments = 1000 // step if step else 6
-    first, step = (1, step) if step else (20, 62)
+
+    def at_calls(mode: int, share: int) -> Tally:
+        """Every call, or from another one in each mode every so many."""
+        if step:
+            return campaign.at_every_call(mode, 1 + step * share // 3, step)
+        return campaign.at(*((n + _SAMPLED * share // 3, mode) for n in _SAMPLE))
+
     return {
-        "before each write, fsync, rename, send": lambda: campaign.at_every_call(
-            BEFORE, first, step
-        ),
-        "in the middle of each": lambda: campaign.at_every_call(TORN, first + step // 3, step),
-        "after each": lambda: campaign.at_every_call(AFTER, first + step * 2 // 3, step),
-        "at random moments": lambda: campaign.at_random(moments, rng, 0.25),
+        "before each write, fsync, rename, send": lambda: at_calls(BEFORE, 0),
+        "in the middle of each": lambda: at_calls(TORN, 1),
+        "after each": lambda: at_calls(AFTER, 2),
+        "at random moments": lambda: campaign.at_random(1000 // step if step else 6, rng, 0.25),
     }
 
 

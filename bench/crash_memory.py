@@ -181,10 +181,11 @@ class Talk(Wire):
 class Remembering:
     """The scenario of this campaign."""
 
-    def furnish(self, home: Path) -> None:
+    def furnish(self, home: Path) -> Platform:
         """A session long enough that the next consolidation archives."""
         (home / "config.yaml").write_text(_CONFIG)
         write_session(home, KEY, OLD, OLD)
+        return Platform()
 
     def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
         """A gateway with this channel and model, which does nothing by itself."""

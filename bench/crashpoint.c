@@ -1,7 +1,7 @@
 /* Kills the process at the Nth write, fsync, rename or send: a library for LD_PRELOAD.
  *
- * Only what reaches the disk or the platform counts: writes and syncs of regular files, renames, and
- * sends on the one socket that `crash_arm` was told about. Mode 0 dies before the call, mode 1 writes
+ * Only what reaches the disk or a platform counts: writes and syncs of regular files, renames, and
+ * sends on network sockets and on the one socket that `crash_arm` was told about. Mode 0 dies before the call, mode 1 writes
  * half of the bytes first, mode 2 dies after the call. Modes 3 and 4 kill nobody: from the Nth call on
  * all calls fail for half a second, because the disk is full (3) or broken (4).
  */
@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -41,6 +42,18 @@ static int is_file(int fd) {
     struct stat status;
     return fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
 }
+
+/* Half a line on the link is none at all, but half a request is what a network makes of one. */
+static int is_network(int fd) {
+    int domain = 0;
+    socklen_t size = sizeof domain;
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) return 0;
+    return domain == AF_INET || domain == AF_INET6;
+}
+
+static int is_platform(int fd) { return armed && mode < FULL && (fd == send_fd || is_network(fd)); }
+
+static int counts(int fd) { return armed && (is_file(fd) || is_platform(fd)); }
 
 static long milliseconds(void) {
     struct timespec now;
@@ -72,7 +85,7 @@ static int hit(void) {
     return result;
 
 ssize_t write(int fd, const void *data, size_t size) {
-    AROUND(armed && is_file(fd), REAL(write)(fd, data, size / 2), REAL(write)(fd, data, size))
+    AROUND(counts(fd), REAL(write)(fd, data, size / 2), REAL(write)(fd, data, size))
 }
 
 ssize_t pwrite(int fd, const void *data, size_t size, off_t at) {
@@ -95,5 +108,20 @@ int renameat(int a, const char *from, int b, const char *to) {
 }
 
 ssize_t send(int fd, const void *data, size_t size, int flags) {
-    AROUND(armed && mode < FULL && fd == send_fd, , REAL(send)(fd, data, size, flags))
+    AROUND(is_platform(fd), if (fd != send_fd) REAL(send)(fd, data, size / 2, flags),
+           REAL(send)(fd, data, size, flags))
+}
+
+ssize_t sendto(int fd, const void *data, size_t size, int flags, const struct sockaddr *to,
+               socklen_t length) {
+    AROUND(is_platform(fd), REAL(sendto)(fd, data, size / 2, flags, to, length),
+           REAL(sendto)(fd, data, size, flags, to, length))
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
+    AROUND(is_platform(fd), , REAL(sendmsg)(fd, message, flags))
+}
+
+ssize_t writev(int fd, const struct iovec *parts, int count) {
+    AROUND(counts(fd), , REAL(writev)(fd, parts, count))
 }

@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +31,10 @@ from loguru import logger
 
 from bench.common import report
 from bench.wire import Platform
+from nanobot.app import build_gateway
+from nanobot.config import load_settings
 from nanobot.gateway.gateway import Gateway
+from nanobot.providers.offline.model import OfflineModel
 
 BEFORE, TORN, AFTER, FULL, BROKEN = range(5)
 MODES = {BEFORE: "before each", TORN: "in the middle of each", AFTER: "after each"}
@@ -46,8 +48,8 @@ _RECOVERY_CALLS = 60
 class Scenario(Protocol):
     """A conversation, and what must be true after it."""
 
-    def furnish(self, home: Path) -> None:
-        """Put into an empty home what the conversation needs."""
+    def furnish(self, home: Path) -> Platform:
+        """Put into an empty home what the conversation needs; the platform that it is held on."""
         ...
 
     def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
@@ -70,11 +72,20 @@ class Tally:
 
 
 class Campaign:
-    """Runs a scenario many times in `folder`."""
+    """Runs a scenario many times in `folder`. A process that is not done after `patience` seconds
+    hangs."""
 
-    def __init__(self, scenario: Scenario, folder: Path) -> None:
-        self._scenario, self._folder = scenario, folder
+    def __init__(self, scenario: Scenario, folder: Path, patience: float = PATIENCE) -> None:
+        self._scenario, self._folder, self._patience = scenario, folder, patience
         self._count = 0
+
+    def of(self, scenario: Scenario, patience: float = PATIENCE) -> Campaign:
+        """A campaign of another scenario in the same folder, after this one."""
+        return Campaign(scenario, self._folder, patience)
+
+    def unharmed(self) -> Tally:
+        """The conversation once, with nothing killed."""
+        return self.at((0, BEFORE))
 
     def at_every_call(
         self, mode: int, first: int = 1, step: int = 1, again: random.Random | None = None
@@ -108,8 +119,8 @@ class Campaign:
         tally = Tally()
         for _ in range(count):
             n = rng.randint(_STARTED, most)
-            home, platform = self._home(), Platform()
-            ended = self._life(home, platform, n, mode, seconds=3 * PATIENCE)
+            home, platform = self._home()
+            ended = self._life(home, platform, n, mode, seconds=3 * self._patience)
             self._judge(tally, f"refused from call {n}", home, platform, ended, kills=0)
             tally.refusals += 1
         return tally
@@ -118,7 +129,7 @@ class Campaign:
         """Kill at random moments up to `longest` seconds, up to three times in one conversation."""
         tally = Tally()
         while tally.kills < count:
-            home, platform = self._home(), Platform()
+            home, platform = self._home()
             ended, kills = "hung", 0
             for _ in range(rng.randint(1, 3)):
                 seconds = rng.uniform(0.0, longest)
@@ -132,7 +143,7 @@ class Campaign:
 
     def _converse(self, tally: Tally, label: str, calls: Iterable[tuple[int, int]]) -> int:
         """One conversation whose processes die at these calls; how many of them did."""
-        home, platform = self._home(), Platform()
+        home, platform = self._home()
         kills, ended = 0, ""
         for n, mode in (*calls, (0, BEFORE)):
             ended = self._life(home, platform, n, mode)
@@ -143,27 +154,27 @@ class Campaign:
         self._judge(tally, label, home, platform, ended, kills)
         return kills
 
-    def _home(self) -> Path:
+    def _home(self) -> tuple[Path, Platform]:
         self._count += 1
         home = self._folder / f"home-{self._count}"
         home.mkdir()
-        self._scenario.furnish(home)
-        return home
+        return home, self._scenario.furnish(home)
 
     def _judge(
         self, tally: Tally, label: str, home: Path, platform: Platform, ended: str, kills: int
     ) -> None:
         wrong = [f"the gateway {ended}"]
-        twice = sum(count - 1 for count in Counter(platform.delivered).values())
+        repeated = platform.repeated()
         if ended == "over":
             wrong = self._scenario.faults(home, platform)
-            wrong += [f"{twice} replies came twice"] * (twice > kills)
+            wrong += [f"{n} replies came twice in a chat" for n in repeated if n > kills]
         tally.failures += [f"{label}: {fault}" for fault in wrong]
-        tally.duplicates += twice
+        tally.duplicates += sum(repeated)
+        platform.close()
         shutil.rmtree(home)
 
     def _life(
-        self, home: Path, platform: Platform, n: int, mode: int, seconds: float = PATIENCE
+        self, home: Path, platform: Platform, n: int, mode: int, seconds: float | None = None
     ) -> str:
         """One process from start to end: `killed`, `over`, or `hung` (after `seconds`, killed)."""
         ours, theirs = socket.socketpair()
@@ -172,7 +183,7 @@ class Campaign:
             ours.close()
             self._be_gateway(home, platform, theirs, n, mode)
         theirs.close()
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + (self._patience if seconds is None else seconds)
         over, rest = False, b""
         while (left := deadline - time.monotonic()) > 0:
             if not select.select([ours], [], [], left)[0]:
@@ -188,6 +199,7 @@ class Campaign:
             os.kill(child, signal.SIGKILL)
         ours.close()
         _, status = os.waitpid(child, 0)
+        platform.look_at(home)
         if timed_out:
             return "hung"
         if os.WIFSIGNALED(status):
@@ -239,6 +251,7 @@ def run(
     figures: dict[str, object] = {}
     failures: list[str] = []
     with tempfile.TemporaryDirectory() as name:
+        _build_once(Path(name))
         campaign = Campaign(scenario, Path(name))
         step = 0 if options.short else options.every
         for label, plan in plans(campaign, step, random.Random(options.seed)).items():
@@ -253,6 +266,12 @@ def run(
     figures |= {"promises broken (target 0)": len(failures), "failures": failures}
     report(module.rpartition(".")[2], figures)
     return 1 if failures else 0
+
+
+def _build_once(folder: Path) -> None:
+    """Build a gateway that never runs: what is loaded and compiled for the first one is then there
+    in every process, and need not be done in each."""
+    build_gateway(load_settings(folder / "unused", {}), provider=OfflineModel())
 
 
 def _with_fault_injector(module: str) -> None:

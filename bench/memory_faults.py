@@ -17,6 +17,7 @@ from dulwich.object_store import iter_tree_contents
 from dulwich.objects import Commit
 from dulwich.repo import Repo
 
+from nanobot.app.channels import build_access
 from nanobot.app.home import build_stores
 from nanobot.app.memory import build_memory
 from nanobot.app.model import build_provider
@@ -185,7 +186,9 @@ async def _of_the_index(home: Path) -> list[str]:
     settings, clock = load_settings(home, {}), SystemClock()
     stores = build_stores(home, clock)
     provider = build_provider(settings.model, clock, Random(1))
-    memory = build_memory(settings, stores, provider, clock, owners={"wire": ("*",)})
+    memory = build_memory(
+        settings, stores, provider, clock, access=build_access(settings, clock, ("wire",))
+    )
     try:
         await memory.index.refresh()
         grown = _passages(home)

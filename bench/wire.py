@@ -10,8 +10,10 @@ import asyncio
 import json
 import socket
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from nanobot.bus.events import InboundMessage, Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
@@ -46,6 +48,16 @@ class Platform:
         elif "sent" in told:
             self.delivered.append((tuple(told["sent"]), told["text"]))
         return "over" in told
+
+    def repeated(self) -> list[int]:
+        """For each chat, how many replies came more often than once, counted each time."""
+        return [sum(count - 1 for count in Counter(self.delivered).values())]
+
+    def look_at(self, home: Path) -> None:
+        """A process has ended: whoever wants to looks at what it leaves behind."""
+
+    def close(self) -> None:
+        """The conversation is judged, and the platform is needed no more."""
 
 
 class Wire(ABC):

@@ -6,34 +6,104 @@ retries and splitting are the core's, the same for every platform.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from nanobot.bus.events import InboundMessage, Media, OutboundPart, Progress, Receipt
+from nanobot.bus.events import InboundMessage, Media, MediaKind, OutboundPart, Progress, Receipt
+from nanobot.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What one part may hold on this platform; 0 means without limit.
 
-    `text` is counted in UTF-16 code units, which is how the platforms count.
+    `text` and `caption` are counted in UTF-16 code units, which is how the platforms count.
+    A part has at most `files` files, and several only where all their kinds are in one of
+    `together`; a file has at most `file_bytes`. `fits` is asked where the length of the source does
+    not tell whether the platform takes the text that is made of it: with the source, and with how
+    long what is made of it may be there (`text`, or `caption` under a file). `closing`: someone
+    waits for the end of each answer, so an empty one is sent as well.
     """
 
     text: int = 0
     caption: int = 0
-    media: int = 0
+    files: int = 1
+    file_bytes: int = 0
+    together: tuple[frozenset[MediaKind], ...] = ()
+    fits: Callable[[str, int], bool] | None = None
+    closing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sent something. `also` are other ids of the same person; lists of people match any.
+
+    `name` is what people call them: for texts, never for decisions.
+    """
+
+    id: str
+    name: str = ""
+    also: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Where something was sent; `title` is a group's name, for texts only."""
+
+    id: str
+    is_group: bool = False
+    title: str = ""
+    thread_id: str = ""
 
 
 Admission = Literal["allowed", "refused"]
 
 
+@dataclass(frozen=True, slots=True)
+class MenuEntry:
+    """A slash command for a platform's menu; `owner_only`: nobody else may use it."""
+
+    name: str
+    summary: str
+    owner_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRequest:
+    """A request that a platform made. `path` is below the one registered, without the slash;
+    `headers` have lower-case names; `query` holds the last value of each name."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookReply:
+    """What the platform is told."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+WebhookHandler = Callable[[WebhookRequest], Awaitable[WebhookReply]]
+
+
 class ChannelHost(Protocol):
     """All that an adapter gets from the core."""
 
-    def admit(self, sender_id: str, chat_id: str) -> Admission:
-        """Ask this before anything else is done with what a sender sent."""
+    def admit(self, sender: Sender, chat: Chat, *, addressed: bool = True) -> Admission:
+        """Ask this before anything else is done with what a sender sent.
+
+        `addressed`: in a group, that it was meant for the agent (mentioned, replied to, commanded).
+        A stranger who writes in private is told how to be let in, by the core and not too often.
+        """
         ...
 
     async def publish(
@@ -49,6 +119,39 @@ class ChannelHost(Protocol):
 
     async def cursor(self) -> str | None:
         """The cursor stored last, or None."""
+        ...
+
+    async def pressed(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
+        """The value of a button that was pressed; None where there is none such in this chat, or
+        none for this person."""
+        ...
+
+    def webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
+        """Serve `path` (begins with a slash) on the one HTTP server while inside; gives the local
+        address. An exception in the handler becomes status 500, so that the platform tries again.
+        """
+        ...
+
+    def path_of(self, media: Media) -> Path:
+        """Where an outbound file lies on disk. Raises `SendRefused` where it is gone."""
+        ...
+
+    def menu(self) -> Sequence[MenuEntry]:
+        """The slash commands."""
+        ...
+
+    def report(self, trouble: str) -> None:
+        """What keeps the channel from working, for `nanobot status`; empty: nothing does."""
+        ...
+
+    @property
+    def owners(self) -> Sequence[str]:
+        """The ids of the owner on this channel, as far as they are known."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The time."""
         ...
 
     @property
@@ -71,15 +174,18 @@ class Channel(Protocol):
         ...
 
     async def run(self, host: ChannelHost) -> None:
-        """Receive until cancelled. Raising means a crash: the supervisor starts it again."""
+        """Receive until cancelled. Raising means a crash: the supervisor starts it again, unless it
+        is `ChannelOff`, which says that only a person can mend it."""
         ...
 
     async def send(self, part: OutboundPart) -> Receipt:
-        """Deliver one part; raise one of the `SendError`s when that did not work."""
+        """Deliver one part; raise one of the `SendError`s when that did not work. May be called
+        before `run`, and then waits for it."""
         ...
 
     async def fetch(self, media: Media, limit: int) -> bytes:
-        """The content of an inbound file of at most `limit` bytes."""
+        """The content of an inbound file of at most `limit` bytes; raises `SendRefused` for one
+        that is larger or cannot be had."""
         ...
 
     async def show(self, event: Progress) -> None:

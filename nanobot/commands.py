@@ -80,13 +80,18 @@ class CommandRegistry:
     def __iter__(self) -> Iterator[Command]:
         return iter(self._commands.values())
 
+    def offered_to(self, message: InboundMessage) -> list[Command]:
+        """The commands that whoever sent `message` may give."""
+        owner = self._is_owner(message)
+        return [command for command in self if owner or command.allowed == "anyone"]
+
     def called_by(self, message: InboundMessage) -> tuple[Command, str] | None:
         """The command that a message calls and its arguments, or None if it calls none.
 
-        What somebody else wrote and this person forwarded calls none; a command that is not theirs
-        to give is answered with a refusal.
+        What somebody else wrote and this person forwarded calls none, nor does what was changed
+        afterwards; a command that is not theirs to give is answered with a refusal.
         """
-        foreign = message.forwarded_from or message.origin not in {"", ATTACHED}
+        foreign = message.forwarded_from or message.origin not in {"", ATTACHED} or message.edits
         match = None if foreign else self.match(message.content)
         if match and match[0].allowed == "owner" and not self._is_owner(message):
             return _refused(match[0].name), match[1]

@@ -18,6 +18,7 @@ NanobotError                 anything a person should read; carries `hint`, the 
 │   ├── SendLater            try again after `retry_after` seconds
 │   ├── SendUnknown          it may have arrived; tried once more
 │   └── SendRefused          it never will
+├── ChannelOff               a channel stays off until a person mends its settings
 └── TurnStopped              someone stopped this turn; unwind quietly
 """
 
@@ -171,6 +172,11 @@ class SendUnknown(SendError):
 
 class SendRefused(SendError):
     """The platform will never take this part (chat gone, bot blocked, text not accepted)."""
+
+
+class ChannelOff(NanobotError):
+    """A channel cannot work with its settings (a token that was revoked, …): starting it again
+    would not help."""
 
 
 class TurnStopped(NanobotError):

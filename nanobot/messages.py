@@ -18,7 +18,7 @@ TURN_FAILED = "[nanobot: this turn failed and was not answered; do not go on wit
 before it for one that is still open."""
 
 ATTACHED = "attached"
-"""The origin of a message that holds a quote or came with files."""
+"""The origin of a message that holds a quote, or came with files or notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Message:
 
     `media` holds names of files that came with it, `origin` where its content came from when that
     is not the person or the model themselves (`forwarded`, `person:<id>` for somebody else in a
-    group, `tool:<name>`, `nanobot`; `attached`: the person's own words beside a quote or files,
+    group, `tool:<name>`, `nanobot`; `attached`: the person's own words beside quotes, files, notes,
     which stand in lines in brackets). What the model said after it read such things has all their
     origins, with commas between. `notice` what the prompt said about changed memory
     when the message was first sent (kept so that later prompts repeat it byte for byte).

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import Provider
 from nanobot.session.manager import SessionManager
 from nanobot.testing.channel import FakeChannel
+from nanobot.testing.telegram import FakeTelegram
 from nanobot.tooling import Arguments, Caller, Tool, ToolResult
 
 ENDINGS = (TURN_STOPPED, TURN_FAILED)
@@ -58,13 +60,57 @@ async def running(
         extra_tools=tools,
         admit_everyone=True,
     )
+    async with _living(gateway):
+        yield gateway
+
+
+@contextlib.asynccontextmanager
+async def talking(
+    home: Path,
+    telegram: FakeTelegram,
+    model: Provider | None,
+    *,
+    clock: Clock | None = None,
+    tools: Sequence[Tool] = (),
+    hooks: Sequence[AgentHook] = (),
+    settings: Mapping[str, object] | None = None,
+    **environ: str,
+) -> AsyncIterator[Gateway]:
+    """The same, configured as people do it: with a `config.yaml` that leads to `telegram`, where
+    the person 7 is the owner. `settings` are further keys of `channels.telegram`, and win."""
+    configure(home, telegram, settings or {})
+    gateway = build_gateway(
+        load_settings(home, {"NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0"} | environ),
+        clock=clock,
+        provider=model,
+        learner=OfflineModel(),
+        chores=False,
+        hooks=hooks,
+        extra_tools=tools,
+    )
+    async with _living(gateway):
+        yield gateway
+
+
+def configure(home: Path, telegram: FakeTelegram, settings: Mapping[str, object]) -> None:
+    """Write the `config.yaml` of `talking`."""
+    section = {"enabled": True, "token": telegram.token, "base_url": telegram.base_url}
+    written = {"owner": {"telegram": ["7"]}, "channels": {"telegram": {**section, **settings}}}
+    home.mkdir(exist_ok=True)
+    config = home / "config.yaml"
+    config.touch(mode=0o600)
+    config.write_text(json.dumps(written))  # which YAML reads as well
+
+
+@contextlib.asynccontextmanager
+async def _living(gateway: Gateway) -> AsyncIterator[None]:
     ready = asyncio.Event()
     async with asyncio.timeout(PATIENCE):
         life = asyncio.create_task(gateway.run(on_ready=ready.set, signals=False))
         life.add_done_callback(lambda _: ready.set())
         await ready.wait()
         try:
-            yield gateway
+            yield
         finally:
             gateway.request_stop()
             await life

@@ -3,8 +3,9 @@
 Each request becomes one inbound message with the event id `cli:<request id>`, and a waiter under
 that id that is there before the message is published, so that no answer can come too early. The
 waiter gets exactly one last word, the reply. Whom a part answers stands on the part; one that
-nobody here waits for (its client is gone, or the gateway was restarted meanwhile) is accepted all
-the same: the session keeps it, and no later client gets it.
+answers nobody was said before the reply, and whoever waits in its chat sees it. What nobody here
+waits for (its client is gone, or the gateway was restarted meanwhile) is accepted all the same: the
+session keeps it, and no later client gets it.
 """
 
 from __future__ import annotations
@@ -25,13 +26,25 @@ from nanobot.bus.events import (
     TurnEnded,
     TurnStarted,
 )
-from nanobot.channel import ChannelHost, Limits
+from nanobot.channel import ChannelHost, Chat, Limits, Sender
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import NanobotError, SendRefused
-from nanobot_cli.wire import Accepted, ChatRequest, Delta, Note, Reply, Tool, to_json
+from nanobot_cli.wire import (
+    Accepted,
+    ChatRequest,
+    Delta,
+    Note,
+    Reply,
+    Said,
+    SentFile,
+    Tool,
+    to_json,
+)
 
 PERSON = "owner"
 """The sender of every message: the socket is open to the home's owner only."""
+
+_NO_LIMIT = 1 << 62
 
 
 class Connection(Protocol):
@@ -52,31 +65,36 @@ class _Waiter:
 
     def __init__(self, request: ChatRequest, chat_id: str, connection: Connection) -> None:
         self.chat_id = chat_id
+        self.connection = connection
         self._request = request
-        self._connection = connection
         self._accepted = False
         self._text: list[str] = []
         self._ended: TurnEnded | None = None
 
     @property
     def gone(self) -> bool:
-        return self._connection.closed
+        return self.connection.closed
 
     def accept(self) -> None:
         """Say that the message is durable, once and before anything else."""
         if not self._accepted:
             self._accepted = True
-            self._connection.send(to_json(Accepted(self._request.id)))
+            self.connection.send(to_json(Accepted(self._request.id)))
 
     def show(self, event: TextDelta | ToolStarted | Notice) -> None:
         self.accept()
         match event:
             case Notice():
-                self._connection.send(to_json(Note(self._request.id, event.text)))
+                self.connection.send(to_json(Note(self._request.id, event.text)))
             case TextDelta() if self._request.stream:
-                self._connection.send(to_json(Delta(self._request.id, event.text, event.restart)))
+                self.connection.send(to_json(Delta(self._request.id, event.text, event.restart)))
             case ToolStarted() if self._request.stream:
-                self._connection.send(to_json(Tool(self._request.id, event.hint)))
+                self.connection.send(to_json(Tool(self._request.id, event.hint)))
+
+    def tell(self, text: str, files: tuple[SentFile, ...]) -> None:
+        """Something was said that is not the reply."""
+        self.accept()
+        self.connection.send(to_json(Said(self._request.id, text, files)))
 
     def end(self, event: TurnEnded) -> None:
         self._ended = event
@@ -97,7 +115,7 @@ class _Waiter:
                 milliseconds=end.milliseconds,
                 outcome=end.outcome,
             )
-        self._connection.send(to_json(reply))
+        self.connection.send(to_json(reply))
 
 
 class CliChannel:
@@ -116,7 +134,7 @@ class CliChannel:
 
     @property
     def limits(self) -> Limits:
-        return Limits()
+        return Limits(caption=_NO_LIMIT, files=0, closing=True)
 
     async def run(self, host: ChannelHost) -> None:
         self._host = host
@@ -139,11 +157,13 @@ class CliChannel:
             raise _seen_before(said)
         await self._running.wait()
         host = self._host
-        if host is None or host.admit(message.sender_id, message.chat_id) != "allowed":
+        if host is None or host.admit(Sender(PERSON), Chat(message.chat_id)) != "allowed":
             raise NanobotError("the gateway does not take messages from this terminal")
         await self._publish(host, message, _Waiter(said, message.chat_id, connection))
 
     async def send(self, part: OutboundPart) -> Receipt:
+        if not part.event_ids:
+            self._tell(part)
         for event_id in part.event_ids:
             if (waiter := self._waiters.get(event_id)) is not None:
                 waiter.collect(part.content)
@@ -200,8 +220,26 @@ class CliChannel:
         for event_id in event.event_ids:
             if (waiter := self._waiters.get(event_id)) is not None:
                 waiter.end(event)
-                if event.outcome in ("stopped", "held"):  # no message will come
+                if event.outcome in ("stopped", "held"):  # no reply will come
                     self._finish(event_id)
+
+    def _tell(self, part: OutboundPart) -> None:
+        """Show what answers nobody, once to each client that waits in its chat."""
+        waiters = [self._waiters[event_id] for event_id in self._in_chat(part.chat_id)]
+        if self._host is None or not waiters:
+            return
+        lines, files = [part.content], []
+        for media in part.media:
+            try:
+                path = self._host.path_of(media)
+            except SendRefused:  # the words are shown all the same
+                lines.append(f"[the file {media.name or media.ref} is no longer there]")
+            else:
+                files.append(SentFile(media.name, str(path), media.size))
+        text = "\n".join(filter(None, lines))
+        first = {id(waiter.connection): waiter for waiter in reversed(waiters)}
+        for waiter in first.values():
+            waiter.tell(text, tuple(files))
 
     def _show(self, event: TextDelta | ToolStarted | Notice, event_ids: Iterable[str]) -> None:
         for event_id in tuple(event_ids):

@@ -15,8 +15,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from nanobot_cli.markup import ChatMarkdown
-from nanobot_cli.plain import clean, one_line
-from nanobot_cli.wire import Delta, Reply
+from nanobot_cli.plain import clean, file_line, one_line
+from nanobot_cli.wire import Delta, Reply, Said
 from nanobot_cli.wrapping import wrapped
 
 _TAIL = 20_000
@@ -35,6 +35,7 @@ class Exchange:
         self._parts: list[str] = []
         self._tail = ""
         self._partial_of = ""
+        self._said: set[str] = set()
         self._spinner = Spinner("dots", Text("thinking (Ctrl-C stops)", style="dim"))
         moves = console.is_terminal and not console.is_dumb_terminal
         self._live = (
@@ -77,6 +78,15 @@ class Exchange:
         """Something to see that is not part of the reply."""
         self._console.print(Text(clean(text), style="yellow"))
 
+    def said(self, said: Said) -> None:
+        """Something the agent said before its reply, and where the files lie that it sent."""
+        self._keep_partial()
+        self._said.add(said.text.strip())
+        if said.text.strip():
+            self._console.print(ChatMarkdown(clean(said.text)))
+        for file in said.files:
+            self._console.print(Text(file_line(file), style="cyan"), soft_wrap=True)
+
     def refused(self, error: str, hint: str) -> None:
         """The gateway would not take the message, or went away."""
         self._keep_partial()
@@ -84,7 +94,8 @@ class Exchange:
 
     def reply(self, reply: Reply) -> None:
         """The last word: takes the place of the text that was growing, if there is any."""
-        if reply.text.strip() and reply.id == self._partial_of:
+        in_reply = bool(reply.text.strip()) and reply.id == self._partial_of
+        if in_reply or "".join(self._parts).strip() in self._said:
             self._forget_partial()
         self._keep_partial()
         if reply.text.strip():

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from nanobot_cli.wire import SentFile
+
 # No part runs over the beginning of another one: the search is linear on hostile text.
 _SEQUENCE = re.compile(
     "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, clearing
@@ -37,3 +39,9 @@ def one_line(text: str, width: int) -> str:
     """The beginning of `text` as one line of at most `width` characters."""
     line = " ".join(clean(text[: width * 4]).split())
     return line if len(line) <= width else line[: max(0, width - 1)] + "…"
+
+
+def file_line(file: SentFile) -> str:
+    """A file that was sent, on one line: what it is called, how large it is and where it lies."""
+    path = clean(file.path).replace("\n", " ")
+    return f"[file] {one_line(file.name, 200)} ({file.size:,} bytes): {path}"

@@ -26,7 +26,7 @@ from nanobot.errors import NanobotError
 from nanobot_cli.display import Exchange
 from nanobot_cli.keys import SlashCompleter, key_bindings, quiet_keyboard
 from nanobot_cli.plain import clean, one_line
-from nanobot_cli.wire import ChatEvent, Delta, Note, Refused, Reply, Tool
+from nanobot_cli.wire import ChatEvent, Delta, Note, Refused, Reply, Said, Tool
 
 LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
 
@@ -171,6 +171,8 @@ def _show(event: ChatEvent, exchange: Exchange) -> None:
             exchange.tool(event.hint)
         case Note():
             exchange.note(event.text)
+        case Said():
+            exchange.said(event)
         case Refused():
             exchange.refused(event.error, event.hint)
         case Reply():

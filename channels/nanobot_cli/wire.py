@@ -3,7 +3,7 @@
     client                                   gateway
     chat id=1 ──────────────────────────────>
              <────────────────────────────── accepted id=1   it is on disk, and will be answered
-             <────────────────────────────── delta, tool, notice id=1, any number
+             <────────────────────────────── delta, tool, notice, message id=1, any number
              <────────────────────────────── reply id=1      the last word on this request
 
 A request that is refused gets `{"ok": false, …}` in place of all of these. Requests may overlap.
@@ -12,7 +12,7 @@ Light standard library only: the client's start-up time is a feature.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 DEFAULT_SESSION = "cli:direct"
@@ -72,8 +72,25 @@ class Note(NamedTuple):
     text: str
 
 
+class SentFile(NamedTuple):
+    """A file that the agent sent: what it is called, where it lies, and its size in bytes."""
+
+    name: str
+    path: str
+    size: int = 0
+
+
+class Said(NamedTuple):
+    """Something that the agent said before its reply, with the files that it sent."""
+
+    id: str
+    text: str
+    files: tuple[SentFile, ...] = ()
+
+
 class Reply(NamedTuple):
-    """The answer. `outcome` is done, failed, stopped or waiting; tokens are of the whole turn."""
+    """The answer, empty where a `Said` was word for word the same. `outcome` is done, failed,
+    stopped or waiting; tokens are of the whole turn."""
 
     id: str
     text: str = ""
@@ -93,16 +110,20 @@ class Refused(NamedTuple):
     hint: str = ""
 
 
-ChatEvent = Accepted | Delta | Tool | Note | Reply | Refused
+ChatEvent = Accepted | Delta | Tool | Note | Said | Reply | Refused
 
 _NAMES: dict[type, str] = {
-    Accepted: "accepted", Delta: "delta", Tool: "tool", Note: "notice", Reply: "reply",
+    Accepted: "accepted", Delta: "delta", Tool: "tool", Note: "notice", Said: "message",
+    Reply: "reply",
 }  # fmt: skip
 
 
-def to_json(event: Accepted | Delta | Tool | Note | Reply) -> dict[str, object]:
+def to_json(event: Accepted | Delta | Tool | Note | Said | Reply) -> dict[str, object]:
     """As it goes over the socket."""
-    return {"event": _NAMES[type(event)], **event._asdict()}
+    fields = event._asdict()
+    if isinstance(event, Said):
+        fields["files"] = [file._asdict() for file in event.files]
+    return {"event": _NAMES[type(event)], **fields}
 
 
 def parse_event(data: Mapping[str, object]) -> ChatEvent | None:
@@ -120,6 +141,8 @@ def parse_event(data: Mapping[str, object]) -> ChatEvent | None:
             event = Tool(event_id, _text(data, "hint"))
         case "notice":
             event = Note(event_id, _text(data, "text"))
+        case "message":
+            event = Said(event_id, _text(data, "text"), tuple(_files(data.get("files"))))
         case "reply":
             event = _reply(event_id, data)
     return event
@@ -143,6 +166,12 @@ def _reply(event_id: str, data: Mapping[str, object]) -> Reply:
         milliseconds=_number(data, "milliseconds"),
         outcome=_text(data, "outcome") or "done",
     )
+
+
+def _files(value: object) -> Iterator[SentFile]:
+    for file in value if isinstance(value, list) else ():
+        if isinstance(file, dict):
+            yield SentFile(_text(file, "name"), _text(file, "path"), _number(file, "size"))
 
 
 def _text(data: Mapping[str, object], key: str) -> str:

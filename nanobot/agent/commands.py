@@ -16,7 +16,7 @@ from nanobot.bus.events import Media
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
-from nanobot.messages import ATTACHED, Message
+from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message
 from nanobot.session.session import Session
 from nanobot.tasks import Background
 from nanobot.tools.undo import Outcome, UndoLog
@@ -24,6 +24,7 @@ from nanobot.tools.undo import Outcome, UndoLog
 _HISTORY_DEFAULT = 10
 _HISTORY_MOST = 100
 _HISTORY_CHARACTERS = 400
+_TERMINAL = "cli"
 
 
 class Stopper(Protocol):
@@ -63,8 +64,8 @@ class ConversationCommands:
     def register(self, registry: CommandRegistry) -> None:
         """Add them all to `registry`."""
 
-        async def help_text(_: CommandCall) -> Answer:
-            return Answer(_help(registry))
+        async def help_text(call: CommandCall) -> Answer:
+            return Answer(_help(registry.offered_to(call.message), call.message.channel))
 
         for command in (
             Command("help", "Show what you can type", help_text),
@@ -74,7 +75,9 @@ class ConversationCommands:
             Command("history", "Show the latest messages", self._history, usage="[n]"),
             Command("undo", "Take back the last turn, files included", self._undo),
             Command("retry", "Take back the last turn and run it again", self._retry),
-            Command("model", "Show or switch this conversation's model", self._model, "[name]"),
+            Command(
+                "model", "Show or switch this conversation's model", self._model, "[name]", "owner"
+            ),
             Command("restart", "Restart nanobot", self._restart, "", "owner", immediate=True),
         ):
             registry.register(command)
@@ -131,10 +134,10 @@ class ConversationCommands:
     ) -> tuple[tuple[Message, ...], list[tuple[str, Outcome]]] | str:
         """Stage that the last turn leaves the conversation and restore its files; or why not."""
         async with call.session.parting:
-            messages = call.session.messages
-            if not messages:
+            last = next(filter(_ends_turn, reversed(call.session.messages)), None)
+            if last is None:
                 return "There is nothing to take back in this conversation."
-            turn_id = messages[-1].turn_id
+            turn_id = last.turn_id
             if not turn_id:
                 return "The last messages were written by another program and cannot be taken back."
             gone = call.session.retract(turn_id)
@@ -170,9 +173,18 @@ async def answer_of(command: Command, call: CommandCall) -> Answer:
         return Answer(failure_text(error), failed=True)
 
 
-def _help(registry: CommandRegistry) -> str:
-    lines = [f"/{c.name} {c.usage}".strip() + f" — {c.summary}" for c in registry]
+def _help(commands: Sequence[Command], channel: str) -> str:
+    # Chats make names into links, and of "/dream-log" only "/dream"; "_" works as well.
+    dash = "-" if channel == _TERMINAL else "_"
+    calls = [f"/{c.name.replace('-', dash)} {c.usage}".strip() for c in commands]
+    lines = [f"{call} — {c.summary}" for call, c in zip(calls, commands, strict=True)]
     return "\n".join(["Write to me in plain words, or use one of these:", "", *lines])
+
+
+def _ends_turn(message: Message) -> bool:
+    """Whether a turn ran up to here; what was only noted in the conversation has no answer."""
+    ended = message.origin == "nanobot" and message.content in {TURN_FAILED, TURN_STOPPED}
+    return ended or message.role == "assistant"
 
 
 def _origin(asked: Sequence[Message]) -> str:

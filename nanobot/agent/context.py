@@ -65,7 +65,8 @@ class Epoch:
     """A session's frozen prompt and the messages rendered so far, those of seq `first` to `newest`.
 
     `memory` is what the conversation has been told of memory, `offered` what it will have been once
-    the running turn is stored; `remembered` is whether the journal has the system prompt.
+    the running turn is stored; `remembered` is whether the journal has the system prompt. `blind`:
+    the `model` has refused the images of this conversation, so it gets none.
     """
 
     session: Session
@@ -83,7 +84,13 @@ class Epoch:
     first: int = 0
     newest: int = 0
     has_images: bool = False
+    blind: bool = False
+    model: str = ""
     tokens: int = 0
+
+    def render_anew(self) -> None:
+        """Forget what was rendered."""
+        self.rendered, self.newest, self.tokens, self.has_images = [], 0, 0, False
 
 
 class ContextBuilder:
@@ -120,7 +127,7 @@ class ContextBuilder:
     def epoch(self, session: Session) -> Epoch:
         """The session's current epoch; a new one where the old no longer holds."""
         today = self._clock.now().date()
-        label = str(session.epoch)
+        label, model = str(session.epoch), str(session.metadata.get("model", ""))
         epoch = self._epochs.get(session.key)
         if (
             epoch is None
@@ -128,8 +135,10 @@ class ContextBuilder:
             or epoch.revision != session.revision
             or epoch.label != label
             or epoch.today != today
+            or (epoch.blind and epoch.model != model)
         ):
             epoch = self._new_epoch(session, label, today)
+            epoch.model = model
             self._epochs[session.key] = epoch
             if len(self._epochs) > _MAX_EPOCHS:
                 self._epochs.popitem(last=False)
@@ -165,7 +174,7 @@ class ContextBuilder:
         if message.from_person:
             stamp = header(message.timestamp, epoch.session.key, epoch.today, self._timestamps)
             lines.insert(0, stamp)
-        return user_message("\n".join(filter(None, lines)), self._images(message))
+        return user_message("\n".join(filter(None, lines)), self._images(epoch, message))
 
     def left_out(self, message: Message) -> int:
         """How many characters of a message the prompt leaves out because it is too long."""
@@ -186,6 +195,33 @@ class ContextBuilder:
         epoch = self.epoch(session)
         self._catch_up(epoch)
         return epoch.has_images
+
+    def leave_out_images(self, session: Session, new: Sequence[Message]) -> bool:
+        """Send no images from now on, of the conversation or the turn's `new` messages, until the
+        epoch ends; False where there are none."""
+        epoch = self.epoch(session)
+        history = self._catch_up(epoch)
+        images = (
+            image for m in (*history, *(self.render(epoch, m) for m in new)) for image in m.images
+        )
+        if next(images, None) is None:
+            return False
+        epoch.blind = True
+        epoch.render_anew()
+        return True
+
+    def show_images(self, session: Session) -> None:
+        """Send images again."""
+        epoch = self.epoch(session)
+        epoch.blind = False
+        epoch.render_anew()
+
+    def hides_images(self, session: Session, new: Sequence[Message]) -> bool:
+        """Whether these messages of the session have images that are left out."""
+        load = self._load_image
+        if load is None or not self.epoch(session).blind:
+            return False
+        return any(load(name) is not None for message in new for name in message.media)
 
     def cost(self, session: Session, message: Message) -> int:
         """About how many tokens one message of the session takes in its prompt."""
@@ -246,7 +282,7 @@ class ContextBuilder:
         bare = replace(message, media=()) if message.media else message
         return self.render(epoch, bare).tokens + IMAGE_TOKENS * len(message.media)
 
-    def _images(self, message: Message) -> tuple[Image, ...]:
-        if self._load_image is None:
+    def _images(self, epoch: Epoch, message: Message) -> tuple[Image, ...]:
+        if self._load_image is None or epoch.blind:
             return ()
         return tuple(filter(None, map(self._load_image, message.media)))

@@ -12,13 +12,13 @@ from nanobot.agent.progress import Screen
 from nanobot.bus.events import Button, Notice, OutboundMessage
 from nanobot.bus.outbox import Outgoing
 from nanobot.bus.queue import MessageBus
-from nanobot.clock import Clock
 from nanobot.session.listing import SessionInfo
 
 
 class Courier:
     """`sessions` lists conversations, the one used last first; `scope_of` says whose one is;
-    `reachable` are the channels to which something can be sent at any time."""
+    `reachable` are the channels to which something can be sent at any time; `new_name` tells
+    messages apart."""
 
     def __init__(
         self,
@@ -28,11 +28,11 @@ class Courier:
         sessions: Callable[[], Iterable[SessionInfo]],
         scope_of: Callable[[str], str],
         reachable: Sequence[str],
-        clock: Clock,
+        new_name: Callable[[], str],
     ) -> None:
         self._bus, self._screen, self._split = bus, screen, split
         self._sessions, self._scope_of = sessions, scope_of
-        self._reachable, self._clock = reachable, clock
+        self._reachable, self._new_name = reachable, new_name
 
     async def remark(self, session_key: str, text: str) -> None:
         """Show a line in the chat of a conversation."""
@@ -45,10 +45,17 @@ class Courier:
         if key is None:
             return False
         channel, chat, thread = _place(key)
-        message = OutboundMessage(channel, chat, text, thread_id=thread, buttons=tuple(buttons))
-        name = f"{self._clock.now():%y%m%d-%H%M%S%f}"
-        await self._bus.send(f"tell-{name}", Outgoing("reply", self._split(message)))
+        await self._send(
+            OutboundMessage(channel, chat, text, thread_id=thread, buttons=tuple(buttons))
+        )
         return True
+
+    async def say(self, channel: str, chat_id: str, text: str, thread_id: str = "") -> None:
+        """Send a message to a chat. Raises `StorageError`."""
+        await self._send(OutboundMessage(channel, chat_id, text, thread_id=thread_id))
+
+    async def _send(self, message: OutboundMessage) -> None:
+        await self._bus.send(f"tell-{self._new_name()}", Outgoing("reply", self._split(message)))
 
     def _latest(self, scope: str) -> str | None:
         reachable = (i.key for i in self._sessions() if _place(i.key)[0] in self._reachable)

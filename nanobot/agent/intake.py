@@ -1,30 +1,57 @@
-"""From what a channel delivered to a message of the conversation: marks, quotes and files."""
+"""From what a channel delivered to a message of the conversation: marks, quotes, files and speech.
+
+What nanobot adds stands in lines in brackets, and nothing that is told in one can end it. What a
+person recorded for the chat are their own words like what they type; of any other sound, what is
+said in it is only told about.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
 from loguru import logger
 
-from nanobot.agent.media import MAX_BYTES, MediaStore
+from nanobot.agent.media import FOLDER, MAX_BYTES, MediaStore
 from nanobot.bus.events import InboundMessage, Media
 from nanobot.messages import ATTACHED, Message
 
 Fetch = Callable[[str, Media, int], Awaitable[bytes]]
 """Gets the content of a channel's file: channel name, reference, limit in bytes."""
 
+Transcribe = Callable[[bytes, str, str], Awaitable[str]]
+"""What is said in a sound: content, MIME type, name. May fail in any way."""
+
 KEPT = "kept:"
 """Begins the reference of a file that is kept already, in a message that is run again."""
 
 _FETCH_SECONDS = 60.0
+_NAME_CHARACTERS = 80
+
+_LINE_END = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
+_UNSEEN = r"\s\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+_UNSEEN += r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+_MARK = re.compile(rf"[{_UNSEEN}]*[\[\uff3b]")
+"""Begins a line that looks like one of nanobot's: what goes before the bracket is not seen."""
+_ROUND = str.maketrans("[]\uff3b\uff3d", "()()")
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What became of a file: its name in the store, what to say about it, the person's words."""
+
+    name: str = ""
+    note: str = ""
+    words: str = ""
 
 
 class Intake:
     """Makes stored messages of delivered ones. Slow downloads happen here, in the lane.
 
     `is_owner` says whose words in a group are the owner's: those of others are marked, since no
-    instruction of theirs may become a memory.
+    instruction of theirs may become a memory. Without `transcribe` voice messages are files.
     """
 
     def __init__(
@@ -32,8 +59,10 @@ class Intake:
         store: MediaStore,
         fetch: Fetch,
         is_owner: Callable[[InboundMessage], bool] = lambda _: True,
+        transcribe: Transcribe | None = None,
     ) -> None:
         self._store = store
+        self._transcribe = transcribe
         self._fetch = fetch
         self._is_owner = is_owner
 
@@ -42,44 +71,64 @@ class Intake:
 
         Raises `StorageError` where a file cannot be kept.
         """
-        files = [await self._keep(inbound, item) for item in inbound.media]
-        names = tuple(name for name, _ in files if name)
-        return self._message(inbound, [note for _, note in files], names, notice)
+        return self._message(inbound, [await self._take(inbound, i) for i in inbound.media], notice)
 
     def text_of(self, inbound: InboundMessage) -> Message:
         """The message as it is before its files are fetched."""
-        return self._message(inbound, [f"[{_label(item)}: not fetched]" for item in inbound.media])
+        notes = [_Taken(note=f"[{_label(item)}: not fetched]") for item in inbound.media]
+        return self._message(inbound, notes)
 
-    async def _keep(self, inbound: InboundMessage, item: Media) -> tuple[str, str]:
+    async def _take(self, inbound: InboundMessage, item: Media) -> _Taken:
         if inbound.answers and item.ref.startswith(KEPT):
-            return item.ref.removeprefix(KEPT), ""
+            return _Taken(item.ref.removeprefix(KEPT))
         label = _label(item)
         try:
             async with asyncio.timeout(_FETCH_SECONDS):
                 data = await self._fetch(inbound.channel, item, MAX_BYTES)
         except Exception as error:  # noqa: BLE001 - the boundary: an adapter's failure is a note
-            reason = _one_line(str(error)) or type(error).__name__
+            reason = _reason(error)
             logger.warning("could not fetch {} from {}: {}", label, inbound.channel, reason)
-            return "", f"[{label}: it could not be fetched: {reason}]"
-        name = await asyncio.to_thread(self._store.put, data, item.mime)
-        return name, f"[{label}, kept as media/{name}]"
+            return _Taken(note=f"[{label}: it could not be fetched: {reason}]")
+        name = await asyncio.to_thread(self._store.put, data, item.mime, item.name)
+        kept = f"{label}, kept as {FOLDER}/{name}"
+        if item.kind not in ("voice", "audio"):
+            return _Taken(name, f"[{kept}]")
+        return await self._listen(item, data, _Taken(name, kept))
+
+    async def _listen(self, item: Media, data: bytes, taken: _Taken) -> _Taken:
+        """What is said in a sound: the person's words, or a part of the note about the file."""
+        if self._transcribe is None:
+            unheard = "; nobody can listen to it: model.transcription is not set"
+            return replace(taken, note=f"[{taken.note}{unheard}]")
+        try:
+            said = _without_brackets(await self._transcribe(data, item.mime, item.name)).strip()
+        except Exception as error:  # noqa: BLE001 - the boundary: what fails to listen is a note
+            reason = _reason(error)
+            logger.warning("{} was not transcribed: {}", taken.name, reason)
+            return replace(taken, note=f"[{taken.note}; it could not be transcribed: {reason}]")
+        if not said:
+            return replace(taken, note=f"[{taken.note}; nobody speaks in it]")
+        if item.kind == "voice":
+            return replace(taken, note=f"[{taken.note}; transcribed above]", words=said)
+        return replace(taken, note=f"[{taken.note}; in it is said: “{one_line(said)}”]")
 
     def _message(
-        self,
-        inbound: InboundMessage,
-        notes: Sequence[str],
-        media: tuple[str, ...] = (),
-        notice: str = "",
+        self, inbound: InboundMessage, files: Sequence[_Taken], notice: str = ""
     ) -> Message:
         quote = _quote(inbound)
-        lines = [quote, _forward(inbound), inbound.content, *notes]
+        told = [f"[{one_line(note)}]" for note in inbound.notes if note]
+        notes = [*told, *(file.note for file in files if file.note)]
+        media = tuple(file.name for file in files if file.name)
+        words = [_said(inbound), *(file.words for file in files)]
+        beside = quote or notes or media
+        lines = [_speaker(inbound), quote, _forward(inbound), _edit(inbound), *words, *notes]
         return Message(
             "user",
             "\n".join(filter(None, lines)),
             inbound.timestamp,
             media=media,
             notice=notice,
-            origin=self._origin(inbound) or (ATTACHED if quote or notes or media else ""),
+            origin=self._origin(inbound) or (ATTACHED if beside else ""),
         )
 
     def _origin(self, inbound: InboundMessage) -> str:
@@ -88,27 +137,58 @@ class Intake:
         if inbound.forwarded_from:
             return "forwarded"
         if inbound.is_group and not self._is_owner(inbound):
-            return f"person:{_one_line(inbound.sender_id)[:80]}"
+            return f"person:{one_line(inbound.sender_id)[:80]}"
         return ""
 
 
 def _label(item: Media) -> str:
-    return _one_line(f"{item.kind} {item.name}")
+    return one_line(f"{item.kind} {item.name}")
+
+
+def _speaker(inbound: InboundMessage) -> str:
+    """Who speaks, where several can; what is run again says so already."""
+    if not inbound.is_group or inbound.answers:
+        return ""
+    name = one_line(inbound.sender_name)[:_NAME_CHARACTERS]
+    return f"[from {name}]" if name else ""
+
+
+def _said(inbound: InboundMessage) -> str:
+    """What was said. Where others can speak, no line of theirs looks like one that nanobot adds;
+    what is run again holds those that it has added before."""
+    others_speak = inbound.is_group or inbound.forwarded_from
+    if not others_speak or inbound.answers:
+        return inbound.content
+    lines = _LINE_END.split(inbound.content)
+    return "\n".join(_without_brackets(line) if _MARK.match(line) else line for line in lines)
+
+
+def _edit(inbound: InboundMessage) -> str:
+    return "[edited: this replaces an earlier message]" if inbound.edits else ""
 
 
 def _quote(inbound: InboundMessage) -> str:
     quote = inbound.reply_to
     if quote is None or not quote.text:
         return ""
-    sender, text = _one_line(quote.sender) or "a message", _one_line(quote.text)
+    sender, text = one_line(quote.sender) or "a message", one_line(quote.text)
     return f"[in reply to {sender}: “{text}”]"
 
 
 def _forward(inbound: InboundMessage) -> str:
-    sender = _one_line(inbound.forwarded_from)
+    sender = one_line(inbound.forwarded_from)
     return f"[forwarded from {sender}]" if sender else ""
 
 
-def _one_line(text: str) -> str:
-    """What others wrote, within one bracketed line, so that it never passes for the person's."""
-    return " ".join(text.replace("[", "(").replace("]", ")").split())
+def one_line(text: str) -> str:
+    """What others wrote, as it may stand within one bracketed line: it cannot end that, nor pass
+    for what the person said."""
+    return " ".join(_without_brackets(text).split())
+
+
+def _without_brackets(text: str) -> str:
+    return text.translate(_ROUND)
+
+
+def _reason(error: Exception) -> str:
+    return one_line(str(error)) or type(error).__name__

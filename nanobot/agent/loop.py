@@ -7,6 +7,7 @@ session's lane, which keeps order. The turn itself is in `responder`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -47,7 +48,7 @@ class AgentLoop:
         self._sessions, self._responder = sessions, responder
         self._turns, self._lobby, self._commands = turns, lobby, commands
         self._background, self._clock, self._on_busy = background, clock, on_busy
-        self._once = OnlyOnce(journal)
+        self._journal, self._once = journal, OnlyOnce(journal)
         lobby.connect(self._handle)
 
     def accept(self, entry: InboxEntry) -> None:
@@ -57,9 +58,11 @@ class AgentLoop:
             self._background.start(self._at_once(*match, entry), name=f"/{match[0].name}")
             return
         turn = self._turns.running(entry.message.session_key)
-        if turn is not None and match is None and self._on_busy == "interrupt":
+        wants_turn = match is None and not entry.message.edits and not entry.message.unanswered
+        wants_turn = wants_turn and not (turn is not None and turn.includes(entry))
+        if turn is not None and wants_turn and self._on_busy == "interrupt":
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
-        if match is None and self._lobby.is_held(entry.message.session_key):
+        if wants_turn and self._lobby.is_held(entry.message.session_key):
             self._background.start(self._tell_of_the_queue(entry), name=f"queued {entry.id}")
         self._lobby.enter(entry)
 
@@ -113,11 +116,36 @@ class AgentLoop:
 
     async def _handle(self, entry: InboxEntry) -> None:
         """A message whose time has come, in its session's lane."""
+        try:
+            entry = await self._without_stale_edit(entry)
+        except StorageError as error:
+            self._lobby.hold_for_disk(entry, error)
+            return
         match = self._commands.called_by(entry.message)
         if match is not None:
             await self._run_command(*match, entry)
+        elif entry.message.edits or entry.message.unanswered:
+            await self._note(entry)
         else:
             await self._turn(entry)
+
+    async def _without_stale_edit(self, entry: InboxEntry) -> InboxEntry:
+        """An edit of what never came here (it was not meant for the agent) is a new message."""
+        message = entry.message
+        if not message.edits:
+            return entry
+        if await self._journal.knows(message.channel, message.chat_id, message.edits):
+            return entry
+        return replace(entry, message=replace(message, edits=""))
+
+    async def _note(self, entry: InboxEntry) -> None:
+        """Keep a message in the conversation without an answer: an edit of what was answered
+        already must not run any tool again."""
+        try:
+            session = await self._sessions.get_or_create(entry.message.session_key)
+            await self._turns.note(session, entry)
+        except StorageError as error:
+            self._lobby.hold_for_disk(entry, error)
 
     async def _turn(self, entry: InboxEntry) -> None:
         """A turn, which ends here or waits for the disk."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nanobot.bus.journal import InboxEntry
 from nanobot.commands import parse
@@ -72,6 +72,17 @@ class Mailbox:
             taken.append(queue[0])
             self._remove(queue[0])
         return taken
+
+    def take_those(self, key: str, wanted: Callable[[InboxEntry], bool]) -> list[InboxEntry]:
+        """What waits in a session and is wanted, wherever it stands in the queue."""
+        taken = [entry for entry in self._waiting.get(key, ()) if wanted(entry)]
+        for entry in taken:
+            self._remove(entry)
+        return taken
+
+    def waiting(self, key: str) -> tuple[InboxEntry, ...]:
+        """What waits in a session, in order; nothing while it is paused."""
+        return () if key in self._paused else tuple(self._waiting.get(key, ()))
 
     def _remove(self, entry: InboxEntry) -> None:
         key = entry.message.session_key

@@ -1,4 +1,8 @@
-"""Files that came with messages or out of tools: content-hash names, each written once."""
+"""Files that came with messages, out of tools or are sent: content-hash names, each written once.
+
+What a file is, its content says and not its name: a picture that is none would make every later
+request of its conversation invalid, and a chat shows as a document what it cannot play.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +11,113 @@ import contextlib
 import hashlib
 import mimetypes
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from nanobot.agent.images import image_size
+from nanobot.bus.events import Media, MediaKind
 from nanobot.errors import WriteConflict
 from nanobot.providers.port import Image
-from nanobot.security.paths import Root
+from nanobot.security.paths import Place, Root
 from nanobot.tokens import image_tokens
+from nanobot.tools.content import image_type
 
 MAX_BYTES = 20 * 1024 * 1024
 """The largest file that is taken in."""
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
 """The largest image that is put into a prompt."""
 
-_IMAGE_TYPES = {
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".gif": "image/gif",
-    ".webp": "image/webp",
+FOLDER = "media"
+"""Its name in the home."""
+
+_IMAGE_SUFFIXES = {
+    "image/png": ".png",
+    "image/jpeg": ".jpg",
+    "image/gif": ".gif",
+    "image/webp": ".webp",
 }
+_IMAGE_TYPES = {suffix: mime for mime, suffix in _IMAGE_SUFFIXES.items()} | {".jpeg": "image/jpeg"}
+_SUFFIXES = {
+    "audio/ogg": ".ogg",
+    "audio/opus": ".opus",
+    "audio/mpeg": ".mp3",
+    "audio/mp4": ".m4a",
+    "audio/x-wav": ".wav",
+    "audio/wav": ".wav",
+    "audio/webm": ".webm",
+    "video/mp4": ".mp4",
+    "video/quicktime": ".mov",
+    "application/pdf": ".pdf",
+    "text/plain": ".txt",
+}
+"""Where Python's table is silent or prefers another one; a transcriber goes by the suffix."""
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_MORE_TYPES = {
+    ".docx": f"{_OFFICE}.wordprocessingml.document",
+    ".xlsx": f"{_OFFICE}.spreadsheetml.sheet",
+    ".pptx": f"{_OFFICE}.presentationml.presentation",
+    ".md": "text/markdown",
+    ".ogg": "audio/ogg",
+    ".flac": "audio/flac",
+    ".mkv": "video/x-matroska",
+}
+
+
+def _known_types() -> mimetypes.MimeTypes:
+    """Python's table and a few more; not the system's, which differs between machines."""
+    table = mimetypes.MimeTypes()
+    for suffix, mime in _MORE_TYPES.items():
+        table.add_type(mime, suffix)
+    return table
+
+
+_TABLE = _known_types()
 _NAME = re.compile(r"[0-9a-f]{32}\.[a-z0-9]{1,8}")
+_SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
+
+_UNKNOWN = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class FileType:
+    """How a chat shows a file, and its MIME type."""
+
+    kind: MediaKind
+    mime: str
+
+
+def file_type(content: bytes, name: str) -> FileType:
+    """What `content` is. Sound and pictures that chats cannot play are documents; `name` only
+    helps to name the type of those."""
+    if (mime := image_type(content)) and mime != "image/gif":  # which a photo would freeze
+        return FileType("image", mime)
+    if content.startswith(b"OggS") and b"OpusHead" in content[:512]:
+        return FileType("voice", "audio/ogg")
+    if content.startswith(b"ID3") or _is_mp3(content):
+        return FileType("audio", "audio/mpeg")
+    if content[4:8] == b"ftyp":
+        return _mpeg4(content[8:12])
+    if content.startswith(b"%PDF-"):
+        return FileType("document", "application/pdf")
+    return FileType("document", mime or _TABLE.guess_type(name)[0] or _UNKNOWN)
+
+
+def _is_mp3(content: bytes) -> bool:
+    """Whether this begins with the head of a frame of MPEG audio, layer 3."""
+    if len(content) < 4 or content[0] != 0xFF or content[1] & 0xE6 != 0xE2:
+        return False
+    bit_rate, sampling = content[2] >> 4, content[2] >> 2 & 3
+    return bit_rate not in (0, 15) and sampling != 3
+
+
+def _mpeg4(brand: bytes) -> FileType:
+    if brand in (b"M4A ", b"M4B "):
+        return FileType("audio", "audio/mp4")
+    if brand == b"qt  ":
+        return FileType("video", "video/quicktime")
+    if brand[:3] in (b"hei", b"mif", b"avi"):  # pictures in the same container
+        return FileType("document", "image/avif" if brand[:3] == b"avi" else "image/heic")
+    return FileType("video", "video/mp4")
 
 
 class MediaStore:
@@ -36,31 +127,62 @@ class MediaStore:
         self._folder = folder
         self._root = Root(folder, name="media folder")
 
-    def put(self, data: bytes, mime: str) -> str:
-        """Keep `data`; its name. The same content has the same name. Raises `StorageError`."""
-        suffix = mimetypes.guess_extension(mime) or ".bin"
-        name = f"{hashlib.sha256(data).hexdigest()[:32]}{suffix}"
+    def put(self, data: bytes, mime: str, name: str = "") -> str:
+        """Keep `data`; its name here. The same content has the same name, save for the suffix,
+        which is that of `name` where the type does not tell. Raises `StorageError`."""
+        kept = f"{hashlib.sha256(data).hexdigest()[:32]}{_suffix(data, mime, name)}"
         self._root.create()
-        if (self._folder / name).exists():
-            return name
+        if (self._folder / kept).exists():
+            return kept
         with contextlib.suppress(WriteConflict):  # somebody just kept the same content
-            self._root.place(name).write_bytes(data, expected=None)
-        return name
+            self._root.place(kept).write_bytes(data, expected=None)
+        return kept
 
     def put_base64(self, data: str, mime: str) -> str:
         """The same for base64 text."""
         return self.put(base64.b64decode(data), mime)
 
+    def put_outgoing(self, data: bytes, name: str) -> Media:
+        """Keep what is about to be sent as `name`, so that it goes out as it is now. Raises
+        `StorageError`."""
+        found = file_type(data, name)
+        ref = f"{FOLDER}/{self.put(data, found.mime, name)}"
+        return Media(ref, found.kind, found.mime, name, len(data))
+
+    def place(self, path: str) -> Place | None:
+        """A kept file, by the path that notes give it (`media/…`); None for any other path, and
+        where it is gone."""
+        folder, _, name = path.rpartition("/")
+        if folder != FOLDER or not _NAME.fullmatch(name):
+            return None
+        place = Root(self._folder, writable=False, name="media folder").place(name)
+        return place if place.stat() else None
+
     def image(self, name: str) -> Image | None:
         """A kept image for a prompt; None for other files, and for one that is gone or too big."""
-        mime = _IMAGE_TYPES.get(Path(name).suffix)
-        if mime is None or not _NAME.fullmatch(name):
+        if Path(name).suffix not in _IMAGE_TYPES or not _NAME.fullmatch(name):
             return None
         try:
             data = (self._folder / name).read_bytes()
         except OSError:
             return None
-        if len(data) > MAX_IMAGE_BYTES:
+        mime = image_type(data)
+        if not mime or len(data) > MAX_IMAGE_BYTES:
             return None
         tokens = image_tokens(*image_size(data))
         return Image(base64.b64encode(data).decode(), mime, tokens)
+
+
+def _suffix(data: bytes, mime: str, name: str) -> str:
+    """By what is there, then by the type told, then by the name; an image's only for an image."""
+    if found := image_type(data):
+        return _IMAGE_SUFFIXES[found]
+    told = mime.partition(";")[0].strip().lower()
+    guesses = (
+        _SUFFIXES.get(told),
+        Path(name).suffix.lower() if told in ("", _UNKNOWN) else None,
+        _TABLE.guess_extension(told),
+        Path(name).suffix.lower(),
+    )
+    usable = (guess for guess in guesses if guess and _SUFFIX.fullmatch(guess))
+    return next((guess for guess in usable if guess not in _IMAGE_TYPES), ".bin")

@@ -18,6 +18,7 @@ TOO_LONG = (
     "\n\n[Your message has {:,} characters, more than fits: {:,} from its middle were not read."
     " Send it in parts, or put it into a file in the workspace and say its name.]"
 )
+NO_PICTURES = "\n\n[The model refused a picture, so it answered without seeing any.]"
 BEHIND_ANOTHER = (
     "An earlier message of this conversation is still waiting; yours is kept and comes after it."
 )

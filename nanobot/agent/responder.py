@@ -20,6 +20,7 @@ from nanobot.agent.lobby import Lobby
 from nanobot.agent.outcomes import (
     CUT_OFF,
     GAVE_UP,
+    NO_PICTURES,
     TOO_LONG,
     failure_text,
     is_passing,
@@ -31,7 +32,14 @@ from nanobot.agent.running import PromptRecord, RunningTurn
 from nanobot.agent.turns import Turns
 from nanobot.bus.journal import GIVE_UP_AFTER, Journal
 from nanobot.clock import Clock
-from nanobot.errors import ContextTooLong, NanobotError, ProviderError, StorageError, TurnStopped
+from nanobot.errors import (
+    ContextTooLong,
+    NanobotError,
+    ProviderError,
+    ProviderRejected,
+    StorageError,
+    TurnStopped,
+)
 from nanobot.messages import Message
 from nanobot.providers.port import CallOptions
 from nanobot.providers.retry import asked_wait
@@ -39,6 +47,9 @@ from nanobot.session.session import Session
 from nanobot.tasks import Background, is_cancelled
 
 T = TypeVar("T")
+
+_MAY_BE_AN_IMAGE = frozenset({400, 404, 415, 422})
+"""How servers answer to an image that is broken, or that their model cannot see."""
 
 
 class Consolidator(Protocol):
@@ -119,12 +130,14 @@ class Responder:
     async def _answer(self, session: Session, turn: RunningTurn) -> None:
         """The turn: make room, build the prompt, run the ReAct loop, commit, make room again."""
         await self._hook.turn_started(turn.caller, turn.event_ids)
-        await turn.begin(self._context.news(session))
+        await self._stoppable(turn, partial(turn.begin, self._context.news(session)))
         await self._stoppable(turn, partial(self._make_room, session, turn.messages))
         result = await self._run(session, turn)
         text = result.text + (CUT_OFF if result.finish == "length" else "")
         if left_out := self._context.left_out(turn.messages[0]):
             text += TOO_LONG.format(len(turn.messages[0].content), left_out)
+        if self._context.hides_images(session, turn.messages):
+            text += NO_PICTURES
         self._calibrate(session, turn, result)
         await self._turns.complete(session, turn, result, text)
         self._background.start(self._make_room(session))
@@ -138,13 +151,26 @@ class Responder:
             logger.warning("{}: nothing was put away: {} {}", session.key, error, error.hint)
 
     async def _run(self, session: Session, turn: RunningTurn) -> Turn:
-        """Run the ReAct loop, again where the prompt was too long and could be made shorter."""
+        """Run the ReAct loop, again where the prompt was too long and could be made shorter, and
+        without images where one of them may be what the model refused."""
         shrink = partial(self._consolidator.shrink, session)
+        blinded = False
         while True:
             try:
                 return await self._stoppable(turn, partial(self._react, session, turn))
             except ContextTooLong:
                 if not await self._stoppable(turn, shrink):
+                    raise
+                turn.take_up()
+            except ProviderRejected as error:
+                if blinded:
+                    self._context.show_images(session)  # they were not what it refused
+                blinded = (
+                    not blinded
+                    and error.status in _MAY_BE_AN_IMAGE
+                    and self._context.leave_out_images(session, turn.messages)
+                )
+                if not blinded:
                     raise
                 turn.take_up()
 
@@ -189,7 +215,7 @@ class Responder:
         """Compare what was estimated with what the provider counted, where both mean one prompt of
         text."""
         images = self._context.has_images(session) or any(m.media for m in turn.messages)
-        if result.steps == 1 and not images:
+        if result.steps == 1 and not images and not turn.begun.messages:
             self._counter.calibrate(turn.prompt.tokens, result.usage.prompt)
 
     async def _model_failed(

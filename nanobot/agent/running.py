@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from nanobot.agent.calls import open_calls
 from nanobot.agent.intake import Intake
@@ -24,6 +25,9 @@ from nanobot.errors import TurnStopped
 from nanobot.messages import Message, ToolCall
 from nanobot.session.records import decode, encode
 from nanobot.tooling import Caller
+
+ALBUM_SECONDS = 1.0
+"""An album is complete when nothing has come for that long; what comes later joins the turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class RunningTurn:
         self.model = ""
         self.started_at = clock.monotonic()
         self._journal, self._mailbox, self._intake = journal, mailbox, intake
+        self._clock = clock
         self._steps = list(entry.steps)
         self.scope, self._steer, self._newest = scope, steer, mailbox.newest
 
@@ -100,12 +105,25 @@ class RunningTurn:
         )
 
     async def begin(self, notice: str = "") -> None:
-        """Fetch the files of the person's message; `notice` goes into its header."""
+        """Fetch the files of the person's message, and take in what belongs to it: the rest of its
+        album, corrections of its text. `notice` goes into its header."""
         if notice:
             self.messages[0] = replace(self.messages[0], notice=notice)
+        if self.inbound.group_id:
+            await self._until_the_album_is_here()
         first = await self._intake.to_message(self.inbound, notice)
         self.refuse_if_ended()
         self.messages[0] = first
+        if not self.begun.messages:  # else it joins as the turn goes on, behind open calls
+            taken = self._mailbox.take_those(self._key, self.includes)
+            self.begun = Begun(tuple(await self._join(taken)))
+
+    async def _until_the_album_is_here(self) -> None:
+        """Items of an album come one by one, and nothing says which is the last."""
+        here = -1
+        while here != (here := sum(map(self.includes, self._mailbox.waiting(self._key)))):
+            await self._clock.sleep(ALBUM_SECONDS)
+            self.refuse_if_ended()
 
     def refuse_if_ended(self) -> None:
         """Raise `TurnStopped` where the turn is over, or about to be."""
@@ -153,7 +171,10 @@ class RunningTurn:
     async def steered(self) -> Sequence[Message]:
         """See `TurnLog`. Only what arrived after the turn began, and nothing past a command."""
         self.refuse_if_ended()
-        taken = self._take_waiting()
+        return await self._join(self._take_waiting())
+
+    async def _join(self, taken: list[InboxEntry]) -> Sequence[Message]:
+        """Make waiting messages part of the turn, durably; what they are in the conversation."""
         if not taken:
             return ()
         first = len(self.messages)
@@ -172,16 +193,30 @@ class RunningTurn:
         return messages
 
     def _take_waiting(self) -> list[InboxEntry]:
-        taken: list[InboxEntry] = []
-        key = self.inbound.session_key
-        while self._steer and (entry := self._mailbox.peek(key)) and self._may_join(entry):
-            self._mailbox.take(key)
-            taken.append(entry)
-        return taken
+        """What joins: what is part of this anyway, and where we steer, what is new."""
+        joining = {entry.id for entry in self._mailbox.waiting(self._key) if self.includes(entry)}
+        if self._steer:
+            for entry in takewhile(self._is_new, self._mailbox.waiting(self._key)):
+                if not entry.message.edits and not entry.message.unanswered:
+                    joining.add(entry.id)
+        return self._mailbox.take_those(self._key, lambda entry: entry.id in joining)
 
-    def _may_join(self, entry: InboxEntry) -> bool:
+    def _is_new(self, entry: InboxEntry) -> bool:
+        """Whether a message came after the turn began; a command is passed by nothing."""
         is_new = entry.id > self._newest and not entry.turn_id
         return is_new and parse(entry.message.content) is None
+
+    def includes(self, entry: InboxEntry) -> bool:
+        """Whether a message is part of what is being answered, however busy we are: of its album,
+        or a correction of it."""
+        album, corrected = self.inbound.group_id, entry.message.edits
+        in_album = bool(album) and entry.message.group_id == album
+        events = {entry.message.event_id for entry in self.entries}
+        return in_album or (bool(corrected) and corrected in events)
+
+    @property
+    def _key(self) -> str:
+        return self.inbound.session_key
 
     def _add(self, message: Message) -> None:
         self.refuse_if_ended()

@@ -8,9 +8,7 @@ refused, still open. The session's staged changes belong to the holder of that l
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -18,8 +16,10 @@ from nanobot.agent.calls import whole_groups, with_stopped_calls
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.intake import Intake
 from nanobot.agent.mailbox import Mailbox
+from nanobot.agent.messaging import said_already
 from nanobot.agent.runner import Turn
 from nanobot.agent.running import RunningTurn, answered_event
+from nanobot.agent.staging import report, stage, stage_whose_it_is, turn_name
 from nanobot.bus.events import InboundMessage, OutboundMessage, TurnEnded
 from nanobot.bus.journal import Committed, Completion, InboxEntry, Journal
 from nanobot.bus.outbox import Outgoing
@@ -27,7 +27,6 @@ from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
 from nanobot.commands import Answer
 from nanobot.errors import TurnStopped
-from nanobot.memory.grounds.grounds import origins_of
 from nanobot.memory.scopes import Scopes
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
 from nanobot.providers.port import Usage
@@ -105,9 +104,12 @@ class Turns:
             self._journal.claim(turn.id, session.key, ids, at_once=turn.entries[0].recovered)
 
     async def complete(self, session: Session, turn: RunningTurn, result: Turn, text: str) -> None:
-        """The commit point: new messages, closed inbox rows and the reply, durable together."""
+        """The commit point: new messages, closed inbox rows and the reply, durable together. What
+        the turn has said word for word with the message tool is not said again."""
         final = result.new_messages[-1]
         turn.model = result.model
+        if said_already(turn.messages, text):
+            text = ""
         await self._end(session, turn, "done", lambda said: [*said, final], text, result.usage)
 
     async def fail(self, session: Session, turn: RunningTurn, text: str, reason: str) -> None:
@@ -139,6 +141,20 @@ class Turns:
         turn = self._turn_of(entry)
         await self.begin(session, turn)
         await self.stop(session, turn)
+
+    def stage_whose_it_is(self, session: Session, inbound: InboundMessage) -> None:
+        """Stage what a conversation's key does not tell about who it is with, beside a command's
+        changes."""
+        stage_whose_it_is(session, inbound, self._scopes)
+
+    async def note(self, session: Session, entry: InboxEntry) -> None:
+        """Keep a message that begins no turn in the conversation."""
+        turn = self._turn_of(entry)
+        session.begin_turn()
+        stage_whose_it_is(session, turn.inbound, self._scopes)
+        stage(session, turn, turn.messages)
+        done = Completion(turn.id, session.key, (entry.id,), "done", session.staged_lines())
+        self._bus.forward(await self._commit(session, done))
 
     async def wait(self, turn: RunningTurn, text: str) -> None:
         """The turn goes on later: tell whoever watches, and once the person."""
@@ -179,22 +195,9 @@ class Turns:
 
     async def _note_whose_it_is(self, session: Session, turn: RunningTurn) -> None:
         """Keep with the conversation what its key does not tell about who it is with."""
-        if self.stage_whose_it_is(session, turn.inbound):
+        if stage_whose_it_is(session, turn.inbound, self._scopes):
             lines = session.staged_lines()
             await self._commit(session, Completion(turn.id, session.key, (), "done", lines))
-
-    def stage_whose_it_is(self, session: Session, inbound: InboundMessage) -> bool:
-        """Stage what a conversation's key does not tell about who it is with; whether there is
-        anything."""
-        known = self._scopes.of_session(session.key, session.metadata)
-        if inbound.session_override or known == self._scopes.of_message(inbound):
-            return False
-        session.set_metadata(
-            sender=None if inbound.is_group else inbound.sender_id,
-            group=True if inbound.is_group else None,
-            chat=inbound.chat_id if inbound.thread_id else None,
-        )
-        return True
 
     async def _retract(self, session: Session, turn: RunningTurn, earlier: str) -> None:
         async with session.parting:
@@ -219,15 +222,16 @@ class Turns:
             turn.open = False
             ended = self._ended(turn, state, usage)
             try:
-                _stage(session, turn, shape(turn.messages))
+                reply = self._reply(turn, text) if text or state == "done" else ()
+                stage(session, turn, shape(turn.messages))
                 completion = Completion(
                     turn.id,
                     session.key,
                     tuple(entry.id for entry in turn.entries),
                     state,
                     lines=session.staged_lines(),
-                    outgoing=self._reply(turn, text),
-                    report=_report(turn, ended, usage),
+                    outgoing=reply,
+                    report=report(turn, ended, usage),
                     reason=reason,
                 )
                 committed = await self._commit(session, completion)
@@ -273,9 +277,8 @@ class Turns:
         )
 
     def _reply(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
-        if not text:
-            return ()
-        return (self._outgoing(turn.inbound, text, turn.event_ids, "reply"),)
+        outgoing = self._outgoing(turn.inbound, text, turn.event_ids, "reply")
+        return (outgoing,) if outgoing.parts else ()
 
     def _outgoing(
         self, inbound: InboundMessage, text: str, event_ids: tuple[str, ...], call: str
@@ -304,41 +307,3 @@ class Turns:
             round((self._clock.monotonic() - turn.started_at) * 1000),
             inbound.thread_id,
         )
-
-
-def turn_name(entry: InboxEntry, clock: Clock) -> str:
-    """A turn's id: the day, the message's number in the inbox, and the run if it is not the first.
-
-    The day keeps ids apart when a journal is lost and numbering begins again.
-    """
-    run = f".{entry.runs + 1}" if entry.runs else ""
-    return f"{clock.now():%y%m%d}-{entry.id}{run}"
-
-
-def _stage(session: Session, turn: RunningTurn, messages: Sequence[Message]) -> None:
-    """Stage a turn's messages. What the model said after it read foreign text carries the mark of
-    that: it may repeat it."""
-    tools = tuple(dict.fromkeys(turn.tools))
-    foreign = set(origins_of(turn.before()))
-    for message in messages:
-        is_final = message is messages[-1] and message.role == "assistant"
-        used = tools if is_final else ()
-        foreign.update(origins_of([message]))
-        origin = ",".join(sorted(foreign)) if message.role == "assistant" else message.origin
-        session.add_message(replace(message, turn_id=turn.id, tools_used=used, origin=origin))
-
-
-def _report(turn: RunningTurn, ended: TurnEnded, usage: Usage) -> str:
-    return json.dumps(
-        {
-            "model": turn.model,
-            "system_id": turn.prompt.system_id,
-            "first_seq": turn.prompt.first_seq,
-            "memory": turn.prompt.memory,
-            "tool_milliseconds": turn.milliseconds,
-            "prompt_tokens": usage.prompt,
-            "completion_tokens": usage.completion,
-            "cached_tokens": usage.cached,
-            "milliseconds": ended.milliseconds,
-        }
-    )

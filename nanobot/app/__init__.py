@@ -7,10 +7,9 @@ configuration. `build_gateway` reads from top to bottom as the list of what a na
 from __future__ import annotations
 
 import secrets as randomness
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
 from loguru import logger
 
@@ -19,25 +18,33 @@ from nanobot.agent.commands import ConversationCommands
 from nanobot.agent.courier import Courier
 from nanobot.agent.hooks import AgentHook, CompositeHook
 from nanobot.agent.progress import ProgressHook
-from nanobot.app.agent import build_agent, build_tools, split_for
-from nanobot.app.home import Stores, build_stores
+from nanobot.app.agent import build_agent, build_message_tool, build_tools, split_for
+from nanobot.app.channels import (
+    KnownChats,
+    build_access,
+    build_web,
+    cli_channel,
+    enabled_channels,
+    menu_of,
+)
+from nanobot.app.home import build_stores
 from nanobot.app.memory import build_memory
-from nanobot.app.model import build_provider, model_name
+from nanobot.app.model import build_provider, build_transcriber, model_name
 from nanobot.bus.events import Button
 from nanobot.bus.outbox import Outbox
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.usage import JournalUsage
-from nanobot.channel import Channel
+from nanobot.channel import Channel, ChannelHost
 from nanobot.clock import Clock, SystemClock
 from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.config.settings import Settings
-from nanobot.errors import ConfigError
 from nanobot.gateway.control import ControlServer
 from nanobot.gateway.dispatcher import Dispatcher
 from nanobot.gateway.gateway import Gateway
-from nanobot.gateway.host import Host
+from nanobot.gateway.host import Host, HostParts
 from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.operations import About, Operations, Running
+from nanobot.gateway.pairing import PairCommand, Pairing, PairingOperations
 from nanobot.gateway.screen import Screen
 from nanobot.gateway.supervisor import Supervisor
 from nanobot.memory.dream import DreamReport
@@ -48,9 +55,6 @@ from nanobot.memory.service.operations import MemoryOperations
 from nanobot.providers.metering import MeteredProvider
 from nanobot.providers.port import Provider, Usage
 from nanobot.tooling import Tool
-
-if TYPE_CHECKING:
-    from nanobot_cli import CliChannel
 
 
 def build_gateway(
@@ -79,21 +83,23 @@ def build_gateway(
     can_switch = settings.model.provider != "offline" or provider is not None
     provider = provider or build_provider(settings.model, clock, rng)
 
-    cli = _cli_channel(clock)
-    outlets = {c.name: c for c in (cli, *channels, *_enabled_channels(settings))}
-    everyone = tuple(outlets) if admit_everyone else (cli.name,)
+    cli = cli_channel(clock)
+    outlets = {c.name: c for c in (cli, *channels, *enabled_channels(settings))}
+    access = build_access(settings, clock, tuple(outlets) if admit_everyone else (cli.name,))
+    web = build_web(settings)
     screen = Screen(outlets)
     bus = MessageBus(stores.journal)
     outbox = Outbox(stores.journal.database)
     dispatcher = Dispatcher(outlets, outbox, screen, clock, rng)
+    speaking_up = [name for name in outlets if name != cli.name]  # a terminal has to ask
     courier = Courier(
         bus,
         screen,
         partial(split_for, outlets),
         stores.sessions.list_sessions,
         lambda key: memory.scopes.of_session(key, stores.sessions.metadata_of(key)),
-        [name for name in outlets if name != cli.name],  # a terminal is there only while it asks
-        clock,
+        speaking_up,
+        partial(randomness.token_hex, 8),
     )
     used = JournalUsage(stores.journal.database)
     learner = _metered(learner or provider, used, clock)
@@ -102,17 +108,30 @@ def build_gateway(
         stores,
         learner,
         clock,
-        owners=_owners(settings, everyone),
+        access=access,
         on_digest=partial(_send_digest, courier),
         on_trouble=partial(_send_trouble, courier),
     )
     tools = build_tools(stores, memory, settings)
+    tools.register(
+        build_message_tool(
+            stores,
+            memory,
+            bus,
+            outlets,
+            KnownChats(
+                stores.sessions.list_sessions, stores.sessions.metadata_of, access, speaking_up
+            ),
+            clock,
+        )
+    )
     tools.register_all(extra_tools)
 
     hook = CompositeHook((ProgressHook(screen), *hooks))
     commands = CommandRegistry(
         is_owner=lambda message: memory.scopes.is_owner(message.channel, message.sender_id)
     )
+    transcriber = build_transcriber(settings.model.transcription, clock, rng)
     agent = build_agent(
         settings,
         stores,
@@ -127,10 +146,24 @@ def build_gateway(
         commands=commands,
         clock=clock,
         remark=courier.remark,
+        transcribe=transcriber.transcribe if transcriber else None,
     )
 
-    hosts = {name: _host(name, settings, bus, stores, name in everyone) for name in outlets}
+    hosts: dict[str, ChannelHost] = {}
     supervisor = Supervisor(outlets, hosts, clock, rng)
+    parts = HostParts(
+        bus,
+        stores.journal,
+        access,
+        web,
+        settings.home,
+        clock,
+        agent.background,
+        menu=partial(menu_of, commands),
+        report=supervisor.report,
+    )
+    hosts.update((name, Host(name, parts)) for name in outlets)
+    pairing = Pairing(access, courier.say)
     born = clock.monotonic()
     live = Running(
         uptime=lambda: clock.monotonic() - born,
@@ -155,10 +188,13 @@ def build_gateway(
             {
                 **operations.table(),
                 **MemoryOperations(memory.service).table(),
+                **PairingOperations(pairing).table(),
                 "commands": partial(_command_list, commands),
             },
             cli.chat,
         ),
+        access=access,
+        closables=(web,) if transcriber is None else (web, transcriber),
         memory=memory,
         consolidator=agent.consolidator,
         dreams=memory.schedule,
@@ -188,6 +224,7 @@ def build_gateway(
         clock=clock,
         new_code=lambda: f"{randomness.randbelow(10_000):04}",
     ).register(commands)
+    PairCommand(pairing).register(commands)
     return gateway
 
 
@@ -198,40 +235,11 @@ def about(settings: Settings) -> About:
     )
 
 
-def _cli_channel(clock: Clock) -> CliChannel:
-    from nanobot_cli import CliChannel
-
-    return CliChannel(clock)
-
-
-def _enabled_channels(settings: Settings) -> Iterator[Channel]:
-    """The configured channels, found by entry point; only those enabled are imported."""
-    wanted = {name for name, channel in settings.channels.items() if channel.enabled}
-    if not wanted:
-        return
-    from importlib.metadata import entry_points
-
-    found = {point.name: point for point in entry_points(group="nanobot.channels")}
-    for name in sorted(wanted):
-        if name not in found:
-            raise ConfigError(
-                "no installed package provides this channel",
-                key=f"channels.{name}",
-                hint=f"Install the package that does, or set channels.{name}.enabled to false.",
-            )
-        yield found[name].load()(settings.channels[name].options)
-
-
 def _metered(provider: Provider, used: JournalUsage, clock: Clock) -> Provider:
     def record(usage: Usage) -> None:
         used.learned(clock.now().date(), usage.prompt, usage.cached, usage.completion)
 
     return MeteredProvider(provider, record)
-
-
-def _owners(settings: Settings, everyone: Sequence[str]) -> Mapping[str, Collection[str]]:
-    """The owner's ids by channel; on other channels in `everyone` whoever writes is the owner."""
-    return {**dict.fromkeys(everyone, ("*",)), **settings.owner}
 
 
 async def _send_digest(courier: Courier, report: DreamReport) -> None:
@@ -244,18 +252,6 @@ async def _send_digest(courier: Courier, report: DreamReport) -> None:
 async def _send_trouble(courier: Courier, scope: str, text: str) -> None:
     logger.warning("dream for {}: {}", scope, text)
     await courier.tell(OWNER, text)
-
-
-def _host(name: str, settings: Settings, bus: MessageBus, stores: Stores, everyone: bool) -> Host:
-    configured = settings.channels.get(name)
-    return Host(
-        name,
-        bus,
-        stores.journal,
-        settings.home / "state" / "channels" / name,
-        allow_from=configured.allow_from if configured else (),
-        everyone=everyone,
-    )
 
 
 async def _command_list(commands: CommandRegistry, _: Mapping[str, object]) -> list[dict[str, str]]:
@@ -272,7 +268,8 @@ async def _status_text(operations: Operations, default_model: str, call: Command
         (
             f"nanobot {status['version']}, up {status['uptime_seconds']} s, model {model}",
             f"This conversation: {len(session.messages)} messages in view ({session.key})",
-            f"Turns running: {status['turns_running']}; waiting: {queue['received']};"
+            # Less this command itself.
+            f"Turns running: {status['turns_running']}; waiting: {queue['received'] - 1};"
             f" failed: {queue['failed']}; replies to deliver: {queue['outbox_pending']}",
         )
     )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+
+from loguru import logger
 
 from nanobot.agent.context import ContextBuilder, SystemPrompt
 from nanobot.agent.fitting import PromptRoom
 from nanobot.agent.hooks import AgentHook
-from nanobot.agent.intake import Intake
+from nanobot.agent.intake import Intake, Transcribe
 from nanobot.agent.lobby import Lobby
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.mailbox import Mailbox
+from nanobot.agent.messaging import Reachable, SendMessage
 from nanobot.agent.responder import Responder
 from nanobot.agent.runner import AgentRunner
 from nanobot.agent.system_prompt import WorkspacePrompt
@@ -25,12 +28,15 @@ from nanobot.bus.lanes import Lanes
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.split import split_message
 from nanobot.channel import Channel
+from nanobot.channel import Limits as PartLimits
 from nanobot.clock import Clock
 from nanobot.commands import CommandRegistry
 from nanobot.config.settings import Settings
+from nanobot.errors import ToolError
 from nanobot.gateway.screen import Screen
 from nanobot.memory.consolidation.consolidator import MemoryConsolidator
 from nanobot.memory.consolidation.measuring import Limits
+from nanobot.memory.index.pdf import PdfLimits, PdfUnreadable, read_pages
 from nanobot.memory.index.tool import SearchMemory
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.store.store import BOOTSTRAP, LONG_TERM
@@ -39,7 +45,7 @@ from nanobot.memory.tools.documents import Documents
 from nanobot.memory.tools.tools import Note, UpdateMemory
 from nanobot.messages import Message
 from nanobot.providers.port import Provider, Toolset
-from nanobot.security.paths import Root, Roots
+from nanobot.security.paths import Place, Root, Roots
 from nanobot.security.redaction import Redactor
 from nanobot.session.session import Session
 from nanobot.tasks import Background
@@ -51,6 +57,10 @@ from nanobot.tools.search import FindFiles, Grep
 
 MAX_MESSAGE_SHARE = 4
 """A single message may take at most one part in so many of the prompt's room."""
+
+
+_PDF = PdfLimits(pages=500, characters=2_000_000, seconds=30.0)
+"""What a turn waits for when it reads a PDF."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +76,17 @@ class Agent:
 
 def build_tools(stores: Stores, memory: Remembering, settings: Settings) -> ToolRegistry:
     """The tools, behind the one gate. Whose files and memory they reach, the caller says."""
-    spill = Root(settings.home / "spill", writable=False, name="spill folder")
-    memory_of = memory.memories.of
-
-    def roots(caller: Caller) -> Roots:
-        if caller.scope == OWNER:
-            return Roots((stores.workspace, spill))
-        root = memory_of(caller.scope).root
-        root.create()
-        return Roots((root,))
-
+    memory_of, roots = memory.memories.of, partial(_roots, stores, memory)
     writer = WorkspaceWriter(stores.undo, Documents(memory_of))
     registry = ToolRegistry(redactor=Redactor(secrets(settings)), overflow=stores.spill)
     registry.register_all(
         (
-            ReadFile(roots, own=BOOTSTRAP | {LONG_TERM}),
+            ReadFile(
+                roots,
+                own=BOOTSTRAP | {LONG_TERM},
+                received=partial(_received, stores),
+                pdf_text=_pdf_text,
+            ),
             WriteFile(roots, writer),
             EditFile(roots, writer),
             ListDir(roots),
@@ -98,6 +104,33 @@ def build_tools(stores: Stores, memory: Remembering, settings: Settings) -> Tool
     return registry
 
 
+def build_message_tool(
+    stores: Stores,
+    memory: Remembering,
+    bus: MessageBus,
+    channels: Mapping[str, Channel],
+    others: Reachable,
+    clock: Clock,
+) -> SendMessage:
+    """The tool that says something in a chat and sends files; `others` are the other chats."""
+
+    def limits_of(name: str) -> PartLimits:
+        channel = channels.get(name)
+        return channel.limits if channel else PartLimits()
+
+    return SendMessage(
+        partial(_roots, stores, memory),
+        stores.media,
+        limits_of,
+        partial(split_for, channels),
+        bus.send,
+        bus.note,
+        others,
+        clock,
+        partial(_received, stores),
+    )
+
+
 def build_agent(
     settings: Settings,
     stores: Stores,
@@ -113,8 +146,10 @@ def build_agent(
     commands: CommandRegistry,
     clock: Clock,
     remark: Callable[[str, str], Awaitable[None]],
+    transcribe: Transcribe | None = None,
 ) -> Agent:
-    """What happens to a message between the bus and the outbox. `remark` shows a line in a chat."""
+    """What happens to a message between the bus and the outbox. `remark` shows a line in a chat,
+    `transcribe` listens to voice messages."""
     journal, sessions, media = stores.journal, stores.sessions, stores.media
     mailbox, background = Mailbox(), Background()
     lanes = Lanes(settings.agent.max_concurrent_turns)
@@ -155,7 +190,7 @@ def build_agent(
         keep_image=media.put_base64,
         fit=PromptRoom(budget, counter.count).fit,
     )
-    intake = Intake(media, partial(_fetch, channels), partial(_is_owner, memory))
+    intake = Intake(media, partial(_fetch, channels), partial(_is_owner, memory), transcribe)
     split = partial(split_for, channels)
     turns = Turns(
         journal,
@@ -201,9 +236,44 @@ def build_agent(
 def split_for(
     channels: Mapping[str, Channel], message: OutboundMessage
 ) -> tuple[OutboundMessage, ...]:
-    """A message in parts that its channel can send."""
+    """A message in parts that its channel can send; none where there is nothing to say."""
     channel = channels.get(message.channel)
-    return split_message(message, channel.limits.text if channel else 0)
+    limits = channel.limits if channel else PartLimits()
+    if not message.content and not message.media and not limits.closing:
+        return ()
+    try:
+        return split_message(message, limits)
+    except Exception as error:  # noqa: BLE001 - the boundary: an adapter that cannot judge a text
+        logger.opt(exception=error).error("{} could not judge a text", message.channel)
+        return split_message(message, replace(limits, fits=None))
+
+
+def _roots(stores: Stores, memory: Remembering, caller: Caller) -> Roots:
+    """The folders of the scope that a call serves."""
+    if caller.scope == OWNER:
+        spill = Root(stores.home / "spill", writable=False, name="spill folder")
+        return Roots((stores.workspace, spill))
+    root = memory.memories.of(caller.scope).root
+    root.create()
+    return Roots((root,))
+
+
+def _received(stores: Stores, path: str, caller: Caller) -> Place | None:
+    """A file that came with a message: the owner's any, otherwise one of this conversation."""
+    kept = stores.media.place(path)
+    if kept is None or caller.scope == OWNER:
+        return kept
+    names = {name for message in caller.heard() for name in message.media}
+    return kept if kept.names[-1] in names else None
+
+
+def _pdf_text(content: bytes) -> str:
+    """The text of a PDF, page by page. Raises `ToolError`."""
+    try:
+        pages = read_pages(content, _PDF)
+    except PdfUnreadable as error:
+        raise ToolError(f"this PDF cannot be read: {error}") from error
+    return "\n".join(f"[page {number}]\n{text}" for number, text in pages) or "[no text in it]"
 
 
 def _doubtful(memory: Remembering, session: Session) -> list[Message]:

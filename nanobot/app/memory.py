@@ -4,7 +4,7 @@ operations on all of it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from nanobot.memory.store.template import load_template, template_folder
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.why.explainer import Explainer
 from nanobot.providers.port import Provider
+from nanobot.security.access import Access
 from nanobot.session.session import Session
 
 if TYPE_CHECKING:
@@ -86,14 +87,14 @@ def build_memory(
     provider: Provider,
     clock: Clock,
     *,
-    owners: Mapping[str, Collection[str]],
+    access: Access,
     on_digest: Tell | None = None,
     on_trouble: Warn | None = None,
 ) -> Remembering:
-    """Put it together. `owners` are the owner's sender ids by channel, `*` for everyone on it."""
+    """Put it together. `access` knows who is the owner."""
     remembered, dreaming = settings.memory, settings.dream
     sessions = stores.sessions
-    scopes = Scopes(owners, remembered.identities, remembered.groups_see_owner)
+    scopes = Scopes(access.is_owner_id, remembered.identities, remembered.groups_see_owner)
     versions = GitStore(stores.state / "memory.git", stores.workspace, clock)
     template = load_template(template_folder())
     memories = Memories(stores.workspace, clock, template, versions)

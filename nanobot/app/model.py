@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from nanobot.clock import Clock
-from nanobot.config.settings import ModelSettings, Settings
+from nanobot.config.base import secrets_in
+from nanobot.config.model import ModelSettings, TranscriptionSettings
+from nanobot.config.settings import Settings
 from nanobot.errors import NanobotError
 from nanobot.providers.counter import Tiktoken, TokenCounter
 from nanobot.providers.port import Provider
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from nanobot.providers.embeddings import OpenAIEmbedder
+    from nanobot.providers.transcription import Transcriber
 
 _RATIOS = 64_000
 
@@ -85,17 +88,35 @@ def build_counter(model: ModelSettings, state: Path, background: Background) -> 
     return TokenCounter(ratio, keep, exact)
 
 
+def build_transcriber(
+    wanted: TranscriptionSettings, clock: Clock, rng: Random
+) -> Transcriber | None:
+    """What listens to voice messages, if a model for that is set."""
+    if not wanted.model:
+        return None
+    from nanobot.providers.transcription import Transcriber
+
+    return Transcriber(
+        base_url=wanted.base_url,
+        api_key=wanted.api_key.get_secret_value(),
+        model=wanted.model,
+        language=wanted.language,
+        timeout_seconds=wanted.timeout_seconds,
+        max_bytes=wanted.max_megabytes * 1024 * 1024,
+        clock=clock,
+        random=rng,
+    )
+
+
 def model_name(model: ModelSettings) -> str:
     """The main model's name for people."""
     return model.name or model.provider
 
 
 def secrets(settings: Settings) -> Iterator[str]:
-    """Every secret value in the settings, for redaction."""
-    yield settings.model.api_key.get_secret_value()
-    yield settings.memory.embeddings.api_key.get_secret_value()
-    for other in settings.model.fallbacks:
-        yield other.api_key.get_secret_value()
+    """Every secret value in the settings, those of channels included, for redaction."""
+    for _, secret in secrets_in(settings):
+        yield secret.get_secret_value()
 
 
 def _ratios(place: Place) -> dict[str, float]:

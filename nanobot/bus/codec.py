@@ -36,6 +36,10 @@ def encode_inbound(message: InboundMessage) -> str:
             "answers": message.answers,
             "is_group": message.is_group,
             "origin": message.origin,
+            "sender_name": message.sender_name,
+            "edits": message.edits,
+            "unanswered": message.unanswered,
+            "notes": message.notes,
         }
     )
 
@@ -61,6 +65,10 @@ def decode_inbound(text: str) -> InboundMessage:
             answers=_text(data, "answers"),
             is_group=data.get("is_group") is True,
             origin=_text(data, "origin"),
+            sender_name=_text(data, "sender_name"),
+            edits=_text(data, "edits"),
+            unanswered=data.get("unanswered") is True,
+            notes=_texts(data, "notes"),
         )
     except TypeError as error:
         raise ValueError(f"not a message: {error}") from error
@@ -74,7 +82,7 @@ def encode_outbound(message: OutboundMessage, event_ids: tuple[str, ...], last: 
             "media": [_encode_media(item) for item in message.media],
             "reply_to": message.reply_to,
             "thread_id": message.thread_id,
-            "buttons": [[button.label, button.value] for button in message.buttons],
+            "buttons": [[b.label, b.value, b.only, b.id] for b in message.buttons],
             "event_ids": event_ids,
             "last": last,
         }
@@ -104,7 +112,9 @@ def decode_outbound(
 def excerpt(text: str | None, length: int) -> str:
     """The beginning of a message's content in one line, for people; never fails."""
     try:
-        content = " ".join(_text(_load(text or "{}"), "content")[: 4 * length].split())
+        data = _load(text or "{}")
+        said = _text(data, "content") or "; ".join(_texts(data, "notes"))
+        content = " ".join(said[: 4 * length].split())
     except ValueError:
         return "(unreadable)"
     return content if len(content) <= length else f"{content[:length]}…"
@@ -126,6 +136,13 @@ def _text(data: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{key} is not a text")  # noqa: TRY004 - as above
     return value
+
+
+def _texts(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    values = data.get(key, [])
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"{key} is not a list of texts")
+    return tuple(values)
 
 
 def _encode_media(media: Media) -> list[Any]:

@@ -25,6 +25,7 @@ TEXTS = (
     ("unfiled", "lines"),
     ("outbox", "payload"),
     ("outbox", "reason"),
+    ("button", "value"),
 )
 """Where the journal keeps what people and models said. All else are ids, states and times."""
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-MediaKind = Literal["image", "audio", "video", "document"]
+MediaKind = Literal["image", "audio", "voice", "video", "document"]
+"""`voice` is speech recorded for the chat, `audio` any other sound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,11 @@ class InboundMessage:
     replaces the default session key, as scheduled jobs need. `answers` is the event that a reply
     answers where it is not this one (a message that is run again); `origin` is then that of the
     stored message (see `Message`). `is_group`: others read this
-    chat, so it has a memory of its own.
+    chat, so it has a memory of its own. `edits` is the event whose text this one replaces: it is a
+    correction where that is not answered yet, and is only noted otherwise. `unanswered`: it is kept
+    in the conversation and begins no turn. `notes` are what came beside the words and is no file: a
+    contact, a place, a poll (`location: 52.52, 13.4`), a line each, without brackets; nobody's own
+    words, and never a command. A message may have nothing else.
     """
 
     channel: str
@@ -62,6 +67,10 @@ class InboundMessage:
     answers: str = ""
     is_group: bool = False
     origin: str = ""
+    sender_name: str = ""
+    edits: str = ""
+    unanswered: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def session_key(self) -> str:
@@ -74,10 +83,16 @@ class InboundMessage:
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """A choice under a message; pressing it sends `value` back as text."""
+    """A choice under a message; pressing it sends `value` back as text, as if typed.
+
+    `only` is the sender who may press it; empty: whoever may talk in the chat. The journal gives it
+    its `id`, which is all that the platform gets to know of it (see `ChannelHost.pressed`).
+    """
 
     label: str
     value: str
+    only: str = ""
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from loguru import logger
 
-from nanobot.bus import recovery
+from nanobot.bus import buttons, recovery
 from nanobot.bus.codec import encode_inbound
 from nanobot.bus.database import Database, Work, storable
 from nanobot.bus.events import InboundMessage
@@ -185,12 +185,10 @@ class Journal:
 
         await self.database.run(work)
 
-    async def send(self, turn_id: str, outgoing: Outgoing) -> tuple[OutboxPart, ...]:
-        """Put a message in the outbox outside a completion."""
+    def send(self, turn_id: str, outgoing: Outgoing) -> asyncio.Future[tuple[OutboxPart, ...]]:
+        """Put a message in the outbox outside a completion, whether or not somebody waits."""
         now = self._clock.now().isoformat()
-        return await self.database.run(
-            lambda db: tuple(insert_outgoing(db, turn_id, (outgoing,), now))
-        )
+        return self.database.submit(lambda db: insert_outgoing(db, turn_id, (outgoing,), now))
 
     async def release(self) -> None:
         """A clean end: turns under way resume at the next start and no attempt is counted. If that
@@ -208,6 +206,26 @@ class Journal:
         """What there is to do after a start; counts attempts, so call it once."""
         now = self._clock.now()
         return await self.database.run(lambda db: recovery.leftovers(db, now))
+
+    async def pressed(
+        self, button_id: str, channel: str, chat_id: str, sender_ids: Collection[str]
+    ) -> str | None:
+        """The value of a button of this chat that a person with these ids may press."""
+        return await self.database.run(
+            lambda db: buttons.pressed(db, button_id, channel, chat_id, sender_ids)
+        )
+
+    async def knows(self, channel: str, chat_id: str, event_id: str) -> bool:
+        """Whether an event was received here, answered or not, in the last `KEEP_DAYS`."""
+        return await self.database.run(
+            lambda db: (
+                db.execute(
+                    "SELECT 1 FROM inbox WHERE channel = ? AND chat_id = ? AND event_id = ?",
+                    (channel, storable(chat_id), storable(event_id)),
+                ).fetchone()
+                is not None
+            )
+        )
 
     def _prune(self) -> Work[None]:
         self._pruned_at = self._clock.now()

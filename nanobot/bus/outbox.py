@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from loguru import logger
 
+from nanobot.bus.buttons import with_button_ids
 from nanobot.bus.codec import decode_outbound, encode_outbound
 from nanobot.bus.database import Database, storable
 from nanobot.bus.events import OutboundMessage, OutboundPart
@@ -61,7 +62,11 @@ def insert_outgoing(
             ).fetchone()
             if row:
                 key = f"{turn_id}/{item.call}/{number}"
-                stored.append(OutboxPart(row[0], _part(key, message, item.event_ids, last)))
+                sent = with_button_ids(db, message, now)
+                if message.buttons:
+                    payload = encode_outbound(sent, item.event_ids, last)
+                    db.execute("UPDATE outbox SET payload = ? WHERE id = ?", (payload, row[0]))
+                stored.append(OutboxPart(row[0], _part(key, sent, item.event_ids, last)))
     return tuple(stored)
 
 

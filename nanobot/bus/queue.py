@@ -21,12 +21,13 @@ Sender = Callable[[Sequence[OutboxPart]], None]
 class MessageBus:
     """Connects channels and agent through the journal. `capacity` bounds the open messages."""
 
-    def __init__(self, journal: Journal, *, capacity: int = 1_000) -> None:
+    def __init__(self, journal: Journal, *, capacity: int = 10_000) -> None:
         self._journal = journal
         self._capacity = capacity
         self._open = 0
         self._room = asyncio.Event()
         self._room.set()
+        self._stopped = False
         self._receive: Receiver = _nobody
         self._send: Sender = _nobody
 
@@ -49,6 +50,24 @@ class MessageBus:
         because the platform will be told that it is a duplicate.
         """
         await self._room.wait()
+        return await self._store(channel, messages, cursor)
+
+    def stop_intake(self) -> None:
+        """Take nothing more from channels: `publish` waits from now on, and so no platform is told
+        that something arrived."""
+        self._stopped = True
+        self._room.clear()
+
+    async def note(self, message: InboundMessage) -> None:
+        """Store a message that comes from within: a turn must not wait for the end of turns.
+
+        Raises `StorageError`.
+        """
+        await self._store(message.channel, (message,), None)
+
+    async def _store(
+        self, channel: str, messages: Sequence[InboundMessage], cursor: str | None
+    ) -> tuple[str, ...]:
         stored = self._journal.receive(channel, messages, cursor)
         stored.add_done_callback(self._deliver_all)
         entries = await asyncio.shield(stored)
@@ -81,12 +100,19 @@ class MessageBus:
             self.deliver(entry)
 
     async def send(self, turn_id: str, outgoing: Outgoing) -> None:
-        """Say something while a turn goes on; the same `call` of a turn is sent once."""
-        self._send(await self._journal.send(turn_id, outgoing))
+        """Say something while a turn goes on; the same `call` of a turn is sent once. What is
+        stored is sent, also where the caller is cancelled meanwhile."""
+        stored = self._journal.send(turn_id, outgoing)
+        stored.add_done_callback(self._send_all)
+        await asyncio.shield(stored)
+
+    def _send_all(self, stored: asyncio.Future[tuple[OutboxPart, ...]]) -> None:
+        if not stored.cancelled() and stored.exception() is None:
+            self._send(stored.result())
 
     def _count(self, change: int) -> None:
         self._open += change
-        if self._open < self._capacity:
+        if self._open < self._capacity and not self._stopped:
             self._room.set()
         else:
             self._room.clear()

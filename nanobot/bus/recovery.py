@@ -45,6 +45,7 @@ def prune(db: sqlite3.Connection, horizon: str) -> None:
     db.execute(
         "DELETE FROM step WHERE turn_id NOT IN (SELECT id FROM turn WHERE state = 'running')"
     )
+    db.execute("DELETE FROM button WHERE created_at < ?", (horizon,))
     db.execute("DELETE FROM prompt WHERE used_at < ?", (horizon,))
 
 

@@ -80,4 +80,14 @@ MIGRATIONS = (
         completion INTEGER NOT NULL
     ) WITHOUT ROWID
     """,
+    """
+    CREATE TABLE button (
+        id TEXT PRIMARY KEY,
+        channel TEXT NOT NULL,
+        chat_id TEXT NOT NULL,
+        sender_id TEXT NOT NULL,
+        value TEXT NOT NULL,
+        created_at TEXT NOT NULL
+    ) WITHOUT ROWID
+    """,
 )

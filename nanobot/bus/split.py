@@ -1,23 +1,49 @@
-"""Cutting a long text into parts that a channel can send: pure, linear, loses no visible character.
+"""Cutting a message into parts that a channel can send: pure, linear, loses no visible character.
 
 Platforms count UTF-16 code units. A cut falls, in this order of preference, between paragraphs,
 lines, words, or characters, and takes the blank lines around it away. A code fence that is open at
-a cut is closed there and opened again in the next part.
+a cut is closed there and opened again in the next part. A channel that makes something else of the
+text than it is (entities, say) also says whether that fits; a part that does not is cut again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Protocol
 
-from nanobot.bus.events import OutboundMessage
+from nanobot.bus.events import Media, MediaKind, OutboundMessage
 
 _FENCE = re.compile(r"^ {0,3}(?:(`{3,16})(?!`)([^`\n]*)|(~{3,16})(?!~)([^\n]*))$", re.MULTILINE)
 _INFO = 24
 _FENCE_ROOM = 16 + 2 * _INFO + 1 + 1 + 16
-"""UTF-16 units that closing and reopening a fence may add to a part: the marks, as much of the
-line after the opening one as is repeated, and two line ends."""
+"""UTF-16 units that closing and reopening a fence may add to a part: the marks, the language,
+and two line ends."""
+
+Fits = Callable[[str, int], bool]
+"""Whether what the channel makes of a text has at most that many UTF-16 units, and is taken by the
+platform otherwise too."""
+
+
+class PartLimits(Protocol):
+    """What one part may hold: `nanobot.channel.Limits`, as far as it matters here.
+
+    `text` 0: any length; `caption` 0: a file never carries the text; `files` 0: any number;
+    `together` empty: files of all kinds go together.
+    """
+
+    @property
+    def text(self) -> int: ...
+    @property
+    def caption(self) -> int: ...
+    @property
+    def files(self) -> int: ...
+    @property
+    def together(self) -> tuple[frozenset[MediaKind], ...]: ...
+    @property
+    def fits(self) -> Fits | None: ...
 
 
 def utf16_length(text: str) -> int:
@@ -27,40 +53,113 @@ def utf16_length(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def split_text(text: str, limit: int) -> list[str]:
-    """Parts of at most `limit` UTF-16 units (0: no limit). A text that fits stays as it is.
+def split_text(text: str, limit: int, fits: Fits | None = None) -> list[str]:
+    """Parts of at most `limit` UTF-16 units (0: no limit) that fit. A text that fits stays as it
+    is.
 
-    Where `limit` leaves no room to repeat fences (fewer than 200 units) they are cut like any line.
+    `fits` is asked with that limit. A part of one character passes even if it says no. Where
+    `limit` leaves no room to repeat fences (fewer than 200 units) they are cut like any line.
     """
-    if limit <= 0 or utf16_length(text) <= limit:
+
+    def passes(part: str) -> bool:
+        return fits is None or fits(part, limit or sys.maxsize)
+
+    length = utf16_length(text)
+    most = limit or length
+    if length <= most and passes(text):
         return [text]
-    if limit < 200 or not _FENCE.search(text):
-        return list(_cut(text, limit)) or [""]
-    return list(_reopen_fences(_cut(text, limit - _FENCE_ROOM))) or [""]
+    fenced = most >= 200 and _FENCE.search(text) is not None
+    return list(_cut(text, most, passes, fenced=fenced)) or [""]
 
 
-def split_message(message: OutboundMessage, limit: int) -> tuple[OutboundMessage, ...]:
-    """A message as the parts to send: files and reply mark go first, buttons last."""
-    texts = split_text(message.content, limit)
-    if len(texts) == 1:
-        return (replace(message, content=texts[0]),)
-    bare = replace(message, media=(), reply_to="", buttons=())
-    parts = [replace(bare, content=text) for text in texts]
-    parts[0] = replace(parts[0], media=message.media, reply_to=message.reply_to)
-    parts[-1] = replace(parts[-1], buttons=message.buttons)
+def split_message(message: OutboundMessage, limits: PartLimits) -> tuple[OutboundMessage, ...]:
+    """A message as the parts to send, in order.
+
+    The text is the caption of the first files where it may be; otherwise it comes before them. The
+    reply mark is on the first part. Buttons are under the text, or under the last file where there
+    is no text; files that go together never have any, because platforms do not take that.
+    """
+    groups = _groups(message.media, limits)
+    bare = replace(message, content="", media=(), reply_to="", buttons=())
+    if not groups:
+        parts = [replace(bare, content=text) for text in _texts(message.content, limits)]
+        buttons_at = len(parts) - 1
+    elif not message.content.strip():
+        parts = [replace(bare, media=group) for group in _last_alone(groups, message)]
+        buttons_at = len(parts) - 1
+    elif _is_caption(message, groups[0], limits):
+        parts = [replace(bare, media=group) for group in groups]
+        parts[0] = replace(parts[0], content=message.content)
+        buttons_at = 0
+    else:
+        parts = [replace(bare, content=text) for text in _texts(message.content, limits)]
+        buttons_at = len(parts) - 1
+        parts += [replace(bare, media=group) for group in groups]
+    parts[0] = replace(parts[0], reply_to=message.reply_to)
+    parts[buttons_at] = replace(parts[buttons_at], buttons=message.buttons)
     return tuple(parts)
 
 
-def _cut(text: str, limit: int) -> Iterator[str]:
-    start = 0
+def _texts(content: str, limits: PartLimits) -> list[str]:
+    return split_text(content, limits.text, limits.fits)
+
+
+def _groups(media: Sequence[Media], limits: PartLimits) -> list[tuple[Media, ...]]:
+    """Neighbours that go in one part."""
+    groups: list[tuple[Media, ...]] = []
+    for file in media:
+        if groups and _may_join(groups[-1], file, limits):
+            groups[-1] = (*groups[-1], file)
+        else:
+            groups.append((file,))
+    return groups
+
+
+def _may_join(group: Sequence[Media], file: Media, limits: PartLimits) -> bool:
+    if limits.files and len(group) >= limits.files:
+        return False
+    kinds = {other.kind for other in group} | {file.kind}
+    return not limits.together or any(kinds <= allowed for allowed in limits.together)
+
+
+def _last_alone(
+    groups: list[tuple[Media, ...]], message: OutboundMessage
+) -> list[tuple[Media, ...]]:
+    """With the last file by itself where it has to carry the buttons."""
+    if not message.buttons or len(groups[-1]) == 1:
+        return groups
+    return [*groups[:-1], groups[-1][:-1], groups[-1][-1:]]
+
+
+def _is_caption(message: OutboundMessage, group: Sequence[Media], limits: PartLimits) -> bool:
+    return (
+        utf16_length(message.content) <= limits.caption
+        and (not message.buttons or len(group) == 1)
+        and (limits.fits is None or limits.fits(message.content, limits.caption))
+    )
+
+
+def _cut(text: str, limit: int, passes: Callable[[str], bool], *, fenced: bool) -> Iterator[str]:
+    """The parts; the size tried grows by a third after one that passes and shrinks by a quarter
+    after one that does not, so that all that `passes` is asked about stays within a few times the
+    length of the text."""
+    most = limit - _FENCE_ROOM if fenced else limit
+    size, start, opening = most, 0, ""
     while start < len(text):
-        end = _reach(text, start, limit)
+        end = _reach(text, start, size)
         if end < len(text):
             end = _good_end(text, start, end)
         part = text[start:end].strip("\n")
+        closing = ""
         if part and not part.isspace():
+            if fenced:
+                part, closing = _close_fence(f"{opening}{part}")
+            if end - start > 1 and not passes(part):
+                size = max(1, min(size, utf16_length(text[start:end])) * 3 // 4)
+                continue
             yield part
-        start = end
+            opening = closing
+        start, size = end, min(size + size // 3 + 1, most)
 
 
 def _reach(text: str, start: int, limit: int) -> int:
@@ -89,16 +188,20 @@ def _good_end(text: str, start: int, end: int) -> int:
     return end
 
 
-def _reopen_fences(parts: Iterable[str]) -> Iterator[str]:
+def _close_fence(part: str) -> tuple[str, str]:
+    """`part` with the fence that is open at its end closed, and the line that opens it again."""
     mark = info = ""
-    for part in parts:
-        text = f"{mark}{info}\n{part}" if mark else part
-        mark = info = ""
-        for fence in _FENCE.finditer(text):
-            found = fence[1] or fence[3]
-            after = fence[2] or fence[4] or ""
-            if not mark:
-                mark, info = found, after.rstrip()[:_INFO]
-            elif found.startswith(mark) and not after.strip():
-                mark = info = ""
-        yield f"{text}\n{mark}" if mark else text
+    for fence in _FENCE.finditer(part):
+        found = fence[1] or fence[3]
+        after = fence[2] or fence[4] or ""
+        if not mark:
+            mark, info = found, _language(after)
+        elif found.startswith(mark) and not after.strip():
+            mark = info = ""
+    return (f"{part}\n{mark}", f"{mark}{info}\n") if mark else (part, "")
+
+
+def _language(info: str) -> str:
+    """As much of the line after an opening fence as is repeated."""
+    word = info.split(maxsplit=1)[:1]
+    return word[0] if word and len(word[0]) <= _INFO else ""

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from nanobot.cli.client import Client
 from nanobot.cli.reach import connected
 from nanobot.errors import NanobotError
-from nanobot_cli.plain import clean, without_escapes
-from nanobot_cli.wire import Note, Reply, is_session_key
+from nanobot_cli.plain import clean, file_line, without_escapes
+from nanobot_cli.wire import Note, Reply, Said, is_session_key
 
 _ANSWERED = ("done", "stopped")
 
@@ -78,39 +78,59 @@ def _say_all(messages: Iterator[str], options: AgentOptions) -> int:
     answered = True
     with connected(options.home) as client, _stopped_by_ctrl_c(client, options.session):
         for text in chain([first], messages):
-            reply = _ask(client, text, options.session)
-            _print(reply, options)
+            said, reply = _ask(client, text, options)
+            _print_reply(said, reply, options)
             if reply.outcome == "waiting" and client.hosting:
                 sys.stderr.write(_NOBODY_WAITS)
             answered = answered and reply.outcome in _ANSWERED
     return 0 if answered else 1
 
 
-def _ask(client: Client, text: str, session: str) -> Reply:
-    for event in client.reply(client.say(text, session)):
+def _ask(client: Client, text: str, options: AgentOptions) -> tuple[list[Said], Reply]:
+    """Say something; the reply and what the agent said before it, which is printed at once where
+    it is for people."""
+    messages: list[Said] = []
+    for event in client.reply(client.say(text, options.session)):
         match event:
             case Note():
                 sys.stderr.write(clean(f"note: {event.text}\n"))
+            case Said():
+                messages.append(event)
+                if not options.as_json:
+                    lines = [event.text] if event.text else []
+                    _print("\n".join([*lines, *map(file_line, event.files)]))
             case Reply():
-                return event
+                return messages, event
     raise NanobotError("the gateway did not answer")
 
 
-def _print(reply: Reply, options: AgentOptions) -> None:
+def _print_reply(messages: list[Said], reply: Reply, options: AgentOptions) -> None:
     if options.as_json:
-        text = json.dumps(
-            {
-                "reply": reply.text,
-                "tools": reply.tools,
-                "tokens": {"prompt": reply.prompt_tokens, "completion": reply.completion_tokens},
-                "milliseconds": reply.milliseconds,
-                "session": options.session,
-                "turn": reply.turn,
-                "outcome": reply.outcome,
-            }
-        )
-    else:
-        text = clean(reply.text) if sys.stdout.isatty() else without_escapes(reply.text)
+        _print(_as_json(messages, reply, options.session))
+    elif reply.text or not messages:  # what was said before may have been the whole reply
+        _print(reply.text)
+
+
+def _as_json(messages: list[Said], reply: Reply, session: str) -> str:
+    return json.dumps(
+        {
+            "reply": reply.text,
+            "messages": [
+                {"text": said.text, "files": [file._asdict() for file in said.files]}
+                for said in messages
+            ],
+            "tools": reply.tools,
+            "tokens": {"prompt": reply.prompt_tokens, "completion": reply.completion_tokens},
+            "milliseconds": reply.milliseconds,
+            "session": session,
+            "turn": reply.turn,
+            "outcome": reply.outcome,
+        }
+    )
+
+
+def _print(text: str) -> None:
+    text = clean(text) if sys.stdout.isatty() else without_escapes(text)
     try:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
         sys.stdout.flush()

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from random import Random
 
 from nanobot.app import about
+from nanobot.app.channels import build_access
 from nanobot.app.home import build_stores, make_home
 from nanobot.app.memory import build_memory
 from nanobot.app.model import build_provider
@@ -17,6 +18,7 @@ from nanobot.config.settings import Settings
 from nanobot.errors import NanobotError
 from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.operations import Operations
+from nanobot.gateway.pairing import Pairing, PairingOperations
 from nanobot.memory.service.operations import MemoryOperations
 from nanobot.session.manager import SessionManager
 
@@ -34,7 +36,8 @@ def operate(settings: Settings, op: str, arguments: dict[str, object]) -> object
 
 
 async def _operate(settings: Settings, op: str, arguments: dict[str, object]) -> object:
-    operations = _on_memory if op.startswith("memory.") else _on_the_rest
+    room = op.partition(".")[0]
+    operations = {"memory": _on_memory, "pair": _on_access}.get(room, _on_the_rest)
     async with operations(settings) as table:
         if op not in table:
             raise NanobotError(f"there is no operation {op!r}")
@@ -58,7 +61,8 @@ async def _on_memory(settings: Settings) -> AsyncIterator[Table]:
     clock = SystemClock(settings.agent.timezone)
     stores = build_stores(settings.home, clock)
     provider = build_provider(settings.model, clock, Random())  # noqa: S311 - spreads retries
-    memory = build_memory(settings, stores, provider, clock, owners=settings.owner)
+    access = build_access(settings, clock)
+    memory = build_memory(settings, stores, provider, clock, access=access)
     await stores.journal.open()
     try:
         await memory.recover()
@@ -68,3 +72,9 @@ async def _on_memory(settings: Settings) -> AsyncIterator[Table]:
         await provider.close()
         await stores.sessions.close()
         await stores.journal.close()
+
+
+@asynccontextmanager
+async def _on_access(settings: Settings) -> AsyncIterator[Table]:
+    access = build_access(settings, SystemClock(settings.agent.timezone))
+    yield PairingOperations(Pairing(access)).table()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nanobot import __version__
 from nanobot.cli.grammar import add, add_json, count, home_of
 from nanobot.cli.memory_grammar import add_dream, add_memory
+from nanobot.cli.pair_grammar import add_pair
 from nanobot_cli.wire import DEFAULT_SESSION
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_agent(commands)
     add(commands, "gateway", "run nanobot with all its channels", _gateway)
     add_json(add(commands, "status", "what runs and what waits", _status))
+    add_pair(commands)
     add_memory(commands)
     add_dream(commands)
     _add_sessions(commands)

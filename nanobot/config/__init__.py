@@ -14,13 +14,13 @@ from nanobot.config.home import home_folder
 if TYPE_CHECKING:
     from nanobot.config.load import load_settings
     from nanobot.config.memory import DreamSettings, EmbeddingSettings, MemorySettings
+    from nanobot.config.model import FallbackModel, ModelSettings, TranscriptionSettings
     from nanobot.config.schema import config_schema, settings_table
     from nanobot.config.settings import (
         AgentSettings,
         ChannelSettings,
-        FallbackModel,
+        HttpSettings,
         LogSettings,
-        ModelSettings,
         Settings,
     )
 
@@ -31,11 +31,13 @@ _HOMES = {
     "DreamSettings": "memory",
     "EmbeddingSettings": "memory",
     "MemorySettings": "memory",
+    "FallbackModel": "model",
+    "ModelSettings": "model",
+    "TranscriptionSettings": "model",
     "AgentSettings": "settings",
     "ChannelSettings": "settings",
-    "FallbackModel": "settings",
+    "HttpSettings": "settings",
     "LogSettings": "settings",
-    "ModelSettings": "settings",
     "Settings": "settings",
 }
 
@@ -55,10 +57,12 @@ __all__ = [
     "DreamSettings",
     "EmbeddingSettings",
     "FallbackModel",
+    "HttpSettings",
     "LogSettings",
     "MemorySettings",
     "ModelSettings",
     "Settings",
+    "TranscriptionSettings",
     "config_schema",
     "home_folder",
     "load_settings",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SecretStr
 
 
 class Strict(BaseModel):
@@ -26,3 +27,21 @@ class Fault:
     key: tuple[str | int, ...]
     message: str
     hint: str
+
+
+def secrets_in(
+    value: object, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], SecretStr]]:
+    """Every secret within a validated value, those of adapters' settings included, with the way to
+    it from `path`, which is where the value stands."""
+    if isinstance(value, SecretStr):
+        yield path, value
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from secrets_in(getattr(value, name), (*path, name))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from secrets_in(item, (*path, str(key)))
+    elif isinstance(value, tuple | list | set | frozenset):
+        for index, item in enumerate(value):
+            yield from secrets_in(item, (*path, index))

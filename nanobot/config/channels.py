@@ -7,7 +7,10 @@ Looking entry points up costs 50 ms, so it is done only where channels are confi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from dataclasses import replace
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from typing import Protocol, runtime_checkable
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
@@ -15,15 +18,27 @@ from nanobot.config.check import Checker
 from nanobot.config.findings import suggestion
 from nanobot.config.memory import OwnerSettings
 from nanobot.config.settings import ChannelSettings
+from nanobot.config.tree import Items, Nothing, Path, Section, put
 
 SETTINGS_GROUP = "nanobot.channel_settings"
 CHANNELS_GROUP = "nanobot.channels"
 BUILT_IN = "cli"
-COMMON = ("enabled", "allow_from")
+COMMON = ("enabled", "allow_from", "groups", "allow_groups")
+EVERYONE = "*"
 
 
 class NoOptions(BaseModel):
     """For adapters without settings of their own."""
+
+
+@runtime_checkable
+class Called(Protocol):
+    """Settings of an adapter that its platform calls at an address of ours."""
+
+    @property
+    def webhook_url(self) -> str:
+        """The public address; empty where it is not called."""
+        ...
 
 
 class BrokenAdapter(Exception):
@@ -32,10 +47,20 @@ class BrokenAdapter(Exception):
 
 def installed_channels() -> Mapping[str, EntryPoint | None]:
     """The channels that can be configured, each with where its own settings are found, if any."""
+    points = entry_points()  # each call reads the metadata of every installed distribution
     found: dict[str, EntryPoint | None] = dict.fromkeys(
-        point.name for point in entry_points(group=CHANNELS_GROUP) if point.name != BUILT_IN
+        point.name for point in points.select(group=CHANNELS_GROUP) if point.name != BUILT_IN
     )
-    return found | {point.name: point for point in entry_points(group=SETTINGS_GROUP)}
+    return found | {point.name: point for point in points.select(group=SETTINGS_GROUP)}
+
+
+def shipped_channels() -> Mapping[str, EntryPoint]:
+    """The channels with settings of their own that come with nanobot itself."""
+    try:
+        points = distribution("nanobot").entry_points.select(group=SETTINGS_GROUP)
+    except PackageNotFoundError:
+        return {}
+    return {point.name: point for point in points}
 
 
 def options_model(point: EntryPoint | None) -> type[BaseModel]:
@@ -61,6 +86,13 @@ def check_channels(checker: Checker) -> dict[str, ChannelSettings]:
         if settings is not None:
             channels[name] = settings
     return channels
+
+
+def webhook_hosts(channels: Mapping[str, ChannelSettings]) -> tuple[str, ...]:
+    """The public host names under which channels are called."""
+    running: list[object] = [channel.options for channel in channels.values() if channel.enabled]
+    urls = [options.webhook_url for options in running if isinstance(options, Called)]
+    return tuple(host for url in urls if (host := urlsplit(url).hostname))
 
 
 def check_owner(checker: Checker) -> Mapping[str, tuple[str, ...]]:
@@ -96,7 +128,9 @@ def _check_channel(
         checker.problem(path, "no such channel is installed", hint)
         return None
     section = checker.section(path)
-    common = checker.validate(ChannelSettings, section.only(COMMON), path)
+    common = checker.validate(ChannelSettings, _with_groups(section.only(COMMON)), path)
+    if common is not None and common.enabled:
+        _warn_of_access(checker, path, common)
     try:
         model = options_model(installed[name])
     except BrokenAdapter as error:
@@ -107,3 +141,27 @@ def _check_channel(
     if common is None or options is None or isinstance(options, NoOptions):
         return common
     return common.model_copy(update={"options": options})
+
+
+def _with_groups(section: Section) -> Section:
+    """`section` where a group without a list has an empty one: here the key says something."""
+    groups = section.entries.get("allow_groups")
+    if not isinstance(groups, Section):
+        return section
+    listed = {
+        group: Items(people.place, ()) if isinstance(people, Nothing) else people
+        for group, people in groups.entries.items()
+    }
+    return put(section, ("allow_groups",), replace(groups, entries=listed))
+
+
+def _warn_of_access(checker: Checker, path: Path, settings: ChannelSettings) -> None:
+    if EVERYONE in settings.allow_from:
+        hint = "List the ids of those who may, or leave it out and let people in by pairing."
+        checker.warn((*path, "allow_from"), "lets everyone talk to the agent", hint)
+    if EVERYONE in settings.allow_groups.get(EVERYONE, ()):
+        hint = "Name the groups, or the people."
+        checker.warn((*path, "allow_groups"), "lets everyone talk to the agent in any group", hint)
+    if settings.allow_groups and settings.groups == "off":
+        hint = "Set `groups: mention` beside it."
+        checker.warn((*path, "allow_groups"), "has no effect while `groups` is off", hint)

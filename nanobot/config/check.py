@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar, get_args
 
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from nanobot.config.base import secrets_in
 from nanobot.config.findings import Findings, nearest, suggestion
 from nanobot.config.tree import Items, Path, Section, Text, dotted, find, label, place_of, plain
 from nanobot.config.values import Unfit
@@ -141,7 +142,7 @@ class Checker:
     def warn_of_literal_secrets(self, path: Path, value: BaseModel) -> None:
         """Warn of secrets of `value`, the section at `path`, that are written out in the file;
         for a file that others may read."""
-        for key in _secrets(value, path):
+        for key, _ in secrets_in(value, path):
             node = find(self._root, key)
             if isinstance(node, Text) and node.literal and node.value:
                 self._findings.warn(
@@ -169,15 +170,3 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
         return annotation
     found = (_model_in(argument) for argument in get_args(annotation))
     return next((model for model in found if model), None)
-
-
-def _secrets(value: object, path: Path) -> Iterable[Path]:
-    """The paths of the secrets within a validated value."""
-    if isinstance(value, SecretStr):
-        yield path
-    elif isinstance(value, BaseModel):
-        for name in type(value).model_fields:
-            yield from _secrets(getattr(value, name), (*path, name))
-    elif isinstance(value, tuple | list):
-        for index, item in enumerate(value):
-            yield from _secrets(item, (*path, index))

@@ -19,13 +19,14 @@ from nanobot.config.files import exists, read_own_file
 from nanobot.config.findings import Findings, Place
 from nanobot.config.home import home_folder
 from nanobot.config.memory import DreamSettings, MemorySettings
+from nanobot.config.model import ModelSettings
 from nanobot.config.settings import (
     BY_CHANNEL,
     SECTIONS,
     AgentSettings,
     ChannelSettings,
+    HttpSettings,
     LogSettings,
-    ModelSettings,
     Settings,
     keys_of,
 )
@@ -79,6 +80,7 @@ def _checked(home: Path, root: Section, exposed: bool, findings: Findings) -> Se
     memory = _section(checker, "memory", MemorySettings)
     dream = _section(checker, "dream", DreamSettings)
     log = _section(checker, "log", LogSettings)
+    http = _section(checker, "http", HttpSettings)
     owner, channels = _owner(checker), _channels(checker)
     if model is not None:
         _report(checker, "model", model.faults())
@@ -92,6 +94,8 @@ def _checked(home: Path, root: Section, exposed: bool, findings: Findings) -> Se
     assert memory is not None
     assert dream is not None
     assert log is not None
+    assert http is not None
+    http = http.beside(_webhook_hosts(channels))
     if exposed:
         _warn_of_secrets(checker, model, memory, channels)
     # Every part is checked; checking the whole again would cost a tenth of the start-up time.
@@ -102,6 +106,7 @@ def _checked(home: Path, root: Section, exposed: bool, findings: Findings) -> Se
         memory=memory,
         dream=dream,
         log=log,
+        http=http,
         owner=owner,
         channels=channels,
         warnings=findings.warnings,
@@ -142,6 +147,14 @@ def _channels(checker: Checker) -> dict[str, ChannelSettings]:
     from nanobot.config.channels import check_channels  # brings importlib.metadata
 
     return check_channels(checker)
+
+
+def _webhook_hosts(channels: Mapping[str, ChannelSettings]) -> tuple[str, ...]:
+    if not channels:
+        return ()
+    from nanobot.config.channels import webhook_hosts
+
+    return webhook_hosts(channels)
 
 
 def _section(checker: Checker, name: str, model: type[M]) -> M | None:

@@ -5,48 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, field_validator
 
 from nanobot.config.base import Fault, Strict
-from nanobot.config.values import ApiKey, Count, Name, Unfit, Url, needs_key, no_key
+from nanobot.config.helper import HelperModel
+from nanobot.config.values import Count, PersonId, Unfit
 
 _SCHEDULES = "Write it like `every 24h` or `0 4 * * *`."
 
 
-class EmbeddingSettings(Strict):
-    """The model that turns texts into vectors, should there be one."""
+class EmbeddingSettings(HelperModel):
+    """The model that turns texts into vectors."""
 
-    base_url: Url = Field(
-        default="",
-        description="Where its API is, up to and including `/v1`; left out, that of the main "
-        "model.",
-    )
-    api_key: ApiKey = Field(
-        default=SecretStr(""),
-        description="Its key; left out, that of the main model if the server is the same.",
-    )
     model: str = Field(
         default="",
         description="The model, as the server knows it. Empty: search works on words alone.",
     )
-
-    def completed(self, base_url: str, api_key: SecretStr) -> EmbeddingSettings:
-        """These settings with what they lack taken from the main model; as they are while off.
-
-        A key goes only to the server that it was given for.
-        """
-        if not self.model:
-            return self
-        url = self.base_url or base_url
-        key = self.api_key
-        if not key.get_secret_value() and url == base_url:
-            key = api_key
-        return EmbeddingSettings.model_construct(base_url=url, api_key=key, model=self.model)
-
-    def faults(self) -> Iterator[Fault]:
-        """What is wrong with settings that are complete."""
-        if self.model and needs_key(self.base_url, self.api_key):
-            yield no_key("api_key")
 
 
 class MemorySettings(Strict):
@@ -165,9 +139,16 @@ class DreamSettings(Strict):
 class OwnerSettings(Strict):
     """Who the owner is, on each channel."""
 
-    owner: Mapping[str, tuple[Name, ...]] = Field(
+    owner: Mapping[str, tuple[PersonId, ...]] = Field(
         default={},
         description="Your own ids on that channel, so that what you say there goes into your "
         "memory and commands that only the owner may give work. Other people have a memory of "
         "their own. The terminal is always yours.",
     )
+
+    @field_validator("owner")
+    @classmethod
+    def _named(cls, owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+        if any("*" in ids for ids in owner.values()):
+            raise Unfit("must name you; `*` would make everyone the owner", "Write your own ids.")
+        return owner

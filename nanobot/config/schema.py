@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from nanobot.config.channels import COMMON, BrokenAdapter, installed_channels, options_model
+from nanobot.config.channels import (
+    COMMON,
+    BrokenAdapter,
+    installed_channels,
+    options_model,
+    shipped_channels,
+)
 from nanobot.config.memory import OwnerSettings
 from nanobot.config.settings import SECTIONS, ChannelSettings, keys_of
 
@@ -100,6 +106,11 @@ def settings_table() -> str:
     ]
     rows.append(_row("owner.<channel>", _OWNER, shown="list of text", default="`[]`"))
     rows += [_row(f"channels.<name>.{key}", ChannelSettings.model_fields[key]) for key in COMMON]
+    rows += [
+        _row(".".join(path), field)
+        for name, point in sorted(shipped_channels().items())
+        for path, field in keys_of(options_model(point), ("channels", name))
+    ]
     head = "| Key | Type | Default | Meaning |\n| --- | --- | --- | --- |\n"
     return head + "".join(rows)
 
@@ -114,24 +125,39 @@ def _type(field: FieldInfo) -> str:
     if get_origin(annotation) is Literal:
         return ", ".join(f"`{choice}`" for choice in get_args(annotation))
     if get_origin(annotation) is tuple:
-        return "list of text" if get_args(annotation)[0] is str else "list"
-    for limit in field.metadata:
-        if isinstance(limit, Ge):
-            return f"{_TYPES[annotation]}, at least {limit.ge}"
-        if isinstance(limit, Gt):
-            return f"{_TYPES[annotation]}, more than {limit.gt}"
-    return _TYPES[annotation]
+        return "list of text" if _is_text(get_args(annotation)[0]) else "list"
+    if get_origin(annotation) is Mapping:
+        return "list of text by id"
+    least, most = _bound(field, Ge, "ge"), _bound(field, Le, "le")
+    if least and most:
+        return f"{_TYPES[annotation]}, {least} to {most}"
+    if least:
+        return f"{_TYPES[annotation]}, at least {least}"
+    more = _bound(field, Gt, "gt")
+    return f"{_TYPES[annotation]}, more than {more}" if more else _TYPES[annotation]
+
+
+def _is_text(annotation: object) -> bool:
+    bare = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    return bare is str
+
+
+def _bound(field: FieldInfo, kind: type[Ge | Gt | Le], name: str) -> str:
+    return next((str(getattr(m, name)) for m in field.metadata if isinstance(m, kind)), "")
 
 
 def _default(field: FieldInfo) -> str:
-    match field.default:
-        case bool(value):
-            return f"`{str(value).lower()}`"
+    match field.get_default():
+        case _ if field.is_required():
+            return "required"
         case SecretStr() | "":
             return "empty"
-        case ():
-            return "`[]`"
+        case bool(value):
+            shown = str(value).lower()
+        case () | []:
+            shown = "[]"
         case float(number):
-            return f"`{number:g}`"
+            shown = f"{number:g}"
         case value:
-            return f"`{value}`"
+            shown = f"{value}"
+    return f"`{shown}`"

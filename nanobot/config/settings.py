@@ -1,7 +1,7 @@
 """The settings: every key, its type, default, limits and meaning. Frozen once loaded.
 
 These classes own that knowledge; the table in docs/configuration.md, the JSON Schema and the checks
-are made from them. Rules between keys are in `faults` of their section. What concerns memory is in
+are made from them. What concerns models is in `nanobot.config.model`, memory in
 `nanobot.config.memory`.
 """
 
@@ -11,161 +11,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    Field,
-    SecretStr,
-    SerializeAsAny,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, Field, SerializeAsAny, field_validator
 from pydantic.fields import FieldInfo
 
-from nanobot.config.base import Fault, Strict
+from nanobot.config.base import Strict
 from nanobot.config.findings import nearest
 from nanobot.config.memory import DreamSettings, MemorySettings
-from nanobot.config.values import (
-    OFFICIAL_API,
-    ApiKey,
-    Count,
-    Duration,
-    Name,
-    Unfit,
-    Url,
-    is_official,
-    needs_key,
-    no_key,
-)
-
-SAFETY_TOKENS = 1_024
-"""Kept free in the context window, because token counts are estimates."""
-LEAST_PROMPT_TOKENS = 2_000
-"""The least a prompt must have: 1,000 for instructions and tools, 1,000 for the conversation."""
-
-
-class FallbackModel(Strict):
-    """A model that is asked when those before it cannot answer."""
-
-    name: Name = Field(description="The model's name, as its server knows it.")
-    base_url: Url = Field(default="", description="Its API; left out, that of the main model.")
-    api_key: ApiKey = Field(
-        default=SecretStr(""),
-        description="Its key; left out, that of the main model if the server is the same.",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, data: object) -> object:
-        return {"name": data} if isinstance(data, str) else data
-
-    def completed(self, base_url: str, api_key: SecretStr) -> FallbackModel:
-        """This model with what it lacks taken from the main one.
-
-        A key goes only to the server that it was given for.
-        """
-        url = self.base_url or base_url
-        key = self.api_key
-        if not key.get_secret_value() and url == base_url:
-            key = api_key
-        return FallbackModel.model_construct(name=self.name, base_url=url, api_key=key)
-
-
-class ModelSettings(Strict):
-    """The language model."""
-
-    provider: Literal["openai", "offline"] = Field(
-        default="offline",
-        description="`openai` speaks to any server with an OpenAI-compatible API, `offline` is a "
-        "small built-in model for trying nanobot out. Left out, it is `openai` as soon as a name, "
-        "a key, another address or fallbacks are given.",
-    )
-    name: str = Field(
-        default="",
-        description="The model, as the server knows it. Required by the official API; left "
-        "out, another server is asked what it serves, and the first one is taken.",
-    )
-    base_url: Url = Field(
-        default=OFFICIAL_API, description="Where the API is, up to and including `/v1`."
-    )
-    api_key: ApiKey = Field(
-        default=SecretStr(""),
-        description="The key for that server, best written as `${OPENAI_API_KEY}`; servers other "
-        "than the official one may need none.",
-    )
-    context_window: Count = Field(
-        default=128_000, description="Tokens that the model takes in all, its answer included."
-    )
-    max_completion_tokens: Count = Field(
-        default=8_192, description="Tokens that one answer may have."
-    )
-    timeout_seconds: Annotated[float, Field(gt=0)] = Field(
-        default=120.0, description="Seconds of silence from the server that end a call."
-    )
-    retry_seconds: Duration = Field(
-        default=60.0,
-        description="Seconds for which one call is tried again within a turn; 0 for never.",
-    )
-    fallbacks: tuple[FallbackModel, ...] = Field(
-        default=(),
-        description="Models to ask, in this order, when the main one cannot answer; each is a name "
-        "or a mapping with `name`, `base_url` and `api_key`.",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _provider_from_the_rest(cls, data: object) -> object:
-        if not isinstance(data, dict) or "provider" in data:
-            return data
-        configured = any(data.get(key) for key in ("name", "api_key", "fallbacks"))
-        elsewhere = data.get("base_url", OFFICIAL_API) != OFFICIAL_API
-        return {**data, "provider": "openai"} if configured or elsewhere else data
-
-    @field_validator("fallbacks")
-    @classmethod
-    def _complete(
-        cls, fallbacks: tuple[FallbackModel, ...], info: ValidationInfo
-    ) -> tuple[FallbackModel, ...]:
-        # Absent where they are wrong themselves, which is reported anyway.
-        url = info.data.get("base_url", "")
-        key = info.data.get("api_key", SecretStr(""))
-        return tuple(fallback.completed(url, key) for fallback in fallbacks)
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens that a prompt may have: instructions, tools and conversation together."""
-        return self.context_window - self.max_completion_tokens - SAFETY_TOKENS
-
-    def faults(self) -> Iterator[Fault]:
-        """What is wrong between the keys, each right in itself."""
-        if self.prompt_tokens < LEAST_PROMPT_TOKENS:
-            yield self._no_room()
-        if self.provider == "offline":
-            return
-        if not self.name and is_official(self.base_url):
-            yield Fault(
-                ("name",),
-                "is required by the official OpenAI API",
-                "Write the model's name, or `provider: offline` to try nanobot without a model.",
-            )
-        if needs_key(self.base_url, self.api_key):
-            yield no_key("api_key")
-        for index, fallback in enumerate(self.fallbacks):
-            if fallback.base_url != self.base_url and needs_key(
-                fallback.base_url, fallback.api_key
-            ):
-                yield no_key("fallbacks", index, "api_key")
-
-    def _no_room(self) -> Fault:
-        reserved = self.context_window - self.prompt_tokens
-        most = self.context_window - SAFETY_TOKENS - LEAST_PROMPT_TOKENS
-        lower = f", or `max_completion_tokens` to {most:,} or less" if most > 0 else ""
-        return Fault(
-            ("context_window",),
-            f"leaves {max(0, self.prompt_tokens):,} tokens for the prompt; "
-            f"it needs {LEAST_PROMPT_TOKENS:,}",
-            f"Set it to {reserved + LEAST_PROMPT_TOKENS:,} or more{lower}.",
-        )
+from nanobot.config.model import ModelSettings
+from nanobot.config.values import Count, Duration, HostName, PersonId, Unfit, checked_id
 
 
 class AgentSettings(Strict):
@@ -224,14 +77,64 @@ class LogSettings(Strict):
     )
 
 
+class HttpSettings(Strict):
+    """The HTTP server, which runs only where a channel needs one (a webhook)."""
+
+    host: HostName = Field(
+        default="127.0.0.1",
+        description="The address that it listens on; the default is reached from this machine "
+        "alone, `0.0.0.0` from everywhere.",
+    )
+    port: Annotated[int, Field(ge=1, le=65_535)] = Field(
+        default=8087, description="The port that it listens on."
+    )
+    public_hosts: tuple[HostName, ...] = Field(
+        default=(),
+        description="Host names under which a reverse proxy passes requests on, such as "
+        "`bot.example.org`, beside those of the channels' own webhook addresses. Requests for "
+        "other names are refused; addresses and `localhost` always work.",
+    )
+
+    def beside(self, hosts: tuple[str, ...]) -> HttpSettings:
+        """These settings with more public host names."""
+        names = tuple(dict.fromkeys((*self.public_hosts, *hosts)))
+        return self.model_copy(update={"public_hosts": names})
+
+
 class ChannelSettings(Strict):
     """What every channel has; `options` is what its adapter has beyond that."""
 
     enabled: bool = Field(default=False, description="Whether the channel runs.")
-    allow_from: tuple[str, ...] = Field(
-        default=(), description="Ids of the people who may talk to the agent; `*` for everyone."
+    allow_from: tuple[PersonId, ...] = Field(
+        default=(),
+        description="Ids of the people who may talk to the agent, beside the owner and those who "
+        "were let in by pairing; `*` for everyone.",
+    )
+    groups: Literal["off", "mention", "open"] = Field(
+        default="off",
+        description="What it does in groups: `off` nothing, `mention` answers those who mention "
+        "it, reply to it or give it a command, `open` answers every message.",
+    )
+    allow_groups: Mapping[str, tuple[PersonId, ...]] = Field(
+        default={},
+        description="Ids of the groups that it may be used in and, for each, of the people there "
+        'who may talk to it: `["*"]` for everyone in the group, `[]` for those who may talk to it '
+        "anyway.",
     )
     options: SerializeAsAny[BaseModel] | None = None
+
+    @field_validator("groups", mode="before")
+    @classmethod
+    def _off_as_yaml_has_it(cls, value: object) -> object:
+        """A bare `off` is false to other tools that write YAML."""
+        return "off" if value is False or value == "false" else value
+
+    @field_validator("allow_groups")
+    @classmethod
+    def _group_ids(cls, groups: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+        if not all(checked_id(group) == group for group in groups):
+            raise Unfit("must have ids of groups as its keys", 'Write it like `"-1001234": []`.')
+        return groups
 
 
 class Settings(Strict):
@@ -247,6 +150,7 @@ class Settings(Strict):
     memory: MemorySettings = Field(default_factory=MemorySettings)
     dream: DreamSettings = Field(default_factory=DreamSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
     owner: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
     channels: Mapping[str, ChannelSettings] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -258,6 +162,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "memory": MemorySettings,
     "dream": DreamSettings,
     "log": LogSettings,
+    "http": HttpSettings,
 }
 """The sections of config.yaml, beside `owner` and `channels`."""
 

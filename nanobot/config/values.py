@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -10,6 +11,8 @@ from pydantic import AfterValidator, Field, SecretStr
 from nanobot.config.base import Fault
 
 OFFICIAL_API = "https://api.openai.com/v1"
+
+_HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 
 
 class Unfit(ValueError):
@@ -49,11 +52,49 @@ def _checked_key(secret: SecretStr) -> SecretStr:
     return SecretStr(key)
 
 
+def checked_id(text: str) -> str:
+    """The id of a person or a group as the platform has it. Raises `Unfit`."""
+    identity = text.strip()
+    if not identity:
+        raise Unfit("must not be empty")
+    if identity.startswith("@") and ":" not in identity:
+        raise Unfit(
+            "must be an id, not a name",
+            "Names can change hands. Write the numeric id; `nanobot pair list` shows it after that "
+            "person wrote to the bot.",
+        )
+    return identity
+
+
+def _checked_host(text: str) -> str:
+    name = text.strip().lower()
+    bare = name.removeprefix("[").removesuffix("]")
+    if not _HOST.fullmatch(name) and not _is_ipv6(bare):
+        raise Unfit(
+            "must be a host name or an address alone",
+            "Write it like bot.example.org or 127.0.0.1, without http:// and port.",
+        )
+    return bare
+
+
+def _is_ipv6(text: str) -> bool:
+    import ipaddress  # rarely needed
+
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
 Url = Annotated[str, AfterValidator(_checked_url)]
 ApiKey = Annotated[SecretStr, AfterValidator(_checked_key)]
 Name = Annotated[str, Field(min_length=1)]
+PersonId = Annotated[str, AfterValidator(checked_id)]
+HostName = Annotated[str, AfterValidator(_checked_host)]
 Count = Annotated[int, Field(ge=1)]
 Duration = Annotated[float, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0)]
 
 
 def is_official(base_url: str) -> bool:

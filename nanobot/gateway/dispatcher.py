@@ -78,7 +78,8 @@ class Dispatcher:
                     self._give_up(item, str(error))
                     return
                 pause = self._pause(item.attempts, error)
-                logger.warning("{}: {!r}; next try in {:.0f} s", item.part.key, error, pause)
+                reason = str(error) or repr(error)
+                logger.warning("{}: {}; next try in {:.0f} s", item.part.key, reason, pause)
                 next_try_at = self._clock.now().timestamp() + pause
                 self._outbox.later(item.id, next_try_at, str(error))
             else:

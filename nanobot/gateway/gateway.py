@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from loguru import logger
@@ -70,6 +70,14 @@ class Consolidates(Protocol):
         ...
 
 
+class Admits(Protocol):
+    """What knows who may talk."""
+
+    def load(self) -> str:
+        """Read what is kept, now that the home is ours."""
+        ...
+
+
 class Dreams(Protocol):
     """What learns at its own times."""
 
@@ -98,6 +106,8 @@ class Gateway:
         screen: Screen,
         supervisor: Supervisor,
         control: ControlServer,
+        access: Admits,
+        closables: Sequence[Closable],
         memory: Remembers,
         consolidator: Consolidates,
         dreams: Dreams | None,
@@ -111,6 +121,7 @@ class Gateway:
         self._loop, self._lanes, self._dispatcher = loop, lanes, dispatcher
         self._screen, self._supervisor, self._provider = screen, supervisor, provider
         self._control, self._background, self._clock = control, background, clock
+        self._access, self._closables = access, closables
         self._memory, self._consolidator = memory, consolidator
         self._dreams, self._chores = dreams, chores
         self._grace = shutdown_grace
@@ -153,6 +164,7 @@ class Gateway:
         if signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+        self._access.load()
         await self._journal.open()
         self._bus.connect(self._loop.accept, self._dispatcher.submit)
         leftovers = await self._journal.leftovers()
@@ -183,6 +195,7 @@ class Gateway:
     async def _shutdown(self) -> None:
         """Intake stops at once; turns get their grace; what is left resumes at the next start."""
         logger.info("stopping")
+        self._bus.stop_intake()
         for task in self._housekeeping:
             task.cancel()
         if self._dreams is not None:
@@ -194,11 +207,13 @@ class Gateway:
             stack.push_async_callback(self._sessions.close)
             stack.push_async_callback(self._memory.close)
             stack.push_async_callback(self._screen.close)
+            for closable in self._closables:
+                stack.push_async_callback(closable.close)
             stack.push_async_callback(self._control.close)
             stack.push_async_callback(self._background.drain, 0.5)
             stack.push_async_callback(self._dispatcher.drain, min(self._grace, 2.0))
-            stack.push_async_callback(self._lanes.drain, self._grace)
             stack.push_async_callback(self._supervisor.stop)
+            stack.push_async_callback(self._lanes.drain, self._grace)
 
     def _on_signal(self) -> None:
         if self._stop is not None and self._stop.is_set():

@@ -2,49 +2,143 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from nanobot.bus.events import InboundMessage
+from loguru import logger
+
+from nanobot.bus.events import InboundMessage, Media, OutboundMessage
 from nanobot.bus.journal import Journal
+from nanobot.bus.outbox import Outgoing
 from nanobot.bus.queue import MessageBus
-from nanobot.channel import Admission
-from nanobot.errors import StorageError
+from nanobot.channel import Admission, Chat, MenuEntry, Sender, WebhookHandler
+from nanobot.clock import Clock
+from nanobot.errors import SendRefused, StorageError
+from nanobot.tasks import Background
+
+_REMEMBERED = 10_000
+"""Admissions kept in mind, so that what was asked for is not refused when it is published."""
+
+
+class Access(Protocol):
+    """Who may talk."""
+
+    def permits(self, channel: str, sender: Sender, chat: Chat, *, addressed: bool = True) -> bool:
+        """Whether this person may be answered in this chat."""
+        ...
+
+    def stranger(self, channel: str, sender: Sender, chat: Chat) -> str | None:
+        """What to tell somebody who may not and means the agent; None where nothing is to be
+        said. They have asked then, and are not told again for a while."""
+        ...
+
+    def withdraw(self, channel: str, sender: Sender, chat: Chat) -> None:
+        """Forget that they have asked: they could not be told."""
+        ...
+
+    async def keep(self) -> None:
+        """Make durable what `stranger` has promised. Raises `StorageError`."""
+        ...
+
+    def owners(self, channel: str) -> Sequence[str]:
+        """The owner's ids on a channel, as far as there are any by name."""
+        ...
+
+
+class Web(Protocol):
+    """The HTTP server."""
+
+    def serve(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
+        """Serve a path while inside; gives the local address."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostParts:
+    """What all channels' hosts share. `report` takes a channel's name and its trouble."""
+
+    bus: MessageBus
+    journal: Journal
+    access: Access
+    web: Web
+    home: Path
+    clock: Clock
+    background: Background
+    menu: Callable[[], Sequence[MenuEntry]]
+    report: Callable[[str, str], None]
 
 
 class Host:
-    """One channel's view of the core. `everyone` admits all senders (a channel whose senders the
-    operating system has already checked); otherwise only those of `allow_from`, or all for `*`."""
+    """One channel's view of the core."""
 
-    def __init__(
-        self,
-        channel: str,
-        bus: MessageBus,
-        journal: Journal,
-        state_folder: Path,
-        *,
-        allow_from: Sequence[str] = (),
-        everyone: bool = False,
-    ) -> None:
-        self._channel, self._bus, self._journal = channel, bus, journal
-        self._state_folder = state_folder
-        self._allowed = frozenset(allow_from)
-        self._everyone = everyone or "*" in self._allowed
+    def __init__(self, channel: str, parts: HostParts) -> None:
+        self._channel, self._parts = channel, parts
+        self._state_folder = parts.home / "state" / "channels" / channel
+        self._admitted: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def admit(self, sender_id: str, chat_id: str) -> Admission:
+    def admit(self, sender: Sender, chat: Chat, *, addressed: bool = True) -> Admission:
         """See `ChannelHost`."""
-        return "allowed" if self._everyone or sender_id in self._allowed else "refused"
+        access, pair = self._parts.access, (sender.id, chat.id)
+        self._admitted.pop(pair, None)
+        if access.permits(self._channel, sender, chat, addressed=addressed):
+            self._admitted[pair] = None
+            if len(self._admitted) > _REMEMBERED:
+                self._admitted.popitem(last=False)
+            return "allowed"
+        if addressed and (text := access.stranger(self._channel, sender, chat)):
+            telling = self._tell(sender, chat, text)
+            self._parts.background.start(telling, name="a stranger's answer")
+        return "refused"
 
     async def publish(
         self, messages: Sequence[InboundMessage], cursor: str | None = None
     ) -> Sequence[str]:
         """See `ChannelHost`. What a refused sender wrote is not stored, only the cursor moves."""
-        admitted = [m for m in messages if self.admit(m.sender_id, m.chat_id) == "allowed"]
-        return await self._bus.publish(self._channel, admitted, cursor)
+        admitted = [message for message in messages if self._is_admitted(message)]
+        return await self._parts.bus.publish(self._channel, admitted, cursor)
 
     async def cursor(self) -> str | None:
         """See `ChannelHost`."""
-        return await self._journal.cursor(self._channel)
+        return await self._parts.journal.cursor(self._channel)
+
+    async def pressed(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
+        """See `ChannelHost`."""
+        people = (sender.id, *sender.also)
+        return await self._parts.journal.pressed(button_id, self._channel, chat.id, people)
+
+    def webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
+        """See `ChannelHost`."""
+        return self._parts.web.serve(path, handler)
+
+    def path_of(self, media: Media) -> Path:
+        """See `ChannelHost`."""
+        path = self._parts.home / media.ref
+        inside = path.parent == self._parts.home / "media" and path.is_file()
+        if not inside or path.is_symlink():
+            raise SendRefused(f"the file {media.name or media.ref} is no longer there")
+        return path
+
+    def menu(self) -> Sequence[MenuEntry]:
+        """See `ChannelHost`."""
+        return self._parts.menu()
+
+    def report(self, trouble: str) -> None:
+        """See `ChannelHost`."""
+        self._parts.report(self._channel, trouble)
+
+    @property
+    def owners(self) -> Sequence[str]:
+        """See `ChannelHost`."""
+        return self._parts.access.owners(self._channel)
+
+    @property
+    def clock(self) -> Clock:
+        """See `ChannelHost`."""
+        return self._parts.clock
 
     @property
     def state_folder(self) -> Path:
@@ -54,3 +148,26 @@ class Host:
         except OSError as error:
             raise StorageError.of(self._state_folder, error) from error
         return self._state_folder
+
+    def _is_admitted(self, message: InboundMessage) -> bool:
+        if (message.sender_id, message.chat_id) in self._admitted:
+            return True
+        chat = Chat(message.chat_id, message.is_group, thread_id=message.thread_id)
+        return self._parts.access.permits(self._channel, Sender(message.sender_id), chat)
+
+    async def _tell(self, sender: Sender, chat: Chat, text: str) -> None:
+        """Answer a stranger like anybody else: durably, in order, with retries.
+
+        The code comes first, so that no answer ever holds one that nobody knows. Who loses their
+        answer to a crash in between is on the owner's list, and is told when they write an hour
+        later; who loses it to the disk has not asked.
+        """
+        logger.info("{}: somebody asks to be let in; see `nanobot pair list`", self._channel)
+        message = OutboundMessage(self._channel, chat.id, text, thread_id=chat.thread_id)
+        name = f"stranger-{self._channel}-{chat.id}-{self._parts.clock.now():%y%m%d-%H%M%S}"
+        try:
+            await self._parts.access.keep()
+            await self._parts.bus.send(name, Outgoing("reply", (message,)))
+        except StorageError as error:
+            self._parts.access.withdraw(self._channel, sender, chat)
+            logger.warning("a stranger was not answered: {}", error)

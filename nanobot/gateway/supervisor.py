@@ -11,6 +11,7 @@ from loguru import logger
 
 from nanobot.channel import Channel, ChannelHost
 from nanobot.clock import Clock
+from nanobot.errors import ChannelOff
 from nanobot.tasks import Background, is_cancelled
 
 _STABLE_SECONDS = 60.0
@@ -18,7 +19,8 @@ _STABLE_SECONDS = 60.0
 
 @dataclass(slots=True)
 class ChannelState:
-    """How a channel is doing; `detail` says why it is not running."""
+    """How a channel is doing: `starting`, `running`, `backoff`, `off` (until a person mends it) or
+    `stopped`; `detail` says why it does not run, or what keeps it from working."""
 
     name: str
     state: str = "starting"
@@ -44,6 +46,10 @@ class Supervisor:
         for name, channel in self._channels.items():
             self._tasks.start(self._keep_running(channel, self.states[name]), name=name)
 
+    def report(self, name: str, trouble: str) -> None:
+        """What keeps a running channel from working; empty: nothing."""
+        self.states[name].detail = trouble
+
     async def stop(self) -> None:
         """Stop intake at once."""
         await self._tasks.drain(0.0)
@@ -55,7 +61,13 @@ class Supervisor:
         while True:
             started = self._clock.monotonic()
             state.state, state.detail = "running", ""
-            reason = await self._run(channel)
+            try:
+                reason = await self._run(channel)
+            except ChannelOff as error:
+                detail = f"{error}. {error.hint}" if error.hint else str(error)
+                logger.error("channel {} is off: {}", channel.name, detail)
+                state.state, state.detail = "off", detail
+                return
             lasted = self._clock.monotonic() - started
             crashes = 1 if lasted > _STABLE_SECONDS else crashes + 1
             pause = min(2.0 ** min(crashes, 10), 300.0) * self._rng.uniform(0.5, 1.0)
@@ -70,6 +82,8 @@ class Supervisor:
             if is_cancelled():
                 raise
             reason = "something it waited for was cancelled"
+        except ChannelOff:
+            raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary: a crash is contained
             logger.opt(exception=error).error("channel {} crashed", channel.name)
             return f"{type(error).__name__}: {error}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from loguru import logger
@@ -51,26 +51,32 @@ def prefix_of(scope: str) -> str:
     return "" if scope == OWNER else f"{scope}/"
 
 
+def chat_of(key: str, metadata: Mapping[str, JsonValue]) -> str:
+    """The id of the chat that a conversation is held in, without its thread: as `metadata` has it,
+    or else from the key."""
+    chat = metadata.get("chat")
+    return chat if isinstance(chat, str) and chat else _without_thread(key.partition(":")[2])
+
+
 class Scopes:
     """Who is who.
 
-    `owner` lists the owner's sender ids by channel (`*`: everyone on it); on `cli` everyone is the
-    owner. Each of `identities` lists the `channel:sender` of one person. With `groups_see_owner`
-    groups may read the owner's memory beside their own.
+    `is_owner` says whether a sender (channel, sender id) is the owner, and is asked each time:
+    somebody may become it while nanobot runs. On `cli` everyone is. Each of `identities` lists the
+    `channel:sender` of one person. With `groups_see_owner` groups may read the owner's memory
+    beside their own.
     """
 
     def __init__(
         self,
-        owner: Mapping[str, Collection[str]],
+        is_owner: Callable[[str, str], bool],
         identities: Sequence[Sequence[str]] = (),
         groups_see_owner: bool = False,
     ) -> None:
-        self._owner = {channel: frozenset(ids) for channel, ids in owner.items()}
-        self._groups_see_owner = groups_see_owner
-        self._person: dict[str, str] = {}
+        self._is_owner, self._groups_see_owner = is_owner, groups_see_owner
+        self._linked: dict[str, Sequence[str]] = {}
         for names in identities:
-            first = next((name for name in names if self._names_owner(name)), *names[:1])
-            self._person |= dict.fromkeys(names, first)
+            self._linked |= dict.fromkeys(names, names)
 
     def is_owner(self, channel: str, sender_id: str) -> bool:
         """Whether this sender is the owner, by themselves or by a linked identity."""
@@ -101,9 +107,7 @@ class Scopes:
         said = metadata.get("scope")
         if isinstance(said, str) and is_scope(said):
             return said
-        channel, _, rest = key.partition(":")
-        chat = metadata.get("chat")
-        chat = chat if isinstance(chat, str) and chat else _without_thread(rest)
+        channel, chat = key.partition(":")[0], chat_of(key, metadata)
         if metadata.get("group") is True:
             return _group(channel, chat)
         sender = metadata.get("sender")
@@ -128,13 +132,12 @@ class Scopes:
 
     def _scope_of_person(self, channel: str, sender_id: str) -> str:
         name = f"{channel}:{sender_id}"
-        name = self._person.get(name, name)
-        return OWNER if self._names_owner(name) else f"people/{stem_of(name)}"
+        names = self._linked.get(name, (name,))
+        return OWNER if any(map(self._names_owner, names)) else f"people/{stem_of(names[0])}"
 
     def _names_owner(self, name: str) -> bool:
         channel, _, sender_id = name.partition(":")
-        ids = self._owner.get(channel, frozenset())
-        return channel == _CLI or "*" in ids or sender_id in ids
+        return channel == _CLI or self._is_owner(channel, sender_id)
 
 
 def _group(channel: str, chat_id: str) -> str:

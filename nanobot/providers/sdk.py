@@ -9,7 +9,7 @@ bytes. Nothing is retried here, no redirect is followed, and environment variabl
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import cache, partial
 from typing import Any, cast
@@ -34,6 +34,7 @@ _HEADERS: Mapping[str, str | Omit] = {
     "OpenAI-Project": Omit(),
 }
 """No compression, so that no small answer becomes a large one, and nothing from the environment."""
+_NO_EXTRA: Mapping[str, str] = {}
 
 
 class Connection:
@@ -62,11 +63,20 @@ class Connection:
 
         Raises `ProviderError`s, here and while iterating.
         """
-        return self._exchange(path, body)
+        return self._exchange(path, partial(self._client.post, content=body))
+
+    def upload(
+        self, path: str, fields: Mapping[str, str], file: tuple[str, bytes, str]
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Send a form with the file (name, content, MIME type) as `file`; else as `post`."""
+        ask = partial(self._client.post, body=fields, files={"file": file})
+        return self._exchange(path, ask, {"Content-Type": "multipart/form-data"})
 
     @asynccontextmanager
-    async def _exchange(self, path: str, body: bytes | None) -> AsyncIterator[AsyncIterator[bytes]]:
-        response = await self._send(path, body)
+    async def _exchange(
+        self, path: str, ask: Callable[..., Awaitable[object]], extra: Mapping[str, str] = _NO_EXTRA
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        response = await self._send(path, ask, {**_HEADERS, **extra})
         try:
             async with aclosing(self._chunks(response)) as chunks:
                 yield chunks
@@ -76,7 +86,7 @@ class Connection:
     async def get(self, path: str, limit: int) -> bytes:
         """The first `limit` bytes of what is at `path`. Raises `ProviderError`s like `post`."""
         said = b""
-        async with self._exchange(path, None) as chunks:
+        async with self._exchange(path, self._client.get) as chunks:
             async for chunk in chunks:
                 said += chunk
                 if len(said) >= limit:
@@ -87,9 +97,20 @@ class Connection:
         """Give back the sockets."""
         await self._client.close()
 
-    async def _send(self, path: str, body: bytes | None) -> httpx2.Response:
+    async def _send(
+        self,
+        path: str,
+        ask: Callable[..., Awaitable[object]],
+        headers: Mapping[str, str | Omit],
+    ) -> httpx2.Response:
         try:
-            answer: object = await self._request(path, body)
+            answer = await ask(
+                path,
+                cast_to=httpx2.Response,
+                options={"headers": headers, "follow_redirects": False},
+                stream=True,
+                stream_cls=AsyncStream[Any],
+            )
         except APIStatusError as error:
             answer = error.response
             raise self._endpoint.refused(
@@ -109,16 +130,6 @@ class Connection:
             raise self._endpoint.cut(_root_cause(error)) from error
         # Asked for the response itself, the package gives it, stream or not; its types deny that.
         return cast(httpx2.Response, answer)
-
-    async def _request(self, path: str, body: bytes | None) -> object:
-        ask = self._client.get if body is None else partial(self._client.post, content=body)
-        return await ask(
-            path,
-            cast_to=httpx2.Response,
-            options={"headers": _HEADERS, "follow_redirects": False},
-            stream=True,
-            stream_cls=AsyncStream[Any],
-        )
 
     async def _chunks(self, response: httpx2.Response) -> AsyncGenerator[bytes, None]:
         try:

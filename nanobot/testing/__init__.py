@@ -13,12 +13,23 @@ if TYPE_CHECKING:
     from nanobot.testing.clock import FakeClock
     from nanobot.testing.model import ScriptedModel, calls, fails, says, together
     from nanobot.testing.openai_server import FakeOpenAI
+    from nanobot.testing.telegram import FakeTelegram
 
-__all__ = ["FakeClock", "FakeOpenAI", "ScriptedModel", "calls", "fails", "says", "together"]
+__all__ = [
+    "FakeClock",
+    "FakeOpenAI",
+    "FakeTelegram",
+    "ScriptedModel",
+    "calls",
+    "fails",
+    "says",
+    "together",
+]
 
 _HOMES = {
     "FakeClock": "clock",
     "FakeOpenAI": "openai_server",
+    "FakeTelegram": "telegram",
     "ScriptedModel": "model",
     "calls": "model",
     "fails": "model",

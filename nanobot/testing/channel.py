@@ -97,6 +97,11 @@ class FakeChannel:
         thread_id: str = "",
         forwarded_from: str = "",
         reply_to: Quote | None = None,
+        group_id: str = "",
+        edits: str = "",
+        sender_name: str = "",
+        unanswered: bool = False,
+        notes: tuple[str, ...] = (),
     ) -> str:
         """A person writes; returns the event id once the message is durable."""
         host = await asyncio.shield(self._future())
@@ -113,6 +118,11 @@ class FakeChannel:
             reply_to=reply_to,
             forwarded_from=forwarded_from,
             is_group=is_group,
+            group_id=group_id,
+            edits=edits,
+            sender_name=sender_name,
+            unanswered=unanswered,
+            notes=notes,
         )
         await host.publish((message,))
         return event_id

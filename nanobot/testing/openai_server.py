@@ -25,6 +25,7 @@ from nanobot.testing.openai_answers import Answer, ChatRequest, Exchange, Raw, S
 from nanobot.testing.openai_embeddings import EMBEDDINGS, embeddings
 from nanobot.testing.openai_faults import context_length_exceeded, refusal, unauthorized
 from nanobot.testing.openai_rules import ApiError, first_error
+from nanobot.testing.openai_transcriptions import TRANSCRIPTIONS, Recording, recording, transcript
 
 Scripted = Step | str
 """An answer; a string is a sentence."""
@@ -33,6 +34,7 @@ Author = Callable[[ChatRequest], Scripted]
 MODEL = "fake-model"
 """The one model that the server lists; it answers to any name."""
 
+_PATHS = ("/chat/completions", EMBEDDINGS, TRANSCRIPTIONS)
 _CACHE_BLOCK = 128
 _REMEMBERED = 8
 _LARGEST_REQUEST = 256 * 1024 * 1024
@@ -50,7 +52,9 @@ class FakeOpenAI:
     function of the request. With `api_key` other keys get 401; with `context_tokens` longer prompts
     are refused. `latency` is in seconds before each answer, `pace` between the pieces of a stream,
     of `characters` characters each, or of `wire_bytes` bytes whatever they cut through. Requests
-    for embeddings get vectors (see `openai_embeddings`), after the steps of `embedding_faults`.
+    for embeddings get vectors (see `openai_embeddings`), after the steps of `embedding_faults`;
+    those with sound what is said in it (see `openai_transcriptions`), after those of
+    `transcription_faults`. `recordings` is the sound it got.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class FakeOpenAI:
         characters: int = 12,
         wire_bytes: int = 0,
         embedding_faults: Sequence[Step] = (),
+        transcription_faults: Sequence[Step] = (),
     ) -> None:
         self._author = script if callable(script) else None
         self._script = deque(() if callable(script) else script)
@@ -78,10 +83,12 @@ class FakeOpenAI:
         self._characters = characters
         self._wire_bytes = wire_bytes
         self._embedding_faults = deque(embedding_faults)
+        self._transcription_faults = deque(transcription_faults)
         self._closing = asyncio.Event()
         self._recent: deque[bytes] = deque(maxlen=_REMEMBERED)
         self._runner: web.AppRunner | None = None
         self.requests: list[ChatRequest] = []
+        self.recordings: list[Recording] = []
 
     @property
     def base_url(self) -> str:
@@ -125,7 +132,7 @@ class FakeOpenAI:
         if http.method == "GET" and request.path.endswith("/models"):
             return web.json_response({"object": "list", "data": [{"id": MODEL}]})
         step = self._refusal(request, http.method) or self._embedding(request)
-        step = step or self._next(request)
+        step = step or self._transcription(request) or self._next(request)
         exchange = Exchange(
             request=request,
             http=http,
@@ -140,14 +147,14 @@ class FakeOpenAI:
 
     def _refusal(self, request: ChatRequest, method: str) -> Step | None:
         """What the server refuses whatever its script says."""
-        if method != "POST" or not request.path.endswith(("/chat/completions", EMBEDDINGS)):
+        if method != "POST" or not request.path.endswith(_PATHS):
             return refusal(ApiError(404, f"Unknown URL: {method} {request.path}"))
-        if not request.body:
+        if not request.body and not self._has_sound(request):
             return refusal(ApiError(400, "We could not parse the JSON body of your request."))
         sent = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self._api_key and sent != self._api_key:
             return unauthorized(sent)
-        if self._embeds(request):
+        if self._embeds(request) or self._has_sound(request):
             return None
         return self._refused_chat(request)
 
@@ -170,6 +177,22 @@ class FakeOpenAI:
             return self._embedding_faults.popleft()
         answer = embeddings(request.body, self._context_tokens)
         return refusal(answer) if isinstance(answer, ApiError) else Raw(answer)
+
+    @staticmethod
+    def _has_sound(request: ChatRequest) -> bool:
+        return request.path.endswith(TRANSCRIPTIONS)
+
+    def _transcription(self, request: ChatRequest) -> Step | None:
+        """What was said, or what is to go wrong first; None for anything else."""
+        if not self._has_sound(request):
+            return None
+        heard = recording(request.headers.get("content-type", ""), request.raw)
+        if isinstance(heard, ApiError):
+            return refusal(heard)
+        self.recordings.append(heard)
+        if self._transcription_faults:
+            return self._transcription_faults.popleft()
+        return Raw(transcript(heard))
 
     def _next(self, request: ChatRequest) -> Step:
         if self._author is not None:

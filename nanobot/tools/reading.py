@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
@@ -34,16 +35,28 @@ class ListDirArguments(Arguments):
     path: str = Field(default=".", description="Relative to the workspace.")
 
 
+Received = Callable[[str, Caller], Place | None]
+"""Finds a file that came with a message of the caller's by its path; None for any other path."""
+
+
+def nothing_received(_path: str, _caller: Caller) -> Place | None:
+    """No file came with a message."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """Text by lines, images as images. Only what stands in the files `own` (paths in the
-    workspace) is not foreign content: whatever comes into those was checked when it did."""
+    """Text by lines, images as images, PDF as what `pdf_text` makes of it (raises `ToolError`).
+    Only what stands in the files `own` (paths in the workspace) is not foreign content: whatever
+    comes into those was checked when it did."""
 
     roots: RootsOf
     own: frozenset[str] = frozenset()
+    received: Received = nothing_received
+    pdf_text: Callable[[bytes], str] | None = None
     name: str = "read_file"
     description: str = (
-        "Read a file: text as it is, without line numbers, or an image (png, jpeg, gif, webp). "
+        "Read a file: text as it is, without line numbers, an image (png, jpeg, gif, webp) or PDF. "
         "Long files come in pieces; the last line then says how to read on."
     )
     arguments: type[ReadFileArguments] = ReadFileArguments
@@ -51,9 +64,14 @@ class ReadFile:
     parallel: bool = True
 
     async def __call__(self, arguments: ReadFileArguments, caller: Caller) -> ToolResult:
-        place = self.roots(caller).place(arguments.path)
+        received = self.received(arguments.path, caller)
+        place = received or self.roots(caller).place(arguments.path)
+        own = place.root.writable and place.relative in self.own
+        if own and await asyncio.to_thread(place.stat) is None:
+            # Someone new has no memory yet: to say so brings in nothing foreign.
+            return ToolResult(f"there is no {place.shown} yet", is_error=True, trusted=True)
         result = await asyncio.to_thread(self._read, place, arguments)
-        return replace(result, trusted=place.root.writable and place.relative in self.own)
+        return replace(result, trusted=own)
 
     def _read(self, place: Place, arguments: ReadFileArguments) -> ToolResult:
         content = read_existing(place)
@@ -61,6 +79,8 @@ class ReadFile:
             return ToolResult(f"[{place.shown} is empty]")
         if mime := image_type(content):
             return _image(place, content, mime)
+        if content.startswith(b"%PDF-") and self.pdf_text is not None:
+            content = self.pdf_text(content).encode()
         if kind := binary_kind(content):
             raise ToolError(
                 f"{place.shown} is binary ({kind}, {len(content):,} bytes); "

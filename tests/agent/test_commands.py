@@ -22,9 +22,26 @@ async def test_help_lists_every_command(tmp_path: Path) -> None:
     assert listed == {
         "/help", "/new", "/stop", "/status", "/history", "/undo", "/retry", "/model", "/restart",
         "/memory", "/note", "/forget", "/compact", "/discard", "/continue", "/usage",
-        "/dream", "/dream-log", "/dream-restore",
+        "/dream", "/dream_log", "/dream_restore", "/pair",
     }  # fmt: skip
     assert "/history [n] — Show the latest messages" in text
+
+
+async def test_help_offers_nobody_what_only_the_owner_may_do(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(), channel, NANOBOT_OWNER__FAKE='["person-1"]'):
+        mine, theirs = await channel.ask("/help", "1"), await channel.ask("/help", "2")
+    assert set(mine.splitlines()) - set(theirs.splitlines()) == {
+        "/model [name] — Show or switch this conversation's model",
+        "/restart — Restart nanobot",
+        "/pair [list | CODE | revoke ID] — Let people in, or out",
+    }
+
+
+async def test_the_status_does_not_count_the_command_that_asks_for_it(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(), channel):
+        assert "waiting: 0;" in await channel.ask("/status")
 
 
 async def test_an_unknown_command_gets_a_suggestion_and_never_reaches_the_model(
@@ -140,9 +157,35 @@ async def test_retry_answers_again_for_the_retry_and_keeps_one_copy(tmp_path: Pa
     assert [message.role for message in model.prompts[1].messages] == ["system", "user"]
 
 
+async def test_what_was_only_noted_is_no_turn_to_take_back(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(says("four"), says("five"), fails(ProviderRejected("no", status=401)))
+    async with running(tmp_path, model, channel):
+        await channel.say("a note", unanswered=True)
+        assert "nothing to take back" in await channel.ask("/undo")
+        question = await channel.say("two and two?")
+        await channel.answer_to(question)
+        await channel.say("two and three?", edits=question)
+        assert await channel.ask("/retry") == "five"
+        await channel.ask("and now?")  # fails
+        await channel.say("another note", unanswered=True)
+        assert await channel.ask("/undo") == (
+            "Took back the last turn (“and now?”).\nIt had changed no files."
+        )
+    assert [text for role, text in await window(tmp_path) if role == "assistant"] == ["five"]
+
+
+async def test_a_message_of_notes_alone_is_answered_and_is_never_a_command(tmp_path: Path) -> None:
+    channel, model = FakeChannel(), ScriptedModel(says("a nice place"))
+    async with running(tmp_path, model, channel):
+        event = await channel.say("", notes=("/stop",))
+        assert await channel.answer_to(event) == "a nice place"
+    assert (await window(tmp_path))[0] == ("user", "[/stop]")
+
+
 async def test_retry_shows_the_model_the_same_picture_again(tmp_path: Path) -> None:
     channel = FakeChannel()
-    channel.files["ref"] = b"\x89PNG"
+    channel.files["ref"] = b"\x89PNG\r\n\x1a\n"
     model = ScriptedModel(says("a cat"), says("a dog"))
     picture = Media("ref", "image", "image/png", "pet.png")
     async with running(tmp_path, model, channel):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nanobot.agent.hooks import AgentHook
 from nanobot.bus.events import Media, TurnEnded
+from nanobot.channel import Limits
 from nanobot.providers.port import Prompt, Reply, Usage
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
@@ -248,3 +249,12 @@ async def test_thirty_turns_of_a_day_extend_each_request_byte_for_byte(tmp_path:
         assert after.wire_messages().startswith(before.wire_messages()[:-1])
     told = [m.text for m in model.prompts[-1].messages if "[memory changed: added" in m.text]
     assert len(told) == 6, "each note is told once, in the header of the next message"
+
+
+async def test_a_channel_that_cannot_judge_a_text_gets_it_all_the_same(tmp_path: Path) -> None:
+    def fits(*_: object) -> bool:
+        raise RecursionError
+
+    channel = FakeChannel(limits=Limits(text=4_096, fits=fits))
+    async with running(tmp_path, ScriptedModel(says("hello")), channel):
+        assert await channel.ask("hi") == "hello"

@@ -48,6 +48,9 @@ async def test_a_message_comes_back_as_it_was(path: Path, clock: FakeClock) -> N
         group_id="album",
         session_override="cron:job",
         answers="m0",
+        sender_name="Ann",
+        edits="m0",
+        notes=("location: 1, 2", "x"),
     )
     async with opened(path, clock) as journal:
         await journal.receive("fake", (message,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,13 +37,15 @@ async def test_counts_name_every_state_that_is_not_an_end(journal: Journal) -> N
 
 async def test_the_queue_shows_what_waits_and_what_is_in_trouble(journal: Journal) -> None:
     await in_trouble(journal)
-    await journal.receive("fake", (said("m3", "many  words\n" * 40),))
+    told = replace(said("m4", ""), notes=("location: 1, 2",))
+    await journal.receive("fake", (said("m3", "many  words\n" * 40), told))
     inbox, outbox = await journal.database.run(queries.queue_rows)
     assert [(row.id, row.state, row.reason) for row in inbox] == [
         ("in-1", "failed", "it broke"),
         ("in-3", "received", ""),
+        ("in-4", "received", ""),
     ]
-    assert inbox[0].text == "do it"
+    assert (inbox[0].text, inbox[2].text) == ("do it", "location: 1, 2")
     assert len(inbox[1].text) == 81
     assert "\n" not in inbox[1].text
     assert [(row.id, row.place, row.state, row.text, row.reason) for row in outbox] == [

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.bus.events import Button, Media, OutboundMessage
+from nanobot.bus.events import Button, Media, MediaKind, OutboundMessage
 from nanobot.bus.split import split_message, split_text, utf16_length
 from tests.growth import assert_linear
 
@@ -131,26 +133,111 @@ def test_hostile_texts_take_linear_time(piece: str) -> None:
     assert_linear(lambda length: split_text((piece * length)[:length], 4096), 20_000)
 
 
-def test_files_and_reply_mark_go_first_and_buttons_last() -> None:
-    message = OutboundMessage(
-        "fake",
-        "1",
-        "a " * 300,
-        media=(Media("a.png"),),
-        reply_to="m1",
-        thread_id="t",
-        buttons=(Button("Yes", "yes"),),
-    )
-    first, middle, *_, last = split_message(message, 100)
-    assert (first.media, first.reply_to, first.buttons) == (message.media, "m1", ())
-    assert (middle.media, middle.reply_to, middle.buttons) == ((), "", ())
-    assert (last.media, last.reply_to, last.buttons) == ((), "", message.buttons)
-    assert {part.thread_id for part in (first, middle, last)} == {"t"}
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a part may hold."""
+
+    text: int = 100
+    caption: int = 0
+    files: int = 1
+    together: tuple[frozenset[MediaKind], ...] = ()
+    fits: Callable[[str, int], bool] | None = None
 
 
-@pytest.mark.parametrize("content", ["", "short", " " * 500])
-def test_a_message_of_one_part_keeps_everything(content: str) -> None:
-    message = OutboundMessage("fake", "1", content, (Media("a"),), "m1", "", (Button("a", "b"),))
-    (part,) = split_message(message, 100)
-    assert (part.media, part.reply_to, part.buttons) == (message.media, "m1", message.buttons)
+PHOTOS: tuple[frozenset[MediaKind], ...] = (frozenset({"image", "video"}), frozenset({"audio"}))
+BUTTONS = (Button("Yes", "yes"),)
+
+
+def message(content: str, *kinds: MediaKind, buttons: tuple[Button, ...] = ()) -> OutboundMessage:
+    """A message with a file of each kind."""
+    media = tuple(Media(f"{number}", kind) for number, kind in enumerate(kinds))
+    return OutboundMessage("fake", "1", content, media, "m1", "t", buttons)
+
+
+def refs(parts: tuple[OutboundMessage, ...]) -> list[str]:
+    """The files of each part."""
+    return ["".join(file.ref for file in part.media) for part in parts]
+
+
+def test_the_reply_mark_goes_first_and_buttons_with_the_last_text() -> None:
+    parts = split_message(message("a " * 300, "image", buttons=BUTTONS), Room())
+    texts = [part for part in parts if part.content]
+    assert len(texts) > 2
+    assert [part.reply_to for part in parts] == ["m1"] + [""] * (len(parts) - 1)
+    assert [part.buttons for part in texts] == [()] * (len(texts) - 1) + [BUTTONS]
+    assert refs(parts) == [""] * len(texts) + ["0"]
+    assert {part.thread_id for part in parts} == {"t"}
+
+
+@pytest.mark.parametrize("content", ["", "short", " " * 90])
+@pytest.mark.parametrize("files", [0, 1])
+def test_a_message_of_one_part_stays_as_it_is(content: str, files: int) -> None:
+    kinds: list[MediaKind] = ["image"]
+    whole = message(content, *kinds[:files], buttons=BUTTONS)
+    (part,) = split_message(whole, Room(caption=100))
+    assert (part.media, part.reply_to, part.buttons) == (whole.media, "m1", BUTTONS)
     assert part.content.strip() == content.strip()
+
+
+def test_files_go_together_as_the_platform_takes_them() -> None:
+    kinds: list[MediaKind] = ["image", "video", "audio", "audio", "document", "image", "image"]
+    room = Room(files=2, together=PHOTOS)
+    assert refs(split_message(message("", *kinds), room)) == ["01", "23", "4", "56"]
+    assert refs(split_message(message("", *kinds[:3]), Room(files=0))) == ["012"]
+    assert refs(split_message(message("", "image", "image", "image"), room)) == ["01", "2"]
+
+
+def test_a_text_is_the_caption_of_the_first_files_where_it_fits() -> None:
+    room = Room(caption=10, files=2, together=PHOTOS, fits=lambda text, _: "no" not in text)
+    first, second = split_message(message("yes", "image", "image", "image"), room)
+    assert (first.content, len(first.media), second.content) == ("yes", 2, "")
+    for apart in ("yes, but much longer", "no"):
+        assert split_message(message(apart, "image"), room)[-1].content == ""
+
+
+def test_what_grows_beyond_a_caption_is_a_text_of_its_own() -> None:
+    room = Room(caption=10, fits=lambda text, limit: 3 * len(text) <= limit)
+    assert len(split_message(message("abc", "image"), room)) == 1
+    text, file = split_message(message("abcd", "image"), room)
+    assert (text.content, file.content, refs((text, file))) == ("abcd", "", ["", "0"])
+
+
+def test_files_that_go_together_never_carry_buttons() -> None:
+    room = Room(caption=10, files=2, together=PHOTOS)
+    above, below = split_message(message("yes", "image", "image", buttons=BUTTONS), room)
+    assert (above.content, above.buttons, below.buttons) == ("yes", BUTTONS, ())
+    parts = split_message(message("", "image", "image", buttons=BUTTONS), room)
+    assert (refs(parts), [part.buttons for part in parts]) == (["0", "1"], [(), BUTTONS])
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(words | st.sampled_from(["\n", "word " * 60]), max_size=9).map("".join))
+def test_parts_that_do_not_fit_are_cut_again(text: str) -> None:
+    parts = split_text(text, 400, lambda part, _: len(visible(part)) <= 9)
+    assert all(len(visible(part)) <= 9 for part in parts)
+    assert "".join(map(visible, parts)) == visible(text)
+
+
+def test_fences_are_closed_in_parts_that_were_cut_again_as_well() -> None:
+    text = "```python\n" + "print('hello')\n" * 90 + "```\n"
+    parts = split_text(text, 4000, lambda part, _: part.count("\n") < 30)
+    assert len(parts) > 3
+    assert all(part.startswith("```python\n") and open_fence(part) == "" for part in parts)
+
+
+def test_what_fits_nowhere_still_ends() -> None:
+    assert split_text("abc", 10, lambda _, __: False) == ["a", "b", "c"]
+
+
+def test_the_work_of_asking_what_fits_grows_with_the_text_and_no_faster() -> None:
+    asked = 0
+
+    def fits(text: str, limit: int) -> bool:
+        nonlocal asked
+        assert limit == 4000
+        asked += len(text)
+        return text.count("x") <= 10
+
+    text = "x word " * 10_000
+    assert len(split_text(text, 4000, fits)) < 2 * 1000
+    assert asked < 6 * len(text)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +24,15 @@ from nanobot.bus.events import (
     TurnEnded,
     TurnStarted,
 )
-from nanobot.channel import Admission, Channel
+from nanobot.channel import (
+    Admission,
+    Channel,
+    Chat,
+    MenuEntry,
+    Sender,
+    WebhookHandler,
+)
+from nanobot.clock import Clock
 from nanobot.errors import NanobotError, SendRefused, StorageError
 from nanobot_cli import CliChannel
 
@@ -50,8 +59,33 @@ class Core:
         self.failure: Exception | None = None
         self.reaction: CliChannel | None = None
 
-    def admit(self, sender_id: str, chat_id: str) -> Admission:
+    def admit(self, sender: Sender, chat: Chat, *, addressed: bool = True) -> Admission:
         return self.admission
+
+    async def pressed(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
+        return None
+
+    def webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
+        raise AssertionError("the CLI serves nothing")
+
+    def path_of(self, media: Media) -> Path:
+        if "gone" in media.ref:
+            raise SendRefused("the file is no longer there")
+        return Path("/home/ana/.nanobot") / media.ref
+
+    def menu(self) -> Sequence[MenuEntry]:
+        return ()
+
+    def report(self, trouble: str) -> None:
+        raise AssertionError("nothing keeps the CLI from working")
+
+    @property
+    def owners(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def clock(self) -> Clock:
+        return StoppedClock()
 
     async def publish(
         self, messages: Sequence[InboundMessage], cursor: str | None = None
@@ -248,8 +282,57 @@ async def test_a_reply_that_nobody_waits_for_is_accepted_and_never_given_to_a_la
         await channel.chat(request("2"), later)
         await answer(channel, "cli:1", "for the one who left")
         await answer(channel, "cli:from-before-a-restart", "old")
-        await channel.send(part("unasked"))
     assert later.names == ["accepted"]
+
+
+async def test_what_is_said_before_the_reply_reaches_whoever_waits_in_the_chat_with_its_files() -> (
+    None
+):
+    core, mine, elsewhere = Core(), Client(), Client()
+    async with running(core) as channel:
+        await channel.chat(request("1"), mine)
+        await channel.chat(request("2", "/status"), mine)
+        await channel.chat(request("3", session="cli:work"), elsewhere)
+        sent = replace(part("here it is"), media=(Media("media/ab.txt", name="a.txt", size=7),))
+        assert await channel.send(sent) == Receipt()
+        await answer(channel, "cli:1", "done")
+    assert mine.events[2:3] == [
+        {
+            "event": "message",
+            "id": "1",
+            "text": "here it is",
+            "files": [{"name": "a.txt", "path": "/home/ana/.nanobot/media/ab.txt", "size": 7}],
+        }
+    ]
+    assert mine.names == ["accepted", "accepted", "message", "reply"]
+    assert elsewhere.names == ["accepted"]
+
+
+async def test_a_message_that_nobody_waits_for_is_accepted() -> None:
+    async with running(Core()) as channel:
+        lost = replace(part("hello?"), media=(Media("media/gone.txt"),))
+        assert await channel.send(lost) == Receipt()
+
+
+async def test_a_file_that_is_gone_is_named_and_costs_neither_the_words_nor_the_others() -> None:
+    core, client = Core(), Client()
+    files = (Media("media/gone.txt", name="a.txt"), Media("media/cd.txt", name="c.txt"))
+    async with running(core) as channel:
+        await channel.chat(request("1"), client)
+        await channel.send(replace(part("both of them"), media=files))
+    assert client.events[1]["text"] == "both of them\n[the file a.txt is no longer there]"
+    assert str(client.events[1]["files"]).count("path") == 1
+    assert "c.txt" in str(client.events[1]["files"])
+
+
+async def test_a_turn_that_has_said_it_all_ends_with_an_empty_reply() -> None:
+    core, client = Core(), Client()
+    async with running(core) as channel:
+        await channel.chat(request("1"), client)
+        await channel.send(part("it is done"))
+        await answer(channel, "cli:1", "")
+    assert client.names == ["accepted", "message", "reply"]
+    assert (client.events[-1]["text"], client.events[-1]["outcome"]) == ("", "done")
 
 
 async def test_a_message_seen_before_is_refused_and_does_not_hang() -> None:
@@ -309,9 +392,10 @@ async def test_the_terminal_has_no_files_to_fetch() -> None:
         await CliChannel(StoppedClock()).fetch(Media("x"), 10)
 
 
-def test_it_is_a_channel_with_unlimited_text() -> None:
+def test_it_is_a_channel_that_takes_any_text_and_any_files_at_once() -> None:
     channel: Channel = CliChannel()
-    assert (channel.name, channel.limits.text) == ("cli", 0)
+    assert (channel.name, channel.limits.text, channel.limits.files) == ("cli", 0, 0)
+    assert channel.limits.caption > 10**12
 
 
 def test_the_package_has_no_other_lazy_names() -> None:

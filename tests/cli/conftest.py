@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loguru import logger
 
+from nanobot.cli.main import main
 from nanobot.errors import NanobotError
 from nanobot.gateway.control import ControlConnection, ControlServer, Operation
 
@@ -30,14 +32,16 @@ OPERATIONS = (
     "memory.show", "memory.search", "memory.why", "memory.log", "memory.versions",
     "memory.restore", "memory.forget_plan", "memory.forget", "memory.pending", "memory.accept",
     "memory.drop", "memory.rebuild", "memory.sync", "memory.dream",
+    "pair.list", "pair.approve", "pair.revoke",
 )  # fmt: skip
 
 
 class FakeGateway:
     """Answers a message with `echo: <text>` unless it begins with a word that it knows.
 
-    `tool …` uses one, `fail …` and `wait …` end so, `refuse …` is refused, `say …` says the rest,
-    `hang …` runs until `/stop`, `die …` takes the gateway down once the message is accepted.
+    `tool …` uses one, `send …` sends the rest with a file, `fail …` and `wait …` end so,
+    `refuse …` is refused, `say …` says the rest, `hang …` runs until `/stop`, `die …` takes the
+    gateway down once the message is accepted.
     """
 
     def __init__(self, home: Path) -> None:
@@ -118,15 +122,28 @@ class FakeGateway:
             while self._hanging:
                 self._hanging.pop()()
             reply("Stopped.")
-        elif word == "tool":
-            tell("tool", hint="read_file a.txt")
-            tell("notice", text="the disk is nearly full")
-            usage: dict[str, Any] = {"prompt_tokens": 11, "completion_tokens": 22}
-            reply("used it", tools=["read_file"], milliseconds=33, **usage)
+        elif word in {"tool", "send"}:
+            {"tool": self._use, "send": self._send}[word](text, tell)
         elif word in {"fail", "wait"}:
             reply(f"{word}: sorry", {"fail": "failed", "wait": "waiting"}[word])
         else:
             reply(self.texts.get(text, rest if word == "say" else f"echo: {text}"))
+
+    def _use(self, _: str, tell: Callable[..., None]) -> None:
+        """Use a tool."""
+        tell("tool", hint="read_file a.txt")
+        tell("notice", text="the disk is nearly full")
+        usage: dict[str, Any] = {"prompt_tokens": 11, "completion_tokens": 22, "milliseconds": 33}
+        tell("reply", text="used it", turn="t-1", outcome="done", tools=["read_file"], **usage)
+
+    def _send(self, text: str, tell: Callable[..., None]) -> None:
+        """Say the rest with a file; `it all` is then not said again."""
+        rest = text.removeprefix("send ")
+        said = "" if rest == "it all" else "that was it"
+        file = {"name": "a\x1b[1m.txt", "path": "/h/media/ab.txt", "size": 1_234}
+        tell("message", text=rest, files=[file])
+        tell("delta", text=said or rest, restart=False)
+        tell("reply", text=said, turn="t-1", outcome="done", tools=["message"])
 
 
 @pytest.fixture
@@ -173,3 +190,18 @@ def nanobot(environment: dict[str, str]) -> Nanobot:
         )
 
     return run
+
+
+@pytest.fixture
+def here(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Nanobot]:
+    """Runs `nanobot` in the process of the tests, which saves a second each time: for what is said,
+    not for how a process starts and ends."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        capsys.readouterr()
+        code = main(["--home", str(home), *arguments])
+        told = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, code, told.out, told.err)
+
+    yield run
+    logger.remove()  # a command sets up a log of its own

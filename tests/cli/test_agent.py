@@ -30,6 +30,7 @@ def test_json_has_the_reply_and_what_it_took(gateway: Any, nanobot: Any) -> None
     done = nanobot("agent", "-m", "tool please", "--json")
     assert json.loads(done.stdout) == {
         "reply": "used it",
+        "messages": [],
         "tools": ["read_file"],
         "tokens": {"prompt": 11, "completion": 22},
         "milliseconds": 33,
@@ -38,6 +39,25 @@ def test_json_has_the_reply_and_what_it_took(gateway: Any, nanobot: Any) -> None
         "outcome": "done",
     }
     assert done.stderr == "note: the disk is nearly full\n"
+
+
+def test_what_is_said_before_the_reply_is_printed_first_with_where_its_files_lie(
+    gateway: Any, nanobot: Any
+) -> None:
+    done = nanobot("agent", "-m", "send your file")
+    assert done.stdout == ("your file\n[file] a.txt (1,234 bytes): /h/media/ab.txt\nthat was it\n")
+
+
+def test_a_reply_that_was_said_before_is_not_printed_again(gateway: Any, nanobot: Any) -> None:
+    done = nanobot("agent", "-m", "send it all")
+    assert done.stdout == "it all\n[file] a.txt (1,234 bytes): /h/media/ab.txt\n"
+
+
+def test_json_lists_what_was_said_before_the_reply(gateway: Any, nanobot: Any) -> None:
+    told = json.loads(nanobot("agent", "-m", "send your file", "--json").stdout)
+    file = {"name": "a\x1b[1m.txt", "path": "/h/media/ab.txt", "size": 1_234}
+    assert told["messages"] == [{"text": "your file", "files": [file]}]
+    assert told["reply"] == "that was it"
 
 
 @pytest.mark.parametrize("word", ["fail", "wait"])

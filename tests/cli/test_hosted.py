@@ -33,27 +33,38 @@ def test_a_one_shot_without_a_gateway_answers_and_leaves_nothing_running(
         pass
 
 
-def test_what_was_said_is_listed_and_shown_afterwards(nanobot: Any) -> None:
-    empty = nanobot("sessions", "list")
+def test_a_file_that_the_agent_sends_is_told_with_where_it_lies(here: Any, home: Path) -> None:
+    (home / "workspace").mkdir()
+    (home / "workspace" / "notes.txt").write_text("rain")
+    told = json.loads(here("agent", "-m", "send me notes.txt", "--json").stdout)
+    ((file,),) = [message["files"] for message in told["messages"]]
+    assert (file["name"], file["size"]) == ("notes.txt", 4)
+    assert Path(file["path"]).read_text() == "rain"
+    assert Path(file["path"]).parent == home / "media"
+    assert told["reply"] == "Here is notes.txt."
+
+
+def test_what_was_said_is_listed_and_shown_afterwards(here: Any) -> None:
+    empty = here("sessions", "list")
     assert empty.stdout == "No conversations yet. `nanobot agent` starts one.\n"
-    turn = json.loads(nanobot("agent", "-m", "hello there", "--json").stdout)["turn"]
-    assert "cli:direct" in nanobot("sessions", "list").stdout
-    assert [s["key"] for s in json.loads(nanobot("sessions", "list", "--json").stdout)] == [
+    turn = json.loads(here("agent", "-m", "hello there", "--json").stdout)["turn"]
+    assert "cli:direct" in here("sessions", "list").stdout
+    assert [s["key"] for s in json.loads(here("sessions", "list", "--json").stdout)] == [
         "cli:direct"
     ]
-    shown = nanobot("sessions", "show", "cli:direct")
+    shown = here("sessions", "show", "cli:direct")
     assert f"user (turn {turn})\n  hello there\n" in shown.stdout
-    latest = json.loads(nanobot("sessions", "show", "cli:direct", "-n", "1", "--json").stdout)
+    latest = json.loads(here("sessions", "show", "cli:direct", "-n", "1", "--json").stdout)
     assert [message["role"] for message in latest["messages"]] == ["assistant"]
-    assert f"turn     {turn}" in nanobot("turn", "show", turn).stdout
-    missing = nanobot("sessions", "show", "cli:drect")
+    assert f"turn     {turn}" in here("turn", "show", turn).stdout
+    missing = here("sessions", "show", "cli:drect")
     assert (missing.returncode, missing.stdout) == (1, "")
     assert "cli:direct" in missing.stderr
 
 
-def test_looking_needs_no_gateway(nanobot: Any) -> None:
-    assert "not running" in nanobot("status").stdout
-    assert nanobot("queue", "list").stdout == "Nothing waits and nothing failed.\n"
+def test_looking_needs_no_gateway(here: Any) -> None:
+    assert "not running" in here("status").stdout
+    assert here("queue", "list").stdout == "Nothing waits and nothing failed.\n"
 
 
 def test_a_restart_within_the_process_is_survived(nanobot: Any) -> None:
@@ -85,8 +96,8 @@ def test_a_home_that_stays_locked_without_a_socket_exits_75(
     assert "another nanobot" in capsys.readouterr().err
 
 
-def test_a_wrong_configuration_is_said_and_not_waited_for(nanobot: Any, home: Path) -> None:
+def test_a_wrong_configuration_is_said_and_not_waited_for(here: Any, home: Path) -> None:
     (home / "config.yaml").write_text("modell: x\n")
-    done = nanobot("agent", "-m", "hi")
+    done = here("agent", "-m", "hi")
     assert done.returncode == 78
     assert "did you mean" in done.stderr.lower()

@@ -77,18 +77,18 @@ def test_each_command_asks_one_operation_and_prints_its_text_or_its_data(
     assert json.loads(capsys.readouterr().out) == {"found": True}
 
 
-def test_remembered_text_cannot_control_the_terminal(gateway: Any, nanobot: Any) -> None:
+def test_remembered_text_cannot_control_the_terminal(gateway: Any, here: Any) -> None:
     text = "I \x1b[2Jremember\x07 this\x9b31m,\nand that."
     gateway.answers["memory.show"] = {"text": text, "facts": ["\x1b[2J"]}
-    assert nanobot("memory", "show").stdout == "I remember this,\nand that.\n"
-    assert "\x1b" not in nanobot("memory", "show", "--json").stdout
+    assert here("memory", "show").stdout == "I remember this,\nand that.\n"
+    assert "\x1b" not in here("memory", "show", "--json").stdout
 
 
-def test_commands_are_named_as_in_a_terminal(gateway: Any, nanobot: Any) -> None:
+def test_commands_are_named_as_in_a_terminal(gateway: Any, here: Any) -> None:
     gateway.answers["memory.show"] = {
         "text": "See `/memory pending`, /dream-restore --version 2; ~/memory why, /memory stays."
     }
-    assert nanobot("memory", "show").stdout == (
+    assert here("memory", "show").stdout == (
         "See `nanobot memory pending`, nanobot memory restore --version 2; ~/memory why, /memory"
         " stays.\n"
     )
@@ -175,15 +175,15 @@ def test_wrong_usage_exits_2(gateway: Any, arguments: list[str]) -> None:
     assert gateway.asked == []
 
 
-def test_what_cannot_be_done_is_an_error_with_its_hint(gateway: Any, nanobot: Any) -> None:
-    done = nanobot("memory", "log", "99")
+def test_what_cannot_be_done_is_an_error_with_its_hint(gateway: Any, here: Any) -> None:
+    done = here("memory", "log", "99")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: nothing for memory.log\n  Look elsewhere.\n"
 
 
-def test_without_a_gateway_the_files_are_asked(nanobot: Any) -> None:
-    assert "Nothing yet" in nanobot("memory", "show").stdout
-    assert nanobot("dream").stdout == "Nothing new to dream about.\n"
-    done = nanobot("memory", "show", "--scope", "nobody")
+def test_without_a_gateway_the_files_are_asked(here: Any) -> None:
+    assert "Nothing yet" in here("memory", "show").stdout
+    assert here("dream").stdout == "Nothing new to dream about.\n"
+    done = here("memory", "show", "--scope", "nobody")
     assert (done.returncode, done.stdout) == (1, "")
     assert "there is no scope 'nobody'" in done.stderr

@@ -107,6 +107,19 @@ def test_a_word_or_a_key_at_the_empty_prompt_leaves(chat: Chat, gateway: Any, le
     assert gateway.said == []
 
 
+def test_what_is_sent_before_the_reply_is_shown_once_with_where_the_file_lies(
+    chat: Chat, gateway: Any
+) -> None:
+    with chat(TERM="dumb") as screen:
+        screen.wait_for(">")
+        screen.type("send it all\r")
+        shown = screen.wait_for("[file] a.txt (1,234 bytes): /h/media/ab.txt")
+        assert "it all" in shown.rpartition("send it all")[2]
+        assert "it all" not in screen.wait_for(">")
+        screen.type("send more\r")
+        screen.wait_for("that was it")
+
+
 def test_alt_enter_breaks_the_line_and_ctrl_c_clears_it(chat: Chat, gateway: Any) -> None:
     with chat() as screen:
         screen.wait_for(">")

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.app.model import secrets
 from nanobot.config import config_schema
+from nanobot.config.base import secrets_in
+from nanobot.config.channels import COMMON
 from tests.config.homes import Home
 
 MODULE = """
@@ -17,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 class Pigeon(BaseModel):
     model_config = ConfigDict(frozen=True)
     token: SecretStr
+    webhook_url: str = ""
     lofts: tuple[str, ...] = Field(default=(), description="Where the birds live.")
     speed: int = 60
 
@@ -63,7 +67,11 @@ def test_a_channel_has_common_settings_and_those_of_its_adapter(home: Home) -> N
     assert channel.enabled
     assert channel.allow_from == ("+4915", "0123", "ada")
     assert channel.options is not None
-    assert channel.options.model_dump(exclude={"token"}) == {"lofts": ("a", "b"), "speed": 60}
+    assert channel.options.model_dump(exclude={"token"}) == {
+        "webhook_url": "",
+        "lofts": ("a", "b"),
+        "speed": 60,
+    }
     assert "canary" not in repr(channel)
 
 
@@ -71,6 +79,83 @@ def test_an_adapter_without_settings_has_the_common_ones(home: Home) -> None:
     home.write("channels: {plain: }\n")
     channel = home.load().channels["plain"]
     assert (channel.enabled, channel.allow_from, channel.options) == (False, (), None)
+
+
+def test_groups_have_their_own_list_of_people(home: Home) -> None:
+    home.write(
+        "channels:\n  plain:\n    enabled: yes\n    groups: mention\n    allow_groups:\n"
+        "      -100123: ['*']\n      \"-1\": [7, ada]\n      -2: []\n      -3:\n"
+    )
+    settings = home.load()
+    channel = settings.channels["plain"]
+    assert channel.groups == "mention"
+    assert channel.allow_groups == {"-100123": ("*",), "-1": ("7", "ada"), "-2": (), "-3": ()}
+    assert settings.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "groups"),
+    [("off", "off"), ("false", "off"), ("'off'", "off"), ("", "off"), ("open", "open")],
+)
+def test_groups_may_be_off_in_every_spelling(home: Home, written: str, groups: str) -> None:
+    home.write(f"channels:\n  plain:\n    groups: {written}\n")
+    assert home.load().channels["plain"].groups == groups
+
+
+def test_an_override_names_groups(home: Home) -> None:
+    environ = {"NANOBOT_CHANNELS__PLAIN__ALLOW_GROUPS": "{-100123: ['*'], -2: }"}
+    groups = home.load(environ).channels["plain"].allow_groups
+    assert groups == {"-100123": ("*",), "-2": ()}
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        pytest.param(
+            "enabled: yes\n    allow_from: [7, '*']\n",
+            ":4: channels.plain.allow_from: lets everyone talk to the agent. "
+            "List the ids of those who may, or leave it out and let people in by pairing.",
+            id="everyone",
+        ),
+        pytest.param(
+            "enabled: yes\n    allow_groups: {-1: []}\n",
+            ":4: channels.plain.allow_groups: has no effect while `groups` is off. "
+            "Set `groups: mention` beside it.",
+            id="groups that are off",
+        ),
+        pytest.param(
+            "enabled: yes\n    groups: open\n    allow_groups: {-1: ['*'], '*': ['*']}\n",
+            ":5: channels.plain.allow_groups: lets everyone talk to the agent in any group. "
+            "Name the groups, or the people.",
+            id="everyone everywhere",
+        ),
+        pytest.param("enabled: no\n    allow_from: ['*']\n", "", id="a channel that is off"),
+    ],
+)
+def test_doubtful_access_is_a_warning(home: Home, text: str, warning: str) -> None:
+    home.write(f"channels:\n  plain:\n    {text}")
+    assert home.load().warnings == ((f"{home.config}{warning}",) if warning else ())
+
+
+def test_the_hosts_of_webhooks_are_those_of_the_http_server(home: Home) -> None:
+    webhook = "    webhook_url: https://Bot.example.org:8443/pigeon\n"
+    home.write(f"http: {{public_hosts: [other.example.org]}}\n{GOOD}{webhook}")
+    assert home.load().http.public_hosts == ("other.example.org", "bot.example.org")
+    home.write(f"{GOOD}{webhook}".replace("yes", "no"))
+    assert home.load().http.public_hosts == ()
+
+
+def test_every_secret_of_a_channel_is_known(home: Home) -> None:
+    home.write(f"model: {{name: m, api_key: k1, transcription: {{model: t}}}}\n{GOOD}")
+    settings = home.load()
+    assert sorted(secrets(settings)) == ["", "k1", "k1", "sk-canary"]
+    found = {".".join(map(str, path)): secret for path, secret in secrets_in(settings)}
+    assert {key: secret.get_secret_value() for key, secret in found.items()} == {
+        "model.api_key": "k1",
+        "model.transcription.api_key": "k1",
+        "memory.embeddings.api_key": "",
+        "channels.pigeon.options.token": "sk-canary",
+    }
 
 
 def test_variables_and_overrides_reach_a_channel(home: Home) -> None:
@@ -129,7 +214,8 @@ def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home)
         pytest.param(
             f"{GOOD}    options: {{}}\n",
             "HOME/config.yaml:6: channels.pigeon.options: there is no such key\n"
-            "  Known here: token, lofts, speed, enabled, allow_from.",
+            "  Known here: token, webhook_url, lofts, speed, enabled, allow_from, groups, "
+            "allow_groups.",
             id="unknown key",
         ),
         pytest.param(
@@ -138,6 +224,32 @@ def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home)
             "HOME/config.yaml:4: channels.plain.allow_from: must be a list\n"
             "  Write it as [first, second], or one a line after '- '.",
             id="wrong common values",
+        ),
+        pytest.param(
+            "channels:\n  plain:\n    allow_from: [7, '@ada']\n",
+            "HOME/config.yaml:3: channels.plain.allow_from[1]: must be an id, not a name\n"
+            "  Names can change hands. Write the numeric id; `nanobot pair list` shows it after "
+            "that person wrote to the bot.",
+            id="a name for an id",
+        ),
+        pytest.param(
+            "channels:\n  plain:\n    groups: sometimes\n    allow_groups: {'@g': []}\n",
+            "HOME/config.yaml:3: channels.plain.groups: must be one of off, mention, open\n"
+            "HOME/config.yaml:4: channels.plain.allow_groups: must be an id, not a name\n"
+            "  Names can change hands. Write the numeric id; `nanobot pair list` shows it after "
+            "that person wrote to the bot.",
+            id="wrong groups",
+        ),
+        pytest.param(
+            "channels:\n  plain:\n    allow_groups:\n      -1: '*'\n      ' -2': []\n",
+            "HOME/config.yaml:4: channels.plain.allow_groups.-1: must be a list\n"
+            "  Write it as [first, second], or one a line after '- '.",
+            id="people of a group that are no list",
+        ),
+        pytest.param(
+            "channels:\n  plain:\n    allow_groups: [-1]\n",
+            "HOME/config.yaml:3: channels.plain.allow_groups: must be a section with keys",
+            id="a list of groups",
         ),
         pytest.param(
             "channels:\n  pigeon: {enabled: yes}\n",
@@ -184,12 +296,12 @@ def test_the_schema_describes_the_installed_channels() -> None:
     channels = config_schema()["properties"]["channels"]["properties"]
     assert set(channels) >= {"pigeon", "plain"}
     assert set(channels["pigeon"]["properties"]) == {
-        "enabled",
-        "allow_from",
+        *COMMON,
         "token",
+        "webhook_url",
         "lofts",
         "speed",
     }
     assert channels["pigeon"]["required"] == ["token"]
-    assert set(channels["plain"]["properties"]) == {"enabled", "allow_from"}
+    assert set(channels["plain"]["properties"]) == set(COMMON)
     assert channels["pigeon"]["additionalProperties"] is False

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import SecretStr
 
 from nanobot.config import config_schema, docs, load_settings, settings_table
-from nanobot.config.settings import BY_CHANNEL, SECTIONS, keys_of
+from nanobot.config.channels import COMMON
+from nanobot.config.settings import BY_CHANNEL, SECTIONS, ChannelSettings, keys_of
+from nanobot_telegram.settings import TelegramSettings
 from tests.config.homes import Home
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config.example.yaml"
+TOKEN = "123456789:AAF"
 KEYS = [path for name, model in SECTIONS.items() for path, _ in keys_of(model, (name,))]
 
 
@@ -40,9 +45,20 @@ def _paths(value: object, *path: str) -> Iterator[tuple[str, ...]]:
         yield path
 
 
+def test_the_example_has_every_key_of_telegram_with_its_default() -> None:
+    commented = EXAMPLE.read_text().partition("\nchannels:\n")[2]
+    telegram = yaml.safe_load(re.sub(r"(?m)^  # ?", "", commented).partition("\n")[2])["telegram"]
+    assert [*telegram] == [*COMMON, *TelegramSettings.model_fields]
+    telegram["groups"] = str(telegram["groups"] or "off")  # YAML's own idea of the word
+    common = {key: telegram.pop(key) for key in COMMON}
+    assert ChannelSettings.model_validate(common) == ChannelSettings()
+    telegram["token"] = TOKEN
+    assert TelegramSettings.model_validate(telegram) == TelegramSettings(token=SecretStr(TOKEN))
+
+
 def test_the_commented_parts_of_the_example_are_right_too(home: Home) -> None:
     lines = []
-    for line in EXAMPLE.read_text().splitlines():
+    for line in EXAMPLE.read_text().partition("\nchannels:")[0].splitlines():
         bare = line.lstrip()
         optional = bare.startswith(("# - ", "#   base_url", "#   api_key"))
         lines.append(line.replace("# ", "", 1) if optional else line)
@@ -54,6 +70,19 @@ def test_the_commented_parts_of_the_example_are_right_too(home: Home) -> None:
 
 def test_the_table_in_the_documentation_is_current() -> None:
     assert docs.main([str(ROOT / docs.PAGE)]) == 0
+
+
+@pytest.mark.parametrize("page", ["configuration.md", "channels/telegram.md"])
+def test_what_the_documentation_tells_people_to_write_can_be_used(home: Home, page: str) -> None:
+    text = (ROOT / "docs" / page).read_text().partition("## When something is wrong")[0]
+    environ = dict.fromkeys(("OPENAI_API_KEY", "NANOBOT_MODEL__API_KEY"), "sk-1")
+    environ |= {"TELEGRAM_TOKEN": TOKEN, "TELEGRAM_PROXY": "", "NANOBOT_MODEL__NAME": "m"}
+    snippets = re.findall(r"(?s)```yaml\n(.*?)```", text)
+    assert len(snippets) > 5
+    for snippet in snippets:
+        home.write(snippet)
+        token = {"NANOBOT_CHANNELS__TELEGRAM__TOKEN": TOKEN} if "telegram:\n" in snippet else {}
+        assert home.load(environ | token).warnings == (), snippet
 
 
 def test_the_errors_in_the_documentation_are_those_a_person_sees(home: Home) -> None:
@@ -99,7 +128,7 @@ def test_a_duration_says_its_unit_and_a_size_counts_tokens(path: tuple[str, ...]
     section, *_, key = path
     field = dict(keys_of(SECTIONS[section], (section,)))[path]
     meaning = (field.description or "").lower()
-    for unit in ("seconds", "minutes", "hours", "tokens"):
+    for unit in ("seconds", "minutes", "hours", "tokens", "megabytes"):
         assert not key.endswith(unit) or unit in meaning
 
 

@@ -15,7 +15,7 @@ from nanobot.bus.events import OutboundPart, TextDelta
 from nanobot.bus.journal import Journal
 from nanobot.bus.outbox import Outbox
 from nanobot.bus.split import split_message
-from nanobot.channel import Channel
+from nanobot.channel import Channel, Limits
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot.gateway.dispatcher import MOST_ATTEMPTS, Dispatcher
 from nanobot.gateway.screen import Screen
@@ -338,7 +338,7 @@ async def test_the_parts_of_a_long_text_arrive_with_only_the_last_marked(
     delivery: Delivery, channel: FakeChannel
 ) -> None:
     outgoing = reply("word " * 100)
-    parts = split_message(outgoing.parts[0], 200)
+    parts = split_message(outgoing.parts[0], Limits(text=200))
     delivery.dispatcher.submit(
         await delivery.journal.send("t1", type(outgoing)("reply", parts, ("m1",)))
     )

@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.bus.events import Media
 from nanobot.bus.journal import InboxEntry, Journal
+from nanobot.bus.outbox import OutboxPart
 from nanobot.bus.queue import MessageBus
-from nanobot.errors import StorageError
-from nanobot.gateway.host import Host
+from nanobot.channel import Chat, MenuEntry, Sender
+from nanobot.errors import SendRefused, StorageError
+from nanobot.gateway.host import Host, HostParts
+from nanobot.gateway.webserver import WebServer
+from nanobot.security.access import Access, AccessRules
+from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 from tests.bus.support import opened, said
 
@@ -25,11 +31,29 @@ async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
 class Core:
     """A host with a bus behind it, and what came through."""
 
-    def __init__(self, journal: Journal, folder: Path, *allow: str, everyone: bool = False) -> None:
+    def __init__(self, journal: Journal, home: Path, *allow: str, **rules: object) -> None:
         self.entries: list[InboxEntry] = []
+        self.parts: list[OutboxPart] = []
+        self.trouble: list[tuple[str, str]] = []
+        self.background = Background()
+        clock = FakeClock()
         bus = MessageBus(journal)
-        bus.connect(self.entries.append, lambda _: None)
-        self.host = Host("fake", bus, journal, folder, allow_from=allow, everyone=everyone)
+        bus.connect(self.entries.append, self.parts.extend)
+        (home / "state").mkdir(exist_ok=True)
+        asked = replace(AccessRules(frozenset(allow)), **rules)  # type: ignore[arg-type]
+        self.access = Access(home / "state" / "access.json", {"fake": asked}, {}, clock)
+        parts = HostParts(
+            bus,
+            journal,
+            self.access,
+            WebServer(),
+            home,
+            clock,
+            self.background,
+            menu=lambda: (MenuEntry("help", "helps"),),
+            report=lambda name, trouble: self.trouble.append((name, trouble)),
+        )
+        self.host = Host("fake", parts)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +70,90 @@ async def test_only_those_on_the_list_are_admitted(
     journal: Journal, tmp_path: Path, allow: tuple[str, ...], everyone: bool, admission: str
 ) -> None:
     core = Core(journal, tmp_path, *allow, everyone=everyone)
-    assert core.host.admit("person", "1") == admission
+    assert core.host.admit(Sender("person"), Chat("1")) == admission
     new = await core.host.publish((said("m1"),))
     assert list(new) == (["m1"] if admission == "allowed" else [])
+    await core.background.drain(1)
+
+
+async def test_who_was_admitted_by_another_id_of_theirs_may_publish(
+    journal: Journal, tmp_path: Path
+) -> None:
+    core = Core(journal, tmp_path, "+491")
+    sender = Sender("person", also=("+491",))
+    assert core.host.admit(sender, Chat("1")) == "allowed"
+    assert await core.host.publish((said("m1"),))
+
+
+async def test_a_stranger_is_answered_once_durably_and_nothing_of_theirs_is_kept(
+    journal: Journal, tmp_path: Path
+) -> None:
+    core = Core(journal, tmp_path)
+    stranger = Sender("666", "Mallory")
+    for _ in range(3):
+        assert core.host.admit(stranger, Chat("666")) == "refused"
+        await core.background.drain(1)
+    (part,) = core.parts
+    assert (part.part.chat_id, part.part.event_ids) == ("666", ())
+    assert "nanobot pair approve" in part.part.content
+    assert [left.part.chat_id for left in (await journal.leftovers()).parts] == ["666"]
+    assert not core.entries
+
+
+async def test_a_stranger_whom_the_disk_kept_from_an_answer_gets_it_when_they_write_again(
+    journal: Journal, tmp_path: Path
+) -> None:
+    core = Core(journal, tmp_path)
+    state = tmp_path / "state"
+    state.rmdir()
+    state.touch()
+    assert core.host.admit(Sender("666"), Chat("666")) == "refused"
+    await core.background.drain(1)
+    assert core.parts == []
+    state.unlink()
+    state.mkdir()
+    assert core.host.admit(Sender("666"), Chat("666")) == "refused"
+    await core.background.drain(1)
+    (request,) = core.access.requests()
+    (part,) = core.parts
+    assert request.asked.code in part.part.content
+
+
+async def test_one_who_was_shut_out_again_is_refused_at_once(
+    journal: Journal, tmp_path: Path
+) -> None:
+    core = Core(journal, tmp_path)
+    core.host.admit(Sender("person"), Chat("1"))
+    await core.access.approve("fake:person")
+    assert core.host.admit(Sender("person"), Chat("1")) == "allowed"
+    await core.access.revoke("fake", "person")
+    assert core.host.admit(Sender("person"), Chat("1")) == "refused"
+    assert not await core.host.publish((said("m1"),))
+    await core.background.drain(1)
+
+
+async def test_what_goes_out_is_read_from_the_media_folder_only(
+    journal: Journal, tmp_path: Path
+) -> None:
+    core = Core(journal, tmp_path)
+    media = tmp_path / "media"
+    media.mkdir()
+    (media / "a.txt").write_text("a file")
+    (tmp_path / "config.yaml").write_text("token: secret")
+    (media / "link.txt").symlink_to(tmp_path / "config.yaml")
+    assert core.host.path_of(Media("media/a.txt")) == media / "a.txt"
+    for ref in ("media/gone.txt", "config.yaml", "media/../config.yaml", "media/link.txt", "/etc"):
+        with pytest.raises(SendRefused):
+            core.host.path_of(Media(ref))
+
+
+async def test_an_adapter_knows_the_menu_and_tells_its_trouble(
+    journal: Journal, tmp_path: Path
+) -> None:
+    core = Core(journal, tmp_path)
+    assert [entry.name for entry in core.host.menu()] == ["help"]
+    core.host.report("another poller runs")
+    assert core.trouble == [("fake", "another poller runs")]
 
 
 async def test_what_a_refused_sender_wrote_is_not_stored_and_the_cursor_moves(
@@ -63,8 +168,8 @@ async def test_what_a_refused_sender_wrote_is_not_stored_and_the_cursor_moves(
 
 
 async def test_an_adapters_folder_is_its_owners_only(journal: Journal, tmp_path: Path) -> None:
-    folder = tmp_path / "channels" / "fake"
-    core = Core(journal, folder)
+    folder = tmp_path / "state" / "channels" / "fake"
+    core = Core(journal, tmp_path)
     assert not folder.exists()
     assert core.host.state_folder == folder
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -73,6 +178,7 @@ async def test_an_adapters_folder_is_its_owners_only(journal: Journal, tmp_path:
 async def test_a_folder_that_cannot_be_made_is_a_storage_error(
     journal: Journal, tmp_path: Path
 ) -> None:
-    (tmp_path / "channels").write_text("in the way")
+    core = Core(journal, tmp_path)
+    (tmp_path / "state" / "channels").write_text("in the way")
     with pytest.raises(StorageError):
-        _ = Core(journal, tmp_path / "channels" / "fake").host.state_folder
+        _ = core.host.state_folder

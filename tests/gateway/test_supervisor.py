@@ -12,8 +12,12 @@ import pytest
 from nanobot.bus.journal import Journal
 from nanobot.bus.queue import MessageBus
 from nanobot.channel import Channel, ChannelHost
-from nanobot.gateway.host import Host
+from nanobot.errors import ChannelOff
+from nanobot.gateway.host import Host, HostParts
 from nanobot.gateway.supervisor import Supervisor
+from nanobot.gateway.webserver import WebServer
+from nanobot.security.access import Access
+from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 
@@ -40,11 +44,27 @@ def clock() -> FakeClock:
 def supervise(clock: FakeClock, tmp_path: Path) -> Callable[..., Supervisor]:
     def make(*channels: Channel) -> Supervisor:
         journal = Journal(tmp_path / "journal.db", clock)
-        bus = MessageBus(journal)
-        hosts = {c.name: Host(c.name, bus, journal, tmp_path / c.name) for c in channels}
-        return Supervisor({c.name: c for c in channels}, hosts, clock, Random(1))
+        hosts: dict[str, ChannelHost] = {}
+        supervisor = Supervisor({c.name: c for c in channels}, hosts, clock, Random(1))
+        parts = HostParts(
+            MessageBus(journal),
+            journal,
+            Access(tmp_path / "access.json", {}, {}, clock),
+            WebServer(),
+            tmp_path,
+            clock,
+            Background(),
+            menu=tuple,
+            report=supervisor.report,
+        )
+        hosts.update((c.name, Host(c.name, parts)) for c in channels)
+        return supervisor
 
     return make
+
+
+async def endless() -> None:
+    await asyncio.Event().wait()
 
 
 async def crash() -> None:
@@ -150,3 +170,35 @@ async def test_stop_ends_intake_at_once(supervise: Callable[..., Supervisor]) ->
     await asyncio.sleep(0)
     await asyncio.wait_for(supervisor.stop(), 5)
     assert ended.is_set()
+
+
+async def test_one_that_only_a_person_can_mend_stays_off_and_says_why(
+    clock: FakeClock, supervise: Callable[..., Supervisor]
+) -> None:
+    async def refuse() -> None:
+        raise ChannelOff("the token was revoked", hint="Get a new one.")
+
+    channel = Unsteady(refuse)
+    supervisor = supervise(channel)
+    supervisor.start()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await clock.advance(10_000)
+    state = supervisor.states["fake"]
+    assert (channel.starts, state.state) == (1, "off")
+    assert state.detail == "the token was revoked. Get a new one."
+    await supervisor.stop()
+
+
+async def test_the_trouble_that_a_channel_tells_is_seen_until_it_is_over(
+    supervise: Callable[..., Supervisor],
+) -> None:
+    supervisor = supervise(Unsteady(endless))
+    supervisor.start()
+    await asyncio.sleep(0)
+    supervisor.report("fake", "another poller runs")
+    state = supervisor.states["fake"]
+    assert (state.state, state.detail) == ("running", "another poller runs")
+    supervisor.report("fake", "")
+    assert state.detail == ""
+    await supervisor.stop()

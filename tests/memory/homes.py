@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -23,7 +23,13 @@ from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 
-SCOPES = Scopes({"telegram": {"1"}})
+
+def owned_by(*owners: str) -> Callable[[str, str], bool]:
+    """Says whether a sender is one of `owners`: `channel:id`, or `channel:*` for all of it."""
+    return lambda channel, sender: not {f"{channel}:{sender}", f"{channel}:*"}.isdisjoint(owners)
+
+
+SCOPES = Scopes(owned_by("telegram:1"))
 GUEST = "people/telegram_7"
 
 

@@ -29,6 +29,7 @@ from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
 from nanobot.testing.clock import FakeClock
+from tests.memory.homes import owned_by
 
 STRANGER = InboundMessage("telegram", "7", "7", "", "e1", FakeClock().now())
 
@@ -68,7 +69,7 @@ class Owned:
         (folder / "state").mkdir()
         root = Root(workspace)
         self.workspace = workspace
-        self.scopes = Scopes({"telegram": ["1"]}, [["telegram:1", "fake:2"]])
+        self.scopes = Scopes(owned_by("telegram:1"), [["telegram:1", "fake:2"]])
         self.versions = GitStore(folder / "state" / "memory.git", root, self.clock)
         template = load_template(template_folder())
         self.memories = Memories(root, self.clock, template, self.versions)

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from nanobot.providers.offline import OfflineModel
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, says, together
 from nanobot.testing.channel import FakeChannel
 from tests.memory.attacking import ME, owned
+from tests.support import running
 
 SECRET = "zanzibar"
 """In everything of the owner's; a word that everyone may search for."""
@@ -262,3 +264,11 @@ async def test_the_first_command_of_a_conversation_says_whose_it_is(tmp_path: Pa
             town.ask("/memory search secret", "70", "66"), town.ask("/continue", "70", "66")
         )
         assert leaks([found, listed], *KNOWN, "fake:66") == []
+
+
+async def test_someone_new_is_remembered_from_their_first_message_on(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    async with running(tmp_path, OfflineModel(), channel, NANOBOT_OWNER__FAKE='["person-1"]'):
+        await channel.ask("remember that my favourite colour is green", "2")
+    memory = tmp_path / "workspace/people/fake_person-2/memory/MEMORY.md"
+    assert "favourite colour is green" in memory.read_text(encoding="utf-8")

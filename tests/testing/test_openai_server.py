@@ -212,3 +212,30 @@ async def test_it_runs_as_a_process_that_prints_its_address_and_ends_on_a_signal
         assert "Hello there." in await answer.text()
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "sound", "status"),
+    [
+        ({"model": "ears"}, "a.ogg", b"hello", 200),
+        ({}, "a.ogg", b"hello", 400),
+        ({"model": "ears"}, "a.exe", b"hello", 400),
+        ({"model": "ears"}, "a.ogg", b"", 400),
+        ({"model": "ears", "response_format": "srt"}, "a.ogg", b"hello", 400),
+        ({"model": "ears"}, "", b"hello", 400),
+    ],
+)
+async def test_a_form_with_sound_is_taken_as_strictly_as_by_the_real_one(
+    fields: dict[str, str], name: str, sound: bytes, status: int
+) -> None:
+    form = aiohttp.FormData(fields, default_to_multipart=True)
+    if name:
+        form.add_field("file", sound, filename=name, content_type="audio/ogg")
+    async with (
+        FakeOpenAI() as server,
+        aiohttp.ClientSession() as session,
+        session.post(f"{server.base_url}/audio/transcriptions", data=form) as answer,
+    ):
+        assert answer.status == status
+        told = await answer.json()
+    assert told.get("text") == ("hello" if status == 200 else None)

@@ -126,7 +126,7 @@ class Archivist:
         await self._archive(session)
         count = sum(message.seq <= entries[-1].last for message in messages)
         text = notice(count, entries, sum(result.held for result in results))
-        logger.info("{}: {}", session.key, text)
+        logger.info("{}: {} messages were put away into memory", session.key, count)
         return PutAway(done, text)
 
     async def consolidate(

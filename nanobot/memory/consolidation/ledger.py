@@ -141,6 +141,7 @@ def _applied(memory: Memory) -> int:
 def _begin(memory: Memory) -> None:
     """Before an entry is appended: write down that it is not carried out yet. Were there nothing to
     go by when the disk keeps its changes back, the next entry would be taken for the only one."""
+    memory.root.create()  # somebody's first entry
     if memory.root.place(_APPLIED).stat() is None:
         _note_applied(memory, _applied(memory))
 

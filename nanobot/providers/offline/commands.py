@@ -18,6 +18,7 @@ from nanobot.providers.offline.intents import (
     ReadFile,
     ReplaceText,
     SearchFiles,
+    SendFile,
     TakeNote,
     WriteFile,
 )
@@ -90,6 +91,11 @@ def _read(match: re.Match[str]) -> Intent | None:
     return ReadFile(path) if path else None
 
 
+def _send(match: re.Match[str]) -> Intent | None:
+    path = _path(match)
+    return SendFile(path) if path else None
+
+
 def folder(name: str) -> str:
     """A folder as a person names it: "the docs folder" is `docs`, "here" is the workspace."""
     name = _unquoted(name.strip().rstrip("?.!？。！"))
@@ -128,7 +134,7 @@ def _remind(match: re.Match[str]) -> Intent | None:
 
 _BUILD: dict[str, Build] = {
     "write": _write, "append": _append, "replace": _replace, "read": _read, "list": _list,
-    "find": _find, "search": _search, "note": _note, "remind": _remind,
+    "find": _find, "search": _search, "note": _note, "remind": _remind, "send": _send,
 }  # fmt: skip
 
 

@@ -10,13 +10,16 @@ from nanobot.providers.offline.intents import (
     ReadFile,
     ReplaceText,
     SearchFiles,
+    SendFile,
     TakeNote,
     WriteFile,
 )
 from nanobot.providers.offline.steps import Call, Outcome, Story, read_whole
 from nanobot.providers.offline.texts import say
 
-FileWish = ListFiles | ReadFile | WriteFile | ReplaceText | FindFiles | SearchFiles | TakeNote
+FileWish = (
+    ListFiles | ReadFile | WriteFile | ReplaceText | FindFiles | SearchFiles | SendFile | TakeNote
+)
 
 _SHOWN = 6_000
 """Characters of a file or a listing that go into a reply."""
@@ -35,6 +38,8 @@ def work_on_files(wish: FileWish, chinese: bool) -> Story:
             story = _replace(wish, chinese)
         case FindFiles() | SearchFiles():
             story = _search(wish, chinese)
+        case SendFile():
+            story = _send(wish, chinese)
         case TakeNote():
             story = _note(wish, chinese)
     return story
@@ -111,6 +116,13 @@ def _search(wish: FindFiles | SearchFiles, chinese: bool) -> Story:
     if re.match(r"(?:nothing|no (?:line|match|file|result))\w*\b", outcome.text, re.IGNORECASE):
         return say("none_found", chinese)
     return say("found", chinese, text=_clipped(outcome.text, chinese))
+
+
+def _send(wish: SendFile, chinese: bool) -> Story:
+    outcome = yield Call("message", {"media": [wish.path]})
+    if outcome.failed:
+        return _trouble(outcome, f"message {wish.path}", chinese)
+    return say("sent", chinese, path=wish.path)
 
 
 def _note(wish: TakeNote, chinese: bool) -> Story:

@@ -69,6 +69,13 @@ class ReadFile:
 
 
 @dataclass(frozen=True, slots=True)
+class SendFile:
+    """The file itself, into this chat."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class WriteFile:
     """A new text for a file, or more text at its end."""
 
@@ -134,8 +141,8 @@ class Unclear:
 
 Intent = (
     Remember | RememberThat | Forget | Ask | Recite | TakeNote | ListFiles | ReadFile | WriteFile
-    | ReplaceText | FindFiles | SearchFiles | TellTime | TellSaid | Help | Courtesy | Statement
-    | Unclear
+    | ReplaceText | FindFiles | SearchFiles | SendFile | TellTime | TellSaid | Help | Courtesy
+    | Statement | Unclear
 )  # fmt: skip
 
 

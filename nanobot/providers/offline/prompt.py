@@ -29,7 +29,15 @@ _HEADER = re.compile(
 _CHANGED = re.compile(r"\[memory changed: (.*)\](?:\n|$)")
 _CHANGE = re.compile(r"(added|removed) \"(.*?)\"(?=; (?:added|removed) \"|; and \d+ more|$)")
 _SHORTENED = re.compile(r"…\"|(?<!\w)'|'(?!\w)|; and \d+ more")
-_NOT_FROM_PERSON = re.compile(r"\[(?:nanobot: |image from )[^\n]{0,400}\]$")
+_NOT_FROM_PERSON = re.compile(
+    r"\[(?:(?:nanobot: |image from )[^\n]{0,400}|nanobot: sent here at [^\n]*)\]$"
+)
+_SPEAKER = re.compile(r"\[from [^\[\]\n]{1,100}\](?:\n|$)")
+_FILE = re.compile(
+    r"^\[(?:image|audio|voice|video|document)\b[^\[\]\n]*"
+    r"(?:, kept as media/|: it could not be fetched: |: not fetched)[^\[\]\n]*\]$",
+    re.MULTILINE,
+)
 STAMP = re.compile(r"^\d\d:\d\d ")
 """The time in front of a daily note."""
 
@@ -48,9 +56,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One message of the person, header taken off. `date` is empty where headers are off;
-    `shortened` says that its notice does not give every change in full; `done` is what its turn
-    did."""
+    """One message of the person, without header, speaker and notes on files. `date` is empty
+    where headers are off; `shortened` says that its notice does not give every change in full;
+    `done` is what its turn did."""
 
     content: str
     date: str = ""
@@ -70,9 +78,11 @@ class Said:
         changed = _CHANGED.match(text, start, start + READ_AT_MOST)
         start = changed.end() if changed else start
         changes = _CHANGE.findall(changed[1]) if changed else []
+        speaker = _SPEAKER.match(text, start)
+        start = speaker.end() if speaker else start
         content = text[start : start + READ_AT_MOST]
         return cls(
-            "" if _NOT_FROM_PERSON.match(content) else content.strip(),
+            "" if _NOT_FROM_PERSON.match(content) else _FILE.sub("", content).strip(),
             header["date"] if header else "",
             header["time"] if header else "",
             (header["offset"] or "") if header else "",

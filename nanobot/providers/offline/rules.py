@@ -22,7 +22,7 @@ PLEASE = r"(?:please\s+|请|帮我|麻烦)?"
 STARTS = frozenset(
     """please create make write add start save append take leave jot note remind put store replace
     change swap in touch list show display give see what which are ls dir find locate search where
-    grep look read open cat print view check tell the contents content""".split()  # noqa: SIM905 - a list literal would be unreadable
+    grep look read open cat print view check tell the contents content send share attach""".split()  # noqa: SIM905 - a list literal would be unreadable
 )
 """The words that a request in English can begin with."""
 
@@ -83,6 +83,13 @@ CARRYING: tuple[tuple[str, str], ...] = (
 
 # Rules that a whole sentence must fit.
 CLOSED: tuple[tuple[str, str], ...] = (
+    (rf"(?:send|give|share|attach)\s+(?:me\s+)?{_FILE}{_PATH}(?:\s+file)?"
+     rf"(?:\s+(?:to|with|for)\s+me)?(?:\s+(?:here|again|as\s+a\s+file)){{0,2}}"
+     rf"(?:,?\s+please)?{_END}", "send"),
+    (rf"请?(?:把|将)\s*(?P<file>文件)?\s*{_ZH_PATH}\s*(?:文件)?(?:发送|发|传|给)(?:给|到)?"
+     rf"(?:我|这里)(?:一下|吧)?{_END}", "send"),
+    (rf"(?:请)?(?:发送|发|传)(?:一下)?(?:给我)?\s*(?P<file>文件)?\s*{_ZH_PATH}\s*(?:文件)?"
+     rf"(?:给我)?(?:吧)?{_END}", "send"),
     (rf"(?:replace|change|swap)\s+(?P<all>all\s+|every\s+)?(?:occurrences?\s+of\s+|"
      rf"the\s+word\s+)?(?P<old>.+?)\s+(?:with|to|by|for|into)\s+"
      rf"(?P<new>.+)\s+(?:in|inside|of)\s+{_FILE}{_PATH}{_END}", "replace"),

@@ -90,6 +90,8 @@ def outcome_of(call: Call, text: str) -> Outcome:
         troubled = _NOT.search(head) or _TROUBLE.search(head)
         done = _DONE.match(head) or (_DID.search(head) and not troubled)
         return Outcome(text, failed=not done)
+    if call.name == "message":
+        return Outcome(text, failed=not text.lower().startswith("sent"))
     short = len(text) <= 800 and text.count("\n") <= 3
     name = str(call.arguments.get("path", "")).rsplit("/", 1)[-1]
     named = bool(name) and name in text and _TROUBLE.search(text) is not None

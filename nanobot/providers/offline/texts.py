@@ -27,15 +27,16 @@ _TEXTS = {
         "- remember what you tell me (“remember that I park on level 3”) and answer "
         "questions about it\n"
         "- take a note for today (“note: buy milk”)\n"
-        "- list, read, write, change and search files (“list files”, “read notes.txt”, "
+        "- list, read, write, change, search and send files (“list files”, “read notes.txt”, "
         "“write hello to"
-        " a.txt”, “replace X with Y in a.txt”, “search for foo in files”)\n"
+        " a.txt”, “replace X with Y in a.txt”, “search for foo in files”, “send me a.txt”)\n"
         "- tell the time of your message\n" + CONNECT,
         "我是 nanobot 内置的离线模型：一个固定的小程序，不是大语言模型，不需要密钥，也不需要"
         "网络。我可以\n"
         "- 记住你告诉我的事（“记住我喜欢绿茶”），并回答相关的问题\n"
         "- 记今天的笔记（“记一下：买牛奶”）\n"
-        "- 列出、读取、写入、修改和搜索文件（“列出文件”、“读一下 notes.txt”、“把你好写入 a.txt”）\n"
+        "- 列出、读取、写入、修改、搜索和发送文件（“列出文件”、“读一下 notes.txt”、"
+        "“把你好写入 a.txt”、“把 a.txt 发给我”）\n"
         "- 告诉你消息的时间\n" + CONNECT_ZH,
     ),
     "greeting": (
@@ -124,6 +125,7 @@ _TEXTS = {
         "好了，已把 {path} 里的“{old}”换成“{new}”。",
     ),
     "file_says": ("{path}:\n\n{text}", "{path} 的内容：\n\n{text}"),
+    "sent": ("Here is {path}.", "{path} 发给你了。"),
     "file_empty": ("{path} is empty.", "{path} 是空的。"),
     "more": ("\n[… {count:,} more characters]", "\n[……还有 {count:,} 个字符]"),
     "listing": ("Files in {path}:\n{text}", "{path} 里有：\n{text}"),

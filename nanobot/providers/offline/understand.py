@@ -22,6 +22,7 @@ from nanobot.providers.offline.intents import (
     Remember,
     RememberThat,
     ReplaceText,
+    SendFile,
     Statement,
     TakeNote,
     TellSaid,
@@ -45,6 +46,8 @@ _WHOLE: tuple[tuple[re.Pattern[str], Intent], ...] = (
     (patterns.RECITE, Recite()),
     (patterns.THAT, RememberThat()),
 )
+
+_ON_A_FILE = (WriteFile, ReadFile, ReplaceText, SendFile)
 
 MOST_WISHES = 12
 """Per message; a turn must end within the agent's limit of steps."""
@@ -101,7 +104,7 @@ def _steps(text: str) -> list[Intent]:
         intent = commands.command(wish) or commands.open_command(wish)
         if intent is None:
             return []
-        path = intent.path if isinstance(intent, WriteFile | ReadFile | ReplaceText) else path
+        path = intent.path if isinstance(intent, _ON_A_FILE) else path
         steps.append(intent)
     return steps
 

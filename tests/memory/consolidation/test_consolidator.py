@@ -72,6 +72,14 @@ async def test_over_budget_the_oldest_turns_go_down_to_half_of_the_room(
     assert model.left == 1
 
 
+async def test_somebody_who_has_no_memory_yet_gets_one(home: Home, model: ScriptedModel) -> None:
+    model.then(saves("They spoke of the garden."), saves("And of the garden again."))
+    home.memory = home.memories.of("people/telegram_1")
+    session = await home.talk(*(f"message {n}" for n in range(10)), words=200)
+    await home.consolidator.maybe_consolidate_by_tokens(session)
+    assert len(home.entries) == 1
+
+
 async def test_the_call_is_forced_and_nothing_else_is_offered(
     home: Home, model: ScriptedModel
 ) -> None:

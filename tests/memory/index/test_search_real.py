@@ -27,6 +27,7 @@ from nanobot.providers.port import (
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 from nanobot.tooling import Caller, ToolRegistry
+from tests.memory.homes import owned_by
 
 OWNER = Caller("telegram", "1", "telegram:1", "t1")
 GUEST = Caller("telegram", "7", "telegram:7", "t2", scope="people/telegram_7")
@@ -40,7 +41,7 @@ class Home:
         self.sessions = SessionManager(folder / "sessions", self.clock)
         self.library = folder / "workspace" / "library"
         self.library.mkdir(parents=True)
-        self.scopes = Scopes({"telegram": {"1"}})
+        self.scopes = Scopes(owned_by("telegram:1"))
         sources = Sources(folder / "sessions", self.scopes.of_session, library=self.library)
         self.index = MemoryIndex(folder / "index.db", sources, self.clock)
         self.tool = SearchMemory(self.index, self.scopes.readable, lambda scope: ())

@@ -53,7 +53,9 @@ class Editor:
             swap.write_text(text)
             swap.replace(self._file)
         else:
-            self._file.write_text(text)
+            with self._file.open("r+b", buffering=0) as file:  # nobody ever reads half of it
+                file.write(text.encode())
+                file.truncate()
 
     def _about_to_rename(self, target: str) -> None:
         if target.endswith("intent.json") or Path(target).name.startswith("device-"):

@@ -82,7 +82,7 @@ async def test_every_turn_is_answered_and_every_message_is_kept(tmp_path: Path, 
     clock = FakeClock()
     channel, model = FakeChannel(clock=clock), Server(made() for made in repeat(step))
     async with (
-        FakeOpenAI(model, context_tokens=14_000) as server,
+        FakeOpenAI(model, context_tokens=14_000, characters=500) as server,
         running(tmp_path, None, channel, clock=clock, configured_learner=True, **settings(server)),
     ):
         await talk(channel)
@@ -109,7 +109,7 @@ async def test_a_model_that_fails_is_left_alone_for_five_minutes_and_asked_again
     steps: list[Step] = [server_error(status=400)] * 30
     model = Server(iter(steps))
     async with (
-        FakeOpenAI(model) as server,
+        FakeOpenAI(model, characters=500) as server,
         running(tmp_path, None, channel, clock=clock, configured_learner=True, **settings(server)),
     ):
         await talk(channel, 1, 16)

@@ -53,6 +53,7 @@ ALL_TOOLS = (
     "find_files",
     "grep",
     "note",
+    "message",
 )
 
 
@@ -198,6 +199,12 @@ class Bench:
         with (self.folder / "memory" / "2026-11-21.md").open("a") as file:
             file.write(f"- 14:03 {text}\n")
         return "noted in memory/2026-11-21.md"
+
+    def _message(self, media: list[str]) -> str:
+        missing = [path for path in media if not self._place(path).is_file()]
+        if missing:
+            return f"Error: there is no {missing[0]}\nlist_dir shows what is there."
+        return f"Sent to this chat: {len(media)} file ({media[0]})."
 
     def _search_memory(self, query: str) -> str:
         return self.search_result

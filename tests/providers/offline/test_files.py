@@ -49,6 +49,52 @@ async def test_a_file_is_read(bench: Bench, said: str) -> None:
     assert bench.calls == [("read_file", {"path": "notes.txt"})]
 
 
+@pytest.mark.parametrize(
+    ("said", "reply"),
+    [
+        ("send me notes.txt", "Here is notes.txt."),
+        ("Can you send me the file notes.txt, please?", "Here is notes.txt."),
+        ("give me notes.txt as a file", "Here is notes.txt."),
+        ("share notes.txt with me!", "Here is notes.txt."),
+        ("把 notes.txt 发给我", "notes.txt 发给你了。"),
+        ("请把文件notes.txt发给我吧", "notes.txt 发给你了。"),
+        ("发一下 notes.txt", "notes.txt 发给你了。"),
+        ("请发给我 notes.txt", "notes.txt 发给你了。"),
+    ],
+)
+async def test_a_file_is_sent(bench: Bench, said: str, reply: str) -> None:
+    (bench.folder / "notes.txt").write_text("rain")
+    assert await bench.say(said) == reply
+    assert bench.calls == [("message", {"media": ["notes.txt"]})]
+
+
+@pytest.mark.parametrize(
+    "said", ["send notes.txt to Ana", "send me a joke", "give me some advice", "发个红包"]
+)
+async def test_what_is_no_file_for_me_is_not_sent(bench: Bench, said: str) -> None:
+    await bench.say(said)
+    assert bench.calls == []
+
+
+async def test_a_file_is_written_and_then_sent(bench: Bench) -> None:
+    reply = await bench.say("write hello to a.txt, then send it to me")
+    assert [name for name, _ in bench.calls] == ["write_file", "message"]
+    assert reply.endswith("Here is a.txt.")
+
+
+async def test_a_file_that_was_not_sent_is_never_called_sent(bench: Bench) -> None:
+    assert "did not work (message nowhere.txt)" in await bench.say("send me nowhere.txt")
+    bench.broken["message"] = "interrupted: this call had started; the outcome is unknown"
+    (bench.folder / "a.txt").write_text("x")
+    assert "did not work" in await bench.say("send me a.txt")
+
+
+async def test_a_voice_message_in_a_group_is_heard_like_a_text(bench: Bench) -> None:
+    said = "[from Ana]\nwrite hello to a.txt\n[voice, kept as media/ab.ogg; transcribed above]"
+    await bench.say(said)
+    assert (bench.folder / "a.txt").read_text() == "hello"
+
+
 async def test_several_files_are_read_in_one_turn(bench: Bench) -> None:
     (bench.folder / "a.txt").write_text("first")
     (bench.folder / "b.txt").write_text("second")

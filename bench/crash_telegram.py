@@ -1,0 +1,203 @@
+"""The fault campaign from update to send: a gateway that Telegram talks to is killed at every step.
+
+Telegram is a `FakeTelegram` in a process of its own, which no kill touches. There is a private chat
+with a message that runs a tool with an effect, one that joins its turn, a photo, an edit of what
+was answered and one of what was not, commands, a button, a reply of several parts, and a file that
+is sent with the message tool; a group with a reply that is shown while it is written, and an album;
+and a stranger. The gateway, with the real adapter, is killed with SIGKILL at the Nth write, fsync,
+rename and send (before it, in the middle, after it), once more while it recovers, and at random
+moments. In the second part 1,000 messages from 20 chats have arrived while no gateway ran. Then:
+
+- every update is answered, in the order of its chat; what was confirmed to Telegram was in the
+  journal whenever a process died; only a message over which three processes died is given up,
+- nothing comes twice but a message that was on its way when the process died: of a reply in several
+  parts no part before the first unconfirmed one,
+- every effect happened at most once, conversations are whole, and Telegram refused no request.
+
+    python -m bench.crash_telegram              every N, and 300 random moments (hours)
+    python -m bench.crash_telegram --every 20   a sample (some minutes)
+    python -m bench.crash_telegram --short      a handful
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import sys
+from pathlib import Path
+
+import nanobot_telegram.channel  # noqa: F401 - loaded once here, and not in every process
+from bench.faults import AFTER, BEFORE, TORN, Campaign, Plans, run
+from bench.telegram_side import (
+    GIVEN_UP,
+    MARK,
+    People,
+    TelegramPlatform,
+    UntilOver,
+    ended_by,
+    faults_of_chats,
+)
+from bench.telegram_talk import GROUP, LONG, OWNER, STRANGER, HastyClock, Model, converse
+from bench.transcript import faults_of_transcript, files_of_transcript
+from bench.wire import Platform
+from nanobot.app import build_gateway
+from nanobot.bus.events import Button, OutboundMessage
+from nanobot.bus.journal import Journal
+from nanobot.bus.outbox import Outgoing
+from nanobot.clock import SystemClock
+from nanobot.config import load_settings
+from nanobot.gateway.gateway import Gateway
+from nanobot.testing.telegram import TOKEN
+
+_CONFIG = """
+owner: {{telegram: ["{owner}"]}}
+channels:
+  telegram:
+    enabled: true
+    token: "{token}"
+    base_url: {url}
+    groups: mention
+    allow_groups: {{"{group}": ["*"]}}
+    allow_from: {friends}
+memory: {{window: 1000000}}
+"""
+_SPOKEN = ("p1", "p2", "p3", "p4", "x4", "p5", "x5", "p7", "p8", "p9", "p10")
+_HANDFUL = ((430, TORN), (620, AFTER))
+
+
+class Conversation:
+    """The first part."""
+
+    def furnish(self, home: Path) -> Platform:
+        """Telegram, what the tools need, and a message with a button on its way out."""
+        platform = TelegramPlatform(converse)
+        _configure(home, platform, [])
+        (home / "workspace").mkdir()
+        (home / "workspace" / "effects.txt").write_text("END\n")
+        asyncio.run(_offer(home))
+        return platform
+
+    def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
+        """With the real adapter."""
+        return _gateway(home, link, platform)
+
+    def faults(self, home: Path, platform: Platform) -> list[str]:
+        """Whether all was answered, once and in order, and each effect happened once."""
+        assert isinstance(platform, TelegramPlatform)
+        state = platform.state()
+        transcript = (home / "sessions" / f"telegram_{OWNER}.jsonl").read_text()
+        texts = state["texts"].get(str(OWNER), [])
+        sent = "Sent to this chat" in transcript or any("effects.txt" in text for text in texts)
+        private = ["o1", "p1", "p2", "p3", "p4", "p5", "p7", "p8", *LONG]
+        private += ["f1", "p9", "p10"] if sent else ["p9", "p10"]
+        wrong = [
+            *faults_of_chats(platform, {OWNER: private, GROUP: ["g1", "g2", "g3"]}),
+            *faults_of_transcript(home, f"telegram:{OWNER}", MARK, _SPOKEN),
+            *faults_of_transcript(home, f"telegram:{GROUP}", MARK, ("g1", "g2", "g3")),
+        ]
+        files = {key: files_of_transcript(home, f"telegram:{key}") for key in (OWNER, GROUP)}
+        given_up = any(GIVEN_UP in texts for texts in state["texts"].values())
+        if [len(set(names)) for names in files.values()] != [1, 3] and not given_up:
+            wrong.append(f"the pictures that were kept are {files}")
+        notes = (home / "workspace" / "memory").glob("2*.md")
+        effects = {
+            "first": (home / "workspace" / "effects.txt").read_text(),
+            "n1": "".join(path.read_text() for path in notes),
+        }
+        told = set(state["texts"].get(str(STRANGER), []))
+        if len(told) > 1 or "s1:" in transcript:
+            wrong.append(f"the stranger was told {told}")
+        wrong += [f"{e} happened {n} times" for e, t in effects.items() if (n := t.count(e)) > 1]
+        return wrong
+
+
+class Backlog:
+    """The second part: `count` messages in `chats` chats that came while nothing ran."""
+
+    def __init__(self, count: int, chats: int) -> None:
+        self._people = range(101, 101 + chats)
+        self._marks = [f"m{number}" for number in range(1, count // chats + 1)]
+
+    def furnish(self, home: Path) -> Platform:
+        """Telegram, with all of them waiting."""
+        platform = TelegramPlatform(self._wait)
+        _configure(home, platform, [str(person) for person in self._people])
+        return platform
+
+    def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
+        """With the real adapter."""
+        return _gateway(home, link, platform)
+
+    def faults(self, home: Path, platform: Platform) -> list[str]:
+        """Whether all were answered, once and in order."""
+        assert isinstance(platform, TelegramPlatform)
+        wanted = dict.fromkeys(self._people, self._marks)
+        wrong = list(faults_of_chats(platform, wanted))
+        for person in self._people:
+            wrong += faults_of_transcript(home, f"telegram:{person}", MARK, self._marks)
+        return wrong
+
+    async def _wait(self, people: People) -> None:
+        for mark in self._marks:
+            for person in self._people:
+                people.say(person, f"{mark}: a question")
+        for person in self._people:
+            await people.until_answered(person, self._marks[-1])
+
+
+def _configure(home: Path, platform: TelegramPlatform, friends: list[str]) -> None:
+    config = _CONFIG.format(
+        owner=OWNER, token=TOKEN, url=platform.base_url, group=GROUP, friends=json.dumps(friends)
+    )
+    (home / "config.yaml").write_text(config)
+
+
+async def _offer(home: Path) -> None:
+    (home / "state").mkdir(mode=0o700)
+    journal = Journal(home / "state" / "journal.db", SystemClock())
+    button = Button("Yes", "p7: yes")
+    message = OutboundMessage("telegram", str(OWNER), "o1 choose", buttons=(button,))
+    await journal.open()
+    await journal.send("offer", Outgoing("reply", (message,)))
+    await journal.close()
+
+
+def _gateway(home: Path, link: socket.socket, platform: Platform) -> Gateway:
+    assert isinstance(platform, TelegramPlatform)
+    channel = UntilOver(link, platform)
+    settings = load_settings(home, {})
+    gateway = build_gateway(
+        settings, clock=HastyClock(), provider=Model(), channels=(channel,), chores=False
+    )
+    return ended_by(gateway, channel)
+
+
+def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
+    """Every call in every way, then twice, random moments, and what came meanwhile."""
+    if not step:
+        few = campaign.of(Backlog(60, 6))
+        return {
+            "at a handful of calls": lambda: campaign.at(*_HANDFUL),
+            "after 60 messages came meanwhile": lambda: few.at_random(1, rng, 0.6),
+        }
+    first, moments = rng.randint(1, step), max(300 // step, 10)
+    many = campaign.of(Backlog(1_000, 20), patience=120.0)
+    return {
+        "before each write, fsync, rename, send": lambda: campaign.at_every_call(
+            BEFORE, first, step
+        ),
+        "in the middle of each": lambda: campaign.at_every_call(TORN, first + step // 3, step),
+        "after each": lambda: campaign.at_every_call(AFTER, first + step * 2 // 3, step),
+        "and again in recovery": lambda: campaign.at_every_call(
+            AFTER, first + step // 2, step * 2, again=rng
+        ),
+        "at random moments": lambda: campaign.at_random(moments, rng, 1.5),
+        "after 1,000 messages came meanwhile": many.unharmed,
+        "while they are answered": lambda: many.at_random(max(moments // 3, 5), rng, 5.0),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(run("bench.crash_telegram", __doc__, Conversation(), plans))

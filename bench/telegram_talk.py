@@ -1,0 +1,134 @@
+"""What is said in `bench.crash_telegram`, and the model that answers it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+from bench.telegram_side import People
+from nanobot.clock import SystemClock
+from nanobot.messages import ToolCall
+from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
+from nanobot.testing.telegram.media import PNG
+
+OWNER, STRANGER, MEMBER = 7, 99, 8
+GROUP = -1_000_000_000_500
+LONG = [f"l{number}" for number in range(1, 131)]
+"""The lines of the long reply, with which it has four parts."""
+
+_SPEED = 10
+"""Pauses are so much shorter than they say: an album is complete after a tenth of a second."""
+
+_NOTED = re.compile("Noted in|I was interrupted")
+_TOOLS = {
+    "p1": ("edit_file", {"path": "effects.txt", "old_text": "END", "new_text": "first\nEND"}),
+    "p9": ("message", {"text": "f1", "media": ["effects.txt"]}),
+}
+
+
+class HastyClock(SystemClock):
+    """Time passes as it does, but whoever sleeps is woken early."""
+
+    def monotonic(self) -> float:
+        return super().monotonic() * _SPEED
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / _SPEED)
+
+
+class Model:
+    """Answers what was said since it last spoke, by its marks; some of it with a tool, at length,
+    or slowly."""
+
+    async def complete(
+        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
+    ) -> Reply:
+        """See the class."""
+        spoken = [m for m in prompt.messages if m.role == "assistant" and not m.tool_calls]
+        start = prompt.messages.index(spoken[-1]) + 1 if spoken else 1
+        tail = prompt.messages[start:]
+        said = [mark for m in tail if m.role == "user" for mark in _asked(m.text)]
+        done = sum(m.role == "tool" for m in tail)
+        wanted = [_TOOLS[mark] for mark in said if mark in _TOOLS]
+        if done < len(wanted):
+            tool, arguments = wanted[done]
+            return Reply("", (ToolCall(f"call-{said[0]}", tool, json.dumps(arguments)),))
+        if said == ["g1"] and on_text is not None:
+            await self._slowly(on_text)
+        lines = [f"{mark} is a line of a reply. {'All of it matters. ' * 4}" for mark in LONG]
+        more = "\n\n".join(lines) if "p8" in said else ""
+        return Reply(f"answer to {' '.join(said)}\n\n{more}".strip())
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+    async def _slowly(self, on_text: TextSink) -> None:
+        for _ in range(3):
+            on_text("a word ", False)
+            await asyncio.sleep(0.5 / _SPEED)
+
+
+def _asked(text: str) -> list[str]:
+    """What a message of a person asks for: an edit (x) of what was answered asks for nothing."""
+    return [mark for mark in re.findall(r"\b([a-z]+\d+): ", text) if mark[0] != "x"]
+
+
+async def converse(people: People) -> None:
+    """All chats at once."""
+    people.telegram.group(GROUP, "The group")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_in_private(people))
+        group.create_task(_in_the_group(people))
+        group.create_task(_as_a_stranger(people))
+
+
+async def _in_private(people: People) -> None:
+    telegram, answered = people.telegram, people.until_answered
+    await answered(OWNER, "o1")
+    offer = telegram.messages(OWNER)[0]
+    people.say(OWNER, "p1: write it down")
+    people.say(OWNER, "p2: and this too")
+    await answered(OWNER, "p2")
+    photo = telegram.photo(caption="p3: what is this?")
+    people.note(OWNER, [photo])
+    await answered(OWNER, "p3")
+    typo = people.say(OWNER, "p4: the frist")
+    await answered(OWNER, "p4")
+    _correct(people, typo, "x4: the first")
+    _correct(people, people.say(OWNER, "p5: the secnod"), "x5: the second")
+    await answered(OWNER, "p5")
+    people.say(OWNER, "/note n1 is a note")
+    await telegram.wait_for(lambda: _NOTED.match(telegram.texts(OWNER)[-1]), patience=None)
+    query = telegram.press(offer.message_id, "Yes")
+    people.note(OWNER, [f"callback:{query}"])
+    await answered(OWNER, "p7")
+    people.say(OWNER, "p8: tell me all")
+    await answered(OWNER, LONG[-1])
+    people.say(OWNER, "p9: send it")
+    await answered(OWNER, "p9")
+    people.say(OWNER, "/help")
+    people.say(OWNER, "p10: that was all")
+    await answered(OWNER, "p10")
+
+
+def _correct(people: People, message: int, text: str) -> None:
+    people.telegram.edit(message, text)
+    people.note(OWNER, [f"{message}:e"])
+
+
+async def _in_the_group(people: People) -> None:
+    telegram, answered = people.telegram, people.until_answered
+    people.say(GROUP, "@nanobot_test_bot g1: tell me slowly", user=MEMBER)
+    telegram.say("nobody is meant", user=MEMBER, chat=GROUP)
+    await answered(GROUP, "g1")
+    pictures = [("photo", PNG + bytes([number])) for number in range(3)]
+    caption = "@nanobot_test_bot g2: three pictures"
+    people.note(GROUP, telegram.album(pictures, caption=caption, user=MEMBER, chat=GROUP))
+    await answered(GROUP, "g2")
+    people.say(GROUP, "@nanobot_test_bot g3: that was all", user=MEMBER)
+    await answered(GROUP, "g3")
+
+
+async def _as_a_stranger(people: People) -> None:
+    people.telegram.say("s1: let me in", user=STRANGER)

@@ -1,0 +1,43 @@
+"""What must be true of a conversation's file after a fault campaign."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+
+from nanobot.messages import Message
+from nanobot.session.names import stem_of
+from nanobot.session.records import decode
+
+
+def faults_of_transcript(
+    home: Path, key: str, mark: re.Pattern[str], said: Collection[str]
+) -> list[str]:
+    """What is wrong with the file of session `key`; `mark` finds in what a person said which of
+    `said` it is, each of which must stand there exactly once."""
+    folder = home / "sessions"
+    records = [
+        decode(line) for line in (folder / f"{stem_of(key)}.jsonl").read_bytes().splitlines()
+    ]
+    wrong = ["an unreadable line"] if None in records else []
+    messages = [record for record in records if isinstance(record, Message)]
+    if sorted({m.seq for m in messages}) != [m.seq for m in messages]:
+        wrong.append("sequence numbers repeat or fall back")
+    found = Counter(one for m in messages if m.role == "user" for one in mark.findall(m.content))
+    wrong += [f"{one} stands {found[one]} times in {key}" for one in said if found[one] != 1]
+    called = Counter(call.id for m in messages for call in m.tool_calls)
+    results = Counter(m.tool_call_id for m in messages if m.role == "tool")
+    if called != results:
+        wrong.append("calls without results")
+    if list(folder.glob("*.corrupt*")):
+        wrong.append("something was set aside as corrupt")
+    return wrong
+
+
+def files_of_transcript(home: Path, key: str) -> list[str]:
+    """The files of the people's messages in session `key`, in order."""
+    path = home / "sessions" / f"{stem_of(key)}.jsonl"
+    records = [decode(line) for line in path.read_bytes().splitlines()]
+    return [name for m in records if isinstance(m, Message) for name in m.media]

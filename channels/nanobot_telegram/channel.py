@@ -1,0 +1,151 @@
+"""Telegram as a channel of nanobot: puts the parts of this adapter together."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
+from nanobot.channel import ChannelHost, Limits
+from nanobot.errors import SendRefused
+from nanobot_telegram.chats import Chats
+from nanobot_telegram.client import TelegramClient
+from nanobot_telegram.files import LARGEST_FILE
+from nanobot_telegram.inbound import Me
+from nanobot_telegram.markdown import CAPTION_LIMIT, TEXT_LIMIT, fits
+from nanobot_telegram.menu import tell_menu
+from nanobot_telegram.outbound import Outbound
+from nanobot_telegram.polling import Polling
+from nanobot_telegram.preview import Previews
+from nanobot_telegram.settings import TelegramSettings
+from nanobot_telegram.taking import Updates
+from nanobot_telegram.trouble import Trouble
+from nanobot_telegram.webhook import Webhook
+
+_ALBUM = 10
+_PARTING_SECONDS = 1.0
+"""What is being sent when the channel stops gets that long: cut off, it would be sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """What there is while the channel runs."""
+
+    client: TelegramClient
+    outbound: Outbound
+    previews: Previews
+
+
+class TelegramChannel:
+    """Implements `nanobot.channel.Channel`. `new_secret` makes the webhook's secret."""
+
+    def __init__(
+        self,
+        options: TelegramSettings,
+        *,
+        new_secret: Callable[[], str] = secrets.token_urlsafe,
+    ) -> None:
+        self._options, self._new_secret = options, new_secret
+        self._live: _Live | None = None
+        self._running = asyncio.Event()
+        self._sending = 0
+        self._sent = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """As it stands in session keys."""
+        return "telegram"
+
+    @property
+    def limits(self) -> Limits:
+        """What a bot may send."""
+        return Limits(
+            text=TEXT_LIMIT,
+            caption=CAPTION_LIMIT,
+            files=_ALBUM,
+            file_bytes=LARGEST_FILE,
+            together=(
+                frozenset({"image", "video"}),
+                frozenset({"document"}),
+                frozenset({"audio"}),
+            ),
+            fits=fits,
+        )
+
+    async def run(self, host: ChannelHost) -> None:
+        """Receive until cancelled. Raises `ChannelOff` for a token or address that is refused."""
+        client = TelegramClient(self._options, host.clock)
+        await client.open()
+        try:
+            await self._run(host, client)
+        except BaseExceptionGroup as group:
+            raise _first(group) from None
+        finally:
+            self._running.clear()
+            self._live = None
+            await self._let_sends_end()
+            await client.close()
+
+    async def send(self, part: OutboundPart) -> Receipt:
+        """Deliver one part; see `nanobot.channel`."""
+        live = await self._alive()
+        self._sending += 1
+        try:
+            return await live.outbound.send(part)
+        finally:
+            self._sending -= 1
+            self._sent.set()
+
+    async def fetch(self, media: Media, limit: int) -> bytes:
+        """The content of a file that someone sent; see `nanobot.channel`."""
+        if media.size > limit:
+            raise SendRefused(f"the file has {media.size:,} bytes, more than {limit:,}")
+        return await (await self._alive()).client.download(media.ref, limit)
+
+    async def show(self, event: Progress) -> None:
+        """Show progress; nothing while the channel does not run."""
+        if self._live is not None:
+            await self._live.previews.show(event)
+
+    async def _alive(self) -> _Live:
+        while self._live is None:
+            await self._running.wait()
+        return self._live
+
+    async def _let_sends_end(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PARTING_SECONDS):
+                while self._sending:
+                    self._sent.clear()
+                    await self._sent.wait()
+
+    async def _run(self, host: ChannelHost, client: TelegramClient) -> None:
+        chats = Chats(host.state_folder)
+        previews = Previews(client, chats, host.clock, enabled=self._options.previews)
+        self._live = _Live(client, Outbound(client, chats, host, previews), previews)
+        self._running.set()
+        trouble = Trouble(host)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(previews.run())
+            identity = await client.identify(trouble.say)
+            trouble.over()
+            group.create_task(tell_menu(client, host, identity.id))
+            names = frozenset(entry.name for entry in host.menu())
+            me = Me(identity.id, identity.username, names)
+            updates = Updates(client, host, chats, me, group.create_task)
+            if self._options.mode == "webhook":
+                webhook = Webhook(client, host, self._options, self._new_secret(), trouble)
+                await webhook.run(updates.take, updates.put_aside)
+            else:
+                await Polling(client, host, updates.take, identity.id, trouble).run()
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that ended a group of tasks, for the supervisor to judge."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

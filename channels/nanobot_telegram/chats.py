@@ -1,0 +1,213 @@
+"""What is known of each chat: where it is now, if it takes anything, which previews stand there.
+
+A group that becomes a supergroup gets a new id. Everything of ours goes on under the first one it
+had (its conversation, its memory), so ids are translated at the edge: `canonical` on the way in,
+`current` on the way out. Moves outlive a restart, but only those of groups where somebody was
+admitted: anybody can add the bot to a group and move it. Unfinished previews that stand in groups
+are in a file of their own, which may be lost. A chat that refused us is only remembered until a
+restart, because asking it again costs one call.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from loguru import logger
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from nanobot.errors import SendRefused, StorageError
+from nanobot_telegram.disk import replace
+
+_FILE = "chats.json"
+_PREVIEWS = "previews.json"
+_REFUSING = 128
+"""So many chats that refused us are remembered, strangers' as well; another costs one call."""
+
+_MOST = 1000
+"""So many groups, and so many moves, are kept; with one more the oldest is dropped."""
+
+_MOST_HEARD = 256
+"""The same for moves of groups where nobody was admitted yet: they are in memory only."""
+
+
+class _Stored(BaseModel):
+    """A file. `moved`: old id to new id; `groups`: first ids, where somebody was admitted."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    version: int = 1
+    moved: dict[str, str] = {}
+    groups: list[str] = []
+
+
+class _Standing(BaseModel):
+    """The other file. `previews`: chat id to message ids."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    version: int = 1
+    previews: dict[str, list[int]] = {}
+
+
+_Content = TypeVar("_Content", bound=BaseModel)
+
+
+class Chats:
+    """Chat ids are texts here, as in the core; Telegram's are the same as numbers.
+
+    `state_folder` is this adapter's own and exists.
+    """
+
+    def __init__(self, state_folder: Path) -> None:
+        self._path, self._previews_path = state_folder / _FILE, state_folder / _PREVIEWS
+        stored = _read(self._path, _Stored)
+        self._moved = stored.moved
+        self._came_from = {new: old for old, new in stored.moved.items()}
+        self._groups = OrderedDict.fromkeys(stored.groups)
+        self._heard: OrderedDict[str, None] = OrderedDict()
+        self._previews = _read(self._previews_path, _Standing).previews
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._is_written = True
+
+    def canonical(self, chat_id: str) -> str:
+        """The first id that a chat had, under which the core knows it."""
+        return _path_of(chat_id, self._came_from)[-1]
+
+    def current(self, chat_id: str) -> int:
+        """Where to send now; raises `SendRefused` for what is no id of a chat."""
+        newest = _path_of(chat_id, self._moved)[-1]
+        try:
+            return int(newest)
+        except ValueError:
+            raise SendRefused(
+                f"{chat_id!r} is no chat of Telegram",
+                hint="Chats have numbers; groups have negative ones.",
+            ) from None
+
+    def moved(self, old: str, new: str) -> None:
+        """A group that we write to has a new id. In force at once; `StorageError` says that it is
+        not on disk."""
+        self.told_of_move(old, new)
+        self.admitted(old)
+        self.keep()
+
+    def told_of_move(self, old: str, new: str) -> None:
+        """Somebody's group has a new id. In force at once, and on disk with the next `keep` after
+        somebody there was `admitted`, be it before or after the move."""
+        latest = _path_of(old, self._moved)[-1]
+        if latest == new and old != new:
+            return
+        if new in self._came_from or self.canonical(old) == self.canonical(new):
+            logger.warning("telegram: chat {} does not move to {}, which is another's", old, new)
+            return
+        self._moved[latest] = new
+        self._came_from[new] = latest
+        self.back(old)
+        if self.canonical(old) in self._groups:
+            self._changed()
+        else:
+            self._heard[latest] = None
+            while len(self._heard) > _MOST_HEARD:
+                self._forget(self._heard.popitem(last=False)[0])
+
+    def admitted(self, chat_id: str) -> None:
+        """Somebody is listened to in this group: from now on its moves are kept."""
+        first = self.canonical(chat_id)
+        if first in self._groups:
+            return
+        self._groups[first] = None
+        if len(self._groups) > _MOST:
+            self._groups.popitem(last=False)
+        for step in _path_of(first, self._moved):
+            self._heard.pop(step, None)
+        self._changed()
+
+    def keep(self) -> None:
+        """Put on disk what is not there yet. Raises `StorageError`; the next call tries again."""
+        if self._is_written:
+            return
+        moved = {old: new for old, new in self._moved.items() if old not in self._heard}
+        self._write(self._path, _Stored(moved=moved, groups=list(self._groups)), durable=True)
+        self._is_written = True
+
+    def gone(self, chat_id: str) -> None:
+        """A chat takes nothing from us any more: blocked, removed, deleted."""
+        self._gone[self.canonical(chat_id)] = None
+        if len(self._gone) > _REFUSING:
+            self._gone.popitem(last=False)
+
+    def is_gone(self, chat_id: str) -> bool:
+        """Whether sending is pointless until someone there writes again."""
+        return self.canonical(chat_id) in self._gone
+
+    def back(self, chat_id: str) -> None:
+        """Someone there wrote, or let us in again."""
+        self._gone.pop(self.canonical(chat_id), None)
+
+    def preview_stands(self, chat_id: str, message_id: int) -> None:
+        """A message in a group shows a reply that is still being written. Best effort on disk."""
+        self._previews.setdefault(self.canonical(chat_id), []).append(message_id)
+        self._write_previews()
+
+    def preview_removed(self, chat_id: str, message_id: int) -> None:
+        """That message is there no more, or cannot be removed."""
+        chat = self.canonical(chat_id)
+        left = [known for known in self._previews.get(chat, []) if known != message_id]
+        if left:
+            self._previews[chat] = left
+        else:
+            self._previews.pop(chat, None)
+        self._write_previews()
+
+    def previews(self) -> Mapping[str, tuple[int, ...]]:
+        """Preview messages that stand in groups, by chat."""
+        return {chat: tuple(ids) for chat, ids in self._previews.items()}
+
+    def _changed(self) -> None:
+        self._is_written = False
+        while len(self._moved) - len(self._heard) > _MOST:
+            self._forget(next(old for old in self._moved if old not in self._heard))
+
+    def _forget(self, old: str) -> None:
+        self._came_from.pop(self._moved.pop(old), None)
+
+    def _write_previews(self) -> None:
+        try:
+            self._write(self._previews_path, _Standing(previews=self._previews), durable=False)
+        except StorageError as error:
+            logger.warning("telegram: {}", error)
+
+    def _write(self, path: Path, content: BaseModel, *, durable: bool) -> None:
+        try:
+            replace(path, content.model_dump_json().encode(), durable=durable)
+        except OSError as error:
+            raise StorageError.of(path, error) from error
+
+
+def _path_of(chat_id: str, steps: Mapping[str, str]) -> list[str]:
+    """The ids that follow one another from this one on."""
+    path = [chat_id]
+    while (step := steps.get(path[-1])) is not None and step not in path:
+        path.append(step)
+    return path
+
+
+def _read(path: Path, kind: type[_Content]) -> _Content:
+    """What the file says. A damaged one is put aside, and what it said is lost: a group that moved
+    has then a new id, which may be in no list, and begins a new conversation."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return kind()
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+    except ValidationError:
+        aside = path.with_suffix(".damaged")
+        logger.error("telegram: {} is damaged and put aside as {}", path, aside.name)
+        with suppress(OSError):
+            path.replace(aside)
+        return kind()

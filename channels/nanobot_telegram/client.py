@@ -1,0 +1,187 @@
+"""The Bot API for the rest of the adapter: one bot, with connections of their own for polls.
+
+Opened and closed by whoever made it. The token is in here and comes out nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from loguru import logger
+from telegram import Bot
+from telegram.error import BadRequest, Forbidden, InvalidToken, TelegramError
+
+from nanobot.clock import Clock
+from nanobot.errors import ChannelOff, SendError, SendRefused
+from nanobot_telegram.failures import MaybeSent, as_send_error
+from nanobot_telegram.pauses import Pauses
+from nanobot_telegram.settings import TelegramSettings
+from nanobot_telegram.wire import ApiRequest, Wire
+
+ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "my_chat_member")
+BATCH = 100
+
+_MEGABYTE = 1_000_000
+_CALL_SECONDS = 60.0
+_POLL_SECONDS = 15.0
+"""Beyond those for which Telegram was asked to wait."""
+
+DOWNLOAD_SECONDS = 50.0
+"""For a file in all, attempts and pauses included: the core gives up after a minute, and can say
+why there is no file when it hears so before."""
+
+_DOWNLOAD_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the bot is; `username` without the @."""
+
+    id: int
+    username: str
+
+
+class TelegramClient:
+    """What the adapter asks of Telegram. Raises the errors of `failures`."""
+
+    def __init__(self, options: TelegramSettings, clock: Clock) -> None:
+        token, proxy = options.token.get_secret_value(), options.proxy.get_secret_value()
+        self._clock = clock
+        self._polls = Wire(token, proxy, answer_bytes=32 * _MEGABYTE, seconds=_POLL_SECONDS)
+        self._calls = Wire(token, proxy, answer_bytes=4 * _MEGABYTE, seconds=_CALL_SECONDS)
+        request = ApiRequest(self._calls)
+        self._bot = _Bot(
+            token,
+            base_url=f"{options.base_url}/bot",
+            base_file_url=f"{options.base_url}/file/bot",
+            request=request,
+            get_updates_request=request,
+        )
+        self._updates_url = f"{options.base_url}/bot{token}/getUpdates"
+        self._identity_url = f"{options.base_url}/bot{token}/getMe"
+
+    @property
+    def bot(self) -> Bot:
+        """The library's bot: all methods but `get_updates`."""
+        return self._bot
+
+    async def open(self) -> None:
+        """Get ready; connects to nothing yet."""
+        self._polls.open()
+        self._calls.open()
+
+    async def close(self) -> None:
+        """Cut all connections."""
+        await self._polls.close()
+        await self._calls.close()
+
+    async def rebuild_polling(self) -> None:
+        """Give up the connections of the polls for new ones."""
+        await self._polls.renew()
+
+    async def get_updates(self, offset: int | None, timeout: int) -> list[object]:
+        """Updates from `offset` on, as they came, or none after `timeout` seconds.
+
+        Confirms all before `offset` to Telegram, which then forgets them.
+        """
+        fields = {
+            "timeout": str(timeout),
+            "limit": str(BATCH),
+            "allowed_updates": json.dumps(ALLOWED_UPDATES),
+        }
+        if offset is not None:
+            fields["offset"] = str(offset)
+        result, _ = await self._polls.post(self._updates_url, fields, patience=timeout)
+        if not isinstance(result, list):
+            raise MaybeSent("updates that are no list")
+        return result
+
+    async def identify(self, report: Callable[[str], None]) -> Identity:
+        """Who the bot is. Asks until Telegram is reached, and meanwhile reports why it is not.
+
+        Raises `ChannelOff` for a token that Telegram does not accept.
+        """
+        pauses = Pauses()
+        while True:
+            try:
+                result, _ = await self._calls.post(self._identity_url, {})
+            except InvalidToken:
+                raise token_refused() from None
+            except TelegramError as error:
+                report(f"Telegram cannot be reached: {error}")
+                await self._clock.sleep(pauses.after(error))
+            else:
+                if identity := _identity(result):
+                    logger.info("telegram: connected as @{}", identity.username)
+                    return identity
+                report("Telegram cannot be reached: an answer that is not Telegram's")
+                await self._clock.sleep(pauses.next())
+
+    async def doubt_token(self, error: InvalidToken, report: Callable[[str], None]) -> None:
+        """A request was answered as if the token was of no use: see if that is so.
+
+        Raises `ChannelOff` where it is, and otherwise reports that it is something else.
+        """
+        await self.identify(report)
+        report(f"Telegram knows the bot and refuses the request all the same: {error}")
+
+    async def download(self, file_id: str, limit: int, seconds: float = DOWNLOAD_SECONDS) -> bytes:
+        """The content of a file of at most `limit` bytes, within that time.
+
+        Raises `SendRefused` for one that is larger or that Telegram does not have, and another
+        `SendError` where it cannot be reached or does not come in time.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._insist_on_file(file_id, limit, seconds)
+        except TimeoutError:
+            raise SendError(f"the file did not come within {seconds:.0f} s") from None
+
+    async def _insist_on_file(self, file_id: str, limit: int, seconds: float) -> bytes:
+        pauses = Pauses()
+        for attempt in range(1, _DOWNLOAD_TRIES + 1):
+            try:
+                return await self._download(file_id, limit, seconds)
+            except (BadRequest, Forbidden, InvalidToken) as error:
+                raise SendRefused(f"Telegram does not give this file: {error}") from None
+            except TelegramError as error:
+                if attempt == _DOWNLOAD_TRIES:
+                    raise as_send_error(error) from None
+                await self._clock.sleep(pauses.after(error))
+        raise AssertionError("unreachable")
+
+    async def _download(self, file_id: str, limit: int, seconds: float) -> bytes:
+        file = await self._bot.get_file(file_id)
+        if file.file_size is not None and file.file_size > limit:
+            raise SendRefused(f"the file has {file.file_size:,} bytes, more than {limit:,}")
+        if not file.file_path:
+            raise BadRequest("it has no content")
+        return await self._calls.get(file.file_path, limit, seconds)
+
+
+class _Bot(Bot):
+    """The library's bot shows its token wherever it is printed; this one does not."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "Bot()"
+
+
+def _identity(me: object) -> Identity | None:
+    """What `getMe` says, as far as it is needed: servers other than Telegram's may say less."""
+    if not isinstance(me, dict) or not isinstance(me.get("id"), int):
+        return None
+    username = me.get("username")
+    return Identity(me["id"], username if isinstance(username, str) else "")
+
+
+def token_refused() -> ChannelOff:
+    """The one clear message for a token that is of no use."""
+    return ChannelOff(
+        "Telegram does not accept the bot token",
+        hint="Get a new one from @BotFather and put it into channels.telegram.token.",
+    )

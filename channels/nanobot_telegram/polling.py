@@ -1,0 +1,188 @@
+"""Long polling: nothing is confirmed to Telegram before it is in the inbox.
+
+A poll with an offset confirms all updates before it, and Telegram forgets them. So the offset of a
+poll is the one that was stored, in one transaction, with the messages it covers. Whatever happens
+in between, the same updates come again, and the inbox knows those that it has.
+
+Failing polls are at least a second apart. A poll that hangs is given up: when none was answered for
+90 s, the connections are made anew. Time is the host's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from loguru import logger
+from telegram.error import Conflict, InvalidToken, NetworkError, TelegramError
+
+from nanobot.channel import ChannelHost
+from nanobot.errors import StorageError
+from nanobot_telegram.client import TelegramClient
+from nanobot_telegram.pauses import Pauses
+from nanobot_telegram.taking import Take
+from nanobot_telegram.trouble import Trouble
+
+POLL_SECONDS = 30
+STALL_SECONDS = 90.0
+
+_FRESH = timedelta(days=6)
+_IDLE_PAUSE = 0.25
+"""Seconds between polls that are answered at once with nothing new, as Telegram never does."""
+
+_QUICK = 1.0
+_NO_ID = 2**63
+"""From here on a number is no id of an update, and no offset that Telegram takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Up to where updates are stored: the next is `offset`; `at` is when the last one came.
+
+    After a week without updates Telegram numbers them from anywhere, and another bot's numbers mean
+    nothing: an offset is not used then. What comes twice for that reason is known to the inbox.
+    """
+
+    bot_id: int
+    offset: int
+    at: datetime
+
+    def __str__(self) -> str:
+        return f"{self.bot_id}:{self.offset}:{self.at.isoformat()}"
+
+    @classmethod
+    def parse(cls, text: str | None) -> Cursor | None:
+        """The cursor that was stored; None for none, or for what is no cursor of ours."""
+        try:
+            bot_id, offset, at = (text or "").split(":", 2)
+            cursor = cls(int(bot_id), int(offset), datetime.fromisoformat(at))
+        except ValueError:
+            return None
+        return cursor if cursor.at.tzinfo is not None else None
+
+    def usable(self, bot_id: int, now: datetime) -> bool:
+        """Whether Telegram numbers on from here."""
+        return self.bot_id == bot_id and abs(now - self.at) <= _FRESH
+
+
+class Polling:
+    """Polls for the bot with this id and hands on what comes, until cancelled."""
+
+    def __init__(
+        self, client: TelegramClient, host: ChannelHost, take: Take, bot_id: int, trouble: Trouble
+    ) -> None:
+        self._client, self._host, self._take = client, host, take
+        self._bot_id, self._trouble = bot_id, trouble
+        self._clock = host.clock
+        self._pauses = Pauses()
+        self._answered = self._clock.monotonic()
+        self._was_away = False
+
+    async def run(self) -> None:
+        """Raises `ChannelOff` when the token is of no use."""
+        cursor = Cursor.parse(await self._host.cursor())
+        while True:
+            usable = cursor is not None and cursor.usable(self._bot_id, self._clock.now())
+            cursor = await self._round(cursor if usable else None)
+
+    async def _round(self, cursor: Cursor | None) -> Cursor | None:
+        """Poll once; the cursor to go on with."""
+        began = self._clock.monotonic()
+        answer = await self._poll(cursor)
+        if answer is None:
+            await self._reconnect()
+            return cursor
+        if isinstance(answer, TelegramError):
+            await self._recover(answer)
+            return cursor
+        self._was_away = False
+        following = self._after(answer, cursor)
+        if answer and not await self._stored(answer, following):
+            return cursor
+        self._pauses.forget()
+        self._trouble.over()
+        self._answered = self._clock.monotonic()
+        if following == cursor and self._answered - began < _QUICK:
+            await self._clock.sleep(_IDLE_PAUSE)
+        return following
+
+    async def _poll(self, cursor: Cursor | None) -> list[object] | TelegramError | None:
+        """Updates, what went wrong, or None where no poll was answered for too long."""
+        left = self._answered + STALL_SECONDS - self._clock.monotonic()
+        async with asyncio.TaskGroup() as group:
+            poll = group.create_task(self._ask(cursor))
+            alarm = group.create_task(self._clock.sleep(max(left, 0.0)))
+            await asyncio.wait((poll, alarm), return_when=asyncio.FIRST_COMPLETED)
+            poll.cancel()
+            alarm.cancel()
+        return None if poll.cancelled() else poll.result()
+
+    async def _ask(self, cursor: Cursor | None) -> list[object] | TelegramError:
+        seconds = 0 if self._was_away else POLL_SECONDS  # that it is back shows at once
+        try:
+            return await self._client.get_updates(cursor.offset if cursor else None, seconds)
+        except TelegramError as error:
+            return error
+
+    def _after(self, updates: Sequence[object], cursor: Cursor | None) -> Cursor | None:
+        ids = [number for update in updates if (number := _update_id(update)) is not None]
+        following = max(ids, default=-1) + 1
+        if not ids or (cursor is not None and following <= cursor.offset):
+            return cursor
+        return Cursor(self._bot_id, following, self._clock.now())
+
+    async def _stored(self, updates: Sequence[object], cursor: Cursor | None) -> bool:
+        try:
+            await self._take(updates, str(cursor) if cursor else None)
+        except StorageError as error:
+            self._trouble.say(f"messages wait at Telegram: {error}")
+            await self._clock.sleep(self._pauses.next())
+            self._answered = self._clock.monotonic()
+            return False
+        return True
+
+    async def _reconnect(self) -> None:
+        text = f"no poll was answered for {STALL_SECONDS:.0f} s; connecting anew"
+        if self._trouble.known:
+            logger.debug("telegram: {}", text)
+        else:
+            self._trouble.say(text)
+        await self._client.rebuild_polling()
+        self._answered = self._clock.monotonic()
+
+    async def _recover(self, error: TelegramError) -> None:
+        """Say what is wrong, do what can be done about it, and wait."""
+        if not isinstance(error, NetworkError):  # Telegram itself answered
+            self._answered = self._clock.monotonic()
+        self._was_away = isinstance(error, NetworkError)
+        match error:
+            case InvalidToken():
+                await self._client.doubt_token(error, self._trouble.say)
+            case Conflict():
+                await self._make_way()
+            case _:
+                self._trouble.say(f"Telegram cannot be reached: {error}")
+        await self._clock.sleep(self._pauses.after(error))
+
+    async def _make_way(self) -> None:
+        """Somebody else gets the updates: a webhook, which goes, or another program."""
+        try:
+            webhook = (await self._client.bot.get_webhook_info()).url
+            if webhook:
+                await self._client.bot.delete_webhook(drop_pending_updates=False)
+        except TelegramError as error:
+            self._trouble.say(f"Telegram cannot be reached: {error}")
+            return
+        if webhook:
+            self._trouble.say("a webhook was set for this bot; it is removed, as nanobot polls")
+        else:
+            self._trouble.say(
+                "another program polls for this bot's messages; Telegram allows one: stop the other"
+            )
+
+
+def _update_id(update: object) -> int | None:
+    number = update.get("update_id") if isinstance(update, dict) else None
+    return number if isinstance(number, int) and 0 <= number < _NO_ID else None

@@ -1,0 +1,123 @@
+"""What can be set about Telegram. Light: checking the configuration loads no platform library.
+
+What is wrong with a value is said without repeating it, since values may be secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+)
+
+OFFICIAL_API = "https://api.telegram.org"
+
+_TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{3,128}", re.ASCII)
+_PATH = re.compile(r"/[A-Za-z0-9._~/-]+", re.ASCII)
+
+
+def _split(url: str, *schemes: str) -> SplitResult:
+    wanted = " or ".join(f"{scheme}://" for scheme in schemes)
+    wrong = f"must be an address that begins with {wanted}"
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or any(character.isspace() for character in url):
+        raise ValueError(wrong)
+    return parts
+
+
+def _checked_token(secret: SecretStr) -> SecretStr:
+    token = secret.get_secret_value().strip().removeprefix("bot")
+    if not _TOKEN.fullmatch(token):
+        raise ValueError(
+            "must be a token as BotFather gives it: digits, a colon, then letters and digits"
+        )
+    return SecretStr(token)
+
+
+def _checked_api(text: str) -> str:
+    url = text.strip().rstrip("/").removesuffix("/bot").rstrip("/")
+    parts = _split(url, "https", "http")
+    if parts.username is not None or parts.query or parts.fragment or "{" in url:
+        raise ValueError(f"must be no more than an address, such as {OFFICIAL_API}")
+    return url
+
+
+def _checked_proxy(secret: SecretStr) -> SecretStr:
+    proxy = secret.get_secret_value().strip()
+    if proxy:
+        _split(proxy, "http", "https")
+    return SecretStr(proxy)
+
+
+def _checked_path(text: str) -> str:
+    path = text.strip().rstrip("/")
+    if path and not _PATH.fullmatch(path):
+        raise ValueError("must be a path such as /telegram")
+    return path
+
+
+class TelegramSettings(BaseModel):
+    """The keys of `channels.telegram` beyond those that every channel has."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
+    )
+
+    token: Annotated[SecretStr, AfterValidator(_checked_token)] = Field(
+        description="The bot's token, from BotFather."
+    )
+    base_url: Annotated[str, AfterValidator(_checked_api)] = Field(
+        default=OFFICIAL_API, description="Where the Bot API is, for a server of one's own."
+    )
+    mode: Literal["polling", "webhook"] = Field(
+        default="polling",
+        description="How messages come in: nanobot asks for them, or Telegram calls `webhook_url`.",
+    )
+    webhook_url: str = Field(
+        default="", description="The public https address that Telegram calls in webhook mode."
+    )
+    webhook_path: Annotated[str, AfterValidator(_checked_path)] = Field(
+        default="",
+        description="Where nanobot's own HTTP server takes the calls; empty: as in `webhook_url`.",
+    )
+    proxy: Annotated[SecretStr, AfterValidator(_checked_proxy)] = Field(
+        default=SecretStr(""),
+        description="An http or https proxy to reach Telegram by; the environment names none.",
+    )
+    previews: bool = Field(
+        default=True, description="Whether a reply is shown while it is being written."
+    )
+
+    @field_validator("webhook_url")
+    @classmethod
+    def _check_webhook(cls, text: str, info: ValidationInfo) -> str:
+        url = text.strip()
+        if url:
+            # Telegram itself takes https only; a Bot API server of one's own takes both.
+            own_server = info.data.get("base_url") not in (None, OFFICIAL_API)
+            parts = _split(url, "https", *(["http"] if own_server else []))
+            if parts.username is not None or parts.fragment:
+                raise ValueError("must hold no user name and no '#'")
+            if not _PATH.fullmatch(parts.path.rstrip("/")):
+                raise ValueError("must hold a path, as in https://example.org/telegram")
+        elif info.data.get("mode") == "webhook":
+            raise ValueError("is required in webhook mode")
+        return url
+
+    @property
+    def local_path(self) -> str:
+        """The path to register with the HTTP server."""
+        return self.webhook_path or urlsplit(self.webhook_url).path.rstrip("/")

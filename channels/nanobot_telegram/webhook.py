@@ -1,0 +1,150 @@
+"""Webhook mode: Telegram calls us. It is told 200 only when its update is in the inbox, and comes
+again with what got another answer.
+
+Calls are known by a secret that is new with each start and known to Telegram alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from telegram import WebhookInfo
+from telegram.error import BadRequest, InvalidToken, TelegramError
+
+from nanobot.channel import ChannelHost, WebhookReply, WebhookRequest
+from nanobot.errors import ChannelOff, StorageError
+from nanobot_telegram.client import ALLOWED_UPDATES, TelegramClient
+from nanobot_telegram.pauses import Pauses
+from nanobot_telegram.settings import TelegramSettings
+from nanobot_telegram.taking import PutAside, Take
+from nanobot_telegram.trouble import Trouble
+
+HEADER = "x-telegram-bot-api-secret-token"
+
+_CHECK = 300.0
+"""Seconds between looks at what Telegram says about the webhook."""
+
+_FOR_A_PERSON = (
+    "https url must be provided",
+    "can be set up only on ports",
+    "invalid webhook url",
+    "url host is empty",
+)
+"""What Telegram says of an address that will never do. All other refusals may pass: a name that is
+not resolved yet, a connection that is refused, a certificate that is late."""
+
+
+class Receiver:
+    """Answers the calls of Telegram."""
+
+    def __init__(self, secret: str, take: Take, put_aside: PutAside, trouble: Trouble) -> None:
+        self._secret = secret.encode()
+        self._take, self._put_aside, self._trouble = take, put_aside, trouble
+        self._order = asyncio.Lock()
+
+    async def __call__(self, request: WebhookRequest) -> WebhookReply:
+        """The answer to one call."""
+        if request.method != "POST":
+            return WebhookReply(405)
+        given = request.headers.get(HEADER, "").encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(given, self._secret):
+            return WebhookReply(403)
+        try:
+            update: object = json.loads(request.body)
+        except (ValueError, RecursionError) as error:
+            self._put_aside(request.body.decode("utf-8", "replace"), error)
+            return WebhookReply(200)
+        try:
+            async with self._order:
+                await self._take([update])
+        except StorageError as error:
+            self._trouble.say(f"messages wait at Telegram: {error}")
+            return WebhookReply(500)
+        self._trouble.over()
+        return WebhookReply(200)
+
+
+class Webhook:
+    """Registers the webhook and sees to it that it stays registered, until cancelled."""
+
+    def __init__(
+        self,
+        client: TelegramClient,
+        host: ChannelHost,
+        options: TelegramSettings,
+        secret: str,
+        trouble: Trouble,
+    ) -> None:
+        self._client, self._host, self._options = client, host, options
+        self._secret, self._trouble = secret, trouble
+
+    async def run(self, take: Take, put_aside: PutAside) -> None:
+        """Raises `ChannelOff` for a token, or at the start for an address, that will never do."""
+        receiver = Receiver(self._secret, take, put_aside, self._trouble)
+        async with self._host.webhook(self._options.local_path, receiver):
+            await self._insist(self._register_first)
+            while True:
+                await self._host.clock.sleep(_CHECK)
+                await self._insist(self._check)
+
+    async def _register_first(self) -> None:
+        try:
+            await self._register()
+        except BadRequest as error:
+            if not any(words in error.message.casefold() for words in _FOR_A_PERSON):
+                raise
+            raise ChannelOff(
+                f"Telegram refuses the webhook address: {error}",
+                hint="Mend channels.telegram.webhook_url, or set mode to polling.",
+            ) from None
+
+    async def _register(self) -> None:
+        await self._client.bot.set_webhook(
+            self._options.webhook_url,
+            allowed_updates=ALLOWED_UPDATES,
+            drop_pending_updates=False,
+            secret_token=self._secret,
+            max_connections=1,  # several would bring updates out of order
+        )
+        self._trouble.over()
+
+    async def _check(self) -> None:
+        info = await self._client.bot.get_webhook_info()
+        if info.url != self._options.webhook_url:
+            await self._register()
+        elif self._failed_lately(info):
+            said = str(info.last_error_message)[:200]
+            self._trouble.say(f"Telegram cannot deliver to the webhook: {said}")
+        else:
+            self._trouble.over()
+
+    def _failed_lately(self, info: WebhookInfo) -> bool:
+        if info.last_error_date is None:
+            return False
+        return self._host.clock.now() - info.last_error_date < timedelta(seconds=_CHECK)
+
+    async def _insist(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Make a call until Telegram is reached and takes it."""
+        pauses = Pauses()
+        while True:
+            try:
+                return await call()
+            except TelegramError as error:
+                await self._say(error)
+                pause = pauses.after(error)
+            await self._host.clock.sleep(pause)
+
+    async def _say(self, error: TelegramError) -> None:
+        match error:
+            case InvalidToken():
+                await self._client.doubt_token(error, self._trouble.say)
+            case BadRequest():
+                self._trouble.say(
+                    f"Telegram does not take the webhook, and is asked again: {error}"
+                )
+            case _:
+                self._trouble.say(f"Telegram cannot be reached: {error}")

@@ -1,0 +1,192 @@
+"""The settings of the language model and of what helps it: its fallbacks, and the model that turns
+speech into text. Rules between keys are in `faults`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+
+from nanobot.config.base import Fault, Strict
+from nanobot.config.helper import HelperModel
+from nanobot.config.values import (
+    OFFICIAL_API,
+    ApiKey,
+    Count,
+    Duration,
+    Name,
+    Seconds,
+    Url,
+    is_official,
+    needs_key,
+    no_key,
+)
+
+SAFETY_TOKENS = 1_024
+"""Kept free in the context window, because token counts are estimates."""
+LEAST_PROMPT_TOKENS = 2_000
+"""The least a prompt must have: 1,000 for instructions and tools, 1,000 for the conversation."""
+
+
+class TranscriptionSettings(HelperModel):
+    """The model that turns speech into text."""
+
+    model: str = Field(
+        default="",
+        description="The model, as the server knows it, such as `whisper-1`. Empty: voice messages "
+        "are kept as files and not understood.",
+    )
+    language: str = Field(
+        default="",
+        description="The language that is spoken, as two letters such as `de`; empty: the model "
+        "finds out.",
+    )
+    timeout_seconds: Seconds = Field(
+        default=60.0, description="Seconds that one transcription may take."
+    )
+    max_megabytes: Count = Field(
+        default=20, description="Megabytes of the largest recording that is transcribed."
+    )
+
+
+class FallbackModel(Strict):
+    """A model that is asked when those before it cannot answer."""
+
+    name: Name = Field(description="The model's name, as its server knows it.")
+    base_url: Url = Field(default="", description="Its API; left out, that of the main model.")
+    api_key: ApiKey = Field(
+        default=SecretStr(""),
+        description="Its key; left out, that of the main model if the server is the same.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, data: object) -> object:
+        return {"name": data} if isinstance(data, str) else data
+
+    def completed(self, base_url: str, api_key: SecretStr) -> FallbackModel:
+        """This model with what it lacks taken from the main one.
+
+        A key goes only to the server that it was given for.
+        """
+        url = self.base_url or base_url
+        key = self.api_key
+        if not key.get_secret_value() and url == base_url:
+            key = api_key
+        return FallbackModel.model_construct(name=self.name, base_url=url, api_key=key)
+
+
+class ModelSettings(Strict):
+    """The language model."""
+
+    provider: Literal["openai", "offline"] = Field(
+        default="offline",
+        description="`openai` speaks to any server with an OpenAI-compatible API, `offline` is a "
+        "small built-in model for trying nanobot out. Left out, it is `openai` as soon as a name, "
+        "a key, another address or fallbacks are given.",
+    )
+    name: str = Field(
+        default="",
+        description="The model, as the server knows it. Required by the official API; left "
+        "out, another server is asked what it serves, and the first one is taken.",
+    )
+    base_url: Url = Field(
+        default=OFFICIAL_API, description="Where the API is, up to and including `/v1`."
+    )
+    api_key: ApiKey = Field(
+        default=SecretStr(""),
+        description="The key for that server, best written as `${OPENAI_API_KEY}`; servers other "
+        "than the official one may need none.",
+    )
+    context_window: Count = Field(
+        default=128_000, description="Tokens that the model takes in all, its answer included."
+    )
+    max_completion_tokens: Count = Field(
+        default=8_192, description="Tokens that one answer may have."
+    )
+    timeout_seconds: Seconds = Field(
+        default=120.0, description="Seconds of silence from the server that end a call."
+    )
+    retry_seconds: Duration = Field(
+        default=60.0,
+        description="Seconds for which one call is tried again within a turn; 0 for never.",
+    )
+    fallbacks: tuple[FallbackModel, ...] = Field(
+        default=(),
+        description="Models to ask, in this order, when the main one cannot answer; each is a name "
+        "or a mapping with `name`, `base_url` and `api_key`.",
+    )
+
+    # Constructed, lest importing this builds its validator.
+    transcription: TranscriptionSettings = Field(
+        default=TranscriptionSettings.model_construct(),
+        description="What turns speech into text.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _provider_from_the_rest(cls, data: object) -> object:
+        if not isinstance(data, dict) or "provider" in data:
+            return data
+        configured = any(data.get(key) for key in ("name", "api_key", "fallbacks"))
+        elsewhere = data.get("base_url", OFFICIAL_API) != OFFICIAL_API
+        return {**data, "provider": "openai"} if configured or elsewhere else data
+
+    @field_validator("fallbacks")
+    @classmethod
+    def _complete(
+        cls, fallbacks: tuple[FallbackModel, ...], info: ValidationInfo
+    ) -> tuple[FallbackModel, ...]:
+        # Absent where they are wrong themselves, which is reported anyway.
+        url = info.data.get("base_url", "")
+        key = info.data.get("api_key", SecretStr(""))
+        return tuple(fallback.completed(url, key) for fallback in fallbacks)
+
+    @field_validator("transcription")
+    @classmethod
+    def _complete_transcription(
+        cls, transcription: TranscriptionSettings, info: ValidationInfo
+    ) -> TranscriptionSettings:
+        url = info.data.get("base_url", "")
+        return transcription.completed(url, info.data.get("api_key", SecretStr("")))
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens that a prompt may have: instructions, tools and conversation together."""
+        return self.context_window - self.max_completion_tokens - SAFETY_TOKENS
+
+    def faults(self) -> Iterator[Fault]:
+        """What is wrong between the keys, each right in itself."""
+        if self.prompt_tokens < LEAST_PROMPT_TOKENS:
+            yield self._no_room()
+        for fault in self.transcription.faults():
+            yield replace(fault, key=("transcription", *fault.key))
+        if self.provider == "offline":
+            return
+        if not self.name and is_official(self.base_url):
+            yield Fault(
+                ("name",),
+                "is required by the official OpenAI API",
+                "Write the model's name, or `provider: offline` to try nanobot without a model.",
+            )
+        if needs_key(self.base_url, self.api_key):
+            yield no_key("api_key")
+        for index, fallback in enumerate(self.fallbacks):
+            if fallback.base_url != self.base_url and needs_key(
+                fallback.base_url, fallback.api_key
+            ):
+                yield no_key("fallbacks", index, "api_key")
+
+    def _no_room(self) -> Fault:
+        reserved = self.context_window - self.prompt_tokens
+        most = self.context_window - SAFETY_TOKENS - LEAST_PROMPT_TOKENS
+        lower = f", or `max_completion_tokens` to {most:,} or less" if most > 0 else ""
+        return Fault(
+            ("context_window",),
+            f"leaves {max(0, self.prompt_tokens):,} tokens for the prompt; "
+            f"it needs {LEAST_PROMPT_TOKENS:,}",
+            f"Set it to {reserved + LEAST_PROMPT_TOKENS:,} or more{lower}.",
+        )

@@ -1,0 +1,277 @@
+"""The one HTTP server, for what platforms send by themselves (webhooks).
+
+It listens from the first `serve` on, by default for this machine alone; a reverse proxy in front of
+it brings the encryption and the public name. What always holds: a request is heard only under a
+name that was configured, or under an address or `localhost` (so that no web page can reach it under
+a name of its own), and not at all from within a web page (those name their `Origin`); a body is
+never larger than `MAX_BODY`, arrives in time or not at all, and is passed on as it came; a failing
+handler costs its request a status 500. Being reachable is no permission: each handler checks for
+itself that the platform made the request. Nothing of a request is logged but its path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from nanobot.channel import WebhookHandler, WebhookReply, WebhookRequest
+from nanobot.errors import ChannelOff, NanobotError
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+MAX_BODY = 3_000_000
+"""Bytes of a request's body; beyond it the answer is status 413."""
+
+_METHODS = ("GET", "POST")
+_MAX_UNDER_WAY = 64
+"""Requests handled at once; beyond it the answer is status 503, and the platform tries again."""
+_MAX_READING = 64
+"""Bodies on their way at once; beyond it the one that takes longest is given up. A platform's comes
+at once, so whoever sends slowly, which takes no secret, keeps nobody out."""
+_BUSY = WebhookReply(503, headers={"Retry-After": "5"})
+_REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound, only named
+_NAMED = 8
+"""So many refused host names are told of, one line each; the rest would be noise."""
+
+
+class WebServer:
+    """Serves paths while their `serve` lasts.
+
+    `public_hosts` are the names under which a proxy passes requests on. A connection may rest for
+    `patience` seconds, and a body or the lines before it may take as long; a handler may take
+    `handler_seconds`.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8087,
+        *,
+        public_hosts: Sequence[str] = (),
+        patience: float = 20.0,
+        handler_seconds: float = 55.0,
+    ) -> None:
+        self._host, self._port = host, port
+        self._names = frozenset(name.lower() for name in public_hosts)
+        self._patience, self._handler_seconds = patience, handler_seconds
+        self._handlers: dict[str, WebhookHandler] = {}
+        self._served: set[str] = set()
+        self._refused: set[str] = set()
+        self._under_way = 0
+        self._reading: dict[asyncio.Timeout, None] = {}
+        self._runner: web.AppRunner | None = None
+        self._starting = asyncio.Lock()
+
+    @asynccontextmanager
+    async def serve(self, path: str, handler: WebhookHandler) -> AsyncIterator[str]:
+        """Pass requests at `path` (begins with a slash) and beneath it to `handler` while inside;
+        gives the address on this machine.
+
+        Raises `ChannelOff` for a path that is served already, `NanobotError` where the server
+        cannot listen.
+        """
+        path = _normal(path)
+        if path in self._handlers:
+            raise ChannelOff(f"two channels want the same path {path or '/'} on the HTTP server")
+        self._handlers[path] = handler
+        self._served.add(path)
+        try:
+            yield f"{await self._start()}{path}"
+        finally:
+            del self._handlers[path]
+
+    async def close(self) -> None:
+        """Stop listening; requests under way may end within two seconds."""
+        async with self._starting:
+            runner, self._runner = self._runner, None
+            if runner is not None:
+                await runner.cleanup()
+
+    async def _start(self) -> str:
+        """Listen, unless it does already; the address on this machine."""
+        from aiohttp import web  # most nanobots have no webhook
+
+        async with self._starting:
+            if self._runner is not None:
+                return _address(self._runner)
+            app = web.Application(client_max_size=MAX_BODY)
+            app.router.add_route("*", "/{path:.*}", self._answer)
+            runner = web.AppRunner(
+                app,
+                access_log=None,
+                logger=_silence(),
+                keepalive_timeout=self._patience,
+                lingering_time=min(2.0, self._patience),
+                auto_decompress=False,  # signatures are of the body as it was sent
+                shutdown_timeout=2.0,
+            )
+            await runner.setup()
+            try:
+                await web.TCPSite(runner, self._host, self._port).start()
+            except OSError as error:
+                await runner.cleanup()
+                raise NanobotError(
+                    f"cannot listen on {self._host}:{self._port}: {error.strerror or error}",
+                    hint="Set http.host and http.port to an address of this machine that is free.",
+                ) from error
+            self._runner = runner
+            logger.info("the HTTP server listens on {}", address := _address(runner))
+            return address
+
+    async def _answer(self, http: web.Request) -> web.StreamResponse:
+        """One request. Whatever happens, it ends in a status."""
+        from aiohttp import web
+
+        reply = self._refusal(http) or await self._handled(http)
+        headers = {"Server": "nanobot", **reply.headers}
+        return web.Response(status=reply.status, body=reply.body or None, headers=headers)
+
+    def _refusal(self, http: web.Request) -> WebhookReply | None:
+        """What is refused before the body is read."""
+        if not self._is_ours(http.headers.get("Host", "")):
+            return WebhookReply(421)
+        if "Origin" in http.headers:
+            return WebhookReply(403)
+        path = _served_at(http.path, self._served)
+        if path is None:
+            return WebhookReply(404)
+        if http.method not in _METHODS:
+            return WebhookReply(405, headers={"Allow": ", ".join(_METHODS)})
+        if path not in self._handlers or self._under_way >= _MAX_UNDER_WAY:
+            return _BUSY
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        name = _without_port(host).lower()
+        if name == "localhost" or name in self._names or _is_address(name):
+            return True
+        if name not in self._refused and len(self._refused) < _NAMED:
+            self._refused.add(name)
+            logger.warning(
+                "the HTTP server refused a request for the host {!r}; "
+                "if that is its name, add it to http.public_hosts",
+                name[:100],
+            )
+        return False
+
+    async def _handled(self, http: web.Request) -> WebhookReply:
+        body = await self._body(http)
+        if isinstance(body, WebhookReply):
+            return body
+        if self._under_way >= _MAX_UNDER_WAY:
+            return _BUSY
+        self._under_way += 1
+        try:
+            return await self._passed_on(http, body)
+        finally:
+            self._under_way -= 1
+
+    async def _body(self, http: web.Request) -> bytes | WebhookReply:
+        from aiohttp import web
+
+        if (http.content_length or 0) > MAX_BODY:
+            return WebhookReply(413)
+        try:
+            async with asyncio.timeout(self._patience) as time:
+                with self._among_those_read(time):
+                    return await http.read()
+        except TimeoutError:
+            return WebhookReply(408, headers={"Connection": "close"})
+        except web.HTTPRequestEntityTooLarge:
+            return WebhookReply(413)
+        except (web.RequestPayloadError, ConnectionError):
+            return WebhookReply(400)
+
+    @contextmanager
+    def _among_those_read(self, time: asyncio.Timeout) -> Iterator[None]:
+        """Make room for one more body, and count it while inside. `time` ends the reading."""
+        oldest = next(iter(self._reading), None)
+        if oldest is not None and len(self._reading) >= _MAX_READING:
+            del self._reading[oldest]
+            if not oldest.expired():
+                oldest.reschedule(0)
+        self._reading[time] = None
+        try:
+            yield
+        finally:
+            self._reading.pop(time, None)
+
+    async def _passed_on(self, http: web.Request, body: bytes) -> WebhookReply:
+        path = _served_at(http.path, self._handlers)
+        if path is None:  # the channel went while the body came
+            return _BUSY
+        request = WebhookRequest(
+            method=http.method,
+            path=http.path.removeprefix(path).removeprefix("/"),
+            headers=_joined(http.headers.items()),
+            query=dict(http.query.items()),
+            body=body,
+        )
+        try:
+            async with asyncio.timeout(self._handler_seconds):
+                return await self._handlers[path](request)
+        except NanobotError as error:
+            logger.warning("a request at {} failed: {}", path or "/", error)
+        except Exception as error:  # noqa: BLE001 - the boundary: the platform tries again
+            logger.opt(exception=error).error("a request at {} failed", path or "/")
+        return WebhookReply(500)
+
+
+def _normal(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError("a path begins with a slash")
+    return path.rstrip("/")
+
+
+def _address(runner: web.AppRunner) -> str:
+    """Where it is reached on this machine."""
+    host, port = runner.addresses[0][:2]
+    host = _REACHED_AT.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _served_at(path: str, served: Container[str]) -> str | None:
+    """The longest of the `served` paths that `path` is or lies beneath."""
+    path = path.rstrip("/")
+    while path not in served:
+        if not path:
+            return None
+        path = path.rpartition("/")[0]
+    return path
+
+
+def _joined(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    """With lower-case names; what stands there twice is joined, as HTTP has it, lest a second
+    signature go unseen."""
+    joined: dict[str, str] = {}
+    for written, value in headers:
+        name = written.lower()
+        joined[name] = f"{joined[name]}, {value}" if name in joined else value
+    return joined
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdecimal() and "]" not in port else host
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _silence() -> logging.Logger:
+    """For what aiohttp says about requests that are none."""
+    quiet = logging.Logger("nanobot.webserver")
+    quiet.addHandler(logging.NullHandler())
+    return quiet

@@ -1,0 +1,223 @@
+"""`state/access.json`: the book of who was let in.
+
+What always holds: a file that cannot be read in every detail lets nobody in. It is kept under
+another name, never changed and never written over, and one error says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+
+from loguru import logger
+
+from nanobot.errors import NanobotError, StorageError, ToolError
+from nanobot.security.access.book import Asked, Book, Kind, Known, Moment, tidy_name, usable_id
+from nanobot.security.access.codes import as_code
+from nanobot.security.paths import Root
+
+VERSION = 1
+
+_LIMIT = 10_000_000
+_MEND = (
+    "Until it is mended, only the people in config.yaml may talk. Let the others in again with "
+    "`nanobot pair approve`, or stop nanobot, put a file that is right in its place, and start."
+)
+
+
+class _Unfit(Exception):
+    """The file is not what this version writes; the text says why."""
+
+
+class AccessFile:
+    """The file at `path`; it need not exist. Blocks. One at a time, by the owner of the home."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._place = Root(path.parent, name="home").place(path.name)
+        self._trouble = ""
+        self._stuck = False
+
+    @property
+    def trouble(self) -> str:
+        """What was wrong with it when it was read; empty where nothing was."""
+        return self._trouble
+
+    def load(self, now: Moment) -> Book:
+        """What it holds; an empty book where there is none or none that can be used."""
+        try:
+            content = self._place.read_bytes(_LIMIT)
+            return Book() if content is None else _decoded(content, now)
+        except _Unfit as error:
+            reason = str(error)
+        except NanobotError as error:
+            reason = f"it cannot be read ({error})"
+        self._set_aside(reason)
+        return Book()
+
+    def save(self, book: Book, now: Moment) -> None:
+        """Put `book` in place, durably and as a whole. Raises `StorageError`."""
+        if self._stuck and os.path.lexists(self._path):
+            raise StorageError(
+                self._path, "what stands there is not ours", hint="Move it away and start again."
+            )
+        try:
+            self._place.root.create()
+            self._place.write_bytes(_encoded(book, now))
+        except ToolError as error:  # somebody put something else there
+            raise StorageError(self._path, str(error)) from error
+
+    def _set_aside(self, reason: str) -> None:
+        try:
+            kept = f"It is kept as {self._move_away().name}."
+        except OSError as error:
+            self._stuck = True
+            kept = f"It could not be moved away: {error.strerror}."
+        self._trouble = f"{self._path} is not used: {reason}. {kept} {_MEND}"
+        logger.error("{}", self._trouble)
+
+    def _move_away(self) -> Path:
+        names = (self._path.with_name(f"{self._path.name}.broken-{n}") for n in count(1))
+        aside = next(name for name in names if not os.path.lexists(name))
+        return self._path.rename(aside)
+
+
+def _encoded(book: Book, now: Moment) -> bytes:
+    content = {
+        "version": VERSION,
+        "approved": [
+            {
+                "channel": one.channel,
+                "kind": one.kind,
+                "id": one.id,
+                "name": one.name,
+                "owner": one.owner,
+                "since": one.since.isoformat(timespec="seconds"),
+            }
+            for one in book.known.values()
+        ],
+        "requests": [
+            {
+                "channel": one.channel,
+                "kind": one.kind,
+                "id": one.id,
+                "name": one.name,
+                "chat_id": one.chat_id,
+                "thread_id": one.thread_id,
+                "code": one.code,
+                "used": one.used,
+                "at": one.at.civil.isoformat(),
+            }
+            for one in book.asked.values()
+        ],
+        "wrong_codes": [moment.civil.isoformat() for moment in book.wrong],
+    }
+    return json.dumps(content, indent=1).encode("ascii") + b"\n"
+
+
+def _decoded(content: bytes, now: Moment) -> Book:
+    """Raises `_Unfit`."""
+    top = _object(content)
+    version = top.get("version")
+    if version != VERSION or isinstance(version, bool):
+        raise _Unfit(f"it is of version {version!r:.20}, and this nanobot knows version {VERSION}")
+    known = [_known(_Fields(item)) for item in _items(top, "approved")]
+    asked = [_asked(_Fields(item), now) for item in _items(top, "requests")]
+    wrong = [_moment(item, now) for item in _items(top, "wrong_codes")]
+    return Book({one.key: one for one in known}, {one.key: one for one in asked}, tuple(wrong))
+
+
+def _object(content: bytes) -> dict[str, object]:
+    try:
+        top = json.loads(content)
+    except (ValueError, RecursionError):
+        raise _Unfit("it is not JSON") from None
+    if not isinstance(top, dict):
+        raise _Unfit("it is not a JSON object")
+    return top
+
+
+def _items(top: Mapping[str, object], key: str) -> list[object]:
+    items = top.get(key)
+    if not isinstance(items, list):
+        raise _Unfit(f"it has no list {key!r}")
+    return items
+
+
+class _Fields:
+    """The fields of one entry, each with its type."""
+
+    def __init__(self, item: object) -> None:
+        if not isinstance(item, dict):
+            raise _Unfit("an entry is not an object")
+        self._item = item
+
+    def text(self, key: str) -> str:
+        value = self._item.get(key)
+        if not isinstance(value, str):
+            raise _Unfit(f"an entry has no text {key!r}")
+        return value
+
+    def text_if_there(self, key: str) -> str:
+        """Empty where it is not there: files of earlier versions do not have it."""
+        return self.text(key) if key in self._item else ""
+
+    def flag(self, key: str) -> bool:
+        value = self._item.get(key)
+        if not isinstance(value, bool):
+            raise _Unfit(f"an entry does not say whether {key!r}")
+        return value
+
+    def id(self) -> str:
+        value = self.text("id")
+        if not usable_id(value):
+            raise _Unfit("an entry has an id that nobody can have")
+        return value
+
+    def kind(self) -> Kind:
+        match self.text("kind"):
+            case "person":
+                return "person"
+            case "group":
+                return "group"
+        raise _Unfit("an entry is neither a person nor a group")
+
+
+def _known(fields: _Fields) -> Known:
+    kind, owner = fields.kind(), fields.flag("owner")
+    if owner and kind == "group":
+        raise _Unfit("it makes a group the owner")
+    name, since = tidy_name(fields.text("name")), _civil(fields.text("since"))
+    return Known(fields.text("channel"), kind, fields.id(), name, since, owner)
+
+
+def _asked(fields: _Fields, now: Moment) -> Asked:
+    at = _moment(fields.text("at"), now)
+    set_back = at.civil > now.civil  # nobody can tell how old it is
+    return Asked(
+        fields.text("channel"),
+        fields.kind(),
+        fields.id(),
+        tidy_name(fields.text("name")),
+        fields.text("chat_id"),
+        "" if set_back else as_code(fields.text("code")),
+        at,
+        fields.text_if_there("thread_id"),
+        fields.flag("used"),
+    )
+
+
+def _moment(value: object, now: Moment) -> Moment:
+    return Moment(_civil(value), now.seconds)
+
+
+def _civil(value: object) -> datetime:
+    with suppress(ValueError):
+        if isinstance(value, str) and (moment := datetime.fromisoformat(value)).tzinfo is not None:
+            return moment
+    raise _Unfit(f"{value!r:.40} is not a time")

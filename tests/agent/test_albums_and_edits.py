@@ -1,0 +1,205 @@
+"""What belongs to a message: the rest of its album, corrections of its text, notes beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nanobot.agent.running import ALBUM_SECONDS
+from nanobot.bus.events import Media
+from nanobot.providers.port import Prompt, Reply
+from nanobot.testing import FakeClock, ScriptedModel, calls, says
+from nanobot.testing.channel import FakeChannel
+from tests.support import Gate, Probe, running, stored
+
+PHOTO = Media("photo", "image", "image/png", "p.png")
+
+
+def texts(prompt: Prompt) -> list[str]:
+    """What a prompt's messages say, without headers."""
+    return [message.text.partition("\n")[2] or message.text for message in prompt.messages]
+
+
+async def test_an_album_is_one_turn_with_all_its_items(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel, model = FakeChannel(clock=clock), ScriptedModel(says("three pictures"))
+    channel.files["photo"] = b"pixels"
+    async with running(tmp_path, model, channel, clock=clock):
+        first = await channel.say("look", group_id="album", media=(PHOTO,))
+        await clock.until_sleeping()
+        second = await channel.say("", group_id="album", media=(PHOTO,))
+        await clock.advance(ALBUM_SECONDS)
+        third = await channel.say("", group_id="album", media=(PHOTO,))
+        await clock.advance(ALBUM_SECONDS)
+        await clock.advance(ALBUM_SECONDS)
+        assert await channel.answer_to(third) == "three pictures"
+    assert [part.event_ids for part in channel.sent] == [(first, second, third)]
+    said = [message for message in stored(tmp_path) if message.role == "user"]
+    assert [len(message.media) for message in said] == [1, 1, 1]
+    seen = [message for message in model.prompts[0].messages if message.role == "user"]
+    assert len(seen) == 3, "the model gets all of them at once"
+
+
+async def test_an_item_that_comes_late_joins_the_turn(tmp_path: Path) -> None:
+    clock, gate = FakeClock(), Gate()
+    channel, model = FakeChannel(clock=clock), ScriptedModel(calls("probe"), says("both seen"))
+    channel.files["photo"] = b"pixels"
+    async with running(
+        tmp_path,
+        model,
+        channel,
+        clock=clock,
+        tools=(Probe(gate=gate),),
+        NANOBOT_AGENT__ON_BUSY="queue",
+    ):
+        await channel.say("look", group_id="album", media=(PHOTO,))
+        await clock.until_sleeping()
+        await clock.advance(ALBUM_SECONDS)
+        await gate.reached.wait()
+        late = await channel.say("", group_id="album", media=(PHOTO,))
+        gate.opened.set()
+        assert await channel.answer_to(late) == "both seen"
+    assert len(channel.sent) == 1
+
+
+async def test_a_single_picture_is_not_kept_waiting(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel, model = FakeChannel(clock=clock), ScriptedModel(says("seen"))
+    async with running(tmp_path, model, channel, clock=clock):
+        assert await channel.answer_to(await channel.say("look", media=(PHOTO,))) == "seen"
+
+
+async def test_a_correction_of_a_message_that_waits_is_answered_with_it(tmp_path: Path) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(says("first"), says("five"), hold=gate)
+    async with running(tmp_path, model, channel, NANOBOT_AGENT__ON_BUSY="queue"):
+        await channel.say("wait")
+        await gate.reached.wait()
+        question = await channel.say("2 and 2?")
+        edit = await channel.say("2 and 3?", edits=question)
+        gate.opened.set()
+        assert await channel.answer_to(edit) == "five"
+    assert [part.content for part in channel.sent] == ["first", "five"]
+    assert channel.sent[1].event_ids == (question, edit)
+    assert "2 and 3?" in texts(model.prompts[1])[-1]
+
+
+async def test_a_correction_during_the_turn_reaches_the_model_and_stops_nothing(
+    tmp_path: Path,
+) -> None:
+    channel, gate = FakeChannel(), Gate()
+    probe = Probe(gate=gate, effects=True)
+    model = ScriptedModel(calls("probe", text="once"), says("corrected"))
+    async with running(
+        tmp_path, model, channel, tools=(probe,), NANOBOT_AGENT__ON_BUSY="interrupt"
+    ):
+        question = await channel.say("buy one")
+        await gate.reached.wait()
+        edit = await channel.say("buy two", edits=question)
+        gate.opened.set()
+        assert await channel.answer_to(edit) == "corrected"
+    assert probe.called == ["once"]
+    assert any("buy two" in text for text in texts(model.prompts[-1]))
+
+
+async def test_an_edit_of_what_was_answered_is_noted_and_runs_nothing(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(says("done"), says("I saw the edit"))
+    async with running(tmp_path, model, channel):
+        question = await channel.say("buy one")
+        await channel.answer_to(question)
+        await channel.say("buy two", edits=question)
+        assert await channel.ask("well?") == "I saw the edit"
+    assert len(model.prompts) == 2
+    assert any("buy two" in text for text in texts(model.prompts[1]))
+
+
+async def test_an_edit_never_runs_a_command(tmp_path: Path) -> None:
+    channel, model = FakeChannel(), ScriptedModel(says("hello"), says("nothing undone"))
+    async with running(tmp_path, model, channel):
+        event = await channel.say("hi")
+        await channel.answer_to(event)
+        await channel.say("/undo", edits=event)
+        assert await channel.ask("and?") == "nothing undone"
+    assert [part.content for part in channel.sent] == ["hello", "nothing undone"]
+
+
+async def test_an_edit_of_what_never_came_here_is_a_message_like_any_other(
+    tmp_path: Path,
+) -> None:
+    channel, model = FakeChannel(), ScriptedModel(says("now I am meant"))
+    async with running(tmp_path, model, channel):
+        assert await channel.answer_to(await channel.say("@me hi", edits="unseen")) == (
+            "now I am meant"
+        )
+
+
+async def test_a_note_is_kept_in_the_conversation_and_not_answered(tmp_path: Path) -> None:
+    channel = FakeChannel()
+
+    def heard(prompt: Prompt) -> Reply:
+        return says("the note is there" if "a note" in str(texts(prompt)) else "nothing is there")
+
+    async with running(tmp_path, ScriptedModel(heard), channel):
+        await channel.say("a note", unanswered=True)
+        assert await channel.ask("well?") == "the note is there"
+    assert [message.content for message in stored(tmp_path)][:2] == ["a note", "well?"]
+
+
+async def test_in_interrupt_mode_an_album_is_still_one_turn(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel, model = FakeChannel(clock=clock), ScriptedModel(says("both"))
+    channel.files["photo"] = b"pixels"
+    interrupt = "interrupt"
+    async with running(tmp_path, model, channel, clock=clock, NANOBOT_AGENT__ON_BUSY=interrupt):
+        await channel.say("look", group_id="album", media=(PHOTO,))
+        await clock.until_sleeping()
+        second = await channel.say("", group_id="album", media=(PHOTO,))
+        await clock.advance(ALBUM_SECONDS)
+        await clock.advance(ALBUM_SECONDS)
+        assert await channel.answer_to(second) == "both"
+
+
+async def test_what_others_say_does_not_hold_an_album_up(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel, model = FakeChannel(clock=clock), ScriptedModel(says("seen"), says("heard"))
+    channel.files["photo"] = b"pixels"
+    async with running(tmp_path, model, channel, clock=clock, NANOBOT_AGENT__ON_BUSY="queue"):
+        photo = await channel.say("look", group_id="album", media=(PHOTO,), is_group=True)
+        await clock.until_sleeping()
+        other = await channel.say("nice", is_group=True)
+        await clock.advance(ALBUM_SECONDS)
+        assert await channel.answer_to(photo) == "seen"
+        assert await channel.answer_to(other) == "heard"
+
+
+async def test_an_edit_of_what_was_answered_joins_no_later_turn(tmp_path: Path) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(says("done"), calls("probe"), says("the weather is fine"))
+    async with running(tmp_path, model, channel, tools=(Probe(gate=gate),)):
+        order = await channel.say("buy one")
+        await channel.answer_to(order)
+        weather = await channel.say("how is the weather?")
+        await gate.reached.wait()
+        await channel.say("buy two", edits=order)
+        joined = await channel.say("in Oslo, I mean")
+        gate.opened.set()
+        assert await channel.answer_to(joined) == "the weather is fine"
+        assert await channel.answer_to(weather) == "the weather is fine"
+    assert not any("buy two" in text for text in texts(model.prompts[-1]))
+    assert any("Oslo" in text for text in texts(model.prompts[-1]))
+
+
+async def test_a_stop_frees_the_chat_while_a_file_is_being_fetched(tmp_path: Path) -> None:
+    fetching = Gate()
+
+    class Slow(FakeChannel):
+        async def fetch(self, media: Media, limit: int) -> bytes:
+            await fetching()
+            return b"late"
+
+    channel, model = Slow(), ScriptedModel(says("here I am"))
+    async with running(tmp_path, model, channel):
+        await channel.say("look", media=(PHOTO,))
+        await fetching.reached.wait()
+        assert await channel.ask("/stop") == "Stopped."
+        assert await channel.ask("hello") == "here I am"

@@ -1,0 +1,111 @@
+"""The sending half of the adapter against a fake Telegram, with a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from nanobot.bus.events import Button, Media, OutboundPart, Receipt
+from nanobot.errors import SendRefused
+from nanobot.testing import FakeClock
+from nanobot.testing.telegram import FakeTelegram
+from nanobot_telegram.chats import Chats
+from nanobot_telegram.client import TelegramClient
+from nanobot_telegram.outbound import Outbound
+from nanobot_telegram.preview import Previews
+from nanobot_telegram.settings import TelegramSettings
+
+GROUP = -42
+PERSON = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where outbound files lie."""
+
+    folder: Path
+
+    def path_of(self, media: Media) -> Path:
+        """A file of the folder."""
+        path = self.folder / media.ref
+        if not path.exists():
+            raise SendRefused(f"{media.ref} is gone")
+        return path
+
+    def file(self, ref: str, content: bytes = b"content", **fields: str) -> Media:
+        """Make a file; its kind and so on as given."""
+        (self.folder / ref).write_bytes(content)
+        return Media(ref, name=ref, size=len(content), **fields)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """The parts, connected."""
+
+    telegram: FakeTelegram
+    clock: FakeClock
+    chats: Chats
+    previews: Previews
+    outbound: Outbound
+    home: Home
+    showing: asyncio.Task[None]
+
+    async def send(
+        self,
+        text: str = "",
+        *files: Media,
+        chat: int = PERSON,
+        reply_to: int | str = "",
+        thread: int | str = "",
+        buttons: tuple[Button, ...] = (),
+    ) -> Receipt:
+        """Send one part."""
+        place = (str(reply_to), str(thread))
+        part = OutboundPart("key", "telegram", str(chat), text, files, *place, buttons)
+        return await self.outbound.send(part)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let everything run until something holds that only the adapter knows."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  # it tells nobody
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def rigged(folder: Path, *, previews: bool = True) -> AsyncIterator[Rig]:
+    """Everything up; a second one in the same folder is the adapter after a restart."""
+    async with FakeTelegram() as telegram, restarted(folder, telegram, previews=previews) as rig:
+        yield rig
+        assert not telegram.violations
+
+
+@asynccontextmanager
+async def restarted(
+    folder: Path,
+    telegram: FakeTelegram,
+    *,
+    previews: bool = True,
+    clock: FakeClock | None = None,
+) -> AsyncIterator[Rig]:
+    """The adapter, against a Telegram that is there already."""
+    clock, chats = clock or FakeClock(), Chats(folder)
+    options = TelegramSettings(token=SecretStr(telegram.token), base_url=telegram.base_url)
+    client = TelegramClient(options, clock)
+    await client.open()
+    shown = Previews(client, chats, clock, enabled=previews)
+    home = Home(folder)
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(shown.run())
+            await asyncio.sleep(0)
+            outbound = Outbound(client, chats, home, shown)
+            yield Rig(telegram, clock, chats, shown, outbound, home, running)
+            running.cancel()
+    finally:
+        await client.close()

@@ -1,0 +1,437 @@
+"""What is shown while a turn runs: how often, until when, and what is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.events import Notice, Progress, TextDelta, ToolStarted, TurnEnded, TurnStarted
+from nanobot.bus.split import utf16_length
+from nanobot.errors import SendLater
+from nanobot.testing import FakeClock
+from nanobot.testing.telegram import FakeTelegram
+from tests.channels.telegram.sending import GROUP, PERSON, Rig, restarted, rigged, until
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    async with rigged(tmp_path) as rig:
+        rig.telegram.group(GROUP)
+        yield rig
+
+
+def start(turn: str = "t1", chat: int = PERSON) -> Progress:
+    return TurnStarted("telegram", str(chat), turn)
+
+
+def text(piece: str, turn: str = "t1", chat: int = PERSON, *, restart: bool = False) -> Progress:
+    return TextDelta("telegram", str(chat), turn, piece, restart)
+
+
+def tool(hint: str, turn: str = "t1", chat: int = PERSON) -> Progress:
+    return ToolStarted("telegram", str(chat), turn, hint)
+
+
+def end(turn: str = "t1", chat: int = PERSON) -> Progress:
+    return TurnEnded("telegram", str(chat), turn, (), "done")
+
+
+def notice(words: str, chat: int = PERSON) -> Progress:
+    return Notice("telegram", str(chat), words)
+
+
+async def show(rig: Rig, *events: Progress) -> None:
+    for event in events:
+        await rig.previews.show(event)
+
+
+async def at_rest(rig: Rig, chats: int = 1) -> None:
+    """No call is under way: whoever works on a chat waits for the time to pass."""
+    await rig.clock.until_sleeping(chats)
+
+
+def drafts(rig: Rig, chat: int = PERSON) -> list[str]:
+    return [draft.text for draft in rig.telegram.drafts(chat)]
+
+
+async def drafted(rig: Rig, words: str, chat: int = PERSON) -> None:
+    await rig.telegram.wait_for(lambda: drafts(rig, chat)[-1:] == [words])
+
+
+async def typed(rig: Rig, count: int) -> None:
+    await rig.telegram.wait_for(lambda: len(rig.telegram.actions()) == count)
+
+
+async def test_the_bot_types_every_four_seconds_until_text_flows(rig: Rig) -> None:
+    await show(rig, start())
+    for count in (1, 2, 3):
+        await typed(rig, count)
+        await at_rest(rig)
+        await rig.clock.advance(3.9)
+        await at_rest(rig)
+        assert rig.telegram.actions() == ["typing"] * count
+        await rig.clock.advance(0.1)
+    await typed(rig, 4)
+    await show(rig, text("Hello"))
+    await drafted(rig, "Hello")
+    await at_rest(rig)
+    await rig.clock.advance(15)
+    await at_rest(rig)
+    assert rig.telegram.actions() == ["typing"] * 4
+
+
+async def test_the_bot_stops_typing_when_the_turn_ends(rig: Rig) -> None:
+    await show(rig, start())
+    await rig.telegram.wait_for(rig.telegram.actions)
+    await at_rest(rig)
+    await show(rig, end())
+    await rig.clock.advance(60)
+    assert rig.telegram.actions() == ["typing"]
+
+
+async def test_drafts_are_rendered_and_half_a_second_apart(rig: Rig) -> None:
+    await show(rig, start(), text("**Hel"))
+    await drafted(rig, "**Hel")
+    await at_rest(rig)
+    await show(rig, text("lo** you"))
+    await rig.clock.advance(0.49)
+    await at_rest(rig)
+    assert drafts(rig) == ["**Hel"]
+    await rig.clock.advance(0.01)
+    await drafted(rig, "Hello you")
+    first, second = rig.telegram.drafts()
+    assert first.draft_id == second.draft_id
+    assert [entity["type"] for entity in second.entities] == ["bold"]
+
+
+async def test_hundreds_of_pieces_a_second_cost_few_calls(rig: Rig) -> None:
+    await show(rig, start())
+    await rig.telegram.wait_for(rig.telegram.actions)
+    for _ in range(8):
+        await show(rig, *(text("word ") for _ in range(100)))
+        await rig.clock.advance(0.25)
+        await at_rest(rig)
+    await rig.clock.advance(0.5)
+    await rig.telegram.wait_for(lambda: drafts(rig)[-1].split() == ["word"] * 800)
+    assert len(drafts(rig)) <= 6
+
+
+async def test_of_a_long_reply_the_last_part_is_shown(rig: Rig) -> None:
+    await show(rig, start(), text("🙂 first\n\n" + "word " * 3000 + "last"), tool("read notes"))
+    shown = (await rig.telegram.wait_for(rig.telegram.drafts))[0].text
+    assert utf16_length(shown) <= 4096
+    assert shown.endswith("last\n\nread notes")
+
+
+async def test_a_tool_is_an_italic_line_under_the_text_until_the_reply_goes_on(rig: Rig) -> None:
+    await show(rig, start(), text("I look *it* up."), tool("read_file a_b_c.txt"))
+    await drafted(rig, "I look it up.\n\nread_file a_b_c.txt")
+    entities = rig.telegram.drafts()[-1].entities
+    assert entities[-1] == {"type": "italic", "offset": 15, "length": 19}
+    await show(rig, text("It says"))
+    await at_rest(rig)
+    await rig.clock.advance(0.5)
+    await drafted(rig, "It says")
+
+
+async def test_a_restart_voids_what_came_before(rig: Rig) -> None:
+    await show(rig, start(), text("wrong"), text("right", restart=True))
+    await drafted(rig, "right")
+
+
+async def test_a_draft_is_sent_again_before_telegram_lets_it_vanish(rig: Rig) -> None:
+    await show(rig, start(), tool("a long one"))
+    await drafted(rig, "a long one")
+    await at_rest(rig)
+    await rig.clock.advance(20)
+    await rig.telegram.wait_for(lambda: drafts(rig) == ["a long one"] * 2)
+
+
+async def test_a_flood_stops_previews_for_the_turn_and_for_as_long_as_told(rig: Rig) -> None:
+    await show(rig, start())
+    await rig.telegram.wait_for(rig.telegram.actions)
+    await at_rest(rig)
+    rig.telegram.flood(PERSON, 30)
+    await show(rig, text("one"))
+    await rig.telegram.wait_for(lambda: rig.telegram.called("sendMessageDraft"))
+    await show(rig, text("two"), notice("waits as well"))
+    await at_rest(rig)
+    await show(rig, end(), start("t2"), text("three", "t2"))
+    await rig.clock.advance(29)
+    assert len(rig.telegram.calls) == 2
+    await rig.clock.advance(1)
+    await drafted(rig, "three")
+    assert await rig.telegram.received(1) == ["waits as well"]
+
+
+async def test_a_flood_told_to_a_send_quiets_the_previews_too(rig: Rig) -> None:
+    await show(rig, start())
+    await rig.telegram.wait_for(rig.telegram.actions)
+    await at_rest(rig)
+    rig.telegram.fail("sendMessage", 429, parameters={"retry_after": 9})
+    with pytest.raises(SendLater):
+        await rig.send("hello")
+    await show(rig, text("one"))
+    await rig.clock.advance(60)
+    assert len(rig.telegram.called("sendMessageDraft", "sendChatAction")) == 1
+
+
+async def test_drafts_that_fail_leave_typing(rig: Rig) -> None:
+    rig.telegram.fail("sendMessageDraft", 500)
+    await show(rig, start(), text("one"))
+    await rig.telegram.wait_for(lambda: rig.telegram.called("sendMessageDraft"))
+    await typed(rig, 2)
+    await show(rig, text("two"))
+    await at_rest(rig)
+    await rig.clock.advance(4)
+    await typed(rig, 3)
+    assert drafts(rig) == []
+
+
+async def test_without_previews_there_is_typing_only(tmp_path: Path) -> None:
+    async with rigged(tmp_path, previews=False) as rig:
+        await show(rig, start(), text("one"))
+        await rig.telegram.wait_for(rig.telegram.actions)
+        await at_rest(rig)
+        await rig.clock.advance(4)
+        await typed(rig, 2)
+        assert drafts(rig) == []
+
+
+async def test_in_a_group_one_silent_message_is_edited_and_gone_after_the_reply(rig: Rig) -> None:
+    await show(rig, start(chat=GROUP), text("one", chat=GROUP))
+    await rig.telegram.wait_for(lambda: rig.telegram.actions(GROUP))
+    await at_rest(rig)
+    await rig.clock.advance(1)
+    assert await rig.telegram.received(1, GROUP) == ["one"]
+    await show(rig, text(" two", chat=GROUP))
+    await at_rest(rig)
+    await rig.clock.advance(2.9)
+    await at_rest(rig)
+    assert rig.telegram.texts(GROUP) == ["one"]
+    await rig.clock.advance(0.1)
+    await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == ["one two"])
+    (preview,) = rig.telegram.messages(GROUP)
+    assert (preview.silent, preview.edited, preview.previews) == (True, True, False)
+    await show(rig, end(chat=GROUP))
+    await rig.send("one two three", chat=GROUP)
+    await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == ["one two three"])
+    assert rig.telegram.called("deleteMessage")[0].number("message_id") == preview.message_id
+    assert rig.telegram.messages(GROUP)[0].message_id > preview.message_id
+
+
+async def test_a_quick_reply_in_a_group_has_no_preview(rig: Rig) -> None:
+    await show(rig, start(chat=GROUP), text("one", chat=GROUP))
+    await rig.telegram.wait_for(lambda: rig.telegram.actions(GROUP))
+    await at_rest(rig)
+    await rig.clock.advance(0.9)
+    await show(rig, end(chat=GROUP))
+    await rig.send("one", chat=GROUP)
+    await rig.clock.advance(60)
+    assert len(rig.telegram.called("sendMessage", "deleteMessage")) == 1
+
+
+async def preview_in_group(rig: Rig, turn: str = "t1") -> None:
+    """A turn of which a preview stands in the group."""
+    await show(rig, start(turn, GROUP), tool("searching", turn, GROUP))
+    await rig.telegram.wait_for(lambda: rig.telegram.actions(GROUP))
+    await at_rest(rig)
+    await rig.clock.advance(1)
+    await rig.telegram.received(1, GROUP)
+    await show(rig, tool("searching on", turn, GROUP))
+    await at_rest(rig)
+
+
+async def test_a_preview_whose_reply_never_comes_is_taken_away(rig: Rig) -> None:
+    await preview_in_group(rig)
+    await show(rig, end(chat=GROUP))
+    await at_rest(rig)
+    await rig.clock.advance(10)
+    await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == [])
+
+
+async def test_a_preview_does_not_survive_the_next_turn(rig: Rig) -> None:
+    await preview_in_group(rig)
+    await show(rig, end(chat=GROUP), start("t2", GROUP))
+    await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == [])
+
+
+async def test_a_preview_that_a_dead_process_left_is_taken_away_at_the_start(
+    rig: Rig, tmp_path: Path
+) -> None:
+    await preview_in_group(rig)
+    async with restarted(tmp_path, rig.telegram) as later:
+        await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == [])
+        await until(lambda: not later.chats.previews())
+
+
+async def test_a_preview_that_cannot_be_deleted_now_is_tried_again(rig: Rig) -> None:
+    await preview_in_group(rig)
+    rig.telegram.fail("deleteMessage", 502)
+    await show(rig, end(chat=GROUP))
+    await rig.send("done", chat=GROUP)
+    await rig.telegram.wait_for(lambda: rig.telegram.called("deleteMessage"))
+    await at_rest(rig)
+    await rig.clock.advance(5)
+    await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == ["done"])
+
+
+async def test_nothing_is_shown_of_a_turn_that_is_over(rig: Rig) -> None:
+    await show(rig, start(), text("one"))
+    await drafted(rig, "one")
+    await at_rest(rig)
+    await show(rig, text(" two"), end(), text(" three"), tool("late"))
+    await rig.send("one two three")
+    calls = len(rig.telegram.calls)
+    await rig.clock.advance(120)
+    assert len(rig.telegram.calls) == calls
+    assert drafts(rig) == ["one"]
+
+
+async def test_a_draft_under_way_is_there_before_the_reply_and_not_after_it(rig: Rig) -> None:
+    gate = rig.telegram.hang("sendMessageDraft")
+    await show(rig, start(), text("one"))
+    await rig.telegram.wait_for(lambda: rig.telegram.called("sendMessageDraft"))
+    await show(rig, end())
+    async with asyncio.TaskGroup() as group:
+        group.create_task(rig.send("one"))
+        await at_rest(rig)  # the send gives the draft a moment
+        assert rig.telegram.texts() == []
+        gate.set()
+        await drafted(rig, "one")
+        assert rig.telegram.texts() == []
+    assert rig.telegram.texts() == ["one"]
+    assert rig.clock.monotonic() == 0
+
+
+async def test_a_draft_that_hangs_holds_the_reply_up_for_a_second_and_no_other_chat(
+    rig: Rig,
+) -> None:
+    rig.telegram.person(8)
+    rig.telegram.hang("sendMessageDraft", chat=PERSON)
+    await show(rig, start(), text("one"), start("t2", 8), text("two", "t2", 8))
+    await rig.telegram.wait_for(lambda: rig.telegram.called("sendMessageDraft"))
+    await drafted(rig, "two", 8)
+    await show(rig, end(), end("t2", 8))
+    await rig.send("two", chat=8)
+    assert rig.telegram.texts(8) == ["two"]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(rig.send("one"))
+        await at_rest(rig)
+        await rig.clock.advance(1)
+    assert rig.telegram.texts() == ["one"]
+
+
+async def test_a_preview_that_hangs_in_a_group_holds_up_nothing_and_is_taken_away(rig: Rig) -> None:
+    gate = rig.telegram.hang("sendMessage", chat=GROUP)
+    await show(rig, start(chat=GROUP), text("one", chat=GROUP))
+    await rig.telegram.wait_for(lambda: rig.telegram.actions(GROUP))
+    await at_rest(rig)
+    await rig.clock.advance(1)
+    await rig.telegram.wait_for(lambda: rig.telegram.called("sendMessage"))
+    await show(rig, end(chat=GROUP))
+    await rig.send("the reply", chat=GROUP)
+    gate.set()
+    await rig.telegram.wait_for(lambda: rig.telegram.called("deleteMessage"))
+    await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == ["the reply"])
+
+
+async def test_a_message_in_the_middle_of_a_turn_leaves_its_preview(rig: Rig) -> None:
+    await preview_in_group(rig)
+    await rig.send("by the way", chat=GROUP)
+    await show(rig, text("And now", chat=GROUP))
+    await at_rest(rig)
+    await rig.clock.advance(3)
+    await rig.telegram.wait_for(lambda: rig.telegram.texts(GROUP) == ["And now", "by the way"])
+
+
+async def test_turns_one_after_the_other_have_drafts_of_their_own(rig: Rig) -> None:
+    for turn in ("t1", "t2"):
+        await show(rig, start(turn), text(turn, turn))
+        await drafted(rig, turn)
+        await show(rig, end(turn))
+        await rig.send(turn)
+        await rig.clock.advance(5)
+    first, second = rig.telegram.drafts()
+    assert first.draft_id != second.draft_id
+    assert rig.telegram.texts() == ["t1", "t2"]
+
+
+async def test_a_notice_is_said_once_a_minute(rig: Rig) -> None:
+    await show(rig, notice("The *disk* is full."), notice("The *disk* is full."), notice("Really."))
+    assert await rig.telegram.received(2) == ["The disk is full.", "Really."]
+    await rig.clock.advance(59)
+    await show(rig, notice("Really."))
+    await rig.clock.advance(1)
+    await show(rig, notice("Really."))
+    assert (await rig.telegram.received(3))[2:] == ["Really."]
+
+
+async def test_a_chat_that_refuses_us_is_shown_nothing(rig: Rig) -> None:
+    rig.telegram.fail("sendChatAction", 403, "Forbidden: bot was blocked by the user")
+    await show(rig, start())
+    await until(lambda: rig.chats.is_gone(str(PERSON)))
+    await show(rig, text("one"), notice("two"), end(), start("t2"))
+    await rig.clock.advance(30)
+    assert len(rig.telegram.calls) == 1
+
+
+async def test_the_more_chats_show_text_the_slower_each_does(rig: Rig) -> None:
+    chats = range(101, 116)
+    for chat in chats:
+        rig.telegram.person(chat)
+        await show(rig, start(f"t{chat}", chat), text("one", f"t{chat}", chat))
+    for chat in chats:
+        await drafted(rig, "one", chat)
+    await at_rest(rig, len(chats))
+    for chat in chats:
+        await show(rig, text(" two", f"t{chat}", chat))
+    await rig.clock.advance(0.9)
+    await at_rest(rig, len(chats))
+    assert len(rig.telegram.called("sendMessageDraft")) == len(chats)
+    await rig.clock.advance(0.1)
+    for chat in chats:
+        await drafted(rig, "one two", chat)
+
+
+class Lingering(FakeClock):
+    """Whoever sleeps takes its time to end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopping = asyncio.Event()
+        self.may_stop = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        try:
+            await super().sleep(seconds)
+        except asyncio.CancelledError:
+            self.stopping.set()
+            await self.may_stop.wait()
+            raise
+
+
+async def test_a_reply_is_delivered_while_the_previews_close(tmp_path: Path) -> None:
+    clock = Lingering()
+    async with FakeTelegram() as telegram, restarted(tmp_path, telegram, clock=clock) as rig:
+        telegram.person(8)
+        await show(rig, start())
+        await typed(rig, 1)
+        await at_rest(rig)
+        telegram.hang("sendChatAction", chat=8)
+        await show(rig, start("t2", 8))
+        await telegram.wait_for(lambda: len(telegram.called("sendChatAction")) == 2)
+        rig.showing.cancel()
+        await clock.stopping.wait()
+        await rig.send("hello", chat=8)
+        await show(rig, text("one", "t2", 8))
+        clock.may_stop.set()
+        assert telegram.texts(8) == ["hello"]
+
+
+async def test_a_chat_that_is_none_harms_nobody(rig: Rig) -> None:
+    await show(rig, TurnStarted("telegram", "nowhere", "t1"), start("t2"))
+    await rig.telegram.wait_for(rig.telegram.actions)

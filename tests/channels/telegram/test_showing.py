@@ -1,0 +1,121 @@
+"""The board of one chat: what is shown when, whatever happens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanobot_telegram.showing import Board, Step, Text, Typing
+
+Event = tuple[str, str, float]
+"""What happens, to which turn, and how many seconds pass after it."""
+
+EVENTS = st.tuples(
+    st.sampled_from(["started", "wrote", "ran_tool", "ended", "replied", "notice", "fails"]),
+    st.sampled_from(["t1", "t2"]),
+    st.floats(0.0, 6.0),
+)
+
+
+class Play:
+    """Plays events to a board and takes its steps. `texts` are the times of those with text."""
+
+    def __init__(self, *, is_group: bool, crowd: int = 1) -> None:
+        self.board = Board(is_group=is_group)
+        self.crowd = crowd
+        self.is_group, self.now = is_group, 0.0
+        self.running: set[str] = set()
+        self.texts: list[float] = []
+
+    def play(self, events: Sequence[Event]) -> None:
+        """One after the other."""
+        for kind, turn, seconds in events:
+            self._happen(kind, turn)
+            until = self.now + seconds
+            self.work(until, fails=kind == "fails")
+            self.now = until
+
+    def work(self, until: float, *, fails: bool = False) -> None:
+        """Take all steps that are due by then."""
+        while (due := self.board.due()) <= until and due < math.inf:
+            self.now = max(self.now, due)
+            step = self.board.next(self.now)
+            assert step is not None
+            self._take(step, fails)
+
+    def _happen(self, kind: str, turn: str) -> None:
+        match kind:
+            case "started":
+                self.running.add(turn)
+                self.board.started(turn, "", self.now)
+            case "wrote":
+                self.board.wrote(turn, "word ", self.now)
+            case "ran_tool":
+                self.board.ran_tool(turn, "tool", self.now)
+            case "ended":
+                self.running.discard(turn)
+                self.board.ended(turn, self.now)
+            case "replied":
+                self.board.replied(self.now)
+            case "notice":
+                self.board.notice("words", "", self.now)
+
+    def _take(self, step: Step, fails: bool) -> None:
+        if isinstance(step, Text | Typing):
+            assert step.turn_id in self.running
+        if isinstance(step, Text):
+            self.texts.append(self.now)
+        if fails:
+            self.board.failed(step, self.now, wait=float(len(self.texts) % 3))
+        else:
+            message_id = len(self.texts) if self.is_group else 0
+            self.board.done(step, self.now, message_id=message_id, crowd=self.crowd)
+
+
+@settings(max_examples=60, deadline=None)
+@given(is_group=st.booleans(), events=st.lists(EVENTS, max_size=30))
+def test_whatever_happens_texts_keep_their_distance_and_end_with_their_turn(
+    is_group: bool, events: list[Event]
+) -> None:
+    play = Play(is_group=is_group)
+    play.play([*events, ("ended", "t1", 0.0), ("ended", "t2", 0.0)])
+    play.work(math.inf)
+    pace = 3.0 if is_group else 0.5
+    assert all(later - earlier > pace - 1e-6 for earlier, later in pairwise(play.texts))
+    assert play.board.is_idle(play.now + 61)
+
+
+def test_a_long_reply_leaves_a_group_part_of_each_minute_for_messages() -> None:
+    play = Play(is_group=True)
+    play.play([("started", "t1", 0.0), *[("wrote", "t1", 0.5)] * 600])
+    times = play.texts
+    assert [later - earlier for earlier, later in pairwise(times)][:5] == [3.0] * 5
+    assert max(sum(start <= at < start + 60 for at in times) for start in times) == 13
+    assert len(times) > 50
+
+
+def test_all_chats_together_show_at_most_fifteen_texts_a_second() -> None:
+    crowd = [Play(is_group=at % 9 == 0, crowd=90) for at in range(90)]
+    for play in crowd:
+        play.play([("started", "t1", 0.0), *[("wrote", "t1", 0.25)] * 160])
+        assert len(play.texts) >= 4
+    seconds = [math.ceil(at) for play in crowd for at in play.texts if at > 10]
+    assert len(seconds) <= 15 * 30
+
+
+def test_a_turn_of_which_nothing_is_heard_is_given_up_after_an_hour() -> None:
+    play = Play(is_group=False)
+    play.play([("started", "t1", 0.0)])
+    play.work(math.inf)
+    assert play.now == 3600
+
+
+def test_the_draft_of_a_turn_keeps_its_number_which_is_never_zero() -> None:
+    numbers = [Text(f"turn-{n}", "", 0, "x", "", 1).draft_id for n in range(1000)]
+    assert numbers == [Text(f"turn-{n}", "", 0, "y", "", 2).draft_id for n in range(1000)]
+    assert all(0 < number < 2**31 for number in numbers)
+    assert len(set(numbers)) == 1000

@@ -1,0 +1,144 @@
+"""Criterion: people whom nobody let in cost nothing and leave nothing, however many they are.
+
+The whole gateway over HTTP. Only the owner's messages reach the model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+from nanobot.clock import SystemClock
+from nanobot.gateway.gateway import Gateway
+from nanobot.testing import FakeClock, ScriptedModel, says
+from nanobot.testing.telegram import FakeTelegram
+from tests.support import talking
+
+OWNER = 7
+PEOPLE = range(1_000, 1_100)
+GROUP = -500
+SAID = "quetzal"
+"""In everything that a stranger sends."""
+
+
+def send(telegram: FakeTelegram, number: int, user: int) -> None:
+    """One message of a stranger; ten in a row are of ten kinds."""
+    text = f"{SAID} {number}"
+    match number % 10:
+        case 0:
+            telegram.photo(caption=text, user=user)
+        case 1:
+            telegram.voice(user=user)
+        case 2:
+            telegram.document(name=f"{SAID}.pdf", caption=text, user=user)
+        case 3:
+            telegram.forward(text, origin=SAID, user=user)
+        case 4:
+            telegram.edit(telegram.say("hello", user=user), text, user=user)
+        case 5:
+            telegram.say(f"/status {text}", user=user)
+        case 6:
+            telegram.say(f"{text} @{telegram.username}", user=user, chat=GROUP)
+        case 7:
+            telegram.push({"callback_query": _press(telegram, text, user)})
+        case _:
+            telegram.say(text, user=user)
+
+
+def _press(telegram: FakeTelegram, data: str, user: int) -> dict[str, object]:
+    message = {"message_id": 1, "date": 0, "chat": {"id": user, "type": "private"}}
+    person = {"id": user, "is_bot": False, "first_name": "Eve"}
+    return {"id": data, "from": person, "message": message, "chat_instance": "1", "data": data}
+
+
+def flood(telegram: FakeTelegram, messages: int) -> None:
+    """Everybody in turn, each with messages of all kinds."""
+    for number in range(messages):
+        send(telegram, number + number // len(PEOPLE), PEOPLE[number % len(PEOPLE)])
+
+
+async def all_taken(telegram: FakeTelegram) -> None:
+    await telegram.wait_for(lambda: (telegram.confirmed or 0) > telegram.last_update)
+
+
+def codes(telegram: FakeTelegram) -> dict[int, list[str]]:
+    """What each stranger was told."""
+    return {user: telegram.texts(user) for user in PEOPLE if telegram.texts(user)}
+
+
+async def test_strangers_cost_no_model_call_hold_up_nobody_and_leave_no_trace(
+    tmp_path: Path, telegram: FakeTelegram
+) -> None:
+    telegram.group(GROUP)
+    clock, model = FakeClock(), ScriptedModel(says("Hello, Robin."), says("Still here."))
+    settings = {"groups": "mention", "allow_groups": {str(GROUP): []}}
+    for user in PEOPLE:
+        telegram.hang("sendMessage", chat=user)
+    async with talking(tmp_path, telegram, model, clock=clock, settings=settings):
+        flood(telegram, 500)
+        question = telegram.say("hello")
+        flood(telegram, 500)
+        assert (await telegram.answer_to(question)).text == "Hello, Robin."
+        await all_taken(telegram)
+        await telegram.wait_for(lambda: len(telegram.called("sendMessage")) == 51)
+        assert not codes(telegram)  # all of them are still on their way
+        telegram.heal()
+        await telegram.wait_for(lambda: len(codes(telegram)) == 50)
+        first, *_ = told = codes(telegram)
+        await telegram.wait_for(lambda: telegram.polls)
+        await clock.advance(3_601)
+        telegram.say(SAID, user=first)
+        question = telegram.say("and now?")
+        assert (await telegram.answer_to(question)).text == "Still here."
+        again = await telegram.received(2, first)
+    assert len(model.prompts) == 2
+    assert not telegram.called("getFile", "file", "getChat")
+    assert not telegram.messages(GROUP)
+    assert sorted(map(len, told.values())) == [1] * 50
+    assert all("Your pairing code" in text for [text] in told.values())
+    assert len(set(again)) == len(again) == 2
+    assert codes(telegram) == {**told, first: again}  # an hour later there is another code
+    assert not telegram.violations
+    assert _written(tmp_path, SAID) == []
+    asked = (tmp_path / "state" / "access.json").read_bytes()
+    assert len(json.loads(asked)["requests"]) == 1  # those of the last hour
+    assert len(asked) < 20_000
+
+
+async def test_the_memory_that_strangers_take_is_bounded(
+    tmp_path: Path, telegram: FakeTelegram
+) -> None:
+    async with talking(tmp_path, telegram, ScriptedModel()) as gateway:
+        sizes = []
+        for first in (10_000, 20_000):
+            for stranger in range(first, first + 300, 2):
+                telegram.say(SAID, user=stranger)
+                telegram.block(telegram.person(stranger + 1))
+            await all_taken(telegram)
+            await telegram.wait_for(lambda: telegram.polls)
+            sizes.append(_size(gateway))
+    assert sizes[1] - sizes[0] < 50, sizes
+
+
+def _written(home: Path, word: str) -> list[Path]:
+    """The files in which a word stands."""
+    files = [path for path in home.rglob("*") if path.is_file()]
+    return [path for path in files if word.encode() in path.read_bytes()]
+
+
+def _size(gateway: Gateway) -> int:
+    """How many objects a nanobot holds."""
+    gc.collect()
+    ends = (ModuleType, type, asyncio.AbstractEventLoop, FakeTelegram, SystemClock)
+    seen: dict[int, object] = {}
+    found: list[object] = [gateway]
+    while found:
+        one = found.pop()
+        if id(one) in seen or isinstance(one, ends):
+            continue
+        seen[id(one)] = one
+        found += [one.__closure__] if isinstance(one, FunctionType) else gc.get_referents(one)
+    return len(seen)

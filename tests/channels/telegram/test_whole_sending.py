@@ -1,0 +1,220 @@
+"""Answers reach their chats, in order and once, whatever goes wrong on the way to Telegram."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nanobot.testing import ScriptedModel, calls, says
+from nanobot.testing.telegram import FakeTelegram
+from tests.channels.telegram.support import WatchedClock
+from tests.channels.telegram.whole import OWNER, Writer, repeat, status_of
+from tests.support import Gate, talking
+
+OTHER = 8
+PEOPLE = {"allow_from": [str(OTHER)]}
+QUEUE = "queue"
+TINY = 1e-9
+"""Others sleep for whole seconds."""
+
+
+async def retried(clock: WatchedClock, times: int = 1) -> None:
+    """Let the pause before a part's second attempt pass, which is drawn."""
+    await clock.until_asked_between(1.0 + TINY, 2.0 - TINY, times)
+    await clock.advance(2.0)
+
+
+async def test_a_flooded_chat_gets_its_answers_in_order_and_delays_no_other(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    model = ScriptedModel(author=repeat)
+    async with talking(
+        tmp_path, telegram, model, clock=clock, settings=PEOPLE, NANOBOT_AGENT__ON_BUSY=QUEUE
+    ):
+        telegram.fail("sendMessage", 429, parameters={"retry_after": 40}, times=2, chat=OWNER)
+        for text in ("one", "two"):
+            telegram.say(text)
+        await clock.until_asked(40.0)
+        telegram.say("hello", user=OTHER)
+        assert await telegram.received(1, OTHER) == ["re: hello"]
+        await clock.advance(40.0)
+        await clock.until_asked(40.0, times=2)
+        assert telegram.texts() == []
+        await clock.advance(40.0)
+        assert await telegram.received(2) == ["re: one", "re: two"]
+    assert telegram.violations == []
+
+
+async def test_a_chat_whose_sends_hang_delays_no_other(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    model = ScriptedModel(author=repeat)
+    async with talking(tmp_path, telegram, model, clock=clock, settings=PEOPLE):
+        gate = telegram.hang("sendMessage", chat=OWNER)
+        telegram.say("one")
+        await telegram.wait_for(lambda: telegram.called("sendMessage"))
+        telegram.say("hello", user=OTHER)
+        assert await telegram.received(1, OTHER) == ["re: hello"]
+        gate.set()
+        assert await telegram.received(1) == ["re: one"]
+
+
+PASSING: dict[str, Callable[[FakeTelegram], object]] = {
+    "500": lambda telegram: telegram.fail("sendMessage", 500),
+    "502": lambda telegram: telegram.fail("sendMessage", 502),
+    "a token refused once": lambda telegram: telegram.fail("sendMessage", 401),
+}
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
+async def test_what_passes_costs_a_pause_and_no_answer(
+    tmp_path: Path,
+    telegram: FakeTelegram,
+    clock: WatchedClock,
+    fault: Callable[[FakeTelegram], object],
+) -> None:
+    async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
+        fault(telegram)
+        telegram.say("one")
+        await retried(clock)
+        assert await telegram.received(1) == ["re: one"]
+
+
+async def test_a_telegram_that_is_gone_for_a_while_gets_the_answer_when_it_is_back(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    gate = Gate()
+    model = ScriptedModel(author=repeat, hold=gate)
+    async with talking(tmp_path, telegram, model, clock=clock):
+        telegram.say("one")
+        await gate.reached.wait()
+        await telegram.wait_for(lambda: telegram.confirmed)
+        await telegram.stop()
+        gate.opened.set()
+        await clock.until_asked_between(1.0 + TINY, 2.0 - TINY)
+        await telegram.start()
+        await clock.advance(2.0)
+        assert await telegram.received(1) == ["re: one"]
+        while not telegram.polls:
+            await clock.advance(1.0)
+        telegram.say("two")
+        assert await telegram.received(2) == ["re: one", "re: two"]
+
+
+async def test_a_send_without_an_answer_is_tried_once_more_and_then_left_to_a_person(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
+        telegram.cut("sendMessage", after="effect", times=2)
+        telegram.say("one")
+        await retried(clock)
+        telegram.say("two")
+        assert await telegram.received(3) == ["re: one", "re: one", "re: two"]
+        assert (await status_of(tmp_path))["queue"]["dead"] == 1
+    assert len(telegram.called("sendMessage")) == 3
+
+
+async def test_who_blocked_the_bot_is_answered_again_once_they_are_back(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
+        telegram.fail("sendMessage", 403, "Forbidden: bot was blocked by the user")
+        telegram.say("one")
+        await telegram.wait_for(lambda: telegram.called("sendMessage"))
+        while (await status_of(tmp_path))["queue"]["dead"] == 0:
+            pass
+        telegram.say("two")
+        assert await telegram.received(1) == ["re: two"]
+
+
+async def test_an_answer_to_a_topic_that_is_gone_goes_to_the_group(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    group = telegram.group(-1005, forum=True)
+    topic = telegram.topic(group)
+    gate = Gate()
+    model = ScriptedModel(author=repeat, hold=gate)
+    groups = {"groups": "open", "allow_groups": {str(group): ["*"]}}
+    async with talking(tmp_path, telegram, model, clock=clock, settings=groups):
+        telegram.say("one", chat=group, thread=topic)
+        await gate.reached.wait()
+        telegram.delete_topic(group, topic)
+        gate.opened.set()
+        assert await telegram.received(1, group) == ["re: [from Robin]\none"]
+    assert telegram.messages(group)[0].thread is None
+
+
+async def test_a_long_answer_goes_on_after_a_restart_at_the_first_part_not_confirmed(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    long = "\n\n".join(f"{letter * 3000} {letter}" for letter in "abc")
+    async with talking(tmp_path, telegram, ScriptedModel(says(long)), clock=clock):
+        telegram.say("write a lot")
+        gate = telegram.hang("sendMessage")
+        await telegram.wait_for(lambda: telegram.called("sendMessage"))
+        telegram.fail("sendMessage", 500)
+        gate.set()
+        await clock.until_asked_between(1.0 + TINY, 2.0 - TINY)
+    async with talking(tmp_path, telegram, ScriptedModel(), clock=clock):
+        await clock.until_asked_between(TINY, 2.0 - TINY, times=2)
+        await clock.advance(2.0)
+        texts = await telegram.received(3)
+    assert [text[0] for text in texts] == ["a", "b", "c"]
+    assert len(telegram.called("sendMessage")) == 4
+    assert telegram.violations == []
+
+
+async def test_an_answer_that_is_being_sent_when_it_stops_is_not_sent_twice(
+    tmp_path: Path, telegram: FakeTelegram
+) -> None:
+    model = ScriptedModel(author=repeat)
+    async with talking(tmp_path, telegram, model) as gateway:
+        gate = telegram.hang("sendMessage")
+        telegram.say("one")
+        await telegram.wait_for(lambda: telegram.called("sendMessage"))
+        await telegram.wait_for(lambda: telegram.polls)
+        gateway.request_stop()
+        await telegram.wait_for(lambda: not telegram.polls)
+        for _ in range(100):  # whatever would be cut off is
+            await asyncio.sleep(0)
+        gate.set()
+    async with talking(tmp_path, telegram, ScriptedModel(author=repeat)):
+        telegram.say("two")
+        assert await telegram.received(2) == ["re: one", "re: two"]
+
+
+async def test_what_the_message_tool_said_already_is_not_said_again(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    model = ScriptedModel(calls("message", text="*done*"), says("*done*"), says("hi"))
+    async with talking(tmp_path, telegram, model, clock=clock, NANOBOT_AGENT__ON_BUSY=QUEUE):
+        telegram.say("do it")
+        await telegram.received(1)
+        telegram.say("hello")
+        assert await telegram.received(2) == ["done", "hi"]
+
+
+async def test_no_draft_is_shown_after_the_answer(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    gate = Gate()
+    async with talking(tmp_path, telegram, Writer(repeat, gate), clock=clock):
+        telegram.say("one")
+        await telegram.wait_for(lambda: telegram.drafts(OWNER))
+        held = telegram.hang("sendMessageDraft")
+        await clock.until_asked(20.0)
+        await clock.advance(20.0)
+        await telegram.wait_for(lambda: len(telegram.called("sendMessageDraft")) == 2)
+        gate.opened.set()
+        await clock.until_asked(1.0)  # what hangs is given a moment
+        await clock.advance(1.0)
+        assert await telegram.received(1) == ["re: one"]
+        held.set()
+        await clock.advance(60.0)
+        telegram.say("two")
+        await telegram.received(2)
+    shown = [call.method for call in telegram.called("sendMessageDraft", "sendMessage")]
+    assert shown[:3] == ["sendMessageDraft", "sendMessageDraft", "sendMessage"]

@@ -1,0 +1,69 @@
+"""The settings of what turns speech into text and of the HTTP server."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.config.homes import Home
+
+MODEL = "model:\n  name: m\n  base_url: http://127.0.0.1:1/v1\n  api_key: k\n  transcription:\n"
+
+
+def test_transcription_is_off_until_it_has_a_model(home: Home) -> None:
+    home.write(f"{MODEL}    language: de\n")
+    transcription = home.load().model.transcription
+    assert (transcription.model, transcription.base_url) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("written", "url", "key"),
+    [
+        ("", "http://127.0.0.1:1/v1", "k"),
+        ("    base_url: http://127.0.0.1:1/v1/\n", "http://127.0.0.1:1/v1", "k"),
+        ("    base_url: http://127.0.0.1:2/v1\n", "http://127.0.0.1:2/v1", ""),
+        ("    api_key: other\n", "http://127.0.0.1:1/v1", "other"),
+    ],
+)
+def test_transcription_takes_what_it_lacks_from_the_main_model(
+    home: Home, written: str, url: str, key: str
+) -> None:
+    home.write(f"{MODEL}    model: w\n    timeout_seconds: 5\n{written}")
+    transcription = home.load().model.transcription
+    assert (transcription.base_url, transcription.api_key.get_secret_value()) == (url, key)
+    assert (transcription.model, transcription.timeout_seconds) == ("w", 5.0)
+    assert transcription.max_megabytes == 20
+
+
+def test_transcription_by_the_official_api_needs_a_key_whatever_answers(home: Home) -> None:
+    complaint = home.complaint("model:\n  transcription:\n    model: whisper-1\n")
+    assert complaint == (
+        "HOME/config.yaml:2: model.transcription.api_key: is required by the official OpenAI API\n"
+        "  Write `api_key: ${OPENAI_API_KEY}` and set that variable; "
+        "for another server set `base_url`."
+    )
+
+
+def test_the_http_server_is_for_this_machine_unless_told_otherwise(home: Home) -> None:
+    http = home.load().http
+    assert (http.host, http.port, http.public_hosts) == ("127.0.0.1", 8087, ())
+    home.write("http: {host: '[::]', port: 80, public_hosts: [Bot.Example.org, 10.0.0.1]}\n")
+    http = home.load().http
+    assert (http.host, http.port) == ("::", 80)
+    assert http.public_hosts == ("bot.example.org", "10.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("http: {port: 0}\n", "http.port: must be at least 1"),
+        ("http: {port: 70000}\n", "http.port: must be at most 65,535"),
+        ("http: {host: ''}\n", "http.host: must be a host name or an address alone"),
+        ("http: {public_hosts: ['https://a.b']}\n", "http.public_hosts[0]: must be a host name"),
+        ("http: {public_hosts: ['a.b:80']}\n", "http.public_hosts[0]: must be a host name"),
+        ("owner: {plain: ['*']}\n", "owner: must name you"),
+        ("owner: {plain: ['@ada']}\n", "owner.plain[0]: must be an id, not a name"),
+        ("owner: {plain: ['  ']}\n", "owner.plain[0]: must not be empty"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(home: Home, text: str, expected: str) -> None:
+    assert home.complaint(text).startswith(f"HOME/config.yaml:1: {expected}")

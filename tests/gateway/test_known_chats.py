@@ -1,0 +1,61 @@
+"""The chats that the agent can speak up in: what they are called, and whether it still may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from nanobot.app.channels import KnownChats
+from nanobot.channel import Chat
+from nanobot.security.access import Access
+from nanobot.session.listing import SessionInfo
+from nanobot.session.records import JsonValue
+from tests.security.homes import ANNA, GROUP, MENTION, House, code_in
+
+CHATS: Mapping[str, Mapping[str, JsonValue]] = {
+    "telegram:7": {"name": "Ann"},
+    "telegram:7:12": {},
+    "telegram:8": {},
+    "telegram:-100": {"group": True},
+    "telegram:-100:5": {"group": True, "chat": "-100"},
+    "telegram:-200": {"group": True},
+    "cli:direct": {},
+}
+
+
+async def known(house: House) -> tuple[KnownChats, Access]:
+    """Chats with one person who may talk, one who may not, and a group that was let in."""
+    house.rules = MENTION
+    access = house.start()
+    await access.approve(code_in(access.stranger("telegram", ANNA, GROUP)))
+
+    def sessions() -> list[SessionInfo]:
+        now = house.clock.now()
+        return [SessionInfo(key, now, now, 0, "", house.folder) for key in CHATS]
+
+    return KnownChats(sessions, CHATS.__getitem__, access, ("telegram",)), access
+
+
+async def test_chats_have_the_names_of_people_and_of_groups_that_were_let_in(
+    tmp_path: Path,
+) -> None:
+    chats, _ = await known(House(tmp_path))
+    assert dict(chats.chats()) == {
+        "telegram:7": "Ann",
+        "telegram:7:12": "",
+        "telegram:8": "",
+        "telegram:-100": "Family",
+        "telegram:-100:5": "Family",
+        "telegram:-200": "",
+    }
+
+
+async def test_a_chat_is_reached_in_all_its_threads_while_its_people_may_talk(
+    tmp_path: Path,
+) -> None:
+    chats, access = await known(House(tmp_path))
+    reached = {address for address in CHATS if chats.may_reach(address)}
+    assert reached == {"telegram:7", "telegram:7:12", "telegram:-100", "telegram:-100:5"}
+    await access.revoke("telegram", GROUP.id)
+    assert not chats.may_reach("telegram:-100:5")
+    assert not access.permits("telegram", ANNA, Chat(GROUP.id, is_group=True))

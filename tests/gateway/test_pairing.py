@@ -1,0 +1,185 @@
+"""Letting people in: what the owner types, in a chat and over the socket, and what they read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from nanobot.agent.commands import answer_of
+from nanobot.bus.events import InboundMessage
+from nanobot.commands import CommandCall, CommandRegistry
+from nanobot.errors import NanobotError, StorageError
+from nanobot.gateway.pairing import PairCommand, Pairing, PairingOperations
+from nanobot.memory.scopes import Scopes
+from nanobot.security.access import Access
+from nanobot.session.manager import SessionManager
+from nanobot.testing import FakeClock
+from tests.security.homes import ANNA, BOB, GROUP, MENTION, House, asks, code_in, lets_in
+
+OWNER = InboundMessage("telegram", "1", "1", "", "e1", FakeClock().now())
+
+
+@dataclass
+class Desk:
+    """A nanobot whose owner is 1 on telegram, and where the owner types."""
+
+    folder: Path
+    access: Access
+    welcomed: list[tuple[str, str, str, str]] = field(default_factory=list)
+    unreachable: bool = False
+
+    def __post_init__(self) -> None:
+        self.pairing = Pairing(self.access, self._welcome)
+        self.operations = PairingOperations(self.pairing).table()
+        scopes = Scopes(self.access.is_owner_id)
+        self.commands = CommandRegistry(is_owner=lambda m: scopes.is_owner(m.channel, m.sender_id))
+        PairCommand(self.pairing).register(self.commands)
+
+    async def types(self, text: str, message: InboundMessage = OWNER) -> str:
+        """What a chat answers."""
+        match = self.commands.called_by(replace(message, content=text))
+        assert match is not None
+        command, arguments = match
+        session = await SessionManager(self.folder, FakeClock()).get_or_create("telegram:1")
+        return (await answer_of(command, CommandCall(arguments, message, session, 1))).text
+
+    async def _welcome(self, channel: str, chat_id: str, text: str, thread_id: str) -> None:
+        if self.unreachable:
+            raise StorageError("the journal", "no space")
+        self.welcomed.append((channel, chat_id, text, thread_id))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    (tmp_path / "state").mkdir()
+    house = House(tmp_path / "state", MENTION, {"telegram": ("1",)})
+    return Desk(tmp_path, house.start())
+
+
+async def test_the_owner_lets_somebody_in_from_a_chat(desk: Desk) -> None:
+    code = asks(desk.access, BOB)
+    assert f"`Bob` (`telegram:8`): `{code}` (10 min)" in await desk.types("/pair")
+    answer = await desk.types(f"/pair {code[:4].lower()} {code[4:]}")
+    assert answer == "`Bob` (`telegram:8`) can talk to me now."
+    assert lets_in(desk.access, BOB)
+    assert not desk.access.is_owner_id("telegram", "8")
+    assert desk.welcomed == [("telegram", "8", desk.welcomed[0][2], "")]
+    assert "/help" in desk.welcomed[0][2]
+    assert "- `Bob` (`telegram:8`)" in await desk.types("/pair list")
+    assert await desk.types("/pair revoke 8") == (
+        "`Bob` (`telegram:8`) can no longer talk to me by pairing."
+    )
+    assert not lets_in(desk.access, BOB)
+
+
+async def test_nobody_else_gets_to_try_a_code(desk: Desk) -> None:
+    code = asks(desk.access, BOB)
+    anna = replace(OWNER, chat_id="7", sender_id="7")
+    for _ in range(20):
+        assert "owner only" in await desk.types("/pair BBBBBBBB", anna)
+    assert "owner only" in await desk.types(f"/pair {code}", anna)
+    assert not lets_in(desk.access, BOB)
+    assert "can talk to me now" in await desk.types(f"/pair {code}")
+
+
+async def test_a_chat_makes_and_unmakes_no_owner(desk: Desk) -> None:
+    code = asks(desk.access, BOB)
+    assert f"`nanobot pair approve {code} --owner`" in await desk.types(f"/pair {code} --owner")
+    assert not lets_in(desk.access, BOB)
+    await desk.operations["pair.approve"]({"code": code, "owner": True})
+    assert "nanobot pair revoke telegram:8" in await desk.types("/pair revoke telegram:8")
+    assert desk.access.is_owner_id("telegram", "8")
+
+
+async def test_nothing_is_shown_or_done_in_a_group(desk: Desk) -> None:
+    code = asks(desk.access, BOB)
+    group = replace(OWNER, chat_id="-100", is_group=True)
+    for text in ("/pair", f"/pair {code}"):
+        answer = await desk.types(text, group)
+        assert "in private" in answer
+        assert code not in answer
+    assert not lets_in(desk.access, BOB)
+
+
+async def test_a_group_is_let_in_from_the_owners_private_chat(desk: Desk) -> None:
+    code = code_in(desk.access.stranger("telegram", ANNA, GROUP))
+    assert "the group `Family` (`telegram:-100`)" in await desk.types("/pair list")
+    answer = await desk.types(f"/pair {code}")
+    assert answer == "Everyone in the group `Family` (`telegram:-100`) can talk to me now."
+    assert desk.welcomed[0][:2] == ("telegram", "-100")
+    assert desk.access.permits("telegram", BOB, GROUP)
+
+
+async def test_a_group_is_welcomed_in_the_topic_where_it_asked(desk: Desk) -> None:
+    topic = replace(GROUP, thread_id="5")
+    code = code_in(desk.access.stranger("telegram", ANNA, topic))
+    await desk.access.keep()
+    restarted = Desk(desk.folder, House(desk.folder / "state").start())
+    await restarted.types(f"/pair {code}", replace(OWNER, channel="cli"))
+    ((*place, _, thread),) = restarted.welcomed
+    assert (place, thread) == (["telegram", "-100"], "5")
+
+
+async def test_a_name_is_shown_as_a_name_whatever_it_holds(desk: Desk) -> None:
+    name = "Ann` (`telegram:1`) [x](http://evil.example)\n# Owner"
+    code = asks(desk.access, replace(BOB, name=name))
+    shown = "`Ann' ('telegram:1') [x](http://evil.exa…` (`telegram:8`)"
+    assert f"- {shown}: " in await desk.types("/pair")
+    assert (await desk.types(f"/pair {code}")).startswith(f"{shown} can talk")
+    assert (await desk.types(f"/pair {code}")).endswith(f"for {shown}")
+
+
+async def test_mistakes_are_answered_with_what_to_do(desk: Desk) -> None:
+    assert "eight letters" in await desk.types("/pair revoke")
+    assert "typing mistake" in await desk.types("/pair BBBBBBBB")
+    assert "not let in by pairing" in await desk.types("/pair revoke 99")
+    assert await desk.types("/pair") == (
+        "Nobody has asked within the hour, and nobody was let in yet."
+    )
+
+
+async def test_somebody_is_in_though_no_welcome_reaches_them(desk: Desk) -> None:
+    desk.unreachable = True
+    assert "can talk to me now" in await desk.types(f"/pair {asks(desk.access, BOB)}")
+    assert lets_in(desk.access, BOB)
+
+
+async def test_the_terminal_gets_all_of_it_as_data(desk: Desk) -> None:
+    code = asks(desk.access, BOB)
+    request = {
+        "channel": "telegram", "kind": "person", "id": "8", "address": "telegram:8",
+        "name": "Bob", "code": code, "seconds_left": 600, "namesakes": [],
+        "asked_at": "2026-03-02T09:00:00+00:00",
+    }  # fmt: skip
+    empty = {"approved": [], "trouble": ""}
+    assert await desk.operations["pair.list"]({}) == {"requests": [request], **empty}
+    known = {key: request[key] for key in ("channel", "kind", "id", "address", "name")}
+    known |= {"owner": True, "since": "2026-03-02T09:00:00+00:00"}
+    assert await desk.operations["pair.approve"]({"code": code, "owner": True}) == {
+        **known, "new": True, "namesakes": [],
+        "text": "`Bob` (`telegram:8`) can talk to me now, as the owner.",
+    }  # fmt: skip
+    assert "my owner" in desk.welcomed[0][2]
+    listed = {"requests": [], "approved": [known], "trouble": ""}
+    assert await desk.operations["pair.list"]({}) == listed
+    assert await desk.operations["pair.revoke"]({"id": "telegram:8"}) == {
+        **known, "still_in": False,
+        "text": "`Bob` (`telegram:8`) can no longer talk to me by pairing.",
+    }  # fmt: skip
+
+
+async def test_who_forgot_to_say_that_it_is_them_is_told_how(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, House(tmp_path).start())
+    answer = await desk.operations["pair.approve"]({"code": asks(desk.access)})
+    assert isinstance(answer, dict)
+    assert "`nanobot pair approve telegram:7 --owner`" in answer["text"]
+
+
+@pytest.mark.parametrize("given", [{}, {"code": 5}, {"code": " "}])
+async def test_an_operation_without_its_text_is_refused(
+    desk: Desk, given: dict[str, object]
+) -> None:
+    with pytest.raises(NanobotError, match="needs a text"):
+        await desk.operations["pair.approve"](given)

@@ -1,0 +1,58 @@
+"""A home with people who ask to be let in, and what tests of access look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from nanobot.channel import Chat, Sender
+from nanobot.security.access import Access, AccessRules
+from nanobot.testing import FakeClock
+
+PRIVATE, GROUP = Chat("7"), Chat("-100", is_group=True, title="Family")
+ANNA, BOB = Sender("7", "Anna"), Sender("8", "Bob")
+MENTION = AccessRules(frozenset({"7"}), "mention")
+
+
+def numbered() -> Callable[[], str]:
+    """Codes one after the other: 22222222, 22222223, 22222232 and so on."""
+    codes = (f"{number:08b}".replace("0", "2").replace("1", "3") for number in count())
+    return lambda: next(codes)
+
+
+@dataclass
+class House:
+    """A home whose nanobot can be started again; `rules` and `owners` are those of `telegram`."""
+
+    folder: Path
+    rules: AccessRules = field(default_factory=AccessRules)
+    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    clock: FakeClock = field(default_factory=FakeClock)
+    codes: Callable[[], str] = field(default_factory=numbered)
+
+    def start(self) -> Access:
+        """As after a restart: from the file alone."""
+        rules = {"telegram": self.rules}
+        return Access(self.path, rules, self.owners, self.clock, self.codes)
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "access.json"
+
+
+def code_in(text: str | None) -> str:
+    """The code in an answer to a stranger."""
+    assert text is not None
+    return text.split("`")[1].removeprefix("/pair ")
+
+
+def asks(access: Access, sender: Sender = ANNA) -> str:
+    """The code that a stranger gets in their private chat."""
+    return code_in(access.stranger("telegram", sender, Chat(sender.id)))
+
+
+def lets_in(access: Access, sender: Sender = ANNA) -> bool:
+    """Whether somebody may talk in their private chat."""
+    return access.permits("telegram", sender, Chat(sender.id))

@@ -1,0 +1,201 @@
+"""Pairing with codes, and what a stranger cannot do about it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from nanobot.channel import Chat, Sender
+from nanobot.errors import NanobotError
+from nanobot.security.access import AccessRules
+from nanobot.security.access.codes import ALPHABET, as_code, new_code
+from tests.security.homes import ANNA, BOB, GROUP, MENTION, PRIVATE, House, asks, code_in, lets_in
+
+
+def test_a_stranger_is_answered_once_an_hour_and_with_a_code_of_their_own(house: House) -> None:
+    access = house.start()
+    first = asks(access)
+    assert access.stranger("telegram", ANNA, PRIVATE) is None
+    assert asks(access, BOB) != first
+    house.clock.jump(3_599)
+    assert access.stranger("telegram", ANNA, PRIVATE) is None
+    house.clock.jump(1)
+    assert asks(access) != first
+
+
+async def test_the_hour_counts_across_restarts_and_a_clock_that_is_set_back(house: House) -> None:
+    access = house.start()
+    asks(access)
+    await access.keep()
+    house.clock.jump(-86_400)
+    assert house.start().stranger("telegram", ANNA, PRIVATE) is None
+    assert access.stranger("telegram", ANNA, PRIVATE) is None
+
+
+async def test_the_answer_to_a_stranger_tells_nothing_but_the_code(house: House) -> None:
+    bare = house.start()
+    house.owners = {"telegram": ("1",)}
+    house.rules = AccessRules(frozenset({"3"}), "mention")
+    owned = house.start()
+    await owned.approve(asks(owned, Sender("4", "Dora")))
+    texts = [access.stranger("telegram", ANNA, PRIVATE) for access in (bare, owned)]
+    assert len({text and text.replace(code_in(text), "CODE") for text in texts}) == 1
+    assert "private nanobot" in str(texts[0])
+    assert f"nanobot pair approve {code_in(texts[0])}" in str(texts[0])
+
+
+def test_who_may_talk_or_has_no_usable_id_gets_no_code(house: House) -> None:
+    house.rules = AccessRules(frozenset({"7"}))
+    access = house.start()
+    for id in ("7", "", "*", "9" * 201):
+        assert access.stranger("telegram", Sender(id), PRIVATE) is None
+    assert access.stranger("telegram", BOB, GROUP) is None
+    assert access.requests() == []
+
+
+async def test_a_flood_of_strangers_stays_within_bounds(house: House, logged: list[str]) -> None:
+    access = house.start()
+    replies: dict[str, int] = {}
+    writes = set()
+    for number in range(1_000):
+        someone = Sender(str(100 + number % 100), "x" * 5_000)
+        if access.stranger("telegram", someone, Chat(someone.id)):
+            replies[someone.id] = replies.get(someone.id, 0) + 1
+        if number % 10 == 0:
+            await access.keep()
+            writes.add(house.path.stat().st_ino)
+            writes.add(house.path.stat().st_mtime_ns)
+    assert set(replies.values()) == {1}
+    assert len(replies) == len(access.requests()) == 50
+    assert len(writes) <= 2 * 5  # there was something new to write only in the first fifty
+    assert house.path.stat().st_size < 50 * 400
+    assert [line.partition(":")[0] for line in logged] == ["WARNING"]
+    house.rules = MENTION  # groups have room of their own: who asks for them is known
+    assert house.start().stranger("telegram", ANNA, GROUP)
+    house.clock.jump(3_600)
+    assert asks(access, BOB)
+
+
+def test_no_file_is_written_for_a_message(house: House) -> None:
+    access = house.start()
+    asks(access)
+    assert list(house.folder.iterdir()) == []
+
+
+async def test_a_code_works_once(house: House) -> None:
+    access = house.start()
+    code = asks(access)
+    await access.approve(code)
+    await access.revoke("telegram", "7")
+    for now in (access, house.start()):
+        with pytest.raises(NanobotError, match=r"used already, for `Anna` \(`telegram:7`\)"):
+            await now.approve(code)
+        assert not lets_in(now)
+
+
+async def test_of_two_who_approve_the_same_code_one_is_told_whose_it_was(house: House) -> None:
+    access = house.start()
+    code = asks(access)
+    both = await asyncio.gather(
+        access.approve(code, owner=True), access.approve(code), return_exceptions=True
+    )
+    assert [type(one).__name__ for one in both] == ["Approved", "NanobotError"]
+    assert access.is_owner_id("telegram", "7")
+
+
+@pytest.mark.parametrize(
+    ("passed", "jumped", "valid"),
+    [
+        (599, 0, True),
+        (600, 0, False),
+        (0, 600, False),  # the computer slept, or the clock was set forward
+        (600, -600, False),  # the clock was set back meanwhile
+    ],
+)
+async def test_a_code_holds_for_ten_minutes_whatever_the_clock_does(
+    house: House, passed: float, jumped: float, valid: bool
+) -> None:
+    access = house.start()
+    code = asks(access)
+    await house.clock.advance(passed)
+    house.clock.jump(jumped)
+    assert (access.requests()[0].seconds_left > 0) is valid
+    if not valid:
+        with pytest.raises(NanobotError, match="older than ten minutes"):
+            await access.approve(code)
+    assert not lets_in(access)
+    await access.approve(code if valid else "telegram:7")  # the id does for the whole hour
+    assert lets_in(access)
+
+
+@pytest.mark.parametrize(("jumped", "valid"), [(599, True), (600, False), (-1, False)])
+async def test_a_code_outlives_a_restart_but_not_a_clock_that_was_set_back(
+    house: House, jumped: float, valid: bool
+) -> None:
+    access = house.start()
+    code = asks(access)
+    await access.keep()
+    house.clock.jump(jumped)
+    access = house.start()
+    assert (access.requests()[0].seconds_left > 0) is valid
+    if not valid:
+        with pytest.raises(NanobotError):
+            await access.approve(code)
+    assert lets_in(access) is False
+
+
+async def test_ten_wrong_codes_close_the_door_for_ten_minutes_even_over_a_restart(
+    house: House,
+) -> None:
+    access = house.start()
+    code = asks(access)
+    for number in range(10):
+        with pytest.raises(NanobotError, match="no open request"):
+            await access.approve("B" * 7 + ALPHABET[number])
+    for locked in (access, house.start()):
+        with pytest.raises(NanobotError, match="too many wrong codes"):
+            await locked.approve(code)
+        assert not lets_in(locked)
+    house.clock.jump(600)
+    bob = asks(access, BOB)
+    assert (await access.approve(bob)).known.id == "8"
+
+
+async def test_what_cannot_be_a_code_is_no_guess(house: House) -> None:
+    access = house.start()
+    code = asks(access)
+    for text in ("", "list", "2222", "0" * 8, "Ä" * 8, "revoke"):
+        for _ in range(3):
+            with pytest.raises(NanobotError, match="not a pairing code"):
+                await access.approve(text)
+    assert await access.approve(code)
+
+
+async def test_the_confirmation_and_the_list_name_the_person_not_only_their_name(
+    house: House,
+) -> None:
+    access = house.start()
+    await access.approve(asks(access))
+    impostor = Sender("9", "ＡＮＮＡ\u202e\n`**")
+    code = asks(access, impostor)
+    assert not lets_in(access, impostor)
+    (request,) = access.requests()
+    assert (request.asked.id, request.asked.name) == ("9", "ＡＮＮＡ '**")
+    assert request.namesakes == ("telegram:7",)
+    approved = await access.approve(code)
+    assert (approved.known.id, approved.namesakes) == ("9", ("telegram:7",))
+
+
+async def test_nobody_is_approved_by_an_id_that_did_not_ask(house: House) -> None:
+    with pytest.raises(NanobotError, match="nobody with the id telegram:7 has asked"):
+        await house.start().approve("telegram:7", owner=True)
+
+
+def test_codes_are_eight_clear_characters_and_read_as_people_write_them() -> None:
+    codes = {new_code() for _ in range(100)}
+    assert len(codes) == 100
+    assert {len(code) for code in codes} == {8}
+    assert not set("".join(codes)) & set("0O1ILAEU")
+    code = codes.pop()
+    assert as_code(f" {code[:4].lower()}-{code[4:]}\n") == code

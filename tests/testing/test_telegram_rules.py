@@ -1,0 +1,208 @@
+"""A request that is wrong in itself is refused and remembered, whichever table is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanobot.testing import FakeTelegram
+from nanobot.testing.telegram.rules import first_problem
+from nanobot.testing.telegram.schema import DOCUMENTED, Schema, load_schema
+from nanobot.testing.telegram.values import Call, Upload
+from tests.testing.telegram_support import Api
+
+SCHEMAS = [
+    pytest.param(None, id="own table"),
+    pytest.param(
+        DOCUMENTED,
+        id="documentation",
+        marks=pytest.mark.skipif(not DOCUMENTED.exists(), reason="no copy of the documentation"),
+    ),
+]
+FILE = {"a": Upload("a.png", "image/png", b"x"), "b": Upload("b.png", "image/png", b"y")}
+
+
+@pytest.fixture(params=SCHEMAS)
+def schema(request: pytest.FixtureRequest) -> Schema:
+    path: Path | None = request.param
+    return load_schema(path)
+
+
+def entity(kind: str, offset: int, length: int, **more: str) -> dict[str, Any]:
+    return {"type": kind, "offset": offset, "length": length, **more}
+
+
+def text(content: str, *entities: object, **more: object) -> Call:
+    params = {"chat_id": 7, "text": content, "entities": list(entities), **more}
+    return Call("sendMessage", params)
+
+
+def buttons(*row: object) -> Call:
+    return text("x", reply_markup={"inline_keyboard": [list(row)]})
+
+
+def album(*items: dict[str, Any], files: int = 2) -> Call:
+    return Call("sendMediaGroup", {"chat_id": 7, "media": list(items)}, FILE if files else {})
+
+
+def item(kind: str, name: str = "a", **more: object) -> dict[str, Any]:
+    return {"type": kind, "media": f"attach://{name}", **more}
+
+
+def menu(*commands: tuple[str, str]) -> Call:
+    listed = [{"command": name, "description": description} for name, description in commands]
+    return Call("setMyCommands", {"commands": listed})
+
+
+GOOD = [
+    text("x" * 4096),
+    text("😀" * 2048),
+    text("bold code", entity("bold", 0, 4), entity("code", 5, 4)),
+    text("nested", entity("italic", 1, 3), entity("bold", 0, 6)),
+    text("quote", entity("blockquote", 0, 5), entity("code", 0, 3)),
+    text("link", entity("text_link", 0, 4, url="https://example.org"), entity("bold", 0, 4)),
+    text("😀 a", entity("bold", 0, 2), entity("italic", 3, 1)),
+    text("x", reply_parameters={"message_id": 1, "allow_sending_without_reply": True}),
+    text("x", link_preview_options={"is_disabled": True}, disable_notification=True),
+    buttons({"text": "yes", "callback_data": "é" * 32}, {"text": "see", "url": "https://x.org"}),
+    album(item("photo"), item("video", "b", caption="c" * 1024)),
+    album(item("document"), {"type": "document", "media": "file-000001"}),
+    menu(("new", "Begin again"), ("dream_log", "What changed")),
+    Call("sendMessageDraft", {"chat_id": 7, "draft_id": 5, "text": ""}),
+    Call("sendPhoto", {"chat_id": 7, "photo": "attach://a", "caption": "c"}, FILE),
+    Call("sendPhoto", {"chat_id": "7", "photo": "attach://photo"}, {"photo": FILE["a"]}),
+    Call("getUpdates", {"offset": -1, "limit": 100, "timeout": 30, "allowed_updates": []}),
+    Call("setWebhook", {"url": "https://bot.example.org:8443/t", "secret_token": "aZ_-9"}),
+    Call("setMyCommands", {"commands": [], "scope": {"type": "chat", "chat_id": 7}}),
+    Call("answerCallbackQuery", {"callback_query_id": "1", "text": "t" * 200}),
+]
+WRONG = [
+    (text(""), "message text is empty"),
+    (text(" \n"), "message text is empty"),
+    (text("x" * 4097), "message is too long"),
+    (text("😀" * 2049), "message is too long"),
+    (text("\ud83d"), "UTF-8"),
+    (text("x" * 101, *(entity("bold", at, 1) for at in range(101))), "more than 100"),
+    (text("abc", entity("bold", 2, 2)), "is not within the text"),
+    (text("abc", entity("bold", -1, 2)), "is not within the text"),
+    (text("abc", entity("bold", 1, 0)), "is empty"),
+    (text("😀😀", entity("bold", 0, 1)), "cuts a character in two"),
+    (text("😀😀", entity("bold", 1, 3)), "cuts a character in two"),
+    (text("abc", entity("shiny", 0, 1)), "has an unknown type"),
+    (text("abc", entity("text_link", 0, 1)), "has no url"),
+    (text("abcdef", entity("bold", 0, 4), entity("italic", 2, 4)), "overlap"),
+    (text("abc", entity("bold", 0, 3), entity("code", 0, 3)), "may not be within"),
+    (text("abc", entity("pre", 0, 3), entity("bold", 1, 1)), "may not be within"),
+    (text("abc", entity("blockquote", 0, 3), entity("blockquote", 1, 1)), "may not be within"),
+    (text("x", parse_mode="HTML"), "parse_mode"),
+    (text("x", colour="red"), '"colour" is unknown'),
+    (text("x", link_preview_options={"off": True}), "link_preview_options.off"),
+    (text("x", disable_notification="yes"), "must be of type Boolean"),
+    (text("x", message_thread_id="general"), "must be of type Integer"),
+    (text("x", reply_markup=[]), "must be an object"),
+    (Call("sendMessage", {"chat_id": 7}), '"text" is required'),
+    (Call("sendMessage", {"text": "x"}), '"chat_id" is required'),
+    (Call("sendMessage", {"chat_id": 7, "text": 5}), "must be of type String"),
+    (Call("sendMessage", {"chat_id": 7, "text": "x", "entities": {}}), "must be an array"),
+    (text("abc", {"type": "bold", "offset": 0}), '"entities[0].length" is required'),
+    (buttons({"text": "x", "callback_data": ""}), "BUTTON_DATA_INVALID"),
+    (buttons({"text": "x", "callback_data": "é" * 33}), "BUTTON_DATA_INVALID"),
+    (buttons({"text": "x"}), "exactly one action"),
+    (buttons({"text": "x", "url": "https://x.org", "callback_data": "y"}), "exactly one action"),
+    (buttons({"text": "", "callback_data": "y"}), "is empty"),
+    (buttons(*({"text": "x", "callback_data": "y"} for _ in range(101))), "too long"),
+    (album(item("photo")), "from 2 to 10"),
+    (album(*(item("photo") for _ in range(11))), "from 2 to 10"),
+    (album(item("photo"), item("document")), "document and photo together"),
+    (album(item("audio"), item("document")), "audio and document together"),
+    (album(item("photo"), item("photo", "b", caption="c" * 1025)), "caption is too long"),
+    (album(item("photo"), item("photo", "c")), 'no part "c"'),
+    (Call("sendPhoto", {"chat_id": 7}), '"photo" is required'),
+    (Call("sendPhoto", {"chat_id": 7, "photo": "attach://z"}, FILE), 'no part "z"'),
+    (Call("sendPhoto", {"chat_id": 7, "photo": "https://x.org/a.png"}), "does not fetch"),
+    (
+        Call("sendVoice", {"chat_id": 7, "voice": "id", "caption": "c" * 1025}),
+        "message caption is too long",
+    ),
+    (
+        Call(
+            "sendVoice",
+            {"chat_id": 7, "voice": "id", "caption": "c", "caption_entities": [entity("b", 0, 1)]},
+        ),
+        "has an unknown type",
+    ),
+    (Call("sendMessageDraft", {"chat_id": 7, "draft_id": 0, "text": "x"}), "must be non-zero"),
+    (Call("editMessageText", {"chat_id": 7, "message_id": 1, "text": ""}), "is empty"),
+    (Call("sendChatAction", {"chat_id": 7, "action": "dancing"}), "wrong parameter action"),
+    (Call("answerCallbackQuery", {"callback_query_id": "1", "text": "t" * 201}), "TOO_LONG"),
+    (menu(("New", "x")), "BOT_COMMAND_INVALID"),
+    (menu(("dream-log", "x")), "BOT_COMMAND_INVALID"),
+    (menu(("n" * 33, "x")), "BOT_COMMAND_INVALID"),
+    (menu(("new", "x" * 257)), "DESCRIPTION_INVALID"),
+    (menu(*((f"c{number}", "x") for number in range(101))), "TOO_MUCH"),
+    (Call("getUpdates", {"limit": 101}), "from 1 to 100"),
+    (Call("getUpdates", {"timeout": -1}), "negative"),
+    (Call("setWebhook", {"url": "http://bot.example.org/t"}), "HTTPS"),
+    (Call("setWebhook", {"url": "https://bot.example.org:9000/t"}), "ports"),
+    (Call("setWebhook", {"url": "https://bot.example.org", "secret_token": "é"}), "unallowed"),
+]
+
+
+@pytest.mark.parametrize("call", GOOD, ids=range(len(GOOD)))
+def test_what_the_documentation_allows_is_taken(call: Call, schema: Schema) -> None:
+    assert first_problem(call, schema) == ""
+
+
+@pytest.mark.parametrize(("call", "words"), WRONG, ids=[words for _, words in WRONG])
+def test_what_the_documentation_forbids_is_refused(call: Call, words: str, schema: Schema) -> None:
+    assert words in first_problem(call, schema)
+
+
+async def test_a_wrong_request_gets_400_and_is_remembered(telegram: FakeTelegram, api: Api) -> None:
+    answered = await api("sendMessage", chat_id=7, text="")
+    assert answered.error == (400, "Bad Request: message text is empty")
+    assert [str(one) for one in telegram.violations] == ["sendMessage: message text is empty"]
+    assert telegram.messages() == []
+
+
+async def test_an_unknown_method_is_a_violation(telegram: FakeTelegram, api: Api) -> None:
+    assert (await api("sendRegards", chat_id=7)).error[0] == 404
+    assert len(telegram.violations) == 1
+
+
+async def test_what_only_the_state_forbids_is_no_violation(
+    telegram: FakeTelegram, api: Api
+) -> None:
+    assert (await api("sendMessage", chat_id=99, text="x")).error[0] == 400
+    assert telegram.violations == []
+
+
+async def test_a_wrong_token_is_refused_as_the_real_server_does(
+    telegram: FakeTelegram, api: Api
+) -> None:
+    other = "123456789:" + "x" * 35
+    assert (await api.post("getMe", token=other)).error == (401, "Unauthorized")
+    assert (await api.post("getMe", token="nonsense")).error == (404, "Not Found")
+    old = telegram.token
+    telegram.revoke_token()
+    assert (await api.post("getMe", token=old)).error == (401, "Unauthorized")
+
+
+@pytest.mark.parametrize("form", ["json", "data", "params"])
+async def test_every_encoding_of_parameters_is_read(
+    telegram: FakeTelegram, api: Api, form: str
+) -> None:
+    params = {"chat_id": "7", "text": "5", "entities": '[{"type":"bold","offset":0,"length":1}]'}
+    body: dict[str, Any] = {form: params}
+    await api.post("sendMessage", **body)
+    [sent] = telegram.messages()
+    assert (sent.text, sent.entities) == ("5", (entity("bold", 0, 1),))
+    assert telegram.violations == []
+
+
+async def test_a_body_that_is_no_json_is_refused(api: Api) -> None:
+    headers = {"Content-Type": "application/json"}
+    answered = await api.post("getMe", data=b"{", headers=headers)
+    assert answered.error == (400, "Bad Request: can't parse JSON object")
