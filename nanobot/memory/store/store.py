@@ -268,6 +268,10 @@ class MemoryStore(MemoryReader):
             return guard.refusal(standing, text, template, baseline=baseline, excused=named)
         return guard.oversize(standing, text) if path in GUARDED | BOOTSTRAP else ""
 
+    def template_of(self, path: str) -> str:
+        """What a file holds before anything was learned; empty for one that begins empty."""
+        return self._template.get(path, "")
+
     def _lately_retired(self) -> list[str]:
         since = self._clock.now().date() - timedelta(days=8)
         return [line for day, line in retired_in(self._fresh(RETIRED)) if day >= since]

@@ -54,9 +54,10 @@ class Documents:
                 f"{path} is kept by nanobot and cannot be written",
                 hint="update_memory changes facts, note adds to today's notes.",
             )
-        refuse_unsupported(inside, expected or "", text, Grounds.of(caller.heard()))
+        store, grounds = self._memory_of(scope).store, Grounds.of(caller.heard())
+        refuse_unsupported(inside, expected or "", text, grounds, store.template_of(inside))
         summary = told(inside, expected or "", text)
-        return await self._memory_of(scope).store.replace(
+        return await store.replace(
             inside, text, expected=expected, change=by_agent(caller, summary)
         )
 
@@ -66,13 +67,18 @@ def by_agent(caller: Caller, summary: str) -> Change:
     return Change("agent", summary, session=caller.session_key, turn=caller.turn_id)
 
 
-def refuse_unsupported(path: str, before: str, after: str, grounds: Grounds) -> None:
-    """Raise `ToolError` where a change of `path` holds lines that its person did not ask for."""
+def refuse_unsupported(
+    path: str, before: str, after: str, grounds: Grounds, template: str = ""
+) -> None:
+    """Raise `ToolError` where a change of `path` holds lines that its person did not ask for. Those
+    of the `template`, with which a new file begins, are nobody's."""
     if not grounds.is_tainted:
         return
+    given = {line.strip() for line in template.splitlines()}
     unsupported = [
         line
         for operation in operations_between(before, after)
+        if operation.old or operation.new.strip() not in given
         if (line := _alien(operation, grounds))
     ]
     if unsupported:
