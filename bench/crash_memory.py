@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 
 from bench.common import write_session
-from bench.faults import AFTER, BEFORE, BROKEN, FULL, TORN, Campaign, Plans, run
+from bench.faults import AFTER, BEFORE, BROKEN, FULL, TORN, Campaign, Plans, every_call, run
 from bench.memory_faults import KEY, OLD, faults_of_memory
 from bench.wire import Platform, Wire
 from nanobot.app import build_gateway
@@ -209,16 +209,9 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
     """Every call in every way, then twice, random moments, and a disk that refuses."""
     if not step:
         return {"at a handful of calls": lambda: campaign.at(*_HANDFUL)}
-    first, few = rng.randint(1, step), 300 // step
+    few = 300 // step
     return {
-        "before each write, fsync, rename, send": lambda: campaign.at_every_call(
-            BEFORE, first, step
-        ),
-        "in the middle of each": lambda: campaign.at_every_call(TORN, first + step // 3, step),
-        "after each": lambda: campaign.at_every_call(AFTER, first + step * 2 // 3, step),
-        "and again in recovery": lambda: campaign.at_every_call(
-            AFTER, first + step // 2, step * 2, again=rng
-        ),
+        **every_call(campaign, step, rng),
         "at random moments": lambda: campaign.at_random(few, rng, 2.0),
         "the disk was full": lambda: campaign.with_a_disk_that_refuses(FULL, few, rng, _BUSY),
         "the disk was broken": lambda: campaign.with_a_disk_that_refuses(BROKEN, few, rng, _BUSY),

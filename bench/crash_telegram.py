@@ -29,7 +29,7 @@ import sys
 from pathlib import Path
 
 import nanobot_telegram.channel  # noqa: F401 - loaded once here, and not in every process
-from bench.faults import AFTER, BEFORE, TORN, Campaign, Plans, run
+from bench.faults import AFTER, TORN, Campaign, Plans, every_call, run
 from bench.telegram_side import (
     GIVEN_UP,
     MARK,
@@ -182,17 +182,10 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
             "at a handful of calls": lambda: campaign.at(*_HANDFUL),
             "after 60 messages came meanwhile": lambda: few.at_random(1, rng, 0.6),
         }
-    first, moments = rng.randint(1, step), max(300 // step, 10)
+    moments = max(300 // step, 10)
     many = campaign.of(Backlog(1_000, 20), patience=120.0)
     return {
-        "before each write, fsync, rename, send": lambda: campaign.at_every_call(
-            BEFORE, first, step
-        ),
-        "in the middle of each": lambda: campaign.at_every_call(TORN, first + step // 3, step),
-        "after each": lambda: campaign.at_every_call(AFTER, first + step * 2 // 3, step),
-        "and again in recovery": lambda: campaign.at_every_call(
-            AFTER, first + step // 2, step * 2, again=rng
-        ),
+        **every_call(campaign, step, rng),
         "at random moments": lambda: campaign.at_random(moments, rng, 1.5),
         "after 1,000 messages came meanwhile": many.unharmed,
         "while they are answered": lambda: many.at_random(max(moments // 3, 5), rng, 5.0),

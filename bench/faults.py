@@ -229,6 +229,22 @@ class Campaign:
 Plans = Mapping[str, Callable[[], Tally]]
 
 
+def every_call(campaign: Campaign, step: int, rng: random.Random) -> Plans:
+    """Kill at every so many calls, in each way, and then once more while the next process
+    recovers; where to begin is random."""
+    first = rng.randint(1, step)
+    return {
+        "before each write, fsync, rename, send": lambda: campaign.at_every_call(
+            BEFORE, first, step
+        ),
+        "in the middle of each": lambda: campaign.at_every_call(TORN, first + step // 3, step),
+        "after each": lambda: campaign.at_every_call(AFTER, first + step * 2 // 3, step),
+        "and again in recovery": lambda: campaign.at_every_call(
+            AFTER, first + step // 2, step * 2, again=rng
+        ),
+    }
+
+
 def run(
     module: str,
     doc: str | None,

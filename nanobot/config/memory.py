@@ -8,13 +8,13 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from nanobot.config.base import Fault, Strict
-from nanobot.config.helper import HelperModel
+from nanobot.config.side_model import SideModel
 from nanobot.config.values import Count, PersonId, Unfit
 
 _SCHEDULES = "Write it like `every 24h` or `0 4 * * *`."
 
 
-class EmbeddingSettings(HelperModel):
+class EmbeddingSettings(SideModel):
     """The model that turns texts into vectors."""
 
     model: str = Field(

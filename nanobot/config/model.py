@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from nanobot.config.base import Fault, Strict
-from nanobot.config.helper import HelperModel
+from nanobot.config.side_model import SideModel
 from nanobot.config.values import (
     OFFICIAL_API,
     ApiKey,
@@ -31,7 +31,7 @@ LEAST_PROMPT_TOKENS = 2_000
 """The least a prompt must have: 1,000 for instructions and tools, 1,000 for the conversation."""
 
 
-class TranscriptionSettings(HelperModel):
+class TranscriptionSettings(SideModel):
     """The model that turns speech into text."""
 
     model: str = Field(

@@ -1,4 +1,4 @@
-"""What the settings of each model have in common that helps the main one."""
+"""What the settings of each model beside the main one have in common."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nanobot.config.base import Fault, Strict
 from nanobot.config.values import ApiKey, Url, needs_key, no_key
 
 
-class HelperModel(Strict):
+class SideModel(Strict):
     """A model beside the main one, should there be one: off while it has no name."""
 
     base_url: Url = Field(
