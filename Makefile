@@ -14,6 +14,8 @@ run: $(VENV)/.installed
 	@$(BIN)/nanobot agent
 
 test: $(VENV)/.dev
+	@command -v bwrap >/dev/null \
+	    || echo "bubblewrap is not installed: only the Landlock sandbox is tested" >&2
 	@$(BIN)/pytest -n auto
 
 check: lint test

@@ -12,6 +12,11 @@ from nanobot.errors import PathRefused
 
 _MAX_PATH, _MAX_NAME = 4096, 255
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 
 
 def printable(name: str) -> str:
@@ -19,6 +24,13 @@ def printable(name: str) -> str:
     text = name if len(name) <= 300 else f"{name[:297]}..."
     text = text.encode("utf-8", "backslashreplace").decode()
     return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
+
+
+def visible(text: str) -> str:
+    """`text` for somebody who must judge it: what cannot be seen, or turns the reading direction
+    round, is written as its escape. Lines and tabs stay."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def relative_names(path: str, root: str) -> tuple[str, ...]:

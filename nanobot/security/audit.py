@@ -1,0 +1,123 @@
+"""The audit log: one JSON line for each decision about a tool call, each answer of the owner's and
+each effect, in `logs/audit.jsonl`.
+
+What always holds: lines are only ever added; each is redacted and bounded; the file is readable by
+its owner only; what cannot be written is said in the ordinary log and stops nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from loguru import logger
+
+from nanobot.clock import Clock
+from nanobot.security.redaction import Redactor
+
+FILE = "audit.jsonl"
+MAX_BYTES = 10_000_000
+"""Size at which a new file is begun."""
+KEPT = 3
+"""Older files that are kept beside the one that is written."""
+
+_MAX_TEXT = 2_000
+_MAX_LINE = 100_000
+_OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Value = str | int | bool
+Record = Mapping[str, Value]
+
+
+class AuditLog:
+    """Writes the log at `path`, whose folder must be there."""
+
+    def __init__(
+        self, path: Path, redactor: Redactor, clock: Clock, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._path, self._redactor, self._clock = path, redactor, clock
+        self._max_bytes = max_bytes
+        self._failing = False
+
+    def write(self, record: Record) -> None:
+        """Add a line; its time is added to it. Never raises."""
+        now = self._clock.now().isoformat(timespec="milliseconds")
+        cleaned = {"time": now, **{key: self._cleaned(value) for key, value in record.items()}}
+        try:
+            self._append(json.dumps(cleaned).encode() + b"\n")
+        except OSError as error:
+            if not self._failing:
+                logger.error("the audit log cannot be written: {}", error.strerror or error)
+            self._failing = True
+        else:
+            self._failing = False
+
+    def _cleaned(self, value: Value) -> Value:
+        if not isinstance(value, str):
+            return value
+        text = self._redactor.redact(value)  # before it is cut, lest half a secret stays
+        if len(text) <= _MAX_TEXT:
+            return text
+        # At the end of a line: half of a name would be what no erasing finds.
+        end = max(text.rfind("\n", 0, _MAX_TEXT), text.rfind("\\n", 0, _MAX_TEXT), 0)
+        return f"{text[:end]}… ({len(value):,} characters)"
+
+    def _append(self, line: bytes) -> None:
+        descriptor = os.open(self._path, _OPEN, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                line = b"\n" + line  # the line before was cut short by a full disk or a crash
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+        if size + len(line) >= self._max_bytes:
+            self._rotate()
+
+    def _rotate(self) -> None:
+        names = audit_files(self._path)
+        for newer, older in zip(names[-2::-1], names[:0:-1], strict=True):
+            with suppress(FileNotFoundError):
+                newer.replace(older)
+
+
+def audit_files(path: Path) -> tuple[Path, ...]:
+    """The files of the log at `path`, the newest first; not all of them need be there."""
+    older = (path.with_name(f"{path.stem}.{number}{path.suffix}") for number in range(1, KEPT + 1))
+    return (path, *older)
+
+
+def newest_records(path: Path, wanted: Callable[[Record], bool], limit: int) -> tuple[Record, ...]:
+    """The last `limit` records of the log at `path` that are `wanted`, the oldest first. Lines that
+    cannot be read are left out. Raises `OSError`."""
+    found: list[Record] = []
+    for record in _backwards(path):
+        if len(found) >= limit:
+            break
+        if wanted(record):
+            found.append(record)
+    return tuple(reversed(found))
+
+
+def _backwards(path: Path) -> Iterator[Record]:
+    for file in audit_files(path):
+        try:
+            lines = file.read_bytes().splitlines()
+        except FileNotFoundError:
+            continue
+        yield from filter(None, map(_parsed, reversed(lines)))
+
+
+def _parsed(line: bytes) -> Record | None:
+    if len(line) > _MAX_LINE:
+        return None
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    return {key: value for key, value in record.items() if isinstance(value, str | int | bool)}

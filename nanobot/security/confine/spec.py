@@ -1,0 +1,78 @@
+"""What is to be done, as it is passed to this program: JSON in one variable of its environment.
+
+The environment and not the arguments, for those can be read by everybody on the machine.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+VARIABLE = "NANOBOT_CONFINED"
+
+
+class Refused(Exception):
+    """The command cannot be started; `str(error)` says why."""
+
+
+class Limits(NamedTuple):
+    """`processes` counts threads. Megabytes hold for each process and for all together, save
+    `file_megabytes`, the longest file, and `disk_megabytes`, what is left free of the disk."""
+
+    memory_megabytes: int
+    processes: int
+    file_megabytes: int
+    disk_megabytes: int
+
+
+class Spec(NamedTuple):
+    """All paths are absolute, save `read_only`, `hidden` and `repositories`.
+
+    `readable` and `writable` lie outside the `workspace`, `borrowed` is shown to this program and
+    gone before the command starts, `links` are (target, path). `temporary` is where a private
+    folder is made that takes the place of the system's temporary one. `bubblewrap` is a program.
+    `relay` is the socket that is given a listener inside. `repositories` are the `.git` that were
+    there before, as (tree, path in it); `relay_descriptor` is the open way to `relay`.
+    """
+
+    kind: str
+    workspace: str
+    cwd: str
+    read_only: tuple[str, ...]
+    hidden: tuple[str, ...]
+    hide_git: bool
+    readable: tuple[str, ...]
+    writable: tuple[str, ...]
+    borrowed: tuple[str, ...]
+    links: tuple[tuple[str, str], ...]
+    environment: dict[str, str]
+    limits: Limits
+    bubblewrap: str = ""
+    temporary: str = ""
+    relay: str = ""
+    repositories: tuple[tuple[str, str], ...] = ()
+    relay_descriptor: int = -1
+
+    @property
+    def trees(self) -> tuple[str, ...]:
+        """Every folder that the command may write in."""
+        return (self.workspace, *self.writable)
+
+    def as_text(self) -> str:
+        """For the environment."""
+        return json.dumps(self)
+
+    @classmethod
+    def of_text(cls, text: str) -> Spec:
+        """What `as_text` made."""
+        made = cls(*json.loads(text))
+        return made._replace(
+            read_only=tuple(made.read_only),
+            hidden=tuple(made.hidden),
+            readable=tuple(made.readable),
+            writable=tuple(made.writable),
+            borrowed=tuple(made.borrowed),
+            links=tuple((target, path) for target, path in made.links),
+            limits=Limits(*made.limits),
+            repositories=tuple((tree, path) for tree, path in made.repositories),
+        )

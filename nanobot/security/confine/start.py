@@ -1,0 +1,128 @@
+"""What happens outside, before a command: look, leave a watcher behind, become the sandbox.
+
+Nothing is given up yet, and nothing is done that depends on what a command could have prepared:
+in the workspace this only reads names and makes what is missing, and follows no link.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from typing import NoReturn
+
+from nanobot.security.confine import bubblewrap, folders, kernel, powers, stage, watcher
+from nanobot.security.confine.spec import Refused, Spec
+
+FREE_FOLDER = "work/"
+"""Made where nothing new can stand beside what is protected."""
+
+_USER = 1_000
+"""Who root's commands believe to be: tools do strange things for root."""
+
+
+def start(spec: Spec, command: Sequence[str], again: Sequence[str]) -> NoReturn:
+    """Become the command's sandbox; `again` is the command line of this program inside."""
+    if spec.kind != "none":
+        spec = _looked_at(spec)
+    if spec.kind == "landlock":
+        spec = _with_own_folder(spec)
+    kernel.prctl(kernel.CHILD_SUBREAPER, 1)
+    _leave_watcher(spec)
+    powers.yield_to_others()
+    if spec.kind == "landlock":
+        stage.in_landlock(spec, command)
+    if spec.kind == "none":
+        stage.in_the_open(spec, command)
+    if spec.relay:
+        spec = spec._replace(relay_descriptor=_connected(spec.relay))
+    user = (os.getuid() or _USER, os.getgid() or _USER)
+    inside = (*again, str(_file(spec.as_text())), *command)
+    told = bubblewrap.arguments(spec, user, _files(user))
+    # Neither arguments nor environment: commands can read those of bubblewrap.
+    line = [spec.bubblewrap, "--args", str(_file("\0".join(told))), "--", *inside]
+    try:
+        os.execve(line[0], line, {})  # noqa: S606 - what this is for
+    except OSError as error:
+        raise Refused(f"cannot run {line[0]}: {error.strerror}") from error
+
+
+def _looked_at(spec: Spec) -> Spec:
+    """What is protected is there afterwards, and what has to be is known."""
+    root = os.open(spec.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        protected = (*spec.read_only, *spec.hidden)
+        free = (FREE_FOLDER,) if protected and spec.kind == "landlock" else ()
+        for path in (*protected, *free):
+            folders.ensure(root, path)
+    finally:
+        os.close(root)
+    if not spec.hide_git:
+        return spec
+    found = [(tree, path) for tree in spec.trees for path in folders.repositories(tree)]
+    return spec._replace(repositories=tuple(found))
+
+
+def _with_own_folder(spec: Spec) -> Spec:
+    """A private folder in the place of the system's temporary one; the watcher removes it."""
+    made = f"{spec.temporary}/nanobot-{os.urandom(8).hex()}"
+    home = f"{made}/home"
+    os.mkdir(made, 0o700)
+    os.mkdir(home, 0o700)
+    own = {"TMPDIR": made, "HOME": home}
+    return spec._replace(temporary=made, environment={**own, **spec.environment})
+
+
+def _leave_watcher(spec: Spec) -> None:
+    """Fork twice, so that the watcher is nobody's child: what this becomes waits for its own."""
+    watched = watcher.Watched(os.getpid(), os.pidfd_open(os.getpid()), os.pidfd_open(os.getppid()))
+    between = os.fork()
+    if between:
+        os.waitpid(between, 0)
+        os.close(watched.process_gone)
+        os.close(watched.owner_gone)
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.chdir("/")
+    try:
+        watcher.watch(spec, watched)
+    finally:
+        os._exit(0)
+
+
+def _connected(relay: str) -> int:
+    import socket
+
+    way = socket.socket(socket.AF_UNIX)
+    try:
+        way.connect(relay)
+    except OSError as error:
+        raise Refused(f"there is no way to the network: {error.strerror}") from error
+    os.set_inheritable(way.fileno(), True)
+    return way.detach()
+
+
+def _files(user: tuple[int, int]) -> list[tuple[int, str]]:
+    """Who is who in there; the system's own would name everybody."""
+    texts = {
+        "/etc/passwd": f"agent:x:{user[0]}:{user[1]}::{bubblewrap.HOME}:/bin/sh\n",
+        "/etc/group": f"agent:x:{user[1]}:\n",
+        "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+        "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    }
+    return [(_file(text), path) for path, text in texts.items()]
+
+
+def _file(text: str) -> int:
+    descriptor = os.memfd_create("file", 0)
+    with os.fdopen(os.dup(descriptor), "w", encoding="utf-8") as file:
+        file.write(text)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -1,0 +1,33 @@
+"""The way out: all that tools ask of the network goes through here, and only to public addresses.
+
+What always holds: a name is resolved once, every address it has must be public, and the connection
+goes to the very address that was checked. `egress` is the client, `addresses`, `urls` and `allowed`
+decide (pure), `dialling` connects, `transport` speaks HTTP, `bodies` reads within limits.
+"""
+
+from nanobot.security.egress.addresses import is_public
+from nanobot.security.egress.dialling import Resolve
+from nanobot.security.egress.egress import Egress
+from nanobot.security.egress.urls import Url, parse_url
+from nanobot.security.egress.values import (
+    MEGABYTE,
+    EgressError,
+    EgressLimits,
+    EgressRefused,
+    EgressRequest,
+    EgressResponse,
+)
+
+__all__ = [
+    "MEGABYTE",
+    "Egress",
+    "EgressError",
+    "EgressLimits",
+    "EgressRefused",
+    "EgressRequest",
+    "EgressResponse",
+    "Resolve",
+    "Url",
+    "is_public",
+    "parse_url",
+]

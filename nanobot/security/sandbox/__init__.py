@@ -1,0 +1,30 @@
+"""Where commands and other people's programs run, and what they cannot do there.
+
+What always holds: a command sees the system's programs and libraries, its workspace and what it was
+given, and nothing else of the disk; it writes only there; it has no environment, process, socket or
+network of ours. `find_sandbox` proves that, by a command that tries, before anything is run.
+
+Here is what nanobot says about it; `nanobot.security.confine` is the program that does it.
+"""
+
+from nanobot.security.sandbox.finding import find_sandbox
+from nanobot.security.sandbox.relay import NetworkRelay
+from nanobot.security.sandbox.values import (
+    Confined,
+    Found,
+    Kind,
+    Launch,
+    Sandbox,
+    SandboxRefused,
+)
+
+__all__ = [
+    "Confined",
+    "Found",
+    "Kind",
+    "Launch",
+    "NetworkRelay",
+    "Sandbox",
+    "SandboxRefused",
+    "find_sandbox",
+]

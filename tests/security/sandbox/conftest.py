@@ -1,0 +1,44 @@
+"""Each sandbox that works here. Where none does the tests fail: only one of two may be missing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from nanobot.security.sandbox import Found, Sandbox, find_sandbox
+from tests.security.sandbox.ground import Ground
+
+
+@pytest.fixture(scope="session")
+def every_sandbox() -> dict[str, Found]:
+    found = {
+        "bubblewrap": asyncio.run(find_sandbox("bubblewrap")),
+        "landlock": asyncio.run(find_sandbox("landlock")),
+    }
+    problems = "; ".join(one.problem for one in found.values())
+    assert any(one.sandbox for one in found.values()), problems
+    return found
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def sandbox(request: pytest.FixtureRequest, every_sandbox: dict[str, Found]) -> Sandbox:
+    return working(every_sandbox[request.param])
+
+
+@pytest.fixture
+def bubblewrap(every_sandbox: dict[str, Found]) -> Sandbox:
+    return working(every_sandbox["bubblewrap"])
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return Ground(tmp_path)
+
+
+def working(found: Found) -> Sandbox:
+    """The sandbox, or the test is skipped."""
+    if found.sandbox is None:
+        pytest.skip(found.problem)
+    return found.sandbox

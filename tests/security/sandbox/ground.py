@@ -1,0 +1,185 @@
+"""A machine to attack: what stands outside, a workspace, and a look at both afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from nanobot.security.sandbox import Confined, Launch, Sandbox
+from tests.support import PATIENCE
+
+ATTACKER = Path(__file__).with_name("attacker.py")
+PYTHON = (os.path.realpath(sys.executable), "-E", "-s", "-S")
+UNSEEN = tuple(
+    path
+    for path in (Path(os.path.realpath(sys.base_prefix)), ATTACKER)
+    if not path.is_relative_to("/usr")
+)
+"""What a test's own Python is made of, as far as commands do not see it anyway."""
+
+SECRET = b"secret\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended, and what it said."""
+
+    code: int
+    output: str
+    complaints: str
+
+
+async def started(launch: Launch) -> asyncio.subprocess.Process:
+    """As tools start commands."""
+    return await asyncio.create_subprocess_exec(
+        *launch.argv,
+        env=launch.env,
+        cwd=launch.cwd,
+        pass_fds=launch.pass_fds,
+        start_new_session=True,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def ended(launch: Launch) -> Ended:
+    """Run it to its end, and until its watcher has cleared up."""
+    child = await started(launch)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            output, complaints = await child.communicate()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    assert child.returncode is not None
+    return Ended(child.returncode, output.decode(), complaints.decode())
+
+
+@dataclass
+class Ground:
+    """`outside` is what no command may touch, `workspace` what it may, save for some of it."""
+
+    folder: Path
+    outside: Path = field(init=False)
+    workspace: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.outside, self.workspace = self.folder / "outside", self.folder / "workspace"
+        self._fill(self.outside, "secret", "program")
+        self._fill(self.workspace, "AGENTS.md", "memory/MEMORY.md", "deep/er/kept", "work/file")
+        self._fill(self.workspace, "project/.git/config", "project/sub/.git", "project/code")
+        self._fill(self.workspace, "people/telegram_7/MEMORY.md")
+        (self.outside / "program").write_text("#!/bin/sh\n")
+        (self.outside / "program").chmod(0o755)
+
+    @property
+    def confined(self) -> Confined:
+        """What a command gets."""
+        return Confined(
+            self.workspace,
+            read_only=("AGENTS.md", "memory/", "deep/er/kept", "skills/"),
+            hidden=("people/",),
+        )
+
+    async def run(self, sandbox: Sandbox, command: str, **changes: object) -> Ended:
+        """Run a shell command to its end."""
+        confined = replace(self.confined, **changes)  # type: ignore[arg-type]
+        return await ended(sandbox.launch(("/bin/sh", "-c", command), confined))
+
+    async def attacked(self, sandbox: Sandbox, **changes: object) -> list[str]:
+        """What somebody could do from inside, as they say and as can be seen."""
+        with Doors(self.outside) as doors:
+            target = {
+                "outside": str(self.outside),
+                "workspace": str(self.workspace),
+                "process": str(os.getpid()),
+                "namespace": _namespace(),
+                "namespace_is_shared": sandbox.kind != "bubblewrap",
+                "port": doors.port,
+                "abstract": doors.abstract,
+            }
+            before = self._state()
+            confined = replace(self.confined, extra_read_only=UNSEEN, **changes)  # type: ignore[arg-type]
+            command = (*PYTHON, str(ATTACKER), json.dumps(target))
+            end = await ended(sandbox.launch(command, confined))
+            assert end.output, end.complaints
+            assert (self.workspace / "work" / "allowed").exists()
+            return [*json.loads(end.output), *_changes(before, self._state()), *doors.used()]
+
+    def _state(self) -> dict[str, object]:
+        """All that may not change. Times of reading and of the top folder may."""
+        found: dict[str, object] = {}
+        tops = ("AGENTS.md", "memory", "deep", "project", "people", "skills")
+        for top in (self.outside, *(self.workspace / name for name in tops)):
+            for path in (top, *sorted(top.rglob("*"))):
+                if not path.exists() or path.name in {"skills", "project", "sub", "er", "deep"}:
+                    continue
+                status = path.lstat()
+                content = path.read_bytes() if path.is_file() else b""
+                found[str(path)] = (content, status.st_mode, status.st_mtime_ns, status.st_nlink)
+        return found
+
+    @staticmethod
+    def _fill(folder: Path, *names: str) -> None:
+        for name in names:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(SECRET)
+            path.chmod(0o600)
+
+
+class Doors:
+    """Sockets outside on which nobody may knock."""
+
+    def __init__(self, outside: Path) -> None:
+        self.abstract = f"nanobot-test-{os.urandom(8).hex()}"
+        self._port = socket.create_server(("127.0.0.1", 0))
+        self.port = self._port.getsockname()[1]
+        self._streams = [self._port, self._listening(f"{outside}/socket")]
+        self._streams.append(self._listening(f"\0{self.abstract}"))
+        self._datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._datagrams.bind(f"{outside}/datagrams")
+
+    def __enter__(self) -> Doors:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in (*self._streams, self._datagrams):
+            one.close()
+
+    def used(self) -> list[str]:
+        """Those on which somebody did."""
+        found = []
+        for one in self._streams:
+            one.setblocking(False)
+            with suppress(BlockingIOError):
+                one.accept()[0].close()
+                found.append(f"seen outside: a connection to {one.getsockname()!r}")
+        with suppress(BlockingIOError):
+            self._datagrams.recv(1, socket.MSG_DONTWAIT)
+            found.append("seen outside: a datagram")
+        return found
+
+    @staticmethod
+    def _listening(address: str) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(address)
+        listener.listen()
+        return listener
+
+
+def _namespace() -> str:
+    return str(Path("/proc/self/ns/pid").stat().st_ino)
+
+
+def _changes(before: dict[str, object], after: dict[str, object]) -> list[str]:
+    names = sorted(before.keys() | after.keys())
+    return [f"seen outside: {name}" for name in names if before.get(name) != after.get(name)]

@@ -1,0 +1,69 @@
+"""What nobody is given, whatever the configuration says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nanobot.security.sandbox import Confined, SandboxRefused
+from nanobot.security.sandbox.kinds import Bubblewrap, Landlock, Unconfined
+
+KINDS = (Bubblewrap("/usr/bin/bwrap"), Landlock(Path("/nowhere")))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    for name in ("home/state", "home/workspace/inner", "other", "other/inner"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "home")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"read_only": ("../x",)}, "not a path below"),
+        ({"read_only": ("/etc",)}, "not a path below"),
+        ({"hidden": ("a//b",)}, "not a path below"),
+        ({"hidden": ("",)}, "not a path below"),
+        ({"workspace": "home"}, "nanobot's own files"),
+        ({"workspace": "."}, "nanobot's own files"),
+        ({"workspace": "gone"}, "there is no folder"),
+        ({"extra_read_only": ("home/state",)}, "nanobot's own"),
+        ({"extra_read_only": ("link/state",)}, "nanobot's own"),
+        ({"extra_read_only": (".",)}, "nanobot's own"),
+        ({"extra_read_only": ("home/workspace/inner",)}, "nanobot's own"),
+        ({"writable": ("home",)}, "nanobot's own"),
+        ({"writable": ("link",)}, "nanobot's own"),
+        ({"writable": ("other", "other/inner")}, "lies in another"),
+        ({"writable": ("other",), "extra_read_only": ("other/inner",)}, "can be written"),
+    ],
+)
+def test_too_much_is_refused(home: Path, given: dict[str, object], reason: str) -> None:
+    fields: dict[str, object] = {"workspace": home / "home/workspace"}
+    for name, value in given.items():
+        if name in {"writable", "extra_read_only"}:
+            assert isinstance(value, tuple)
+            fields[name] = tuple(home / one for one in value)
+        else:
+            fields[name] = home / str(value) if name == "workspace" else value
+    for kind in KINDS:
+        guarded = type(kind)(*(getattr(kind, kind.__slots__[0]), (home / "home",)))
+        with pytest.raises(SandboxRefused, match=reason):
+            guarded.launch(("true",), Confined(**fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("folder", ["/", "/usr", "/etc", "/proc", "/home", "/tmp", "/usr/lib"])
+def test_the_system_is_no_workspace(folder: str) -> None:
+    for kind in KINDS:
+        with pytest.raises(SandboxRefused):
+            kind.launch(("true",), Confined(Path(folder)))
+
+
+def test_what_is_given_beside_the_home_is_given(home: Path) -> None:
+    confined = Confined(
+        home / "home/workspace", extra_read_only=(home / "other/inner",), read_only=("AGENTS.md",)
+    )
+    for kind in (*KINDS, Unconfined()):
+        assert kind.launch(("true",), confined).argv[-1] == "true"

@@ -1,0 +1,104 @@
+"""However a command ends, nothing of it is left, and it takes no more than it may."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+from nanobot.security.sandbox import Sandbox
+from tests.security.sandbox.ground import PYTHON, UNSEEN, Ground, ended, started
+
+
+class Life:
+    """Knows when all processes are dead that hold a pipe open, which they do with 9."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "alive"
+        os.mkfifo(self.path)
+        self._end = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+
+    async def over(self) -> None:
+        """Wait for the last one to be gone."""
+        os.set_blocking(self._end, True)
+        assert await asyncio.to_thread(os.read, self._end, 1) == b""
+        os.close(self._end)
+
+
+def holding(command: str) -> tuple[str, ...]:
+    """A command all of whose processes hold the pipe, and which says when it runs."""
+    return ("/bin/sh", "-c", f"exec 9>work/alive; {command}")
+
+
+async def test_what_runs_on_is_ended_with_its_command(sandbox: Sandbox, ground: Ground) -> None:
+    life = Life(ground.workspace / "work")
+    command = holding("sleep 600 & (sleep 600 &) ; setsid sleep 600 & set -m; sleep 600 & exit 3")
+    end = await ended(sandbox.launch(command, ground.confined))
+    assert end.code == 3
+    await life.over()
+
+
+async def test_killing_the_group_kills_everything(sandbox: Sandbox, ground: Ground) -> None:
+    life = Life(ground.workspace / "work")
+    command = holding("mkdir -p work/new/.git; (sleep 600 &); echo ready; sleep 600")
+    child = await started(sandbox.launch(command, ground.confined))
+    assert child.stdout is not None
+    assert await child.stdout.readline() == b"ready\n"
+    os.killpg(child.pid, signal.SIGKILL)
+    _, complaints = await child.communicate()
+    await life.over()
+    assert b"is now called 'work/new/dot-git'" in complaints
+    assert not (ground.workspace / "work/new/.git").exists()
+
+
+async def test_without_nanobot_there_is_no_command(sandbox: Sandbox, ground: Ground) -> None:
+    life = Life(ground.workspace / "work")
+    command = holding("(sleep 600 &); echo ready; sleep 600")
+    launch = sandbox.launch(command, ground.confined)
+    start = "import subprocess, sys; subprocess.run(sys.argv[1:], start_new_session=True)"
+    nanobot = await started(replace(launch, argv=(*PYTHON, "-c", start, *launch.argv)))
+    assert nanobot.stdout is not None
+    assert await nanobot.stdout.readline() == b"ready\n"
+    nanobot.kill()
+    await life.over()
+    await nanobot.communicate()
+
+
+async def test_too_many_processes_end_it(sandbox: Sandbox, ground: Ground) -> None:
+    life = Life(ground.workspace / "work")
+    confined = replace(ground.confined, processes=20)
+    many = "i=0; while [ $i -lt 60 ]; do sleep 600 & i=$((i+1)); done; wait"
+    end = await ended(sandbox.launch(holding(many), confined))
+    await life.over()
+    # For root the kernel counts no processes, so the watcher does.
+    assert "more than 20 processes" in end.complaints or "fork" in end.complaints.casefold()
+
+
+async def test_too_much_memory_in_all_ends_it(sandbox: Sandbox, ground: Ground) -> None:
+    confined = replace(ground.confined, memory_megabytes=120, extra_read_only=UNSEEN)
+    hungry = f"{shlex.join(PYTHON)} -c 'x = bytearray(50 << 20); import time; time.sleep(600)'"
+    command = ("/bin/sh", "-c", f"{hungry} & {hungry} & {hungry} & wait; sleep 600")
+    end = await ended(sandbox.launch(command, confined))
+    assert end.code == -signal.SIGKILL
+    assert end.complaints == "nanobot: stopped: more than 120 MB of memory\n"
+
+
+async def test_files_in_memory_count_as_memory(bubblewrap: Sandbox, ground: Ground) -> None:
+    fill = "head -c 28000000 /dev/zero >"
+    command = f"{fill} /tmp/a; {fill} /dev/shm/a; sleep 600 | (head -c 80000000 /dev/zero | tail)"
+    end = await ground.run(bubblewrap, command, memory_megabytes=120)
+    assert end.complaints == "nanobot: stopped: more than 120 MB of memory\n"
+
+
+async def test_one_process_and_one_file_have_limits(sandbox: Sandbox, ground: Ground) -> None:
+    end = await ground.run(
+        sandbox,
+        "head -c 3000000 /dev/zero > work/big; stat -c %s work/big; tail /dev/zero",
+        file_megabytes=1,
+        memory_megabytes=64,
+    )
+    assert end.output == "1048576\n"
+    assert end.code != 0

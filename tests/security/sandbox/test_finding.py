@@ -1,0 +1,78 @@
+"""Only a sandbox that holds is used; where there is none, it is said what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from nanobot.security.confine import landlock
+from nanobot.security.sandbox import Confined, Kind, Launch, Sandbox, find_sandbox
+from nanobot.security.sandbox.canary import proven
+from nanobot.security.sandbox.kinds import Bubblewrap, Unconfined
+
+
+@dataclass
+class Leaky:
+    """The real thing, given more than it should give."""
+
+    whole: Sandbox
+    more: tuple[Path, ...]
+    kind: ClassVar[Kind] = "bubblewrap"
+    notes: ClassVar[str] = ""
+
+    def launch(
+        self, command: Sequence[str], confined: Confined, relay: Path | None = None
+    ) -> Launch:
+        shown = (*confined.extra_read_only, confined.workspace.parent / "outside")
+        leaky = Confined(confined.workspace, extra_read_only=shown, cwd=confined.cwd)
+        return self.whole.launch(command, leaky, relay)
+
+
+async def test_the_canary_finds_what_does_not_hold(bubblewrap: Sandbox) -> None:
+    assert await proven(bubblewrap) == ""
+    problem = await proven(Leaky(bubblewrap, ()))
+    assert "read a file" in problem
+    assert "change a protected file" in problem
+
+
+async def test_the_canary_finds_that_there_is_no_sandbox() -> None:
+    problem = await proven(Unconfined())
+    assert "read a file" in problem
+    assert "connect to this machine" in problem
+
+
+async def test_one_that_does_not_run_is_not_used() -> None:
+    assert "cannot run /nowhere/bwrap" in await proven(Bubblewrap("/nowhere/bwrap"))
+    assert await proven(Bubblewrap("/bin/false")) == "a command in it does not run"
+
+
+async def test_none_is_only_what_the_owner_asks_for() -> None:
+    found = await find_sandbox("none")
+    assert found.sandbox is not None
+    assert found.sandbox.kind == "none"
+    found = await find_sandbox("auto", private=(Path("/usr/share/nanobot"),))
+    assert found.sandbox is None
+
+
+def test_a_landlock_that_lets_files_be_cut_short_is_not_used() -> None:
+    assert "no Landlock" in landlock.lack(0)
+    assert "Linux 6.2" in landlock.lack(2)
+    assert landlock.lack(3) == landlock.lack(7) == ""
+
+
+@pytest.mark.parametrize("place", ["/usr/share/nanobot", "/etc/ssl/certs/home"])
+async def test_a_home_that_every_command_would_see_is_refused(place: str) -> None:
+    found = await find_sandbox("auto", private=(Path(place),))
+    assert found.sandbox is None
+    assert "move nanobot's home elsewhere" in found.problem
+
+
+async def test_nothing_of_ours_is_in_the_environment(bubblewrap: Sandbox, tmp_path: Path) -> None:
+    launch = bubblewrap.launch(("true",), Confined(tmp_path, environment={"KEY": "secret"}))
+    assert not set(launch.env) & set(os.environ)
+    assert "secret" not in " ".join(launch.argv)

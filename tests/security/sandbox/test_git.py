@@ -1,0 +1,117 @@
+"""No repository that a command can write is one that a program outside would believe."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nanobot.security.sandbox import Found, Sandbox
+from tests.security.sandbox.conftest import working
+from tests.security.sandbox.ground import SECRET, Ended, Ground
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """What there is when a command has tried everything."""
+
+    ground: Ground
+    other: Path
+    end: Ended
+
+
+@pytest.fixture(scope="module", params=["bubblewrap", "landlock"])
+def aftermath(
+    request: pytest.FixtureRequest,
+    every_sandbox: dict[str, Found],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Aftermath:
+    ground, other = Ground(tmp_path_factory.mktemp("git")), tmp_path_factory.mktemp("other")
+    for name in ("project/old/objects", "project/old/refs", "project/old/hooks"):
+        (ground.workspace / name).mkdir(parents=True)
+    (other / "old" / ".git").mkdir(parents=True)
+    for file in (
+        ground.workspace / "project/old/HEAD",
+        ground.workspace / "project/old/config",
+        other / "old/.git/config",
+    ):
+        file.write_bytes(SECRET)
+    command = (
+        "mkdir -p work/a/.git work/b/c/.GIT work/a/dot-git; echo gitdir: x > work/.git;"
+        " ln -s a work/b/.git; mkdir -p work/shut/.git; chmod 500 work/shut;"
+        " rm -rf project/.git; echo x > project/.git/config;"
+        " mkdir -p work/new/objects work/new/refs work/tree; echo x > work/new/HEAD;"
+        " echo x > work/tree/HEAD; echo .. > work/tree/commondir; echo x > project/old/config;"
+        f" cd {other}; mkdir -p new/.git; echo x > old/.git/config; mv old gone; exit 0"
+    )
+    run = ground.run(working(every_sandbox[request.param]), command, writable=(other,))
+    return Aftermath(ground, other, asyncio.run(run))
+
+
+def test_a_repository_made_inside_is_put_out_of_use(aftermath: Aftermath) -> None:
+    assert aftermath.end.code == 0
+    work = aftermath.ground.workspace / "work"
+    assert [path for path in work.rglob("*") if path.name.casefold() == ".git"] == []
+    assert (work / "a" / "dot-git-2").is_dir()
+    said = "'work/.git' was made by this command and is now called 'work/dot-git'"
+    assert said in aftermath.end.complaints
+
+
+def test_one_that_was_there_stays_as_it_was(aftermath: Aftermath) -> None:
+    project = aftermath.ground.workspace / "project"
+    assert (project / ".git/config").read_bytes() == SECRET
+    assert (project / "sub/.git").read_bytes() == SECRET
+
+
+def test_a_bare_repository_is_one_too(aftermath: Aftermath) -> None:
+    old = aftermath.ground.workspace / "project" / "old"
+    assert (old / "config").read_bytes() == (old / "HEAD").read_bytes() == SECRET
+    work = aftermath.ground.workspace / "work"
+    assert sorted(work.rglob("*HEAD")) == [work / "new/dot-HEAD", work / "tree/dot-HEAD"]
+    assert "'work/new/HEAD' was made by this command" in aftermath.end.complaints
+
+
+def test_in_what_else_can_be_written_it_is_the_same(aftermath: Aftermath) -> None:
+    assert (aftermath.other / "old" / ".git" / "config").read_bytes() == SECRET
+    assert not (aftermath.other / "new" / ".git").exists()
+
+
+async def test_the_owner_may_allow_repositories(sandbox: Sandbox, ground: Ground) -> None:
+    await ground.run(sandbox, "mkdir work/.git && echo x > project/.git/config", hide_git=False)
+    assert (ground.workspace / "work/.git").is_dir()
+    assert (ground.workspace / "project/.git/config").read_text() == "x\n"
+
+
+async def test_one_that_is_a_link_is_not_run_beside(sandbox: Sandbox, ground: Ground) -> None:
+    (ground.workspace / "work" / ".git").symlink_to(ground.outside)
+    end = await ground.run(sandbox, "echo ran")
+    assert end.output == ""
+    assert "work/.git is a link" in end.complaints
+
+
+def test_one_in_a_folder_that_cannot_be_listed_is_found(tmp_path: Path) -> None:
+    """By somebody who is not root, whom no mode keeps from anything."""
+    if os.getuid() == 0:
+        os.chown(tmp_path, 65_534, 65_534)
+    script = """if True:
+        import os, sys
+        from nanobot.security.confine import folders
+        os.chdir(sys.argv[1])
+        if os.getuid() == 0:
+            os.setuid(65_534)
+        for name in ("closed", "shut", "still"):
+            os.makedirs(f"{name}/inner/.git")
+            os.chmod(f"{name}/inner", 0o500 if name == "still" else 0)
+        os.chmod("closed", 0)
+        os.chmod("shut", 0o300)
+        assert set(folders.repositories(".")) >= {"closed/inner/.git", "still/inner/.git"}
+        print(len(folders.retire(".", {"still/inner/.git"})), oct(os.stat("closed").st_mode))
+    """
+    arguments = (sys.executable, "-S", "-c", script, str(tmp_path))
+    ran = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("2 0o40000\n", "")

@@ -1,0 +1,37 @@
+"""What is held fast, and what above it cannot be moved."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanobot.security.confine.layout import layout, parents
+
+_names = st.text("ab", min_size=1, max_size=2)
+_paths = st.lists(_names, min_size=1, max_size=4).map("/".join)
+
+
+def test_folders_above_are_pinned_and_what_is_below_needs_nothing_more() -> None:
+    made = layout(["a/b/c", "a/b/c/d", "memory/"], ["people/", "people/x/.git"])
+    assert made.locked == ("memory", "a/b/c")
+    assert made.hidden == ("people",)
+    assert made.pinned == ("a", "a/b")
+
+
+@settings(max_examples=40)
+@given(st.sets(_paths, max_size=8), st.sets(_paths, max_size=8))
+def test_everything_is_covered_and_nothing_above_can_be_moved(
+    locked: set[str], hidden: set[str]
+) -> None:
+    made = layout(locked, hidden)
+    covered = {*made.locked, *made.hidden}
+    for path in locked | hidden:
+        assert covered & {path, *parents(path)}
+    for path in hidden:
+        assert {*made.hidden} & {path, *parents(path)}
+    for path in covered:
+        fixed = {*made.pinned, *covered}
+        above = parents(path)
+        assert all(folder in fixed or {*made.locked} & {*parents(folder)} for folder in above)
+    order = [path.count("/") for path in made.pinned]
+    assert order == sorted(order)

@@ -1,0 +1,44 @@
+"""What is protected stays what it was, even where somebody changes it outside meanwhile."""
+
+from __future__ import annotations
+
+import signal
+
+from nanobot.security.sandbox import Sandbox
+from tests.security.sandbox.ground import SECRET, Ground, started
+
+
+async def test_what_is_missing_is_made_and_protected(sandbox: Sandbox, ground: Ground) -> None:
+    (ground.workspace / "AGENTS.md").unlink()
+    end = await ground.run(sandbox, "echo evil > AGENTS.md; mkdir skills/evil; ls -d AGENTS.md")
+    assert end.output == "AGENTS.md\n"
+    assert (ground.workspace / "AGENTS.md").read_bytes() == b""
+    assert list((ground.workspace / "skills").iterdir()) == []
+
+
+async def test_a_link_in_its_place_stops_the_command(sandbox: Sandbox, ground: Ground) -> None:
+    (ground.workspace / "AGENTS.md").unlink()
+    (ground.workspace / "AGENTS.md").symlink_to(ground.outside / "secret")
+    end = await ground.run(sandbox, "echo evil > AGENTS.md; echo ran")
+    assert (end.code, end.output) == (125, "")
+    assert "AGENTS.md is a link" in end.complaints
+    (ground.workspace / "memory").rename(ground.workspace / "moved")
+    (ground.workspace / "memory").symlink_to(ground.outside)
+    end = await ground.run(sandbox, "echo ran", read_only=("memory/MEMORY.md",))
+    assert (end.code, end.output) == (125, "")
+    assert (ground.outside / "secret").read_bytes() == SECRET
+
+
+async def test_one_that_is_replaced_outside_ends_the_command(
+    bubblewrap: Sandbox, ground: Ground
+) -> None:
+    command = ("/bin/sh", "-c", "echo ready; sleep 600")
+    child = await started(bubblewrap.launch(command, ground.confined))
+    assert child.stdout is not None
+    assert await child.stdout.readline() == b"ready\n"
+    new = ground.workspace / "new"
+    new.write_bytes(b"by the owner\n")
+    new.rename(ground.workspace / "AGENTS.md")
+    _, complaints = await child.communicate()
+    assert child.returncode == -signal.SIGKILL
+    assert complaints == b"nanobot: stopped: a protected file was replaced while it ran\n"
