@@ -19,9 +19,11 @@ from nanobot.tooling import (
     MAX_RESULT,
     Allowed,
     Arguments,
+    Ask,
     Caller,
     Decision,
     Denied,
+    Risk,
     Tool,
     ToolRegistry,
     ToolResult,
@@ -199,12 +201,22 @@ async def test_a_denied_call_does_not_run_and_decisions_are_recorded() -> None:
     class OnlyShort:
         seen: list[str] = field(default_factory=list)
 
-        def decide(self, tool: Tool, arguments: Arguments, caller: Caller) -> Decision:
+        def decide(
+            self, tool: Tool, arguments: Arguments, caller: Caller, risk: Risk | None
+        ) -> Decision:
             assert isinstance(arguments, EchoArguments)
             return Allowed() if len(arguments.text) < 5 else Denied("too much talk")
 
-        def record(self, tool: Tool, caller: Caller, decision: Decision) -> None:
-            self.seen.append(f"{tool.name} {caller.turn_id} {type(decision).__name__}")
+        def decided(self, call: ToolCall, caller: Caller, decision: Decision) -> None:
+            self.seen.append(f"{call.name} {caller.turn_id} {type(decision).__name__}")
+
+        def answered(
+            self, call: ToolCall, caller: Caller, question: Ask, verdict: Decision
+        ) -> None:
+            raise AssertionError("nobody is asked")
+
+        def ended(self, call: ToolCall, caller: Caller, result: ToolResult) -> None:
+            raise AssertionError("nothing has effects")
 
     policy, echo = OnlyShort(), Echo()
     tools = registry(echo, policy=policy, audit=policy)
@@ -217,7 +229,9 @@ async def test_a_denied_call_does_not_run_and_decisions_are_recorded() -> None:
 
 async def test_a_policy_that_crashes_means_no() -> None:
     class Broken:
-        def decide(self, tool: Tool, arguments: Arguments, caller: Caller) -> Decision:
+        def decide(
+            self, tool: Tool, arguments: Arguments, caller: Caller, risk: Risk | None
+        ) -> Decision:
             raise KeyError(tool.name)
 
     echo = Echo()

@@ -1,0 +1,200 @@
+"""Asking the owner: one question for one call, answered once, by the owner, in time.
+
+What always holds:
+
+- A question shows everything that decides what would happen, written by code from the call's
+  parsed arguments, which are also what runs: the model words nothing of it.
+- An answer counts for the one call that asked, through a code that nobody can guess, in the chat
+  where it was asked, and only while that call waits. Nothing of it is on disk: after a restart, a
+  stop or ten minutes an answer finds no question.
+- A yes without the code is not taken for a question that came just now, in the place of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from loguru import logger
+
+from nanobot.bus.events import Button
+from nanobot.clock import Clock
+from nanobot.errors import NanobotError
+from nanobot.messages import ToolCall
+from nanobot.security.names import visible
+from nanobot.tasks import Background
+from nanobot.tooling.policy import OWNER, Allowed, Ask, Denied
+from nanobot.tooling.values import Caller
+
+WAIT_SECONDS = 600.0
+"""After this time without an answer it is no."""
+
+MOST_SHOWN = 6_000
+"""Characters of details in a question. What is longer cannot be judged in a chat."""
+
+MOST_WAITING = 10
+"""Questions of one conversation at a time."""
+
+MOST_AN_HOUR = 20
+"""Questions to the owner from one scope that is not theirs."""
+
+SEEN_SECONDS, APART_SECONDS = 3.0, 60.0
+"""A yes without a code is for a question that stands there for as long as it takes to read one, and
+that no other one of the same chat has made way for so recently."""
+
+
+_HOUR = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The chat in which a question was asked."""
+
+    channel: str
+    chat_id: str
+    thread_id: str = ""
+
+
+Send = Callable[[Caller, str, str, Sequence[Button]], Awaitable[Address | None]]
+"""Sends a question: for whose call, its code, the text, the buttons. Gives the chat that it went
+to, None where there is no chat of the owner's."""
+
+Pausing = Callable[[str], AbstractAsyncContextManager[None]]
+"""While inside, the turn of a conversation (its key) takes up no place."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    caller: Caller
+    what: str
+    answer: asyncio.Future[bool]
+    address: Address | None = None
+    since: float = 0.0
+
+
+class Approvals:
+    """The questions that wait."""
+
+    def __init__(
+        self, send: Send, pausing: Pausing, clock: Clock, new_code: Callable[[], str]
+    ) -> None:
+        self._send, self._pausing, self._clock, self._new_code = send, pausing, clock, new_code
+        self._waiting: dict[str, _Waiting] = {}
+        self._ended_at: dict[Address, float] = {}
+        self._asked_at: dict[str, deque[float]] = {}
+
+    async def ask(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
+        """See `Approver`."""
+        risk = question.risk
+        if len(risk.details) > MOST_SHOWN:
+            return Denied(
+                f"this needs the owner's approval, and {len(risk.details):,} characters are too "
+                f"many to be judged (at most {MOST_SHOWN:,}); make it smaller"
+            )
+        if sum(w.caller.session_key == caller.session_key for w in self._waiting.values()) >= (
+            MOST_WAITING
+        ):
+            return Denied("too many questions wait for the owner already")
+        if not self._may_ask_again(caller.scope):
+            return Denied("the owner was asked too often within the last hour; do without it")
+        code = self._new_code()
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(caller, risk.what, answer)
+        self._waiting[code] = waiting
+        try:
+            return await self._answered(code, waiting, question)
+        finally:
+            del self._waiting[code]
+            if waiting.address is not None:
+                self._ended_at[waiting.address] = self._clock.monotonic()
+
+    def answer(self, code: str, address: Address, *, yes: bool) -> str:
+        """The owner has answered in this chat: what to tell them. An empty code means the only
+        question that waits here, as far as it must be the one that they have read."""
+        here = {c: w for c, w in self._waiting.items() if w.address == address}
+        if not code and len(here) > 1:
+            verb = "approve" if yes else "deny"
+            lines = [f"/{verb} {c}: {visible(w.what)}" for c, w in here.items()]
+            return "\n".join(["Several questions wait:", *lines])
+        waiting = here.get(code or next(iter(here), ""))
+        if waiting is None or waiting.answer.done():
+            return "No question waits for this answer: it was answered, is too old, or was dropped."
+        if yes and not code and not self._was_read(address, waiting):
+            shown = f"/approve {next(iter(here))}: {visible(waiting.what)}"
+            return f"To be sure that you have read this one: {shown}"
+        waiting.answer.set_result(yes)
+        return f"{'Approved' if yes else 'Denied'}: {visible(waiting.what)}."
+
+    def _was_read(self, address: Address, waiting: _Waiting) -> bool:
+        now, ended = self._clock.monotonic(), self._ended_at.get(address)
+        alone = ended is None or now - ended > APART_SECONDS
+        return alone and now - waiting.since >= SEEN_SECONDS
+
+    def _may_ask_again(self, scope: str) -> bool:
+        """Count a question of this scope; False where it had too many."""
+        if scope == OWNER:
+            return True
+        now, asked = self._clock.monotonic(), self._asked_at.setdefault(scope, deque())
+        while asked and now - asked[0] >= _HOUR:
+            asked.popleft()
+        if len(asked) >= MOST_AN_HOUR:
+            return False
+        asked.append(now)
+        return True
+
+    async def _answered(self, code: str, waiting: _Waiting, question: Ask) -> Allowed | Denied:
+        caller = waiting.caller
+        buttons = (Button("Approve", f"/approve {code}"), Button("Deny", f"/deny {code}"))
+        try:
+            waiting.address = await self._send(caller, code, _text(caller, code, question), buttons)
+            waiting.since = self._clock.monotonic()
+        except NanobotError as error:
+            logger.warning("the owner could not be asked: {}", error)
+        if waiting.address is None:
+            return Denied("this needs the owner's approval, and there is no chat to ask them in")
+        yes = await self._word(waiting)
+        if yes is None:
+            return Denied(
+                f"the owner was asked and did not answer within {WAIT_SECONDS / 60:g} minutes; "
+                "tell them what you wanted to do"
+            )
+        return Allowed() if yes else Denied("the owner was asked and said no; do not try it again")
+
+    async def _word(self, waiting: _Waiting) -> bool | None:
+        """The owner's word; None where none came in time."""
+        key = waiting.caller.session_key
+        timer = Background()
+        ended = timer.start(self._clock.sleep(WAIT_SECONDS), name="an approval's time")
+        try:
+            async with self._pausing(key):
+                either: set[asyncio.Future[Any]] = {ended, waiting.answer}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            await timer.drain(0)
+        return waiting.answer.result() if waiting.answer.done() else None
+
+
+def _text(caller: Caller, code: str, question: Ask) -> str:
+    details = visible(question.risk.details)
+    fence = "`" * max(3, _longest_run(details) + 1)
+    return "\n".join(
+        (
+            f"**May I {visible(question.risk.what)}?**",
+            f"{fence}\n{details}\n{fence}",
+            f"{question.because} Asked for {visible(caller.session_key)}, turn {caller.turn_id}.",
+            f"Within {WAIT_SECONDS / 60:g} minutes: /approve {code} or /deny {code}",
+        )
+    )
+
+
+def _longest_run(text: str) -> int:
+    longest = run = 0
+    for character in text:
+        run = run + 1 if character == "`" else 0
+        longest = max(longest, run)
+    return longest

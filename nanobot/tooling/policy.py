@@ -1,0 +1,104 @@
+"""Whether a call may run: by itself, by the owner's word, or not at all. Pure.
+
+What always holds: a call without a `Risk` runs; a call with one runs unasked only where the owner's
+setting for its kind says so, and under `auto` only while nothing untrusted is in the conversation,
+or where all that it passes on are the person's own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from nanobot.security.names import printable
+from nanobot.tooling.values import Arguments, Caller, Risk, RiskKind, Tool
+
+Approval = Literal["auto", "ask", "allow", "never"]
+"""For one kind of risk: `auto` asks once untrusted content is in the conversation, `ask` each time,
+`allow` not at all, and `never` refuses."""
+
+OWNER = "owner"
+_SHOWN_ORIGINS = 5
+
+_FOR_THE_OWNER: frozenset[RiskKind] = frozenset({"send", "exec", "mcp"})
+"""What reaches beyond a person's own folder and chat: for anybody else the owner is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The call may run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The call must not run; `reason` is told to the model."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The owner decides; `because` is a sentence for them and for the model."""
+
+    risk: Risk
+    because: str
+
+
+Decision = Allowed | Denied | Ask
+
+
+class Policy(Protocol):
+    """Says whether a call may run, once its arguments are known to be valid."""
+
+    def decide(
+        self, tool: Tool, arguments: Arguments, caller: Caller, risk: Risk | None
+    ) -> Decision:
+        """Decide on one call. Raising means no."""
+        ...
+
+
+class AllowEverything:
+    """The policy of an agent that has one person and no untrusted input."""
+
+    def decide(
+        self, tool: Tool, arguments: Arguments, caller: Caller, risk: Risk | None
+    ) -> Decision:
+        return Allowed()
+
+
+def _never(_: Caller, __: Risk) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class OwnersPolicy:
+    """Decides by the owner's settings. `supports` says whether the words that a call would pass on
+    are the caller's own."""
+
+    approval: Mapping[RiskKind, Approval] = field(default_factory=dict)
+    supports: Callable[[Caller, Risk], bool] = _never
+
+    def decide(
+        self, tool: Tool, arguments: Arguments, caller: Caller, risk: Risk | None
+    ) -> Decision:
+        """See `Policy`."""
+        if risk is None:
+            return Allowed()
+        setting = self.approval.get(risk.kind, "auto")
+        if setting == "never":
+            return Denied(f"the owner has turned this off (tools.approval.{risk.kind}: never)")
+        if setting == "ask":
+            return Ask(risk, "Each call of this kind needs the owner's word.")
+        if caller.scope != OWNER and risk.kind in _FOR_THE_OWNER:
+            return Ask(risk, "Somebody other than the owner wants this.")
+        if setting == "allow":
+            return Allowed()
+        return self._auto(caller, risk)
+
+    def _auto(self, caller: Caller, risk: Risk) -> Decision:
+        origins = caller.origins()
+        if not origins or (risk.words and self.supports(caller, risk)):
+            return Allowed()
+        named = ", ".join(map(printable, origins[:_SHOWN_ORIGINS]))
+        return Ask(risk, f"Text from elsewhere is in the conversation ({named}).")

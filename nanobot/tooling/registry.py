@@ -1,0 +1,274 @@
+"""The one gate: `ToolRegistry.call` is the only way to run a tool.
+
+Chats, scheduled jobs and helpers all pass here: the call is parsed, its risk is judged, the owner
+is asked where they must be, and what was decided and done is recorded. Whatever a model or a tool
+does wrong becomes a text that the model can act on; a call never raises for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Protocol
+
+from loguru import logger
+
+from nanobot.errors import NanobotError, StorageError, ToolError, TurnStopped
+from nanobot.messages import ToolCall
+from nanobot.providers.port import ToolSpec
+from nanobot.schema import parameters_of, parse_arguments
+from nanobot.security.redaction import Redactor
+from nanobot.tooling.policy import OWNER, Allowed, AllowEverything, Ask, Decision, Denied, Policy
+from nanobot.tooling.values import (
+    Arguments,
+    Caller,
+    OwnersOnly,
+    Risky,
+    Tool,
+    ToolResult,
+    WithSchema,
+)
+
+MAX_RESULT = 16_000
+"""Characters of a result that go into the prompt; what is longer is kept aside and previewed."""
+
+_HEAD, _TAIL = 8_000, 3_000
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class Audit(Protocol):
+    """Where decisions and effects are recorded. Cheap; never raises."""
+
+    def decided(self, call: ToolCall, caller: Caller, decision: Decision) -> None:
+        """A call will run, will not, or waits for the owner; noted before it takes effect."""
+        ...
+
+    def answered(self, call: ToolCall, caller: Caller, question: Ask, verdict: Decision) -> None:
+        """The owner was asked about a call, and this came of it."""
+        ...
+
+    def ended(self, call: ToolCall, caller: Caller, result: ToolResult) -> None:
+        """A call that has effects has run, or has failed on the way."""
+        ...
+
+
+class Approver(Protocol):
+    """Asks the owner."""
+
+    async def ask(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
+        """Wait for the owner's word. Cancelling withdraws the question."""
+        ...
+
+
+class Overflow(Protocol):
+    """Where results go that are too long for a prompt."""
+
+    async def keep(self, text: str, tool: str) -> str:
+        """Store `text`; return the path by which `read_file` reads it. Raises `StorageError`."""
+        ...
+
+
+class Unrecorded:
+    """An audit that keeps nothing."""
+
+    def decided(self, call: ToolCall, caller: Caller, decision: Decision) -> None:
+        """See `Audit`."""
+
+    def answered(self, call: ToolCall, caller: Caller, question: Ask, verdict: Decision) -> None:
+        """See `Audit`."""
+
+    def ended(self, call: ToolCall, caller: Caller, result: ToolResult) -> None:
+        """See `Audit`."""
+
+
+class NobodyToAsk:
+    """Where no owner can be reached, the answer is no."""
+
+    async def ask(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
+        """See `Approver`."""
+        return Denied("this needs the owner's approval, and they cannot be asked here")
+
+
+async def _at_once() -> None:
+    """Nothing to do first."""
+
+
+class ToolRegistry:
+    """The one gate. Tools are offered to the model in the order in which they were registered.
+
+    `version` grows whenever what is offered changes.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: Policy | None = None,
+        approver: Approver | None = None,
+        audit: Audit | None = None,
+        redactor: Redactor | None = None,
+        overflow: Overflow | None = None,
+    ) -> None:
+        self._policy: Policy = policy or AllowEverything()
+        self._approver: Approver = approver or NobodyToAsk()
+        self._audit: Audit = audit or Unrecorded()
+        self._redactor = redactor or Redactor()
+        self._overflow = overflow
+        self._tools: dict[str, Tool] = {}
+        self._specs: dict[str, ToolSpec] = {}
+        self.version = 0
+
+    def register(self, tool: Tool) -> None:
+        """Offer `tool`. Raises `ValueError` for a name that is taken or that the API refuses."""
+        if not _NAME.fullmatch(tool.name):
+            raise ValueError(f"{tool.name!r} cannot be the name of a tool")
+        if tool.name in self._tools:
+            raise ValueError(f"there is a tool named {tool.name!r} already")
+        if tool.parallel and tool.effects:
+            raise ValueError(f"{tool.name!r} has effects, so its calls cannot run in parallel")
+        given = tool.parameters if isinstance(tool, WithSchema) else None
+        parameters = given if given is not None else parameters_of(tool.arguments)
+        self._tools[tool.name] = tool
+        self._specs[tool.name] = ToolSpec(tool.name, tool.description, parameters)
+        self.version += 1
+
+    def register_all(self, tools: Iterable[Tool]) -> None:
+        """Offer several tools."""
+        for tool in tools:
+            self.register(tool)
+
+    def withdraw(self, name: str) -> None:
+        """Offer a tool no more; nothing happens where there is none of that name."""
+        if self._tools.pop(name, None) is not None:
+            del self._specs[name]
+            self.version += 1
+
+    def only(self, names: Iterable[str]) -> ToolRegistry:
+        """The same gate with no more than these tools, those of them that are on offer now."""
+        fewer = ToolRegistry(
+            policy=self._policy,
+            approver=self._approver,
+            audit=self._audit,
+            redactor=self._redactor,
+            overflow=self._overflow,
+        )
+        fewer.register_all(self._tools[name] for name in names if name in self._tools)
+        return fewer
+
+    def specs(self, scope: str = OWNER) -> tuple[ToolSpec, ...]:
+        """The tools as the model sees them that answers for `scope`."""
+        return tuple(
+            spec for name, spec in self._specs.items() if self._is_for(self._tools[name], scope)
+        )
+
+    def has_effects(self, name: str) -> bool:
+        """Whether running this tool twice differs from once; an unknown tool does nothing."""
+        tool = self._find(name)
+        return tool is not None and tool.effects
+
+    def can_run_parallel(self, name: str) -> bool:
+        """Whether a call of this tool may run beside others of the same step."""
+        tool = self._find(name)
+        return tool is None or tool.parallel
+
+    async def call(
+        self, call: ToolCall, caller: Caller, starting: Callable[[], Awaitable[None]] = _at_once
+    ) -> ToolResult:
+        """Run one call of the model. `starting` is awaited right before the tool itself runs, once
+        nothing stands in its way. Raises only to stop the turn (cancellation, `TurnStopped`) and
+        what `starting` raises."""
+        try:
+            tool, arguments = await self._admitted(call, caller)
+        except TurnStopped:
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary between a model's call and the turn
+            return self._failure(call, error)
+        await starting()
+        result = await self._ran(tool, arguments, call, caller)
+        if tool.effects:
+            self._audit.ended(call, caller, result)
+        return result
+
+    async def _ran(
+        self, tool: Tool, arguments: Arguments, call: ToolCall, caller: Caller
+    ) -> ToolResult:
+        watched = replace(caller, show=lambda text: caller.show(self._clean(text)))
+        try:
+            return await self._finished(call.name, caller, await tool(arguments, watched))
+        except TurnStopped:
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary between a broken tool and the turn
+            return self._failure(call, error)
+
+    async def _admitted(self, call: ToolCall, caller: Caller) -> tuple[Tool, Arguments]:
+        """The tool and its arguments, once nothing stands in the way. Raises `ToolError`."""
+        tool = self._find(call.name)
+        if tool is None or not self._is_for(tool, caller.scope):
+            raise self._unknown(call.name, caller.scope)
+        arguments = parse_arguments(tool.arguments, call.arguments)
+        risk = await tool.risk(arguments, caller) if isinstance(tool, Risky) else None
+        decision = self._policy.decide(tool, arguments, caller, risk)
+        self._audit.decided(call, caller, decision)
+        if isinstance(decision, Ask):
+            question, decision = decision, await self._asked(call, caller, decision)
+            self._audit.answered(call, caller, question, decision)
+        if isinstance(decision, Denied):
+            raise ToolError(f"not allowed: {decision.reason}")
+        return tool, arguments
+
+    async def _asked(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
+        if not caller.attended:
+            return Denied(
+                f"{question.because} This would need the owner's approval, and nobody is there to "
+                "be asked. Say in your answer what you would have done."
+            )
+        return await self._approver.ask(call, caller, question)
+
+    def _failure(self, call: ToolCall, error: Exception) -> ToolResult:
+        if isinstance(error, NanobotError):
+            problem = f"{error}\n{error.hint}" if error.hint else str(error)
+            return ToolResult(self._clean(problem)[:MAX_RESULT], is_error=True)
+        logger.opt(exception=error).error("the tool {} crashed", call.name[:80])
+        text = f"{call.name[:80]} failed unexpectedly ({type(error).__name__}); try another way"
+        return ToolResult(self._clean(text), is_error=True)
+
+    def _find(self, name: str) -> Tool | None:
+        found = self._tools.get(name)
+        return found or self._tools.get(name.strip().removeprefix("functions."))
+
+    def _is_for(self, tool: Tool, scope: str) -> bool:
+        return scope == OWNER or not (isinstance(tool, OwnersOnly) and tool.owners_only)
+
+    def _unknown(self, name: str, scope: str) -> ToolError:
+        names = [spec.name for spec in self.specs(scope)]
+        near = get_close_matches(name[:80], names, 1)
+        hint = f"Did you mean {near[0]}? " if near else ""
+        known = ", ".join(names) or "none"
+        return ToolError(f"no tool named {name[:80]!r}", hint=f"{hint}The tools are: {known}.")
+
+    async def _finished(self, name: str, caller: Caller, result: ToolResult) -> ToolResult:
+        text = self._clean(result.text)
+        if len(text) > MAX_RESULT:
+            text = await self._previewed(name, caller, text)
+        return replace(result, text=text)
+
+    def _clean(self, text: str) -> str:
+        # Lone surrogates (names that are not UTF-8) would make the whole next request invalid.
+        return self._redactor.redact(text.encode("utf-8", "backslashreplace").decode())
+
+    async def _previewed(self, name: str, caller: Caller, text: str) -> str:
+        head, tail = text[:_HEAD], text[-_TAIL:]
+        where = "The rest could not be kept"
+        if self._overflow is not None and caller.scope == OWNER:  # others could not read it
+            try:
+                path = await self._overflow.keep(text, name)
+                line = head.count("\n") + 1
+                where = f"Read on with read_file, path {path}, start_line={line}"
+            except StorageError as error:
+                logger.warning("a long result of {} was not kept: {}", name, error)
+        left_out = len(text) - len(head) - len(tail)
+        return (
+            f"{head}\n[… {left_out:,} of {len(text):,} characters are left out here. {where}. "
+            f"The end follows.]\n{tail}"
+        )

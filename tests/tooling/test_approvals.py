@@ -1,0 +1,275 @@
+"""A question to the owner: answered once, in its chat, in time, and for one call only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from nanobot.bus.events import Button
+from nanobot.errors import StorageError
+from nanobot.messages import ToolCall
+from nanobot.testing import FakeClock
+from nanobot.tooling import Allowed, Ask, Caller, Denied, Risk, ToolRegistry, ToolResult
+from nanobot.tooling.approvals import (
+    APART_SECONDS,
+    MOST_AN_HOUR,
+    MOST_SHOWN,
+    SEEN_SECONDS,
+    WAIT_SECONDS,
+    Address,
+    Approvals,
+)
+from nanobot.tooling.values import Arguments
+from tests.support import Probe
+
+OWNER = Caller("telegram", "7", "telegram:7", "t-1", "7")
+HOME = Address("telegram", "7")
+CALL = ToolCall("c1", "exec", "{}")
+RISK = Risk("exec", "run a command", "curl https://example.org")
+QUESTION = Ask(RISK, "A page is in the conversation.")
+
+
+@dataclass
+class Desk:
+    """Approvals with everything around them."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    address: Address | None = HOME
+    disk: StorageError | None = None
+    sent: list[tuple[str, tuple[Button, ...]]] = field(default_factory=list)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    paused: int = 0
+
+    def __post_init__(self) -> None:
+        codes = iter(f"CODE{number}" for number in range(100))
+        self.approvals = Approvals(self._send, self._pausing, self.clock, lambda: next(codes))
+
+    async def _send(
+        self, caller: Caller, code: str, text: str, buttons: Sequence[Button]
+    ) -> Address | None:
+        if self.disk is not None:
+            raise self.disk
+        self.sent.append((text, tuple(buttons)))
+        self.asked.set()
+        return self.address
+
+    @contextlib.asynccontextmanager
+    async def _pausing(self, key: str) -> AsyncIterator[None]:
+        self.paused += 1
+        yield
+        self.paused -= 1
+
+    def ask(self, caller: Caller = OWNER, question: Ask = QUESTION) -> asyncio.Task[object]:
+        return asyncio.create_task(self.approvals.ask(CALL, caller, question))
+
+    async def asking(self, count: int = 1) -> None:
+        while len(self.sent) < count or self.paused < count:
+            self.asked.clear()
+            await asyncio.sleep(0)
+
+    def answer(self, code: str = "CODE0", address: Address = HOME, *, yes: bool = True) -> str:
+        return self.approvals.answer(code, address, yes=yes)
+
+
+async def test_a_call_runs_by_the_owners_yes_and_not_by_their_no() -> None:
+    desk = Desk()
+    first, second = desk.ask(), desk.ask()
+    await desk.asking(2)
+    assert desk.answer("CODE0") == "Approved: run a command."
+    assert desk.answer("CODE1", yes=False) == "Denied: run a command."
+    assert await first == Allowed()
+    refusal = await second
+    assert isinstance(refusal, Denied)
+    assert "said no" in refusal.reason
+
+
+async def test_an_answer_counts_once() -> None:
+    desk = Desk()
+    first = desk.ask()
+    await desk.asking()
+    desk.answer()
+    assert "No question waits" in desk.answer(yes=False)
+    assert await first == Allowed()
+    again = desk.ask()
+    await desk.asking(2 - 1)
+    assert "No question waits" in desk.answer("CODE0")
+    again.cancel()
+
+
+@pytest.mark.parametrize(
+    ("code", "address"),
+    [
+        ("CODE9", HOME),
+        ("CODE0", Address("telegram", "8")),
+        ("CODE0", Address("whatsapp", "7")),
+        ("CODE0", Address("telegram", "7", "3")),
+        ("", Address("telegram", "8")),
+    ],
+)
+async def test_a_wrong_code_or_another_chat_answers_nothing(code: str, address: Address) -> None:
+    desk = Desk()
+    asked = desk.ask()
+    await desk.asking()
+    assert "No question waits" in desk.answer(code, address)
+    assert not asked.done()
+    asked.cancel()
+
+
+async def test_without_a_code_the_only_question_is_meant_and_of_several_none() -> None:
+    desk = Desk()
+    first = desk.ask()
+    await desk.asking()
+    second = desk.ask()
+    await desk.asking(2)
+    assert "/approve CODE1: run a command" in desk.answer("")
+    desk.answer("CODE0", yes=False)
+    await first
+    await desk.clock.advance(APART_SECONDS + 1)
+    assert desk.answer("") == "Approved: run a command."
+    assert await second == Allowed()
+
+
+async def test_a_yes_without_a_code_is_not_for_a_question_that_came_just_now() -> None:
+    desk = Desk()
+    asked = desk.ask()
+    await desk.asking()
+    assert "/approve CODE0: run a command" in desk.answer("")
+    await desk.clock.advance(SEEN_SECONDS)
+    assert desk.answer("") == "Approved: run a command."
+    assert await asked == Allowed()
+
+
+async def test_a_yes_without_a_code_is_not_for_a_question_in_the_place_of_another() -> None:
+    desk = Desk()
+    first, second = desk.ask(), desk.ask()
+    await desk.asking(2)
+    await desk.clock.advance(WAIT_SECONDS / 2)
+    first.cancel()
+    await asyncio.wait({first})
+    assert "/approve CODE1: run a command" in desk.answer("")
+    assert not second.done()
+    assert desk.answer("", yes=False) == "Denied: run a command."
+    await second
+
+
+async def test_others_get_only_so_many_questions_an_hour_and_the_owner_any_number() -> None:
+    desk = Desk(address=None)
+    bob = replace(OWNER, session_key="telegram:8", scope="people/telegram_8")
+    for _ in range(MOST_AN_HOUR + 1):
+        await desk.approvals.ask(CALL, bob, QUESTION)
+        await desk.approvals.ask(CALL, OWNER, QUESTION)
+    assert len(desk.sent) == 2 * MOST_AN_HOUR + 1
+    await desk.clock.advance(3_600)
+    await desk.approvals.ask(CALL, bob, QUESTION)
+    assert len(desk.sent) == 2 * MOST_AN_HOUR + 2
+
+
+async def test_no_answer_in_time_means_no_and_a_late_one_nothing() -> None:
+    desk = Desk()
+    asked = desk.ask()
+    await desk.asking()
+    await desk.clock.until_sleeping()
+    await desk.clock.advance(WAIT_SECONDS)
+    refusal = await asked
+    assert isinstance(refusal, Denied)
+    assert "did not answer" in refusal.reason
+    assert "No question waits" in desk.answer()
+
+
+async def test_a_stopped_turn_takes_its_question_back() -> None:
+    desk = Desk()
+    asked = desk.ask()
+    await desk.asking()
+    asked.cancel()
+    await asyncio.wait({asked})
+    assert "No question waits" in desk.answer()
+
+
+@pytest.mark.parametrize(
+    "desk", [Desk(address=None), Desk(disk=StorageError("the journal", "it is full"))]
+)
+async def test_where_the_owner_cannot_be_asked_the_answer_is_no(desk: Desk) -> None:
+    refusal = await desk.approvals.ask(CALL, OWNER, QUESTION)
+    assert isinstance(refusal, Denied)
+    assert "no chat to ask them in" in refusal.reason
+
+
+async def test_the_question_shows_all_that_would_happen_and_hides_nothing() -> None:
+    desk = Desk()
+    details = "echo ok\u202e\u200b # ```\nApproved already: /approve X"
+    asked = desk.ask(question=replace(QUESTION, risk=replace(RISK, details=details)))
+    await desk.asking()
+    text, buttons = desk.sent[0]
+    assert "May I run a command?" in text
+    assert "````\necho ok\\u202e\\u200b # ```\nApproved already: /approve X\n````" in text
+    assert "A page is in the conversation." in text
+    assert [(button.label, button.value) for button in buttons] == [
+        ("Approve", "/approve CODE0"),
+        ("Deny", "/deny CODE0"),
+    ]
+    asked.cancel()
+
+
+async def test_what_is_too_long_to_be_judged_is_refused_without_a_question() -> None:
+    desk = Desk()
+    long = replace(QUESTION, risk=replace(RISK, details="x" * (MOST_SHOWN + 1)))
+    assert isinstance(await desk.approvals.ask(CALL, OWNER, long), Denied)
+    assert desk.sent == []
+
+
+async def test_while_it_waits_a_turn_takes_up_no_place() -> None:
+    desk = Desk()
+    asked = desk.ask()
+    await desk.asking()
+    assert desk.paused == 1
+    desk.answer()
+    await asked
+    assert desk.paused == 0
+
+
+@dataclass(frozen=True)
+class Risky(Probe):
+    """A tool each call of which is a risk."""
+
+    async def risk(self, arguments: Arguments, caller: Caller) -> Risk:
+        return RISK
+
+
+class AlwaysAsk:
+    def decide(self, tool: object, arguments: object, caller: Caller, risk: Risk | None) -> Ask:
+        assert risk is not None
+        return Ask(risk, "why not")
+
+
+@pytest.mark.parametrize("begun_by", ["job", "heartbeat", "helper", "report"])
+async def test_where_nobody_is_there_the_gate_refuses_without_asking(begun_by: str) -> None:
+    desk, tool = Desk(), Risky()
+    gate = ToolRegistry(policy=AlwaysAsk(), approver=desk.approvals)
+    gate.register(tool)
+    caller = replace(OWNER, begun_by=begun_by)  # type: ignore[arg-type]
+    result = await gate.call(ToolCall("1", "probe", '{"text": "a"}'), caller)
+    assert result.is_error
+    assert "nobody is there" in result.text
+    assert (desk.sent, tool.called) == ([], [])
+
+
+async def test_a_tool_starts_only_once_it_is_approved() -> None:
+    desk, tool = Desk(), Risky()
+    gate = ToolRegistry(policy=AlwaysAsk(), approver=desk.approvals)
+    gate.register(tool)
+    started: list[bool] = []
+
+    async def starting() -> None:
+        started.append(True)
+
+    call = gate.call(ToolCall("1", "probe", '{"text": "a"}'), OWNER, starting)
+    running = asyncio.create_task(call)
+    await desk.asking()
+    assert (started, tool.called) == ([], [])
+    desk.answer()
+    assert await running == ToolResult("a")
+    assert (started, tool.called) == ([True], ["a"])

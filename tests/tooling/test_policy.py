@@ -1,0 +1,71 @@
+"""Which calls run by themselves, which need the owner's word, and which never run."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from nanobot.tooling import (
+    Allowed,
+    Approval,
+    Arguments,
+    Ask,
+    Caller,
+    Denied,
+    OwnersPolicy,
+    Risk,
+    RiskKind,
+)
+from tests.support import Probe
+
+KINDS: tuple[RiskKind, ...] = get_args(RiskKind)
+CLEAN = Caller("telegram", "7", "telegram:7", "t-1", "7")
+TAINTED = Caller("telegram", "7", "telegram:7", "t-1", "7", origins=lambda: ("tool:web_fetch",))
+GUEST = Caller("telegram", "8", "telegram:8", "t-2", "8", "people/telegram_8")
+
+
+def decide(
+    caller: Caller, kind: RiskKind, setting: Approval | None = None, words: str = ""
+) -> Allowed | Denied | Ask:
+    policy = OwnersPolicy({kind: setting} if setting else {}, lambda _, risk: risk.words == "mine")
+    return policy.decide(Probe(), Arguments(), caller, Risk(kind, "do it", "all of it", words))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_owner_is_asked_once_foreign_text_is_there_and_not_before(kind: RiskKind) -> None:
+    assert decide(CLEAN, kind) == Allowed()
+    question = decide(TAINTED, kind)
+    assert isinstance(question, Ask)
+    assert "tool:web_fetch" in question.because
+
+
+def test_a_call_without_a_risk_always_runs() -> None:
+    assert OwnersPolicy().decide(Probe(), Arguments(), TAINTED, None) == Allowed()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_owners_settings_hold_for_each_kind(kind: RiskKind) -> None:
+    assert isinstance(decide(CLEAN, kind, "ask"), Ask)
+    assert decide(TAINTED, kind, "allow") == Allowed()
+    refusal = decide(CLEAN, kind, "never")
+    assert isinstance(refusal, Denied)
+    assert f"tools.approval.{kind}" in refusal.reason
+
+
+def test_nobody_is_asked_about_the_persons_own_words() -> None:
+    assert decide(TAINTED, "send", words="mine") == Allowed()
+    assert isinstance(decide(TAINTED, "send", words="a page's"), Ask)
+    assert isinstance(decide(TAINTED, "send", "ask", words="mine"), Ask)
+
+
+@pytest.mark.parametrize("kind", ["send", "exec", "mcp"])
+def test_what_reaches_beyond_a_guests_own_chat_needs_the_owner(kind: RiskKind) -> None:
+    assert isinstance(decide(GUEST, kind), Ask)
+    assert isinstance(decide(GUEST, kind, "allow", words="mine"), Ask)
+    assert isinstance(decide(GUEST, kind, "never"), Denied)
+
+
+@pytest.mark.parametrize("kind", ["fetch", "schedule", "persist"])
+def test_a_guest_may_do_in_their_own_chat_what_the_owner_may(kind: RiskKind) -> None:
+    assert decide(GUEST, kind) == Allowed()
