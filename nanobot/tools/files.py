@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import Field
 
 from nanobot.errors import ToolError
-from nanobot.tooling import Arguments, Caller, RootsOf, ToolResult
+from nanobot.security.paths import Place
+from nanobot.tooling import Arguments, Caller, Risk, RootsOf, ToolResult
 from nanobot.tools.changes import WorkspaceWriter
 from nanobot.tools.content import binary_kind, image_type
 from nanobot.tools.editing import replace_exactly
@@ -27,17 +29,47 @@ class EditFileArguments(Arguments):
     replace_all: bool = Field(default=False, description="Replace every occurrence.")
 
 
+Lasting = Callable[[str], bool]
+"""Whether a file, by its path from the workspace, decides future behaviour and has no guarded
+writer of its own: a skill's."""
+
+
+Foreign = Callable[[str, Caller], bool]
+"""Whether a file, by its path from the caller's folder, is of another conversation: what is written
+there is read by others."""
+
+
+def _nothing(_: str) -> bool:
+    return False
+
+
+def _nobodys(_: str, __: Caller) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class WriteFile:
     """Whole files."""
 
     roots: RootsOf
     writer: WorkspaceWriter
+    lasting: Lasting = _nothing
+    foreign: Foreign = _nobodys
     name: str = "write_file"
     description: str = "Create a file, with its folders, or replace the whole of one."
     arguments: type[WriteFileArguments] = WriteFileArguments
     effects: bool = True
     parallel: bool = False
+
+    async def risk(self, arguments: WriteFileArguments, caller: Caller) -> Risk | None:
+        """A file that decides future behaviour, or that others read."""
+        place = self.roots(caller).place(arguments.path)
+        if place.root.writable and self.foreign(place.relative, caller):
+            return _told(place, arguments.content)
+        return _risk(place, arguments.content) if self._lasts(place) else None
+
+    def _lasts(self, place: Place) -> bool:
+        return place.root.writable and self.lasting(self.writer.path_of(place))
 
     async def __call__(self, arguments: WriteFileArguments, caller: Caller) -> ToolResult:
         place = self.roots(caller).place(arguments.path)
@@ -58,6 +90,8 @@ class EditFile:
 
     roots: RootsOf
     writer: WorkspaceWriter
+    lasting: Lasting = _nothing
+    foreign: Foreign = _nobodys
     name: str = "edit_file"
     description: str = (
         "Replace a piece of a text file. old_text must stand there exactly, and only once "
@@ -66,6 +100,21 @@ class EditFile:
     arguments: type[EditFileArguments] = EditFileArguments
     effects: bool = True
     parallel: bool = False
+
+    async def risk(self, arguments: EditFileArguments, caller: Caller) -> Risk | None:
+        """A file that decides future behaviour, or that others read."""
+        place = self.roots(caller).place(arguments.path)
+        which = "every" if arguments.replace_all else "the only"
+        change = (
+            f"--- instead of {which} occurrence of\n{arguments.old_text}"
+            f"\n+++ now\n{arguments.new_text}"
+        )
+        if place.root.writable and self.foreign(place.relative, caller):
+            return _told(place, change)
+        return _risk(place, change) if self._lasts(place) else None
+
+    def _lasts(self, place: Place) -> bool:
+        return place.root.writable and self.lasting(self.writer.path_of(place))
 
     async def __call__(self, arguments: EditFileArguments, caller: Caller) -> ToolResult:
         place = self.roots(caller).place(arguments.path)
@@ -88,6 +137,19 @@ class EditFile:
             changed=(self.writer.path_of(place),),
             trusted=True,
         )
+
+
+def _risk(place: Place, change: str) -> Risk:
+    return Risk("persist", "write a file that will guide me from then on", _shown(place, change))
+
+
+def _told(place: Place, change: str) -> Risk:
+    """Never the caller's own words alone: the path says something as well."""
+    return Risk("send", "write a file that another conversation reads", _shown(place, change))
+
+
+def _shown(place: Place, change: str) -> str:
+    return f"file: {place.shown}\n{change}"
 
 
 def _text(shown: str, content: bytes) -> str:

@@ -6,6 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from nanobot.security.paths import Roots
+from nanobot.tooling import Caller
+from nanobot.tools.changes import WorkspaceWriter
+from nanobot.tools.files import EditFile, EditFileArguments, WriteFile, WriteFileArguments
+
 if TYPE_CHECKING:
     from tests.tools.conftest import Desk
 
@@ -19,6 +24,29 @@ async def test_a_file_is_created_with_its_folders_and_overwritten(desk: Desk) ->
     )
     assert "already" in await desk.says("write_file", path="a/b/c.txt", content="x")
     assert (desk.workspace / "a/b/c.txt").read_text() == "x"
+
+
+async def test_what_others_would_read_is_judged_with_its_path_and_never_by_its_words(
+    desk: Desk,
+) -> None:
+    roots, writer = Roots((desk.root,)), WorkspaceWriter(desk.undo, desk.documents)
+    lasting, foreign = (lambda path: path == "skill.md"), (lambda path, _: path != "skill.md")
+    caller = Caller("cli", "direct", "cli:direct", "t-1")
+    write = WriteFile(lambda _: roots, writer, lasting, foreign)
+    edit = EditFile(lambda _: roots, writer, lasting, foreign)
+    for path, kind in (("people/x/a.txt", "send"), ("skill.md", "persist")):
+        risk = await write.risk(WriteFileArguments(path=path, content="mine"), caller)
+        assert risk is not None
+        assert (risk.kind, risk.words, risk.details) == (kind, "", f"file: {path}\nmine")
+        assert path not in risk.what
+        for everywhere, which in ((True, "every"), (False, "the only")):
+            arguments = EditFileArguments(
+                path=path, old_text="a", new_text="b", replace_all=everywhere
+            )
+            risk = await edit.risk(arguments, caller)
+            assert risk is not None
+            assert risk.words == ""
+            assert risk.details.startswith(f"file: {path}\n--- instead of {which} occurrence")
 
 
 async def test_text_that_cannot_be_stored_is_refused(desk: Desk) -> None:

@@ -1,0 +1,223 @@
+"""A program's standard input and output as the SDK's streams, within bounds.
+
+What always holds: nothing is parsed that is larger than `Bounds` allows, a program that says more
+than it was asked for is ended, and no program outlives the connection to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from nanobot.errors import ToolError
+from nanobot.security.names import visible
+from nanobot.security.sandbox import Launch
+from nanobot.tasks import Background
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.shared.message import SessionMessage
+
+    Incoming = MemoryObjectSendStream[SessionMessage | Exception]
+    Outgoing = MemoryObjectReceiveStream[SessionMessage]
+    Streams = tuple[
+        MemoryObjectReceiveStream[SessionMessage | Exception],
+        MemoryObjectSendStream[SessionMessage],
+    ]
+
+MEGABYTE = 1_000_000
+_CHUNK = 65_536
+_GRACE = 2.0
+"""Seconds that a program has to end by itself, and then again after a signal."""
+_KEPT_ERRORS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a program may say: `line` bytes in one message, and `bytes` and `messages` since it was
+    last asked for something."""
+
+    line: int = 8 * MEGABYTE
+    bytes: int = 24 * MEGABYTE
+    messages: int = 5_000
+
+
+class _Flood(Exception):
+    """The program said too much; the text says what."""
+
+
+class _Meter:
+    """Counts what a program says until it is asked again."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._bytes = self._messages = 0
+
+    def asked(self) -> None:
+        self._bytes = self._messages = 0
+
+    def took(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > self._bounds.bytes:
+            raise _Flood(f"it sent more than {self._bounds.bytes:,} bytes unasked")
+
+    def line(self, size: int) -> None:
+        if size > self._bounds.line:
+            raise _Flood(f"it sent a line of more than {self._bounds.line:,} bytes")
+
+    def message(self) -> None:
+        self._messages += 1
+        if self._messages > self._bounds.messages:
+            raise _Flood(f"it sent more than {self._bounds.messages:,} messages unasked")
+
+
+class _Conversation:
+    """What goes back and forth with one program."""
+
+    def __init__(self, process: Process, bounds: Bounds, lost: Callable[[str], None]) -> None:
+        self._process, self._lost = process, lost
+        self._meter = _Meter(bounds)
+        self._errors = b""
+
+    async def listen(self, incoming: Incoming) -> None:
+        """Hand on what the program says until it ends; then say why that was."""
+        async with incoming:
+            try:
+                await self._hand_on(incoming)
+                reason = await self._why_it_ended()
+            except _Flood as flood:
+                reason = f"was stopped: {flood}"
+                _signal(self._process, signal.SIGKILL)
+            self._lost(reason)
+        with suppress(OSError):  # so that a program which still writes can see the end of its input
+            while await _stream(self._process.stdout).read(_CHUNK):
+                pass
+
+    async def speak(self, outgoing: Outgoing) -> None:
+        """Write what is to be said; ends when the program takes no more."""
+        from mcp_types import JSONRPCRequest
+
+        stdin = self._process.stdin
+        assert stdin is not None
+        with suppress(OSError):
+            async with outgoing:
+                async for item in outgoing:
+                    if isinstance(item.message, JSONRPCRequest):
+                        self._meter.asked()
+                    fields = item.message.model_dump(by_alias=True, exclude_unset=True, mode="json")
+                    stdin.write(json.dumps(fields).encode("ascii") + b"\n")
+                    await stdin.drain()
+
+    async def overhear(self) -> None:
+        """Keep the end of what the program says on standard error."""
+        while chunk := await _stream(self._process.stderr).read(_CHUNK):
+            self._errors = (self._errors + chunk)[-_KEPT_ERRORS:]
+
+    async def _hand_on(self, incoming: Incoming) -> None:
+        import anyio
+        from mcp.shared.message import SessionMessage
+        from mcp_types import jsonrpc_message_adapter
+
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody listens
+            async for line in self._lines():
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    continue  # programs print banners
+                await incoming.send(SessionMessage(message))
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        rest = bytearray()
+        while chunk := await _stream(self._process.stdout).read(_CHUNK):
+            self._meter.took(len(chunk))
+            first, *more = chunk.split(b"\n")
+            rest += first
+            for line in more:
+                self._meter.line(len(rest))
+                if whole := bytes(rest).strip():
+                    self._meter.message()
+                    yield whole
+                rest = bytearray(line)
+            self._meter.line(len(rest))
+
+    async def _why_it_ended(self) -> str:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), _GRACE)
+        code = self._process.returncode
+        lines = visible(self._errors.decode("utf-8", "replace")).strip().splitlines()
+        said = f" ({lines[-1].strip()[:300]})" if lines else ""
+        return f"ended{'' if code is None else f' with code {code}'}{said}"
+
+
+@asynccontextmanager
+async def program(
+    launch: Launch, bounds: Bounds, lost: Callable[[str], None]
+) -> AsyncIterator[Streams]:
+    """Run a program and talk to it; `lost` hears why, when it is gone before the context ends.
+
+    Raises `ToolError` where it cannot be started.
+    """
+    import anyio
+    from mcp.shared.message import SessionMessage
+
+    process = await _start(launch)
+    tasks = Background()
+    incoming, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    to_send, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+    talk = _Conversation(process, bounds, lost)
+    for work in (talk.listen(incoming), talk.speak(outgoing), talk.overhear()):
+        tasks.start(work, name="mcp pipe")
+    try:
+        yield received, to_send
+    finally:
+        for stream in (received, to_send):
+            stream.close()
+        await _end(process)
+        tasks.cancel()
+        await tasks.drain(0)
+        for other in (incoming, outgoing):
+            other.close()
+
+
+async def _start(launch: Launch) -> Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *launch.argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=dict(launch.env),
+            cwd=launch.cwd, pass_fds=launch.pass_fds, start_new_session=True,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise ToolError(f"it cannot be started: {error}") from error
+
+
+async def _end(process: Process) -> None:
+    """The end of its input asks it to go; signals make it."""
+    if process.stdin is not None:
+        process.stdin.close()
+    for harder in (signal.SIGTERM, signal.SIGKILL, None):
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _GRACE)
+            return
+        if harder:
+            _signal(process, harder)
+    logger.warning("an MCP server (pid {}) does not end although it was killed", process.pid)
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    # Only while it is not reaped: afterwards its number may be another's.
+    if process.returncode is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+
+
+def _stream(stream: asyncio.StreamReader | None) -> asyncio.StreamReader:
+    assert stream is not None
+    return stream

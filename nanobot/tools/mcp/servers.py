@@ -1,0 +1,248 @@
+"""All of the owner's MCP servers, and which tools they give the agent.
+
+What always holds: exactly the tools are registered that are as the owner accepted them; known ones
+are offered without their server being started; a server is never awaited by whoever starts nanobot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from loguru import logger
+
+from nanobot.clock import Clock
+from nanobot.errors import NanobotError, StorageError
+from nanobot.tasks import Background
+from nanobot.tooling import Tool, ToolResult
+from nanobot.tools.mcp.cards import bearable
+from nanobot.tools.mcp.ledger import Ledger
+from nanobot.tools.mcp.listings import Listing
+from nanobot.tools.mcp.names import offered_names
+from nanobot.tools.mcp.running import Running
+from nanobot.tools.mcp.tool import McpTool
+from nanobot.tools.mcp.values import Card, Connect, McpError, McpServer
+
+FIRST_PAUSE, LONGEST_PAUSE = 60.0, 1_800.0
+"""Seconds until a server is tried again that could not be asked for its tools yet."""
+
+
+class Registry(Protocol):
+    """Where tools are offered."""
+
+    def register(self, tool: Tool) -> None:
+        """Offer one. Raises `ValueError` where it cannot be."""
+        ...
+
+    def withdraw(self, name: str) -> None:
+        """Offer it no more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How a server is doing. `listing` is None while it was never asked; `names` are those under
+    which its tools are offered."""
+
+    server: McpServer
+    listing: Listing | None
+    names: tuple[str, ...]
+    runs: bool
+    trouble: str
+
+
+class McpServers:
+    """`servers` have different names. `connect` opens connections, `path` is the state file."""
+
+    def __init__(
+        self,
+        servers: Sequence[McpServer],
+        connect: Connect,
+        registry: Registry,
+        path: Path,
+        clock: Clock,
+    ) -> None:
+        self._servers = {server.name: server for server in servers}
+        self._registry, self._clock, self._ledger = registry, clock, Ledger(path)
+        self._running = {
+            name: Running(server, connect, clock, partial(self._listed, name))
+            for name, server in self._servers.items()
+        }
+        self._listings: dict[str, Listing] = {}
+        self._saved: Mapping[str, Listing] = {}
+        self._offered: dict[str, McpTool] = {}
+        self._background = Background()
+        self._saving = asyncio.Lock()
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the state file; empty where nothing is."""
+        return self._ledger.trouble
+
+    def load(self) -> None:
+        """Offer the tools that are known. Reads one small file; starts nothing."""
+        if self._servers:
+            self._saved = self._ledger.load()
+            self._listings = dict(self._saved)
+            self._offer()
+
+    def start(self) -> None:
+        """Ask the servers whose tools are not known yet, in the background."""
+        for name in self._servers:
+            if self._known(name) is None:
+                self._background.start(self._discover(name), name=f"mcp server {name} is new")
+
+    async def close(self, grace: float = 5.0) -> None:
+        """End all programs, within `grace` seconds or a little more."""
+        self._background.cancel()
+        await asyncio.gather(*(running.stop(grace) for running in self._running.values()))
+        await self._background.drain(grace)
+
+    def tools(self) -> tuple[McpTool, ...]:
+        """What is offered now."""
+        return tuple(self._offered.values())
+
+    def states(self) -> tuple[State, ...]:
+        """How they are doing, in the order of the configuration."""
+        return tuple(self.state(name) for name in self._servers)
+
+    def state(self, name: str) -> State:
+        """How one is doing. Raises `NanobotError` where there is none of that name."""
+        server = self._servers.get(name)
+        if server is None:
+            known = ", ".join(self._servers) or "none"
+            raise NanobotError(
+                f"there is no MCP server {name!r}", hint=f"config.yaml has: {known}."
+            )
+        running = self._running[name]
+        names = tuple(sorted(n for n, tool in self._offered.items() if tool.server is server))
+        return State(server, self._known(name), names, running.runs, running.trouble)
+
+    async def check(self, name: str) -> State:
+        """Start one now, if it does not run, and see its tools. Raises `NanobotError`."""
+        self.state(name)
+        await self._running[name].ready()
+        await self._note()
+        return self.state(name)
+
+    async def accept(self, name: str, digest: str) -> State:
+        """Accept what waits at a server, if it is exactly what `digest` stands for.
+
+        Raises `NanobotError` where it is something else, and `StorageError`; nothing is accepted
+        then.
+        """
+        listing = self.state(name).listing
+        if listing is None or not listing.waiting:
+            raise NanobotError(f"nothing waits to be accepted at the MCP server {name}")
+        if listing.digest != digest:
+            raise NanobotError(
+                f"the tools of {name} have changed again", hint="Look at them once more."
+            )
+        before, self._listings[name] = listing, listing.accept()
+        try:
+            await self._save()
+        except StorageError:
+            self._listings[name] = before
+            raise
+        self._offer()
+        return self.state(name)
+
+    async def call(self, server: McpServer, card: Card, arguments: dict[str, Any]) -> ToolResult:
+        """Call a tool that was offered. Raises `McpError`."""
+        running = self._running[server.name]
+        await running.ready()
+        await self._note()
+        listing = self._known(server.name)
+        if listing is None or card not in listing.offered:
+            gone = listing is not None and card.name not in {one.name for one in listing.listed}
+            raise _gone(server, card) if gone else _changed(server, card)
+        return await running.call(card.name, arguments)
+
+    def _known(self, name: str) -> Listing | None:
+        """What is known about a server, if it is about this very one."""
+        listing = self._listings.get(name)
+        same = listing is not None and listing.identity == self._servers[name].identity
+        return listing if same else None
+
+    async def _discover(self, name: str) -> None:
+        pause = FIRST_PAUSE
+        while self._known(name) is None:
+            try:
+                await self.check(name)
+            except NanobotError as error:
+                logger.info("the MCP server {} has no tools yet: {}", name, error)
+                await self._clock.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _listed(self, name: str, cards: tuple[Card, ...]) -> None:
+        """A server has said which tools it has."""
+        known = self._known(name)
+        first = Listing.first(self._servers[name].identity, cards)
+        listing = first if known is None else known.seen(cards)
+        if listing == known:
+            return
+        self._listings[name] = listing
+        if listing.waiting:
+            logger.warning(
+                "the MCP server {} describes {} tools in a new way; they wait for `nanobot mcp"
+                " approve {}`", name, len(listing.waiting), name,
+            )  # fmt: skip
+        self._offer()
+
+    def _offer(self) -> None:
+        """Register what is to be offered, and only that."""
+        cards = {
+            (name, card.name): card
+            for name in self._servers
+            if (listing := self._known(name)) is not None
+            for card in bearable(listing.offered, self._servers[name].tools)
+        }
+        names = offered_names(cards)
+        now = {
+            names[key]: McpTool(names[key], self._servers[key[0]], card, self.call)
+            for key, card in cards.items()
+        }
+        for name in [n for n, tool in self._offered.items() if now.get(n) != tool]:
+            self._registry.withdraw(name)
+            del self._offered[name]
+        for name, tool in now.items():
+            if name not in self._offered:
+                self._register(tool)
+
+    def _register(self, tool: McpTool) -> None:
+        try:
+            self._registry.register(tool)
+        except ValueError as error:
+            logger.warning("a tool of the MCP server {}: {}", tool.server.name, error)
+        else:
+            self._offered[tool.name] = tool
+
+    async def _note(self) -> None:
+        """Write down what was listed. Where that fails, it is asked for again another time."""
+        try:
+            await self._save()
+        except StorageError as error:
+            logger.warning("what MCP servers offer was not written down: {}", error)
+
+    async def _save(self) -> None:
+        async with self._saving:
+            listings = dict(self._listings)
+            if listings != self._saved:
+                await asyncio.to_thread(self._ledger.save, listings)
+                self._saved = listings
+
+
+def _changed(server: McpServer, card: Card) -> McpError:
+    return McpError(
+        f"{card.name} of the MCP server {server.name} is not described as it was when the owner "
+        "accepted it, so it is not called",
+        hint=f"The owner looks at it with `nanobot mcp approve {server.name}`. Tell them.",
+    )
+
+
+def _gone(server: McpServer, card: Card) -> McpError:
+    return McpError(f"the MCP server {server.name} has no tool {card.name} any more")

@@ -1,0 +1,210 @@
+"""All commands that run, and whose they are.
+
+A command runs on its own, whoever waits for it: so one call can start it and another read it.
+What always holds: it belongs to the conversation and the scope that started it, and does not exist
+for others; there are only so many; and `close` leaves none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+
+from loguru import logger
+
+from nanobot.clock import Clock
+from nanobot.errors import NanobotError, ToolError
+from nanobot.security.names import printable
+from nanobot.security.sandbox import Launch
+from nanobot.tasks import Background
+from nanobot.tooling import Caller
+from nanobot.tools.shell.pace import Pace
+from nanobot.tools.shell.process import GRACE, Ending, Process
+from nanobot.tools.shell.stillness import Stillness
+
+_KEPT_SECONDS = 3_600.0
+"""How long the last words of a command wait to be read."""
+
+_SHOWN_COMMAND = 80
+_RULES_CHANGED = "It was ended because nanobot changed a rule file (AGENTS.md, USER.md …) just now."
+
+Prepared = Callable[["Running"], AbstractAsyncContextManager[Launch]]
+"""Makes ready what a command needs, for as long as it runs."""
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A command that runs or ran. `ending` and `problem` are of worth once it is `over`: how it
+    ended, or why it could not start. `notes` are what to tell besides its output. `mounted`: what
+    it must not change is held by mounts, which a file that is replaced outside slips out of."""
+
+    id: str
+    command: str
+    caller: Caller
+    process: Process
+    background: bool
+    seconds: float | None
+    mounted: bool = False
+    notes: list[str] = field(default_factory=list)
+    ending: Ending | None = None
+    problem: NanobotError | None = None
+    ended_at: float = 0.0
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def ended(self) -> Ending:
+        """How it ended, once it has. Raises `NanobotError` where it could not start."""
+        await self.over.wait()
+        if self.ending is None:
+            raise self.problem or ToolError("the command could not be run")
+        return self.ending
+
+
+class Processes:
+    """The table of commands. `per_session` may run in the background of one conversation, `in_all`
+    at the same time, waited for or not."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        per_session: int = 8,
+        in_all: int = 32,
+        new_name: Callable[[], str] = lambda: secrets.token_hex(3),
+    ) -> None:
+        self._clock = clock
+        self._per_session, self._in_all = per_session, in_all
+        self._new_name = new_name
+        self._table: dict[str, Running] = {}
+        self._pace = Pace(clock)
+        self._stillness = Stillness()
+        self._background = Background()
+        self._closed = False
+
+    def start(
+        self,
+        command: str,
+        caller: Caller,
+        prepared: Prepared,
+        seconds: float | None,
+        *,
+        background: bool,
+        mounted: bool = False,
+    ) -> Running:
+        """Begin to run `command`, for at most `seconds`. Raises `ToolError` where too many run.
+
+        What a command prints is shown to the caller's people while the call waits for it.
+        """
+        self._make_room(caller, background)
+        process = Process(self._clock, self._pace, None if background else caller.show)
+        running = Running(self._new_name(), command, caller, process, background, seconds, mounted)
+        self._table[running.id] = running
+        self._background.start(self._run(running, prepared), name=f"command {running.id}")
+        return running
+
+    def find(self, name: str, caller: Caller) -> Running:
+        """The caller's background command of this name. Raises `ToolError` where there is none."""
+        mine = {running.id: running for running in self._of(caller)}
+        if name in mine:
+            return mine[name]
+        shown = [f"{running.id} ({_short(running.command)})" for running in mine.values()]
+        raise ToolError(
+            f"no background command {printable(name)} in this conversation",
+            hint=f"There are: {', '.join(shown)}."
+            if shown
+            else "There is none: it ended and was read, or ended long ago or with nanobot.",
+        )
+
+    def forget(self, running: Running) -> None:
+        """Its end was told."""
+        self._table.pop(running.id, None)
+
+    async def stop(self, session_key: str) -> int:
+        """Kill what runs for a conversation; how many ran in the background."""
+        found = [
+            running
+            for running in self._table.values()
+            if running.caller.session_key == session_key and not running.over.is_set()
+        ]
+        for running in found:
+            running.process.kill()
+        for running in found:
+            await running.over.wait()
+        return sum(running.background for running in found)
+
+    @asynccontextmanager
+    async def none_of(self, scope: str) -> AsyncIterator[None]:
+        """No `mounted` command of this scope runs meanwhile: those that do are killed, and new ones
+        wait. For replacing what they must not change."""
+        async with self._stillness.still(scope):
+            yield
+
+    async def close(self) -> None:
+        """Kill everything; nothing can be started any more."""
+        self._closed = True
+        for running in self._table.values():
+            running.process.kill()
+        await self._background.drain(2 * GRACE)
+
+    def _of(self, caller: Caller) -> list[Running]:
+        self._drop_old()
+        return [
+            running
+            for running in self._table.values()
+            if running.background
+            and (running.caller.scope, running.caller.session_key)
+            == (caller.scope, caller.session_key)
+        ]
+
+    def _make_room(self, caller: Caller, background: bool) -> None:
+        """Drop what nobody will read. Raises `ToolError` where there is none."""
+        if self._closed:
+            raise ToolError("nanobot is about to stop; nothing is started any more")
+        mine = self._of(caller)
+        if background and sum(not running.over.is_set() for running in mine) >= self._per_session:
+            raise ToolError(
+                f"{self._per_session} commands run in the background of this conversation",
+                hint="Kill one with exec_kill: "
+                + ", ".join(f"{running.id} ({_short(running.command)})" for running in mine)
+                + ".",
+            )
+        if sum(not running.over.is_set() for running in self._table.values()) >= self._in_all:
+            raise ToolError("too many commands run at the moment", hint="Try again later.")
+        told = [running for running in mine if running.over.is_set()]
+        for running in told[: -self._per_session]:
+            self.forget(running)
+
+    def _drop_old(self) -> None:
+        past = self._clock.monotonic() - _KEPT_SECONDS
+        for running in list(self._table.values()):
+            if running.over.is_set() and (running.ended_at <= past or not running.background):
+                self.forget(running)
+
+    def _allowed(self, running: Running) -> AbstractAsyncContextManager[None]:
+        def end() -> None:
+            running.notes.append(_RULES_CHANGED)
+            running.process.kill()
+
+        if not running.mounted:
+            return nullcontext()
+        return self._stillness.running(running.caller.scope, end)
+
+    async def _run(self, running: Running, prepared: Prepared) -> None:
+        try:
+            async with self._allowed(running), prepared(running) as launch:
+                running.ending = await running.process.run(launch, running.seconds)
+        except NanobotError as error:
+            running.problem = error
+            if running.ending is not None:  # nobody else will hear of it
+                logger.warning("after the command {}: {}", running.id, error)
+        except OSError as error:
+            running.problem = ToolError(f"the command could not be started: {error.strerror}")
+        finally:
+            running.ended_at = self._clock.monotonic()
+            running.over.set()
+
+
+def _short(command: str) -> str:
+    return printable(" ".join(command.split())[:_SHOWN_COMMAND])

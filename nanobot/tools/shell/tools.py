@@ -1,0 +1,183 @@
+"""`exec`, `exec_read` and `exec_kill`: a shell in the workspace.
+
+A command that was cancelled with its turn is dead when the call is over, and so is all that it
+started; one in the background lives until it ends, is killed, or nanobot stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+
+from pydantic import Field
+
+from nanobot.clock import Clock
+from nanobot.errors import ToolError
+from nanobot.security.names import printable
+from nanobot.tooling import Arguments, Caller, Risk, ToolResult
+from nanobot.tools.shell.processes import Processes, Running
+from nanobot.tools.shell.shell import Shell, Wanted
+from nanobot.tools.shell.waiting import first_of
+
+_AT_ONCE = 0.5
+"""Seconds in which a background command that cannot work mostly says so."""
+
+_LONGEST_WAIT = 300
+
+
+class ExecArguments(Arguments):
+    command: str
+    cwd: str = Field(default="", description="Folder in the workspace.")
+    timeout: int | None = Field(default=None, description="Seconds.")
+    background: bool = Field(default=False, description="Returns an id for exec_read, exec_kill.")
+    network: bool = Field(default=False, description="May need the owner's approval.")
+
+    @property
+    def wanted(self) -> Wanted:
+        """The same in the shell's words."""
+        return Wanted(self.command, self.cwd, self.timeout, self.background, self.network)
+
+
+class ExecReadArguments(Arguments):
+    id: str
+    wait: int = Field(default=0, description="Seconds to wait for its end.")
+
+
+class ExecKillArguments(Arguments):
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exec:
+    """Runs a command."""
+
+    shell: Shell
+    processes: Processes
+    clock: Clock
+    name: str = "exec"
+    description: str = (
+        "Run a bash command in the workspace, the only place it can change. Sandboxed: no network "
+        "unless asked for, nothing to type into, long-term memory and skills read-only."
+    )
+    arguments: type[ExecArguments] = ExecArguments
+    effects: bool = True
+    parallel: bool = False
+
+    async def risk(self, arguments: ExecArguments, caller: Caller) -> Risk | None:
+        """See `Risky`: what is shut in without network harms nobody."""
+        _refuse_unwatched(arguments, caller)
+        sandbox = await self.shell.check(arguments.wanted, caller)
+        if sandbox.kind != "none" and not arguments.network:
+            return None
+        where = f"in {printable(arguments.cwd.strip()) or 'the workspace'}"
+        when = ", in the background" if arguments.background else ""
+        how = "without a sandbox" if sandbox.kind == "none" else "with network access"
+        return Risk("exec", f"run a command {how}", f"({where}{when})\n{arguments.command}")
+
+    async def __call__(self, arguments: ExecArguments, caller: Caller) -> ToolResult:
+        _refuse_unwatched(arguments, caller)
+        wanted = arguments.wanted
+        sandbox = await self.shell.check(wanted, caller)
+        running = self.processes.start(
+            wanted.command,
+            caller,
+            partial(self.shell.prepared, wanted),
+            self.shell.seconds(wanted),
+            background=wanted.background,
+            mounted=sandbox.kind == "bubblewrap",
+        )
+        if not wanted.background:
+            return await self._result(running)
+        if await _ends_within(running, _AT_ONCE, self.clock):
+            self.processes.forget(running)
+            return await _told(running)
+        text = f"Runs in the background as {running.id}; exec_read shows its output."
+        return ToolResult(text, trusted=True)
+
+    async def _result(self, running: Running) -> ToolResult:
+        try:
+            return await _told(running)
+        except asyncio.CancelledError:
+            running.process.kill()
+            await running.over.wait()
+            raise
+        finally:
+            self.processes.forget(running)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecRead:
+    """Reads what a background command printed."""
+
+    processes: Processes
+    clock: Clock
+    name: str = "exec_read"
+    description: str = "New output of a background command, and whether it still runs."
+    arguments: type[ExecReadArguments] = ExecReadArguments
+    effects: bool = False
+    parallel: bool = False
+
+    async def __call__(self, arguments: ExecReadArguments, caller: Caller) -> ToolResult:
+        running = self.processes.find(arguments.id.strip(), caller)
+        if await _ends_within(running, min(arguments.wait, _LONGEST_WAIT), self.clock):
+            self.processes.forget(running)
+            return await _told(running)
+        output = running.process.output.take()
+        return ToolResult(_with_state(output, "still running"), trusted=not output)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecKill:
+    """Ends a background command."""
+
+    processes: Processes
+    name: str = "exec_kill"
+    description: str = "End a background command."
+    arguments: type[ExecKillArguments] = ExecKillArguments
+    effects: bool = True
+    parallel: bool = False
+
+    async def __call__(self, arguments: ExecKillArguments, caller: Caller) -> ToolResult:
+        running = self.processes.find(arguments.id.strip(), caller)
+        running.process.kill()
+        self.processes.forget(running)
+        return await _told(running)
+
+
+async def _told(running: Running) -> ToolResult:
+    """How a command ended and what it printed since it was last read."""
+    ending = await running.ended()
+    output = running.process.output.take()
+    state = str(ending)
+    if ending.how == "timed out" and not running.background:
+        state += ". Give it more time with timeout, or run it with background=true"
+    state = "\n".join((state, *running.notes))
+    return ToolResult(
+        _with_state(output, state),
+        is_error=ending.how == "timed out",
+        trusted=not output,
+    )
+
+
+def _with_state(output: str, state: str) -> str:
+    shown = output if output.strip() else "(no output)"
+    return f"{shown}{'' if shown.endswith(chr(10)) else chr(10)}[{state}]"
+
+
+async def _ends_within(running: Running, seconds: float, clock: Clock) -> bool:
+    if running.over.is_set() or seconds <= 0:
+        return running.over.is_set()
+    async with asyncio.TaskGroup() as tasks:
+        over = tasks.create_task(running.over.wait())
+        await first_of(clock, seconds, over)
+        over.cancel()
+    return running.over.is_set()
+
+
+def _refuse_unwatched(arguments: ExecArguments, caller: Caller) -> None:
+    if arguments.background and not caller.attended:
+        raise ToolError(
+            "nothing can run in the background here: nobody would read or end it",
+            hint="Run it without background, with a timeout that is long enough.",
+        )

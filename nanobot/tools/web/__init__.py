@@ -1,0 +1,12 @@
+"""The web for the agent: `web_fetch` and `web_search`, both through `security.egress`.
+
+`known` decides which addresses need nobody's word (pure); `pages` reads HTML in a child process,
+`charsets` finds the text in bytes, `providers` knows the search engines.
+"""
+
+from nanobot.tools.web.fetch import WebFetch
+from nanobot.tools.web.known import known_urls
+from nanobot.tools.web.providers import ProviderName, SearchSettings
+from nanobot.tools.web.search import WebSearch
+
+__all__ = ["ProviderName", "SearchSettings", "WebFetch", "WebSearch", "known_urls"]

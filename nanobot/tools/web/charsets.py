@@ -1,0 +1,60 @@
+"""Bytes of a page as text, whatever they claim to be.
+
+Pages lie about their encoding. Text in another encoding is hardly ever valid UTF-8, so what is
+valid UTF-8 is taken for it; then what the server says, what the page says, and at last
+Windows-1252, in which every byte means something.
+"""
+
+from __future__ import annotations
+
+import re
+
+_KNOWN = re.compile(
+    r"utf-?(8|16|16le|16be|32)|us-ascii|ascii|iso-?8859-?[0-9]{1,2}|latin-?[0-9]{1,2}"
+    r"|(windows|cp)-?125[0-8]|windows-874|koi8-[ru]|gb2312|gbk|gb18030|big5|big5-hkscs|euc-jp|euc-kr"
+    r"|shift[_-]jis|sjis|iso-2022-(jp|kr)|macintosh|tis-620"
+)
+"""Only these: Python knows others that are slow, or no encodings of text at all."""
+
+_NOT_LIKE_ASCII = ("utf-16", "utf16", "utf-32", "utf32", "iso-2022")
+"""In these, text may look like valid UTF-8 and is not."""
+
+_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+_META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_-]{2,20})", re.IGNORECASE)
+_HEADER = re.compile(r"charset\s*=\s*[\"']?\s*([a-zA-Z0-9_-]{2,20})", re.IGNORECASE)
+
+
+def decode(content: bytes, content_type: str = "") -> str:
+    """The text of `content`; `content_type` is the header with its parameters."""
+    for mark, name in _MARKS:
+        if content.startswith(mark):
+            return content.decode(name, "replace")
+    for name in _candidates(content, content_type):
+        try:
+            return content.decode(name)
+        except (UnicodeDecodeError, LookupError):
+            continue
+    return content.decode("windows-1252", "replace")
+
+
+def is_wide(content: bytes, content_type: str) -> bool:
+    """Whether text may hold NUL bytes because its characters have several."""
+    declared = _declared(content_type)
+    return declared.startswith(_NOT_LIKE_ASCII) or content.startswith((b"\xff\xfe", b"\xfe\xff"))
+
+
+def _candidates(content: bytes, content_type: str) -> list[str]:
+    declared = _declared(content_type)
+    found = _META.search(content[:4_096])
+    inside = found[1].decode("ascii").lower() if found else ""
+    names = ["utf-8", declared, inside]
+    if declared.startswith(_NOT_LIKE_ASCII):
+        names = [declared, "utf-8", inside]
+    elif not declared and inside.startswith("iso-2022"):
+        names = [inside, "utf-8"]
+    return [name for name in names if _KNOWN.fullmatch(name)]
+
+
+def _declared(content_type: str) -> str:
+    found = _HEADER.search(content_type)
+    return found[1].lower() if found else ""

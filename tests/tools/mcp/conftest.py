@@ -1,0 +1,116 @@
+"""A gate with MCP servers behind it: real programs, started for real; time is the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanobot.messages import ToolCall
+from nanobot.security.sandbox import Found, NetworkRelay
+from nanobot.testing.clock import FakeClock
+from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
+from nanobot.tools.mcp.pipes import Bounds
+
+OWNER = Caller("cli", "me", "cli:me", "turn-1")
+PROGRAM = Path(__file__).parent / "program.py"
+
+
+class House:
+    """One home. `folder` is the little program's own."""
+
+    def __init__(self, place: Path) -> None:
+        self.home, self.folder = place / "home", place / "little"
+        self.home.mkdir()
+        self.folder.mkdir()
+        self.clock = FakeClock()
+        self.little = McpServer(
+            "little", sys.executable, ("-S", "-I", str(PROGRAM), str(self.folder)), sandbox=False
+        )
+
+    @property
+    def starts(self) -> int:
+        """How often the little program was started."""
+        file = self.folder / "starts"
+        return len(file.read_text().splitlines()) if file.exists() else 0
+
+    def describe(self, text: str) -> None:
+        """Let the little program describe `echo` so from now on."""
+        (self.folder / "description").write_text(text)
+
+    @asynccontextmanager
+    async def open(self, *servers: McpServer, bounds: Bounds | None = None) -> AsyncIterator[Gate]:
+        """A nanobot with these servers (the little one where there are none)."""
+        gate = Gate(self, servers or (self.little,), bounds)
+        gate.servers.load()
+        try:
+            yield gate
+        finally:
+            await gate.servers.close()
+
+    @asynccontextmanager
+    async def known(self, **changes: Any) -> AsyncIterator[Gate]:
+        """A nanobot that has just asked the little server for its tools."""
+        async with self.open(replace(self.little, **changes)) as gate:
+            await gate.servers.check("little")
+            yield gate
+
+    @asynccontextmanager
+    async def rested(self) -> AsyncIterator[Gate]:
+        """A nanobot that knows the little server's tools, and has not started it yet."""
+        async with self.known():
+            pass
+        (self.folder / "starts").unlink()
+        async with self.open() as gate:
+            yield gate
+
+
+class Gate:
+    """The registry, as a model meets it."""
+
+    def __init__(self, house: House, servers: tuple[McpServer, ...], bounds: Bounds | None) -> None:
+        self.registry = ToolRegistry()
+        programs = Programs(house.home / "mcp", no_sandbox, no_network)
+        connections = Connections(programs, no_way, bounds)
+        path = house.home / "state" / "mcp.json"
+        self.servers = McpServers(servers, connections.open, self.registry, path, house.clock)
+
+    async def call(self, name: str, caller: Caller = OWNER, **arguments: object) -> ToolResult:
+        """Call a tool as a model does."""
+        return await self.registry.call(ToolCall("1", name, json.dumps(arguments)), caller)
+
+    @property
+    def names(self) -> list[str]:
+        """What is offered."""
+        return [spec.name for spec in self.registry.specs()]
+
+
+def no_way(_: McpServer) -> Any:
+    raise AssertionError("no server here is on the network")
+
+
+async def no_sandbox() -> Found:
+    return Found(None, "none here")
+
+
+def no_network() -> NetworkRelay:
+    raise AssertionError("no program here has network")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let everything else go on until something holds."""
+    while not condition():  # noqa: ASYNC110  # it tells nobody
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)

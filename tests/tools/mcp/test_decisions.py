@@ -1,0 +1,120 @@
+"""The pure parts: names, cards, listings."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanobot.tools.mcp.cards import (
+    MOST_DESCRIPTION,
+    MOST_SCHEMA,
+    MOST_TEXT,
+    MOST_TOOLS,
+    bearable,
+    card,
+    usable,
+)
+from nanobot.tools.mcp.listings import Listing
+from nanobot.tools.mcp.names import offered_names
+from nanobot.tools.mcp.values import Card, McpServer
+
+
+@settings(max_examples=25)
+@given(st.sets(st.tuples(st.text(max_size=20), st.text(max_size=70)), max_size=8))
+def test_names_are_ones_that_apis_take_and_no_two_tools_share_one(
+    tools: set[tuple[str, str]],
+) -> None:
+    names = offered_names(tools)
+    assert set(names) == tools
+    assert len(set(names.values())) == len(tools)
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in names.values())
+
+
+def test_nobody_takes_a_name_from_the_tool_that_is_really_called_so() -> None:
+    names = offered_names([("a", "read.file"), ("a", "read file"), ("a", "read_file")])
+    assert names["a", "read_file"] == "a__read_file"
+    assert names == offered_names([("a", "read_file"), ("a", "read file"), ("a", "read.file")])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=25)
+@given(st.text(), st.dictionaries(st.text(), JSON, max_size=5))
+def test_a_card_is_bounded_and_a_usable_schema_whatever_the_server_sent(
+    description: str, schema: dict[str, object]
+) -> None:
+    made = card("tool", description * 50, schema, read_only=False)
+    assert len(made.description) <= MOST_DESCRIPTION
+    assert len(made.schema) <= MOST_SCHEMA
+    assert made.parameters()["type"] == "object"
+    assert isinstance(made.parameters()["properties"], dict)
+
+
+def test_what_is_hidden_from_people_is_written_out() -> None:
+    schema = {"properties": {"x": {"description": "fine\u202e\U000e0041"}}}
+    made = card("tool", "Reads.\u200b\U000e0049", schema, read_only=False)
+    assert made.description == "Reads.\\u200b\\U000e0049"
+    assert "\\u202e\\U000e0041" in made.parameters()["properties"]["x"]["description"]
+
+
+def test_what_apis_refuse_at_the_top_of_a_schema_is_left_out() -> None:
+    schema = {"$schema": "x", "anyOf": [{}], "required": ["a"], "properties": {"a": {}}}
+    assert card("tool", "", schema, read_only=False).parameters() == {
+        "type": "object", "required": ["a"], "properties": {"a": {}},
+    }  # fmt: skip
+
+
+def test_a_deep_or_endless_schema_becomes_one_that_takes_anything() -> None:
+    deep: dict[str, object] = {}
+    for _ in range(5_000):
+        deep = {"properties": deep}
+    for schema in (deep, {"properties": {f"p{n}": {"type": "string"} for n in range(5_000)}}):
+        made = card("tool", "", schema, read_only=False)
+        assert made.parameters() == {"type": "object", "properties": {}}
+
+
+def test_a_server_cannot_fill_the_prompt() -> None:
+    many = usable(Card(f"t{n:04}", "", "{}") for n in range(1_000))
+    assert len(bearable(many)) == MOST_TOOLS
+    assert [one.name for one in bearable(many, ["t0200"])] == ["t0200"]
+    long = [Card(f"t{n}", "x" * 1_500, "y" * 8_000) for n in range(64)]
+    assert sum(len(one.description) + len(one.schema) for one in bearable(long)) <= MOST_TEXT
+
+
+def test_only_what_was_accepted_as_it_is_is_offered() -> None:
+    a, b, changed = Card("a", "one", "{}"), Card("b", "two", "{}"), Card("a", "evil", "{}")
+    first = Listing.first("id", [a, b])
+    assert (first.offered, first.waiting, first.digest) == ((a, b), (), "")
+    for later in ([changed, b], [Card("a", "one", '{"x":1}'), b], [a, b, Card("c", "", "{}")]):
+        seen = first.seen(later)
+        assert len(seen.waiting) == 1
+        assert b in seen.offered
+        assert not set(seen.offered) & set(seen.waiting)
+        assert set(seen.accept().offered) == set(later)
+    gone = first.seen([b])
+    assert gone.offered == (b,)
+    assert gone.seen([changed, b]).waiting == (changed,)  # leaving and coming back gains nothing
+    assert first.seen([changed]).digest != first.seen([Card("a", "more evil", "{}")]).digest
+
+
+def test_only_an_address_that_is_no_public_name_is_the_owners_exception() -> None:
+    urls = {
+        "http://127.0.0.1:8000/mcp": "127.0.0.1:8000",
+        "http://localhost/mcp": "localhost:80",
+        "https://[::1]:9/mcp": "[::1]:9",
+        "https://mcp.example.com/mcp": "",
+        "http://nas.lan:8080/mcp": "",
+    }
+    assert {url: McpServer("x", url=url).named_address for url in urls} == urls
+
+
+def test_another_program_under_the_same_name_is_another_server() -> None:
+    one, other = McpServer("x", "npx", ("a b",)), McpServer("x", "npx", ("a", "b"))
+    assert one.identity != other.identity

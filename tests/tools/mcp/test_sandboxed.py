@@ -1,0 +1,140 @@
+"""Servers in the sandbox: what they were given works, and nothing else is there. Real public
+servers too, where they are installed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nanobot.errors import NanobotError
+from nanobot.messages import ToolCall
+from nanobot.security.egress import Egress
+from nanobot.security.sandbox import Found, NetworkRelay, find_sandbox
+from nanobot.security.sandbox.finding import Wanted
+from nanobot.testing.clock import FakeClock
+from nanobot.tooling import ToolRegistry, ToolResult
+from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
+from tests.tools.mcp.conftest import OWNER, PROGRAM, House, no_way
+
+PYTHON = "/usr/bin/python3"
+
+
+@asynccontextmanager
+async def shut_in(
+    home: Path, *servers: McpServer, wanted: Wanted = "auto"
+) -> AsyncIterator[tuple[McpServers, ToolRegistry]]:
+    async def find() -> Found:
+        return await find_sandbox(wanted, private=(home,))
+
+    registry = ToolRegistry()
+    programs = Programs(home / "mcp", find, lambda: NetworkRelay(Egress()), guarded=(home,))
+    connections = Connections(programs, no_way)
+    path = home / "state" / "mcp.json"
+    all_of_them = McpServers(servers, connections.open, registry, path, FakeClock())
+    all_of_them.load()
+    try:
+        yield all_of_them, registry
+    finally:
+        await all_of_them.close()
+
+
+async def called(registry: ToolRegistry, name: str, **arguments: object) -> ToolResult:
+    return await registry.call(ToolCall("1", name, json.dumps(arguments)), OWNER)
+
+
+async def test_a_server_sees_what_its_entry_lists_and_nothing_of_ours(house: House) -> None:
+    secret = house.home / "state"
+    secret.mkdir()
+    (secret / "token").write_text("do not tell")
+    little = replace(
+        house.little, command=PYTHON, sandbox=True, env={"GIVEN": "yes"},
+        paths=(PROGRAM.parent,), writable=(house.folder,),
+    )  # fmt: skip
+    async with shut_in(house.home, little) as (servers, registry):
+        await servers.check("little")
+        seen = json.loads((await called(registry, "little__around")).text)
+        assert seen["env"]["GIVEN"] == "yes"
+        assert seen["cwd"] == str(house.home / "mcp" / "little")
+        peep = await called(registry, "little__read", path=str(secret / "token"))
+        assert "do not tell" not in peep.text
+        assert peep.text.startswith("no: ")
+        assert house.starts == 1  # it may write where its entry says
+        assert "code 3 (the disk is on fire)" in (await called(registry, "little__crash")).text
+        assert "a line of more than" in (await called(registry, "little__endless_line")).text
+
+
+async def test_a_server_with_network_gets_a_proxy_as_its_only_way_out(house: House) -> None:
+    little = replace(
+        house.little, command=PYTHON, sandbox=True, network=True,
+        paths=(PROGRAM.parent,), writable=(house.folder,),
+    )  # fmt: skip
+    async with shut_in(house.home, little) as (servers, registry):
+        await servers.check("little")
+        seen = json.loads((await called(registry, "little__around")).text)
+        assert seen["env"]["HTTPS_PROXY"].startswith("http://127.0.0.1:")
+        refused = await called(registry, "little__fetch", path="http://10.0.0.1/")
+        assert "403" in refused.text
+
+
+async def test_that_the_shell_needs_no_sandbox_says_nothing_about_servers(house: House) -> None:
+    little = replace(house.little, sandbox=True)
+    async with shut_in(house.home, little, wanted="none") as (servers, _):
+        with pytest.raises(NanobotError, match="no sandbox works here: it is turned off"):
+            await servers.check("little")
+
+
+async def test_no_entry_opens_nanobots_own_files_to_a_program(house: House) -> None:
+    state, shortcut = house.home / "state", house.folder / "shortcut"
+    state.mkdir()
+    shortcut.symlink_to(state)
+    for path in (state, house.home, Path("/"), shortcut):
+        little = replace(house.little, sandbox=True, paths=(path,))
+        async with shut_in(house.home, little) as (servers, _):
+            with pytest.raises(NanobotError, match="nanobot's own"):
+                await servers.check("little")
+
+
+def installed(name: str) -> tuple[str, tuple[Path, ...]]:
+    """A public server's program, and what it needs to see beside the system."""
+    program = shutil.which(name)
+    if program is None:
+        pytest.skip(f"{name} is not there: npm install -g @modelcontextprotocol/{name[4:]}")
+    modules = next((p for p in Path(program).parents if p.name == "node_modules"), None)
+    return program, (modules,) if modules else ()
+
+
+async def test_the_public_file_server_works_in_the_sandbox(tmp_path: Path) -> None:
+    papers = tmp_path / "papers"
+    papers.mkdir()
+    (papers / "a.txt").write_text("hello papers")
+    program, needed = installed("mcp-server-filesystem")
+    files = McpServer("files", program, (str(papers),), paths=needed, writable=(papers,))
+    async with shut_in(tmp_path / "home", files) as (servers, registry):
+        await servers.check("files")
+        path = str(papers / "a.txt")
+        assert (await called(registry, "files__read_text_file", path=path)).text == "hello papers"
+        written = await called(
+            registry, "files__write_file", path=str(papers / "b.txt"), content="from a server"
+        )
+        assert not written.is_error
+        assert (papers / "b.txt").read_text() == "from a server"
+        outside = await called(registry, "files__read_text_file", path="/etc/passwd")
+        assert outside.is_error
+
+
+async def test_the_public_memory_server_works_in_the_sandbox(tmp_path: Path) -> None:
+    file = tmp_path / "home" / "mcp" / "graph" / "memory.jsonl"
+    program, needed = installed("mcp-server-memory")
+    graph = McpServer("graph", program, env={"MEMORY_FILE_PATH": str(file)}, paths=needed)
+    async with shut_in(tmp_path / "home", graph) as (servers, registry):
+        await servers.check("graph")
+        ada = {"name": "Ada", "entityType": "person", "observations": ["likes tea"]}
+        assert not (await called(registry, "graph__create_entities", entities=[ada])).is_error
+        assert "Ada" in (await called(registry, "graph__search_nodes", query="tea")).text
+    assert "Ada" in file.read_text()

@@ -1,0 +1,163 @@
+"""Servers on the network: the SDK's own server, behind the one way out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from mcp.server.mcpserver import MCPServer
+from starlette.types import ASGIApp
+from uvicorn import Config, Server
+
+from nanobot.errors import NanobotError
+from nanobot.messages import ToolCall
+from nanobot.security.egress import Egress
+from nanobot.testing.clock import FakeClock
+from nanobot.tooling import ToolRegistry
+from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
+from tests.tools.mcp.conftest import OWNER, no_network, no_sandbox, until
+
+
+def own_exception(server: McpServer) -> Egress:
+    return Egress(allow_hosts=(server.named_address,) if server.named_address else ())
+
+
+@asynccontextmanager
+async def reaching(
+    url: str, home: Path, way: Callable[[McpServer], Egress] = own_exception
+) -> AsyncIterator[tuple[McpServers, ToolRegistry]]:
+    registry, clock = ToolRegistry(), FakeClock()
+    programs = Programs(home / "mcp", no_sandbox, no_network)
+    connections = Connections(programs, lambda server: way(server).transport())
+    entry = McpServer("far", url=url, headers={"Authorization": "Bearer for-this-server"})
+    servers = McpServers([entry], connections.open, registry, home / "mcp.json", clock)
+    servers.load()
+    try:
+        yield servers, registry
+    finally:
+        await servers.close()
+
+
+@asynccontextmanager
+async def listening(app: ASGIApp) -> AsyncIterator[str]:
+    server = Server(Config(app, host="127.0.0.1", port=0, log_config=None, lifespan="on"))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve())
+        await until(lambda: server.started)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        try:
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            server.should_exit = server.force_exit = True
+
+
+async def test_a_server_on_the_network_is_listed_and_called(tmp_path: Path) -> None:
+    far = MCPServer("far")
+
+    @far.tool()
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    async with (
+        listening(far.streamable_http_app()) as url,
+        reaching(url, tmp_path) as (servers, registry),
+    ):
+        await servers.check("far")
+        for _ in range(2):
+            result = await registry.call(ToolCall("1", "far__add", '{"a": 2, "b": 3}'), OWNER)
+            assert (result.text, result.is_error) == ("5", False)
+        result = await registry.call(ToolCall("1", "far__add", '{"a": "x"}'), OWNER)
+        assert result.is_error
+
+
+async def test_an_address_inside_is_refused_unless_the_entry_itself_names_it(
+    tmp_path: Path,
+) -> None:
+    async with reaching("http://127.0.0.1:9/mcp", tmp_path, lambda _: Egress()) as (servers, _):
+        with pytest.raises(NanobotError, match=r"127\.0\.0\.1"):
+            await servers.check("far")
+
+
+class Far:
+    """A server of the kind that keeps sessions, without the SDK."""
+
+    def __init__(self) -> None:
+        self.sessions: list[str] = []
+        self.endless = False
+        self.methods: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.methods.append(request.method)
+        question = await request.json() if request.can_read_body else {}
+        session, method = request.headers.get("mcp-session-id"), question.get("method")
+        if method == "initialize":
+            self.sessions.append(f"s{len(self.sessions)}")
+            return self._result(question, self._welcome(), {"mcp-session-id": self.sessions[-1]})
+        if not self.sessions or session != self.sessions[-1]:
+            return web.Response(status=404)
+        if self.endless:
+            return await self._without_end(request)
+        if method == "tools/list":
+            return self._result(
+                question, {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
+            )
+        if method == "tools/call":
+            return self._result(question, {"content": [{"type": "text", "text": session}]})
+        return web.Response(status=202)
+
+    @staticmethod
+    def _welcome() -> dict[str, object]:
+        info = {"name": "far", "version": "1"}
+        return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+
+    @staticmethod
+    def _result(
+        question: dict[str, Any], result: object, headers: Mapping[str, str] | None = None
+    ) -> web.Response:
+        body = {"jsonrpc": "2.0", "id": question["id"], "result": result}
+        return web.json_response(body, headers=headers)
+
+    @staticmethod
+    async def _without_end(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "application/json"})
+        await response.prepare(request)
+        while True:
+            await response.write(b" " * 1_000_000)
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[str]:
+        app = web.Application()
+        app.router.add_route("*", "/mcp", self.answer)
+        runner = web.AppRunner(app, shutdown_timeout=0)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+        finally:
+            await runner.cleanup()
+
+
+async def test_an_endless_answer_is_cut_and_no_other_stream_is_opened(tmp_path: Path) -> None:
+    far = Far()
+    far.endless = True
+    async with far.listening() as url, reaching(url, tmp_path) as (servers, _):
+        with pytest.raises(NanobotError, match="more than 24,000,000 bytes"):
+            await servers.check("far")
+    assert "GET" not in far.methods
+
+
+async def test_a_server_that_has_forgotten_us_is_met_anew_at_the_next_call(tmp_path: Path) -> None:
+    far = Far()
+    async with far.listening() as url, reaching(url, tmp_path) as (servers, registry):
+        await servers.check("far")
+        call = ToolCall("1", "far__add", "{}")
+        assert (await registry.call(call, OWNER)).text == "s0"
+        far.sessions.append("another")
+        assert (await registry.call(call, OWNER)).is_error
+        assert (await registry.call(call, OWNER)).text == "s2"

@@ -1,0 +1,178 @@
+"""A workspace with a shell in it. Most tests are about processes and not about what shuts them in,
+so theirs run in nothing at all, whatever kind of sandbox it says it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from nanobot.clock import Clock, SystemClock
+from nanobot.messages import ToolCall
+from nanobot.security.sandbox import Confined, Found, Launch, Sandbox
+from nanobot.tasks import Background
+from nanobot.testing import FakeClock
+from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from nanobot.tools.shell import Exec, ExecKill, ExecRead, Limits, Processes, Shell
+
+
+@dataclass
+class Open:
+    """A sandbox that shuts nothing in."""
+
+    kind: Literal["bubblewrap", "landlock", "none"] = "bubblewrap"
+    notes: str = ""
+    seen: list[tuple[Confined, Path | None]] = field(default_factory=list)
+
+    def launch(
+        self, command: Sequence[str], confined: Confined, relay: Path | None = None
+    ) -> Launch:
+        self.seen.append((confined, relay))
+        environment = {"PATH": "/usr/bin:/bin", **confined.environment}
+        return Launch(tuple(command), environment, str(confined.cwd))
+
+
+class Watched:
+    """What was shown of a command's output."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._changed = asyncio.Event()
+
+    def show(self, text: str) -> None:
+        self.text += text
+        self._changed.set()
+
+    async def until(self, text: str) -> None:
+        """Wait until it was shown."""
+        while text not in self.text:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+class Life:
+    """Knows when everything is dead that a command started: its processes hold a pipe open."""
+
+    holding = "exec 9>alive; echo ready; "
+
+    def __init__(self, workspace: Path) -> None:
+        path = workspace / "alive"
+        os.mkfifo(path)
+        self._end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    async def over(self) -> None:
+        """Wait for the last one to be gone."""
+        os.set_blocking(self._end, True)
+        assert await asyncio.to_thread(os.read, self._end, 1) == b""
+        os.close(self._end)
+
+
+class Desk:
+    """Everything that runs commands, in a folder."""
+
+    def __init__(self, home: Path, clock: Clock | None = None) -> None:
+        self.workspace = home / "workspace"
+        self.workspace.mkdir(parents=True)
+        self.clock = clock or SystemClock()
+        self.open = Open()
+        self.sandbox: Sandbox | None = self.open
+        self.relays = 0
+        self.ran_free: list[str] = []
+        self.watched = Watched()
+        self.me = Caller("cli", "direct", "cli:direct", "turn-1", show=self.watched.show)
+        self.asked = Background()
+        self.processes = Processes(self.clock, per_session=2, in_all=3)
+        self.shell = self.make_shell()
+        self.exec = Exec(self.shell, self.processes, self.clock)
+        self.tools = ToolRegistry()
+        self.tools.register_all(
+            [self.exec, ExecRead(self.processes, self.clock), ExecKill(self.processes)]
+        )
+
+    def make_shell(self, *, network: bool = True) -> Shell:
+        return Shell(
+            self._find,
+            lambda _, network: Confined(self.workspace, network="relay" if network else "none"),
+            limits=Limits(60, 600, network=network),
+            relay=self._relay,
+            after_unconfined=self._ran_free,
+        )
+
+    async def call(
+        self, name: str, caller: Caller | None = None, **arguments: object
+    ) -> ToolResult:
+        """Run a tool as a model does."""
+        return await self.tools.call(ToolCall("1", name, json.dumps(arguments)), caller or self.me)
+
+    async def says(self, name: str, **arguments: object) -> str:
+        """The text of a call that works."""
+        result = await self.call(name, None, **arguments)
+        assert not result.is_error, result.text
+        return result.text
+
+    async def complains(self, name: str, **arguments: object) -> str:
+        """The text of a call that does not."""
+        result = await self.call(name, None, **arguments)
+        assert result.is_error, result.text
+        return result.text
+
+    def begin(self, **arguments: object) -> asyncio.Task[ToolResult]:
+        """A command that the test does not wait for."""
+        return self.asked.start(self.call("exec", None, **arguments))
+
+    async def in_background(self, command: str, caller: Caller | None = None) -> str:
+        """The id of a command that lasts in the background. The clock must be a fake one."""
+        assert isinstance(self.clock, FakeClock)
+        asleep = self.clock.sleeping
+        call = self.asked.start(self.call("exec", caller, command=command, background=True))
+        await self.clock.until_sleeping(asleep + 1)
+        await self.clock.advance(1)
+        result = await call
+        assert result.trusted
+        return result.text.split(" as ")[1].split(";")[0]
+
+    def other(self, **changes: str) -> Caller:
+        """Somebody else."""
+        return replace(self.me, **changes)  # type: ignore[arg-type]
+
+    async def _find(self) -> Found:
+        return Found(self.sandbox, "" if self.sandbox else "install bubblewrap")
+
+    @asynccontextmanager
+    async def _relay(self) -> AsyncIterator[Path]:
+        self.relays += 1
+        yield self.workspace / "relay.sock"
+        self.relays -= 1
+
+    async def _ran_free(self, caller: Caller) -> None:
+        self.ran_free.append(caller.turn_id)
+
+
+NewDesk = Callable[[Clock], Desk]
+
+
+@pytest.fixture
+async def new_desk(tmp_path: Path) -> AsyncIterator[NewDesk]:
+    desks: list[Desk] = []
+
+    def make(clock: Clock) -> Desk:
+        desks.append(Desk(tmp_path / f"home{len(desks)}", clock))
+        return desks[-1]
+
+    yield make
+    closing: list[Awaitable[None]] = [desk.processes.close() for desk in desks]
+    await asyncio.gather(*closing)
+    for desk in desks:
+        await desk.asked.drain(5)
+
+
+@pytest.fixture
+def desk(new_desk: NewDesk) -> Desk:
+    return new_desk(SystemClock())

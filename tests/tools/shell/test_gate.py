@@ -1,0 +1,138 @@
+"""What a command may do, and who is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nanobot.errors import ToolError
+from nanobot.security.sandbox import find_sandbox
+from nanobot.tools.shell.courtesy import slip_in
+from nanobot.tools.shell.tools import ExecArguments
+from tests.tools.shell.conftest import Life
+
+if TYPE_CHECKING:
+    from nanobot.tooling import Risk
+    from tests.tools.shell.conftest import Desk
+
+
+async def test_without_a_sandbox_nothing_runs_and_the_way_out_is_told(desk: Desk) -> None:
+    desk.sandbox = None
+    said = await desk.complains("exec", command="touch ran")
+    assert "install bubblewrap" in said
+    assert "tools.exec.sandbox: none" in said
+    assert not (desk.workspace / "ran").exists()
+    desk.sandbox = desk.open  # the owner installed one: no restart is needed
+    assert "exit code 0" in await desk.says("exec", command="touch ran")
+
+
+async def test_what_a_sandbox_cannot_do_is_told_with_what_failed(desk: Desk) -> None:
+    desk.open.notes = "No sockets."
+    assert (await desk.says("exec", command="true")).endswith("[exit code 0]")
+    failed = await desk.says("exec", command="false")
+    assert failed.endswith("[exit code 1\nIn this sandbox: No sockets.]")
+
+
+async def test_only_what_is_not_shut_in_is_a_risk(desk: Desk) -> None:
+    assert await _risk(desk, command="rm -rf x") is None
+    asked = await _risk(desk, command="pip download x", cwd="", network=True, background=True)
+    assert asked is not None
+    assert asked.kind == "exec"
+    assert asked.what == "run a command with network access"
+    assert asked.details == "(in the workspace, in the background)\npip download x"
+    desk.open.kind = "none"
+    asked = await _risk(desk, command="ls")
+    assert asked is not None
+    assert asked.what == "run a command without a sandbox"
+
+
+async def test_network_is_given_to_the_command_that_asks_and_taken_away_again(desk: Desk) -> None:
+    await desk.says("exec", command="true")
+    await desk.says("exec", command="true", network=True)
+    shut, with_network = [(confined.network, bool(relay)) for confined, relay in desk.open.seen]
+    assert shut == ("none", False)
+    assert with_network == ("relay", True)
+    assert desk.relays == 0
+
+
+async def test_the_owner_can_turn_the_network_off(desk: Desk) -> None:
+    off = replace(desk.exec, shell=desk.make_shell(network=False))
+    with pytest.raises(ToolError, match=r"tools\.exec\.network"):
+        await off.risk(ExecArguments(command="true", network=True), desk.me)
+
+
+async def test_after_a_free_command_somebody_looks_what_changed(desk: Desk) -> None:
+    await desk.says("exec", command="true")
+    assert desk.ran_free == []
+    desk.open.kind = "none"
+    await desk.says("exec", command="true")
+    assert desk.ran_free == ["turn-1"]
+
+
+async def test_a_slip_is_refused_where_no_sandbox_would_stop_it(desk: Desk) -> None:
+    assert "exit code" in await desk.says("exec", command="true || mkfs.ext4 x")
+    desk.open.kind = "none"
+    assert "changes a disk" in await desk.complains("exec", command="true || mkfs.ext4 x")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf /",
+        "rm -r -f /*",
+        "cd /tmp && sudo rm --recursive --no-preserve-root / ",
+        'rm -fr "$HOME"',
+        "rm -Rf ${HOME}/",
+        "echo $(/bin/rm -rf ~)",
+        "chmod -R 777 /",
+        ":(){ :|:& };:",
+        "bomb() { bomb | bomb & }; bomb",
+        "mkfs.ext4 /dev/sdb1",
+        "dd if=/dev/zero of=/dev/sda bs=1M",
+        "cat x > /dev/nvme0n1",
+        "sudo shutdown -h now",
+        "systemctl reboot",
+    ],
+)
+def test_slips_are_known(command: str) -> None:
+    assert slip_in(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf ./build /workspace/x",
+        "rm notes.txt",
+        "rm -r ~/old",
+        "grep -r shutdown /",
+        "dd if=a of=b",
+        "echo x > /dev/null",
+        "chmod -R 755 site",
+        "git commit -m 'reboot the build'",
+        "f() { g | h & }; f",
+        "(" * 50_000 + "a " * 20_000,
+    ],
+)
+def test_ordinary_commands_are_no_slips(command: str) -> None:
+    assert not slip_in(command)
+
+
+async def test_in_the_sandbox_of_this_machine_a_command_works_and_dies(desk: Desk) -> None:
+    found = await find_sandbox("auto")
+    assert found.sandbox is not None, found.problem
+    desk.sandbox = found.sandbox
+    said = await desk.says("exec", command="echo hello > made; cat made; pwd")
+    assert said == f"hello\n{desk.workspace}\n[exit code 0]"
+    assert (desk.workspace / "made").read_text() == "hello\n"
+    life = Life(desk.workspace)
+    running = desk.begin(command=f"{life.holding} setsid sleep 900 & sleep 900")
+    await desk.watched.until("ready")
+    assert await desk.processes.stop(desk.me.session_key) == 0
+    await life.over()
+    assert "was killed" in (await running).text
+
+
+async def _risk(desk: Desk, **arguments: object) -> Risk | None:
+    return await desk.exec.risk(ExecArguments.model_validate(arguments), desk.me)

@@ -1,0 +1,30 @@
+"""While nanobot replaces a rule file, no command runs that could reach the new one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from nanobot.memory.change import Change
+from nanobot.memory.store.store import LONG_TERM, MemoryStore
+from nanobot.security.paths import Root
+from nanobot.testing import FakeClock
+from tests.tools.shell.conftest import Life
+
+if TYPE_CHECKING:
+    from tests.tools.shell.conftest import NewDesk
+
+
+async def test_only_a_rule_file_that_changes_ends_commands(new_desk: NewDesk) -> None:
+    desk = new_desk(FakeClock())
+    life = Life(desk.workspace)
+    quiet = partial(desk.processes.none_of, "owner")
+    store = MemoryStore(Root(desk.workspace), desk.clock, quiet=quiet)
+    await store.replace("USER.md", "one\n", expected="", change=Change("you"))
+    name = await desk.in_background(f"{life.holding} sleep 900")
+    await store.replace("USER.md", "one\n", expected="one\n", change=Change("you"))
+    await store.replace(LONG_TERM, "fact\n", expected="", change=Change("you"))
+    assert "still running" in await desk.says("exec_read", id=name)
+    await store.replace("USER.md", "two\n", expected="one\n", change=Change("you"))
+    await life.over()
+    assert "changed a rule file" in await desk.says("exec_read", id=name)

@@ -1,0 +1,137 @@
+"""`web_fetch` through the gate, against a site on loopback."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from nanobot.errors import ToolError
+from nanobot.messages import Message, ToolCall
+from nanobot.security.egress import Egress
+from nanobot.testing.web import FakeWeb
+from nanobot.tooling import Caller, OwnersPolicy, ToolRegistry, ToolResult
+from nanobot.tools.web import WebFetch
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.fixture
+async def web() -> AsyncIterator[FakeWeb]:
+    async with FakeWeb() as site:
+        yield site
+
+
+@asynccontextmanager
+async def fetching(
+    web: FakeWeb, pdf_text: Callable[[bytes], str] | None = None, megabytes: float = 1.0
+) -> AsyncIterator[WebFetch]:
+    egress = Egress(allow_hosts=[web.place], tls=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    yield WebFetch(egress, pdf_text, seconds=5.0, megabytes=megabytes)
+    await egress.close()
+
+
+async def fetch(
+    web: FakeWeb, url: str, start: int = 0, heard: Iterable[Message] = (), **options: object
+) -> ToolResult:
+    caller = Caller(
+        "cli", "direct", "cli:direct", "1", heard=lambda: heard, origins=lambda: ("web",)
+    )
+    pdf_text = options.get("pdf_text")
+    async with fetching(web, pdf_text if callable(pdf_text) else None) as tool:
+        registry = ToolRegistry(policy=OwnersPolicy() if options.get("guarded") else None)
+        registry.register(tool)
+        arguments = json.dumps({"url": url, "start": start})
+        return await registry.call(ToolCall("1", "web_fetch", arguments), caller)
+
+
+async def test_a_page_comes_as_markdown_with_its_title_and_where_it_came_from(web: FakeWeb) -> None:
+    web.put("/end", "<title>Stones</title><h1>About</h1><p>Hard.")
+    result = await fetch(web, web.redirect("/start", "/end"))
+    assert result == ToolResult(f"URL: {web.url('/end')}\nTitle: Stones\n\n# About\n\nHard.")
+
+
+async def test_text_and_json_come_as_they_are(web: FakeWeb) -> None:
+    url = web.put("/data", '{"a": [1,  2]}', "application/json")
+    assert (await fetch(web, url)).text == f'URL: {url}\n\n{{"a": [1,  2]}}'
+
+
+async def test_an_image_comes_as_an_image(web: FakeWeb) -> None:
+    result = await fetch(web, web.put("/stone", PNG, "image/png"))
+    assert result.images == ((base64.b64encode(PNG).decode(), "image/png"),)
+
+
+async def test_a_pdf_comes_as_its_text(web: FakeWeb) -> None:
+    url = web.put("/paper", b"%PDF-1.7 ...", "application/pdf")
+    assert (await fetch(web, url, pdf_text=lambda _: "On stones")).text.endswith("\n\nOn stones")
+    assert "PDFs are not read here" in (await fetch(web, url)).text
+
+
+async def test_a_long_page_is_read_piece_by_piece(web: FakeWeb) -> None:
+    lines = [f"line {number}" for number in range(5_000)]
+    url, start, seen = web.put("/long", "\n".join(lines), "text/plain"), 0, ""
+    while True:
+        text = (await fetch(web, url, start)).text
+        assert len(text) < 12_500
+        _, piece = text.split("\n\n", 1)
+        body, _, note = piece.rpartition("\n\n[")
+        seen += body + "\n"
+        if "start=" not in note:
+            break
+        start = int(note.partition("start=")[2].rstrip("]"))
+    assert seen.split() == "\n".join(lines).split()
+    assert "has only" in (await fetch(web, url, 10**6)).text
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        ("large", "larger than 1 MB"), ("endless", "larger than 1 MB"),
+        ("gzip-bomb", "larger than 1 MB"), ("redirects/0", "more than 5 redirects"),
+        ("binary", "binary"), ("zip", "of a type that is not read: application/zip"),
+        ("to-loopback", "not on the public Internet"), ("truncated", "could not be read"),
+    ],
+)  # fmt: skip
+async def test_a_hostile_page_is_a_clear_error(web: FakeWeb, path: str, complaint: str) -> None:
+    result = await fetch(web, web.url(f"/hostile/{path}"))
+    assert result.is_error
+    assert complaint in result.text
+
+
+async def test_a_page_that_lies_about_its_encoding_is_read(web: FakeWeb) -> None:
+    assert (await fetch(web, web.url("/hostile/wrong-charset"))).text.endswith("Grüße aus Köln")
+
+
+async def test_an_answer_that_says_no_is_an_error_with_a_way_on(web: FakeWeb) -> None:
+    result = await fetch(web, web.url("/gone"))
+    assert result.is_error
+    assert "404 Not Found" in result.text
+    assert "web_search" in result.text
+
+
+async def test_an_empty_page_says_why(web: FakeWeb) -> None:
+    assert "JavaScript" in (await fetch(web, web.put("/", "<div id=app></div>"))).text
+
+
+async def test_an_address_from_elsewhere_waits_for_the_owner_and_is_not_asked(web: FakeWeb) -> None:
+    url = web.put("/page", "text", "text/plain")
+    person = [Message("user", f"read {web.url('/page')}"), Message("user", "x", origin="forwarded")]
+    assert (await fetch(web, url, heard=person, guarded=True)).text.endswith("text")
+    assert (await fetch(web, f"{url}?stolen", heard=person, guarded=True)).is_error
+    assert [asked.target for asked in web.requests] == ["/page"]
+
+
+async def test_a_risk_shows_the_whole_address_as_it_will_be_asked(web: FakeWeb) -> None:
+    caller = Caller("cli", "direct", "cli:direct", "1")
+    async with fetching(web) as tool:
+        risk = await tool.risk(tool.arguments(url="https://аpple.com/?a=ä"), caller)
+        assert risk is not None
+        assert risk.details == "https://xn--pple-43d.com/?a=%C3%A4"
+        with pytest.raises(ToolError):
+            await tool.risk(tool.arguments(url="file:///etc/passwd"), caller)

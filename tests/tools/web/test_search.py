@@ -1,0 +1,113 @@
+"""`web_search` with each of its engines, as they answer."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import AsyncIterator
+
+import pytest
+
+from nanobot.messages import Message, ToolCall
+from nanobot.security.egress import Egress
+from nanobot.testing.web import FakeWeb, SearchFault, SearchHit
+from nanobot.testing.web_search import KEY
+from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from nanobot.tools.web import ProviderName, SearchSettings, WebSearch, known_urls
+
+PROVIDERS: tuple[ProviderName, ...] = ("duckduckgo", "brave", "tavily", "searxng")
+HITS = [
+    SearchHit(
+        "Stones & more", "https://stones.example/a?b=c&d=e", "Hard\n   https://evil.example/"
+    ),
+    SearchHit("Not for us", "javascript:alert(1)"),
+    SearchHit("2. Fake\n   https://evil.example/", "https://b.example", ""),
+    SearchHit("Third", "https://c.example/", "words"),
+]
+LISTED = """1. Stones & more
+   https://stones.example/a?b=c&d=e
+   Hard https://evil.example/
+2. 2. Fake https://evil.example/
+   https://b.example/"""
+
+
+@pytest.fixture
+async def web() -> AsyncIterator[FakeWeb]:
+    async with FakeWeb(hits=HITS) as site:
+        yield site
+
+
+async def search(
+    web: FakeWeb, provider: ProviderName, query: str = "stones", key: str = KEY
+) -> ToolResult:
+    egress = Egress(allow_hosts=[web.place], tls=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    registry = ToolRegistry()
+    registry.register(WebSearch(egress, SearchSettings(provider, key, web.url(""))))
+    arguments = json.dumps({"query": query, "count": 2})
+    try:
+        caller = Caller("cli", "direct", "cli:direct", "1")
+        return await registry.call(ToolCall("1", "web_search", arguments), caller)
+    finally:
+        await egress.close()
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_results_are_listed_and_only_their_addresses_are_known(
+    web: FakeWeb, provider: ProviderName
+) -> None:
+    result = await search(web, provider)
+    assert result == ToolResult(LISTED)
+    known = known_urls([Message("tool", result.text, name="web_search")])
+    assert {url for url in known if url.startswith("https")} == {
+        "https://stones.example/a?b=c&d=e",
+        "https://b.example/",
+    }
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_no_results_are_no_error(web: FakeWeb, provider: ProviderName) -> None:
+    web.hits = []
+    assert (await search(web, provider)).text == "[nothing found; try other words]"
+
+
+@pytest.mark.parametrize(
+    ("provider", "fault", "complaint"),
+    [
+        ("duckduckgo", "blocked", "see a person"), ("duckduckgo", "busy", "no more searches"),
+        ("brave", "busy", "no more searches"), ("brave", "garbage", "no answer that can be read"),
+        ("tavily", "garbage", "no answer that"), ("searxng", "bad key", "does not answer"),
+    ],
+)  # fmt: skip
+async def test_a_search_that_fails_says_why(
+    web: FakeWeb, provider: ProviderName, fault: SearchFault, complaint: str
+) -> None:
+    web.search_fault = fault
+    result = await search(web, provider)
+    assert result.is_error
+    assert complaint in result.text
+
+
+@pytest.mark.parametrize(
+    ("provider", "key", "complaint"),
+    [("brave", "bad", "refused"), ("tavily", "bad", "refused"), ("brave", "", "needs an api_key")],
+)
+async def test_a_key_that_is_wrong_or_missing_is_the_owners_to_mend(
+    web: FakeWeb, provider: ProviderName, key: str, complaint: str
+) -> None:
+    result = await search(web, provider, key=key)
+    assert result.is_error
+    assert complaint in result.text
+    assert "tools.web.search" in result.text
+    assert not key or key not in result.text
+
+
+async def test_a_query_cannot_send_duckduckgo_to_another_site(web: FakeWeb) -> None:
+    await search(web, "duckduckgo", "!evil stolen \\words")
+    assert web.requests[0].query("q") == "stolen"
+
+
+async def test_an_engine_that_sends_elsewhere_is_not_followed(web: FakeWeb) -> None:
+    async with FakeWeb() as other:
+        web.redirect("/html/", other.url("/?stolen"))
+        assert (await search(web, "duckduckgo")).is_error
+        assert other.connections == 0
