@@ -1,0 +1,154 @@
+"""The heartbeat: from time to time the agent looks at what HEARTBEAT.md asks for.
+
+Beats come at fixed times (with `30m` at every full and half hour of UTC), so that a restart neither
+repeats one nor moves them; those that passed while nanobot was not running are left out. Those
+outside the hours in which it may speak are one when the hours begin. There is none while the last
+one has not ended, and none where HEARTBEAT.md says nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+
+from loguru import logger
+
+from nanobot.bus.events import NANOBOT, InboundMessage
+from nanobot.clock import Clock
+from nanobot.cron.alarm import Alarm
+from nanobot.cron.planning import SMALL_STEP
+from nanobot.cron.wishes import place_of
+from nanobot.cron.wording import moment_text
+from nanobot.errors import NanobotError
+from nanobot.messages import SILENT
+from nanobot.templates import render
+from nanobot.tooling.policy import OWNER
+
+SESSION = "heartbeat:owner"
+"""The conversation in which it is answered."""
+
+MOST_TEXT = 8_000
+"""Characters of HEARTBEAT.md that are looked at."""
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_NOTHING = re.compile(r"#.*|[-*+]?\s*(\[[xX]\].*|\[ \])?")
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveHours:
+    """From `start` to before `end`, by the clock on the wall; over midnight where `end` is the
+    earlier one, always where both are the same."""
+
+    start: time
+    end: time
+
+    def cover(self, moment: datetime) -> bool:
+        """Whether `moment` lies in them, in its own zone."""
+        now = moment.time()
+        if self.start < self.end:
+            return self.start <= now < self.end
+        return self.start == self.end or now >= self.start or now < self.end
+
+
+def says_something(text: str, template: str) -> bool:
+    """Whether HEARTBEAT.md asks for anything: has a line that is no heading, no comment, nothing
+    ticked off, and does not stand in the template as well."""
+    known = {line.strip() for line in template.splitlines()}
+    lines = (line.strip() for line in _COMMENT.sub("", text).splitlines())
+    return any(line not in known and not _NOTHING.fullmatch(line) for line in lines)
+
+
+def beat_at(moment: datetime, every: timedelta) -> datetime:
+    """The last beat at or before `moment`, in UTC."""
+    return _EPOCH + (moment - _EPOCH) // every * every
+
+
+async def _never_busy(_: str) -> bool:
+    return False
+
+
+class Heartbeat:
+    """`read` gives the text of HEARTBEAT.md and may block, `template` is the text it begins with.
+    `chat` gives the address of the chat that the owner used last, empty where there is none, and
+    may block; `busy` is as in `CronService`."""
+
+    def __init__(
+        self,
+        read: Callable[[], str],
+        template: str,
+        chat: Callable[[], str],
+        publish: Callable[[InboundMessage], Awaitable[object]],
+        clock: Clock,
+        every: timedelta,
+        hours: ActiveHours,
+        *,
+        busy: Callable[[str], Awaitable[bool]] = _never_busy,
+    ) -> None:
+        self._read, self._template, self._chat = read, template, chat
+        self._publish, self._clock, self._every, self._hours = publish, clock, every, hours
+        self._busy = busy
+        self._alarm = Alarm(clock, "heartbeat")
+        self._stopping = False
+
+    async def run_forever(self) -> None:
+        """Beat until `stop`. Cancelling is safe as well."""
+        now = self._clock.now()
+        last = beat_at(now, self._every)
+        if not self._hours.cover(now):
+            last -= self._every  # it may be the one that waits for the hours to begin
+        while not self._stopping:
+            now = self._clock.now()
+            beat = beat_at(now, self._every)
+            if beat > last and self._hours.cover(now):
+                await self._survive(beat)
+                last = beat
+            elif last - beat > SMALL_STEP:
+                last = beat
+            await self._alarm.wait((beat + self._every - now).total_seconds())
+
+    def stop(self) -> None:
+        """End after what is being published."""
+        self._stopping = True
+        self._alarm.ring()
+
+    async def _survive(self, beat: datetime) -> None:
+        try:
+            await self._beat(beat)
+        except NanobotError as error:
+            logger.error("no heartbeat this time: {} {}", error, error.hint)
+        except Exception as error:  # noqa: BLE001 - the boundary: the next one may go well
+            logger.opt(exception=error).error("no heartbeat this time")
+
+    async def _beat(self, beat: datetime) -> None:
+        if await self._busy(SESSION):
+            return
+        text = await asyncio.to_thread(self._read)
+        if not says_something(text, self._template):
+            return
+        chat = await asyncio.to_thread(self._chat)
+        if chat:
+            await self._publish(self._message(beat, text[:MOST_TEXT], chat))
+
+    def _message(self, beat: datetime, text: str, chat: str) -> InboundMessage:
+        channel, chat_id, thread_id = place_of(chat)
+        now = self._clock.now()
+        assert now.tzinfo is not None
+        due = moment_text(beat, now.tzinfo)
+        content = render("heartbeat.md", due=due, text=text.strip(), silent=SILENT)
+        return InboundMessage(
+            channel,
+            chat_id,
+            sender_id=NANOBOT,
+            content=content.rstrip("\n"),
+            event_id=f"heartbeat:{beat.isoformat()}",
+            timestamp=now,
+            thread_id=thread_id,
+            session_override=SESSION,
+            origin=NANOBOT,
+            begun_by="heartbeat",
+            scope=OWNER,
+        )

@@ -1,0 +1,281 @@
+"""Runs jobs when they are due, and changes them.
+
+A run is a message in the inbox, once for each due time. In this order: that the run begins is
+written down, its message is published (the journal drops one that it has had before), and then that
+it is over. A kill anywhere between leaves a run that has begun; the next start publishes the same
+message again and goes on. What cannot be stored is tried again within a minute.
+
+Due times that passed while nanobot was not running, or while the job's last run had not ended, are
+made up for by one run, which is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
+
+from loguru import logger
+
+from nanobot.bus.events import InboundMessage
+from nanobot.clock import Clock
+from nanobot.cron.alarm import LONGEST_WAIT, Alarm
+from nanobot.cron.guests import MOST_OF_OTHERS, refuse_too_often
+from nanobot.cron.job import Job, Jobs, Run
+from nanobot.cron.planning import after_run, due_run, next_due, resumed, set_back
+from nanobot.cron.store import JobStore
+from nanobot.cron.wishes import Place, Wish
+from nanobot.cron.wording import content_now, content_of, message_of
+from nanobot.errors import NanobotError
+from nanobot.tooling.policy import OWNER
+
+MOST_JOBS = 50
+"""Jobs of the owner's scope."""
+
+EVERYONES = ""
+"""In place of a scope: the jobs of all of them, for whoever owns the home."""
+
+Publish = Callable[[InboundMessage], Awaitable[object]]
+"""Puts a message into the inbox, durably; one that was there before is dropped."""
+
+_SHORTEST_WAIT = 0.01
+
+
+async def _never_busy(_: str) -> bool:
+    return False
+
+
+def _always(_: str) -> bool:
+    return True
+
+
+def _random_id() -> str:
+    return secrets.token_hex(3)
+
+
+class CronService:
+    """`busy` says whether the conversation with a session key still has a message to answer: a job
+    whose last run has not ended does not run again meanwhile. `may_reach` says whether the people
+    in a chat may talk to the agent (it may block): a job of others than the owner is paused where
+    they may not. `new_id` makes ids; none is used twice, since the inbox knows runs by it.
+
+    What takes a `scope` finds the jobs of that one only, or of all of them for `EVERYONES`. What
+    changes something raises `NanobotError` where it cannot be done and `StorageError` where it
+    cannot be stored.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        publish: Publish,
+        clock: Clock,
+        *,
+        busy: Callable[[str], Awaitable[bool]] = _never_busy,
+        may_reach: Callable[[str], bool] = _always,
+        new_id: Callable[[], str] = _random_id,
+    ) -> None:
+        self._store, self._publish, self._clock = store, publish, clock
+        self._busy, self._may_reach, self._new_id = busy, may_reach, new_id
+        self._alarm = Alarm(clock, "cron")
+        self._stopping = False
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the file of jobs, as far as it was read; empty where nothing is."""
+        return self._store.trouble
+
+    async def jobs(self, scope: str) -> Sequence[Job]:
+        """The jobs, the oldest first. Raises `StorageError`."""
+        jobs = await asyncio.to_thread(self._store.load)
+        return jobs.jobs if scope == EVERYONES else jobs.of(scope)
+
+    async def find(self, id: str, scope: str) -> Job:
+        """One job. Raises `NanobotError` where there is none, and `StorageError`."""
+        return _found(await asyncio.to_thread(self._store.load), id, scope)
+
+    async def add(self, wanted: Wish, place: Place) -> Job:
+        """Schedule something."""
+        if place.scope != OWNER:
+            refuse_too_often(wanted.schedule)
+        now = self._clock.now().astimezone(UTC)
+        job = Job(
+            id=self._new_id(),
+            name=wanted.name,
+            schedule=wanted.schedule,
+            zone=wanted.zone,
+            message=wanted.message,
+            channel=place.channel,
+            chat_id=place.chat_id,
+            thread_id=place.thread_id,
+            scope=place.scope,
+            created_by=place.created_by,
+            created_at=now,
+            after=now.replace(microsecond=0),
+            origins=place.origins,
+        )
+        await self._change(partial(_adding, job))
+        self.nudge()
+        return job
+
+    async def remove(self, id: str, scope: str) -> Job:
+        """Take a job away; as it was."""
+        return await self._change_one(id, scope, lambda _: None)
+
+    async def pause(self, id: str, scope: str) -> Job:
+        """Let a job rest until `resume`; as it is then."""
+        return await self._change_one(id, scope, lambda job: replace(job, enabled=False))
+
+    async def resume(self, id: str, scope: str) -> Job:
+        """Let a paused job go on from now; as it is then."""
+        now = self._clock.now()
+
+        def resume(job: Job) -> Job:
+            going = job if job.enabled else resumed(job, now)
+            if next_due(going, now, _zone(now)) is None:
+                raise NanobotError("its time has passed", hint="Remove it, or schedule it anew.")
+            return going
+
+        job = await self._change_one(id, scope, resume)
+        self.nudge()
+        return job
+
+    async def run_now(self, id: str, scope: str, wish: str = "") -> Job:
+        """Run a job now, beside its schedule. The same `wish` (the moment, where it is empty) is
+        granted once."""
+        now, job = self._clock.now(), await self.find(id, scope)
+        if not await self._is_wanted(job):
+            raise NanobotError("the people in its chat may not talk to nanobot")
+        event = f"now:{wish or now.astimezone(UTC).isoformat()}"
+        await self._publish(message_of(job, event, content_now(job, now), now))
+        return job
+
+    async def run_forever(self) -> None:
+        """Run jobs when they are due, until `stop`. Cancelling is safe as well."""
+        while not self._stopping:
+            nearest = await self._round()
+            seconds = (nearest - self._clock.now()).total_seconds()
+            if not self._stopping:
+                await self._alarm.wait(max(seconds, _SHORTEST_WAIT))
+
+    def nudge(self) -> None:
+        """Look at once whether something is due."""
+        self._alarm.ring()
+
+    def stop(self) -> None:
+        """End after what is being published."""
+        self._stopping = True
+        self._alarm.ring()
+
+    async def _round(self) -> datetime:
+        """Run what is due; when to look again."""
+        jobs: Sequence[Job] = ()
+        with _surviving("reading the jobs"):
+            jobs = await self.jobs(EVERYONES)
+        nearest = self._clock.now() + timedelta(seconds=LONGEST_WAIT)
+        for job in jobs:
+            if self._stopping:
+                break
+            with _surviving(f"job {job.id}"):
+                nearest = min(nearest, await self._attend(job) or nearest)
+        return nearest
+
+    async def _attend(self, job: Job) -> datetime | None:
+        """Run a job if it is due; when it is due next, None where that cannot be said now."""
+        if job.begun is not None:
+            going_on = await self._finish(job, job.begun)
+            if going_on is None:
+                return None
+            job = going_on
+        now = self._clock.now()
+        if not job.enabled:
+            return None
+        if set_back(job, now) != job:
+            job = await self._changed(job, partial(set_back, now=now)) or job
+        if due_run(job, now, _zone(now)) is not None:
+            if await self._busy(job.session_key):
+                return None
+            begun = await self._changed(job, partial(_beginning, now=now))
+            if begun is None or begun.begun is None:
+                return None
+            ended = await self._finish(begun, begun.begun)
+            if ended is None or not ended.enabled:
+                return None
+            job = ended
+        return next_due(job, now, _zone(now))
+
+    async def _finish(self, job: Job, run: Run) -> Job | None:
+        """Publish a run that has begun, and write down that it is over."""
+        if not await self._is_wanted(job):
+            logger.warning("job {} is paused: {} may not be reached any more", job.id, job.address)
+            return await self._changed(job, lambda job: replace(job, enabled=False, begun=None))
+        now = self._clock.now()
+        await self._publish(message_of(job, run.due.isoformat(), content_of(job, run, now), now))
+        return await self._changed(job, partial(_ending, run=run))
+
+    async def _is_wanted(self, job: Job) -> bool:
+        """Whether whoever it is for may still talk to the agent."""
+        return job.scope == OWNER or await asyncio.to_thread(self._may_reach, job.address)
+
+    async def _changed(self, job: Job, change: Callable[[Job], Job | None]) -> Job | None:
+        jobs = await self._change(lambda jobs: jobs.changing(job.id, change))
+        return jobs.find(job.id)
+
+    async def _change_one(self, id: str, scope: str, change: Callable[[Job], Job | None]) -> Job:
+        was: list[Job] = []
+
+        def apply(jobs: Jobs) -> Jobs:
+            was[:] = [_found(jobs, id, scope)]
+            return jobs.changing(was[0].id, change)
+
+        jobs = await self._change(apply)
+        return jobs.find(was[0].id) or was[0]
+
+    async def _change(self, change: Callable[[Jobs], Jobs]) -> Jobs:
+        return await asyncio.to_thread(self._store.change, change)
+
+
+def _adding(job: Job, jobs: Jobs) -> Jobs:
+    most = MOST_JOBS if job.scope == OWNER else MOST_OF_OTHERS
+    if len(jobs.of(job.scope)) >= most:
+        raise NanobotError(
+            f"there are {most} jobs, and more are not kept", hint="Remove one first."
+        )
+    if jobs.find(job.id) is not None:
+        raise NanobotError("the new job got an id that is taken", hint="Try again.")
+    return jobs.adding(job)
+
+
+def _beginning(job: Job, now: datetime) -> Job:
+    if not job.enabled or job.begun is not None:
+        return job
+    return replace(job, begun=due_run(job, now, _zone(now)))
+
+
+def _ending(job: Job, run: Run) -> Job | None:
+    return after_run(job, run) if job.begun == run else job
+
+
+def _found(jobs: Jobs, id: str, scope: str) -> Job:
+    job = jobs.find(id.strip().strip("`").casefold())
+    if job is None or scope not in (EVERYONES, job.scope):
+        raise NanobotError(f"there is no job {id[:40]!r}", hint="The list shows the ids of jobs.")
+    return job
+
+
+def _zone(now: datetime) -> tzinfo:
+    assert now.tzinfo is not None
+    return now.tzinfo
+
+
+@contextmanager
+def _surviving(what: str) -> Iterator[None]:
+    try:
+        yield
+    except NanobotError as error:
+        logger.error("{} has to wait: {} {}", what, error, error.hint)
+    except Exception as error:  # noqa: BLE001 - the boundary: one job must not stop the others
+        logger.opt(exception=error).error("{} failed", what)

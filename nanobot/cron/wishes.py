@@ -1,0 +1,108 @@
+"""What somebody wants scheduled, from words to values: bounds, zones, and `in 20m`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo
+
+from nanobot.cron.schedule import At, Every, Schedule, ScheduleError, parse
+from nanobot.errors import NanobotError
+
+LEAST_INTERVAL = timedelta(seconds=60)
+MOST_NAME, MOST_MESSAGE = 60, 4_000
+
+_ALMOST_A_SECOND = timedelta(microseconds=999_999)
+_NAME_FROM_MESSAGE, _MOST_SCHEDULE = 40, 200
+_IN = re.compile(r"in\s+(.+)", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job speaks, for whom (`scope`), at whose wish; `origins` as in `Job`."""
+
+    channel: str
+    chat_id: str
+    thread_id: str
+    scope: str
+    created_by: str
+    origins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A job that is wanted, in bounds and with its first due time (UTC)."""
+
+    schedule: Schedule
+    zone: str
+    message: str
+    name: str
+    first: datetime
+
+
+def wish(schedule: str, message: str, name: str, zone: str, now: datetime) -> Wish:
+    """What is wanted, checked. `zone` is empty for the agent's, which is that of `now`.
+
+    Raises `NanobotError`, `ScheduleError` among them, which says how it is written.
+    """
+    message, name = message.strip(), " ".join(name.split())
+    if not message:
+        raise NanobotError("there is no message: say what is to be done when the time comes")
+    if len(message) > MOST_MESSAGE:
+        raise NanobotError(f"the message is too long; it may have {MOST_MESSAGE:,} characters")
+    if len(schedule) > _MOST_SCHEDULE:
+        raise ScheduleError(f"{schedule[:_MOST_SCHEDULE]}…", "it is too long")
+    place = _zone(zone) if zone else now.tzinfo
+    assert place is not None
+    parsed = _schedule(schedule.strip(), now)
+    try:
+        first = parsed.next_after(now, place)
+    except OverflowError:
+        raise ScheduleError(schedule.strip(), "that is too far away") from None
+    if first is None:
+        clock = now.astimezone(place).isoformat(" ", "minutes")
+        raise ScheduleError(schedule.strip(), f"that time has passed (it is {clock})")
+    if isinstance(parsed, At) and parsed.time.tzinfo is not None:
+        zone = ""  # the offset says it all
+    return Wish(parsed, zone, message, name[:MOST_NAME] or _named(message), first.astimezone(UTC))
+
+
+def place_of(address: str) -> tuple[str, str, str]:
+    """Channel, chat and thread of a chat's address. Raises `NanobotError` for what is none."""
+    channel, _, rest = address.strip().partition(":")
+    chat_id, _, thread_id = rest.partition(":")
+    if not (channel and chat_id):
+        raise NanobotError(
+            f"{address[:80]!r} is no chat", hint="Chats are written as telegram:123."
+        )
+    return channel, chat_id, thread_id
+
+
+def _schedule(text: str, now: datetime) -> Schedule:
+    if found := _IN.fullmatch(text):
+        try:
+            span = parse(f"every {found[1]}")
+        except ScheduleError:
+            raise ScheduleError(text, "after `in` comes a time such as 20m or 1h30m") from None
+        due = span.next_after(now + _ALMOST_A_SECOND)
+        assert due is not None
+        return parse(f"at {due.replace(microsecond=0).isoformat()}")
+    parsed = parse(text)
+    if isinstance(parsed, Every) and parsed.interval < LEAST_INTERVAL:
+        raise ScheduleError(text, "runs must be at least a minute apart")
+    return parsed
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, KeyError):
+        raise NanobotError(
+            f"there is no time zone {name[:60]!r}", hint="Zones have names such as Europe/Berlin."
+        ) from None
+
+
+def _named(message: str) -> str:
+    line = " ".join(message.split())
+    return line if len(line) <= _NAME_FROM_MESSAGE else f"{line[: _NAME_FROM_MESSAGE - 1]}…"

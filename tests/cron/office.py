@@ -1,0 +1,131 @@
+"""A cron service on a real file and a clock that tests move, with an inbox like the journal's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from nanobot.bus.events import InboundMessage
+from nanobot.cron.job import Job
+from nanobot.cron.service import CronService
+from nanobot.cron.store import JobStore
+from nanobot.cron.wishes import Place, wish
+from nanobot.testing import FakeClock
+
+BERLIN = ZoneInfo("Europe/Berlin")
+HERE = Place("telegram", "7", "", "owner", "7")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def _fine(_: InboundMessage) -> None:
+    """Nothing happens."""
+
+
+@dataclass
+class Inbox:
+    """Takes a message once. `before` and `after` storing it something may happen."""
+
+    taken: dict[tuple[str, str, str], InboundMessage] = field(default_factory=dict)
+    offered: list[str] = field(default_factory=list)
+    before: Callable[[InboundMessage], None] = _fine
+    after: Callable[[InboundMessage], None] = _fine
+
+    async def publish(self, message: InboundMessage) -> None:
+        self.offered.append(message.event_id)
+        self.before(message)
+        self.taken.setdefault((message.channel, message.chat_id, message.event_id), message)
+        self.after(message)
+
+    @property
+    def messages(self) -> list[InboundMessage]:
+        return list(self.taken.values())
+
+    def times(self, zone: ZoneInfo = BERLIN) -> list[str]:
+        """The due times that were run for, local, in the order in which they came."""
+        dues = (datetime.fromisoformat(m.event_id.split(":", 2)[2]) for m in self.messages)
+        return [f"{due.astimezone(zone):%d %H:%M%z}" for due in dues]
+
+
+@dataclass
+class Office:
+    """`start` makes the service anew, as a process that starts does. `busy` are the conversations
+    that have something to answer, `revoked` the chats whose people may not talk to the agent."""
+
+    folder: Path
+    clock: FakeClock
+    inbox: Inbox = field(default_factory=Inbox)
+    busy: set[str] = field(default_factory=set)
+    revoked: set[str] = field(default_factory=set)
+    wakes_at: float = 0.0
+    sleeps: int = 0
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "jobs.json"
+
+    def start(self) -> None:
+        self.service = CronService(
+            JobStore(self.path),
+            self.inbox.publish,
+            self.clock,
+            busy=self._is_busy,
+            may_reach=lambda address: address not in self.revoked,
+        )
+
+    async def _is_busy(self, key: str) -> bool:
+        return key in self.busy
+
+    async def add(
+        self, schedule: str, message: str = "Hello", place: Place = HERE, zone: str = ""
+    ) -> Job:
+        wanted = wish(schedule, message, "", zone, self.clock.now())
+        return await self.service.add(wanted, place)
+
+    async def jobs(self) -> list[Job]:
+        return list(await self.service.jobs(""))
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """The service runs."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.service.run_forever())
+            await self.clock.until_sleeping()
+            try:
+                yield
+            finally:
+                self.service.stop()
+
+    async def wait(self, minutes: float) -> None:
+        """Let time pass, with the service attending to each moment for which it wakes."""
+        end = self.clock.monotonic() + minutes * 60
+        while True:
+            await self.clock.until_sleeping()
+            if len(self.clock.slept) != self.sleeps:
+                self.sleeps = len(self.clock.slept)
+                self.wakes_at = self.clock.monotonic() + self.clock.slept[-1]
+            now = self.clock.monotonic()
+            if now >= end:
+                return
+            await self.clock.advance(min(end, self.wakes_at) - now)
+
+    async def dies(self) -> None:
+        """The service runs until it is killed, at the first moment at which somebody kills it."""
+        task = asyncio.create_task(self.service.run_forever())
+        with contextlib.suppress(Killed):
+            await task
+
+
+def berlin(text: str) -> FakeClock:
+    """A clock that shows this time in Berlin."""
+    return FakeClock(datetime.fromisoformat(text).replace(tzinfo=BERLIN))

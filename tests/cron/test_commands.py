@@ -1,0 +1,150 @@
+"""`/cron` in a chat, and the operations behind `nanobot cron`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from nanobot.agent.commands import answer_of
+from nanobot.bus.events import InboundMessage
+from nanobot.commands import CommandCall, CommandRegistry
+from nanobot.cron.commands import CronCommand
+from nanobot.cron.operations import CronOperations
+from nanobot.errors import NanobotError
+from nanobot.session.manager import SessionManager
+from nanobot.testing import FakeClock
+from tests.cron.office import HERE, Office, berlin
+
+OWNER = InboundMessage("telegram", "7", "7", "", "e1", FakeClock().now())
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    return Office(tmp_path, berlin("2026-03-02T09:00"))
+
+
+async def types(office: Office, text: str, scope: str = "owner") -> str:
+    """What a chat answers."""
+    registry = CommandRegistry()
+    CronCommand(office.service, lambda _: scope, office.clock).register(registry)
+    match = registry.called_by(replace(OWNER, content=text))
+    assert match is not None
+    session = await SessionManager(office.folder, office.clock).get_or_create("telegram:7")
+    return (await answer_of(match[0], CommandCall(match[1], OWNER, session, 1))).text
+
+
+async def test_a_person_sees_and_changes_their_own_jobs_in_the_chat(office: Office) -> None:
+    assert await types(office, "/cron") == "Nothing is scheduled."
+    job = await office.add("every 1h", "Stretch")
+    line = f"- `{job.id}` Stretch: every 1h, next Mon 2026-03-02 10:00 +01:00, telegram:7"
+    assert await types(office, "/cron list") == line
+    assert "Paused" in await types(office, f"/cron pause `{job.id}`")
+    assert "Stretch: every 1h, paused" in await types(office, "/cron")
+    assert "goes on: next Mon 2026-03-02 10:00" in await types(office, f"/cron resume {job.id}")
+    for _ in range(2):  # the same message, should the command run again after a crash
+        assert "runs now" in await types(office, f"/cron run {job.id}")
+    assert len(office.inbox.messages) == 1
+    assert await types(office, "/cron", "people/telegram_8") == "Nothing is scheduled."
+    assert "no job" in await types(office, f"/cron remove {job.id}", "people/telegram_8")
+    assert await types(office, f"/cron remove {job.id}") == f"Removed `{job.id}`."
+    assert await office.jobs() == []
+
+
+@pytest.mark.parametrize("text", ["/cron explode 1", "/cron remove", "/cron add every 1h hello"])
+async def test_what_is_no_use_of_the_command_shows_how_it_is_used(
+    office: Office, text: str
+) -> None:
+    assert "remove ID" in await types(office, text)
+
+
+async def test_the_owner_is_told_of_a_broken_file_and_nobody_else(office: Office) -> None:
+    office.path.write_text("{")
+    assert "jobs.json.broken-1" in await types(office, "/cron")
+    assert await types(office, "/cron", "people/telegram_8") == "Nothing is scheduled."
+
+
+@dataclass
+class Chats:
+    """The owner's latest chat is their second; the first is a group's."""
+
+    known: list[str] = field(default_factory=lambda: ["telegram:-100", "telegram:7:3"])
+
+    def addresses(self) -> list[str]:
+        return self.known
+
+    def scope_of(self, address: str) -> str:
+        return "groups/telegram_-100" if "-100" in address else "owner"
+
+
+@pytest.mark.parametrize(
+    ("chat", "known", "expected"),
+    [
+        ("", ["telegram:-100", "telegram:7:3"], ("telegram:7:3", "owner")),
+        ("", ["telegram:-100"], ("cli:direct", "owner")),
+        ("telegram:-100", ["telegram:-100"], ("telegram:-100", "groups/telegram_-100")),
+        ("cli:work", [], ("cli:work", "owner")),
+    ],
+)
+async def test_a_job_of_the_command_line_speaks_where_it_is_told_with_that_chats_scope(
+    office: Office, chat: str, known: list[str], expected: tuple[str, str]
+) -> None:
+    operations = CronOperations(office.service, Chats(known), office.clock)
+    given = {"schedule": "0 8 * * *", "message": "News", "zone": "UTC", "chat": chat}
+    added = await operations.add(given)
+    assert (added["chat"], added["scope"]) == expected
+    assert added["next"] == "2026-03-03T08:00:00+00:00"
+    assert f"in {expected[0]}." in str(added["text"])
+
+
+async def test_the_operations_reach_the_jobs_of_all(office: Office) -> None:
+    job = await office.add("every 1h", "News", replace(HERE, scope="people/telegram_8"))
+    table = CronOperations(office.service, Chats(), office.clock, runs=False).table()
+    assert await table["cron.list"]({}) == {
+        "jobs": [
+            {
+                "id": job.id,
+                "name": "News",
+                "schedule": "every 1h",
+                "zone": "",
+                "message": "News",
+                "chat": "telegram:7",
+                "scope": "people/telegram_8",
+                "enabled": True,
+                "next": "2026-03-02T10:00:00+01:00",
+                "last": None,
+                "created_by": "7",
+                "created_at": "2026-03-02T09:00:00+01:00",
+                "origins": [],
+            }
+        ],
+        "trouble": "",
+    }
+    for name in ("pause", "resume", "run", "remove"):
+        changed = await table[f"cron.{name}"]({"id": job.id})
+        assert isinstance(changed, dict)
+        assert job.id in changed["text"]
+    assert len(office.inbox.messages) == 1
+    assert await office.jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "given"),
+    [
+        ("cron.add", {"schedule": "every 1h"}),
+        ("cron.add", {"schedule": "every 1h", "message": 7}),
+        ("cron.add", {"schedule": "every 1h", "message": "x", "chat": "telegram:9"}),
+        ("cron.add", {"schedule": "every 1h", "message": "x", "chat": "nowhere"}),
+        ("cron.add", {"schedule": "every 1h", "message": "x", "zone": "../../etc/passwd"}),
+        ("cron.remove", {}),
+        ("cron.run", {"id": "nope"}),
+    ],
+)
+async def test_operations_refuse_what_makes_no_sense(
+    office: Office, operation: str, given: dict[str, object]
+) -> None:
+    table = CronOperations(office.service, Chats(), office.clock).table()
+    with pytest.raises(NanobotError):
+        await table[operation](given)
+    assert await office.jobs() == []

@@ -1,0 +1,328 @@
+"""Jobs run exactly once for each due time: clock changes, clocks that jump, kills, broken files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.events import InboundMessage
+from nanobot.bus.journal import Journal
+from nanobot.cron.guests import MOST_OF_OTHERS
+from nanobot.cron.service import MOST_JOBS, CronService
+from nanobot.cron.store import JobStore
+from nanobot.errors import NanobotError, StorageError
+from tests.cron.office import HERE, Killed, Office, berlin
+
+BOBS = replace(HERE, chat_id="8", scope="people/telegram_8", created_by="8")
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    return Office(tmp_path, berlin("2026-03-02T09:00"))
+
+
+def kill(_: InboundMessage) -> None:
+    raise Killed
+
+
+def refuse(_: InboundMessage) -> None:
+    raise StorageError("the journal", "no space")
+
+
+def fine(_: InboundMessage) -> None:
+    """Nothing happens."""
+
+
+async def test_a_job_runs_at_its_times_with_what_the_agent_needs_to_know(office: Office) -> None:
+    job = await office.add("every 30m", "Water the plants\n[and] the fern")
+    async with office.open():
+        await office.wait(29)
+        assert office.inbox.messages == []
+        await office.wait(31)
+    first, second = office.inbox.messages
+    assert office.inbox.times() == ["02 09:30+0100", "02 10:00+0100"]
+    assert first == InboundMessage(
+        "telegram",
+        "7",
+        "nanobot",
+        f"[scheduled job {job.id} (Water the plants (and) the fern), every 30m;"
+        " made on 2026-03-02 by telegram:7; due Mon 2026-03-02 09:30 +01:00]\n"
+        "Water the plants\n[and] the fern\n\n"
+        "[Nobody is here to be asked. Your answer goes to the chat that this was scheduled in:"
+        " write what should be said there, and nothing else. If nothing is to be said, answer"
+        " exactly [silent]]",
+        f"cron:{job.id}:2026-03-02T08:30:00+00:00",
+        berlin("2026-03-02T09:30").now(),
+        session_override=f"cron:{job.id}",
+        origin="nanobot",
+        sender_name="Water the plants [and] the fern",
+        begun_by="job",
+        scope="owner",
+        job=job.id,
+    )
+    assert second.timestamp == berlin("2026-03-02T10:00").now()
+
+
+async def test_a_job_speaks_where_it_was_made_with_the_taint_that_it_was_made_with(
+    office: Office,
+) -> None:
+    group = replace(
+        HERE, chat_id="-100", thread_id="3", scope="groups/telegram_-100", origins=("tool:x",)
+    )
+    job = await office.add("in 5m", place=group)
+    async with office.open():
+        await office.wait(5)
+    (message,) = office.inbox.messages
+    assert (message.chat_id, message.thread_id, message.is_group) == ("-100", "3", True)
+    assert (message.scope, message.origin) == ("groups/telegram_-100", f"job:{job.id}")
+    assert await office.jobs() == []  # once is once
+
+
+@pytest.mark.parametrize(
+    ("start", "schedule", "expected"),
+    [
+        ("2026-03-29T01:00", "30 2 * * *", ["29 03:00+0200"]),  # 2:30 does not come
+        ("2026-03-29T01:00", "0 * * * *", ["29 03:00+0200", "29 04:00+0200", "29 05:00+0200"]),
+        ("2026-10-25T01:00", "30 2 * * *", ["25 02:30+0200"]),  # 2:30 comes twice
+        ("2026-10-25T01:00", "0 * * * *", ["25 02:00+0200", "25 02:00+0100", "25 03:00+0100"]),
+        ("2026-10-25T01:00", "every 90m", ["25 02:30+0200", "25 03:00+0100"]),
+    ],
+)
+async def test_the_change_of_clocks_neither_skips_nor_repeats(
+    tmp_path: Path, start: str, schedule: str, expected: list[str]
+) -> None:
+    office = Office(tmp_path, berlin(start))
+    await office.add(schedule)
+    async with office.open():
+        await office.wait(180)
+    assert office.inbox.times() == expected
+
+
+async def test_a_clock_that_is_set_forward_makes_one_run_of_what_it_skipped(office: Office) -> None:
+    await office.add("0 * * * *")
+    await office.add("at 2026-03-02T12:30")
+    async with office.open():
+        office.clock.jump(5 * 3_600 + 600)
+        await office.wait(60)
+    assert office.inbox.times() == ["02 14:00+0100", "02 12:30+0100", "02 15:00+0100"]
+    hourly, once, on_time = (message.content for message in office.inbox.messages)
+    assert "this run also stands for 4 earlier times that were missed]" in hourly
+    assert "; it is late, now is Mon 2026-03-02 14:1" in once
+    assert "15:00 +01:00]" in on_time
+
+
+async def test_a_clock_that_is_set_back_repeats_nothing_and_silences_nobody(
+    office: Office,
+) -> None:
+    await office.add("*/30 * * * *")
+    async with office.open():
+        await office.wait(61)
+        office.clock.jump(-3_600)
+        await office.wait(60)
+        assert office.inbox.times() == ["02 09:30+0100", "02 10:00+0100"]
+        await office.wait(35)
+        assert office.inbox.times()[2:] == ["02 10:30+0100"]
+        office.clock.jump(86_400 * 365)
+        await office.wait(2)
+        office.clock.jump(-86_400 * 365)
+        await office.wait(60)
+    assert len(office.inbox.times()) == len(set(office.inbox.times())) == 6
+    assert office.inbox.times()[4:] == ["02 11:00+0100", "02 11:30+0100"]
+    assert len(office.inbox.offered) == 6  # the inbox had nothing to drop
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_kill_around_the_effect_neither_loses_nor_repeats_a_run(
+    office: Office, moment: str
+) -> None:
+    await office.add("0 * * * *")
+    await office.add("at 2026-03-02T10:00")
+    office.clock.jump(3_600)
+    for _ in range(2):
+        setattr(office.inbox, moment, kill)
+        await office.dies()
+        setattr(office.inbox, moment, fine)
+        office.start()
+    office.clock.jump(7_200)  # it was off for a while
+    async with office.open():
+        await office.wait(60)
+    ids = [message.event_id for message in office.inbox.messages]
+    assert office.inbox.times() == [
+        "02 10:00+0100", "02 12:00+0100", "02 10:00+0100", "02 13:00+0100",
+    ]  # fmt: skip
+    assert len(ids) == len(set(ids))
+    assert "for 1 earlier time that was missed" in office.inbox.messages[1].content
+    assert [job.schedule.text for job in await office.jobs()] == ["0 * * * *"]
+
+
+async def test_the_journal_drops_a_run_that_it_has(tmp_path: Path) -> None:
+    clock = berlin("2026-03-02T09:00")
+    office = Office(tmp_path, clock)
+    await office.add("every 1h")
+    clock.jump(3_600)
+    journal = Journal(tmp_path / "journal.db", clock)
+    await journal.open()
+    new: list[int] = []
+
+    async def publish(message: InboundMessage) -> None:
+        new.append(len(await journal.receive(message.channel, (message,))))
+        if len(new) == 1:
+            raise Killed
+
+    for _ in range(2):
+        office.service = CronService(JobStore(office.path), publish, clock)
+        if not new:
+            await office.dies()
+            continue
+        async with office.open():
+            await office.wait(60)
+    await journal.close()
+    assert new == [1, 0, 1]
+
+
+async def test_what_cannot_be_stored_runs_once_it_can(office: Office) -> None:
+    await office.add("at 2026-03-02T09:10")
+    await office.add("at 2026-03-02T09:20", "Other")
+    office.inbox.before = refuse
+    async with office.open():
+        await office.wait(30)
+        assert office.inbox.messages == []
+        office.inbox.before = fine
+        await office.wait(2)
+    assert office.inbox.times() == ["02 09:10+0100", "02 09:20+0100"]
+
+
+async def test_one_broken_job_stops_no_other(office: Office) -> None:
+    await office.add("every 10m", "bad")
+    await office.add("every 10m", "good")
+
+    def choke(message: InboundMessage) -> None:
+        if "bad" in message.content:
+            raise RuntimeError
+
+    office.inbox.before = choke
+    async with office.open():
+        await office.wait(20)
+    assert len(office.inbox.messages) == 2
+
+
+async def test_while_the_last_run_has_not_ended_due_times_add_up_to_one(office: Office) -> None:
+    job = await office.add("every 10m")
+    async with office.open():
+        await office.wait(10)
+        office.busy.add(job.session_key)
+        await office.wait(35)
+        office.busy.clear()
+        office.service.nudge()
+        await office.wait(1)
+    assert office.inbox.times() == ["02 09:10+0100", "02 09:40+0100"]
+    assert "for 2 earlier times" in office.inbox.messages[1].content
+
+
+async def test_a_file_that_does_not_parse_is_kept_and_the_service_goes_on(office: Office) -> None:
+    office.path.write_bytes(b'{"version": 1, "jobs": [')
+    async with office.open():
+        await office.wait(1)
+        assert "jobs.json.broken-1" in office.service.trouble
+        await office.add("in 5m")
+        await office.wait(5)
+    assert len(office.inbox.messages) == 1
+    kept = office.path.with_name("jobs.json.broken-1")
+    assert kept.read_bytes() == b'{"version": 1, "jobs": ['
+
+
+async def test_a_job_that_is_added_or_removed_counts_at_once(office: Office) -> None:
+    async with office.open():
+        await office.wait(0.5)
+        soon = await office.add("in 10s")
+        gone = await office.add("in 11s")
+        await office.service.remove(gone.id, "owner")
+        await office.wait(0.2)
+    assert [message.job for message in office.inbox.messages] == [soon.id]
+
+
+async def test_a_paused_job_rests_and_goes_on_from_there(office: Office) -> None:
+    job = await office.add("every 10m")
+    once = await office.add("at 2026-03-02T09:05")
+    async with office.open():
+        await office.service.pause(job.id, "owner")
+        await office.service.pause(once.id, "owner")
+        await office.wait(35)
+        await office.service.resume(job.id, "owner")
+        with pytest.raises(NanobotError, match="passed"):
+            await office.service.resume(once.id, "owner")
+        await office.wait(10)
+    assert office.inbox.times() == ["02 09:45+0100"]
+
+
+async def test_running_a_job_now_leaves_its_schedule_alone(office: Office) -> None:
+    job = await office.add("every 1h")
+    for _ in range(2):
+        await office.service.run_now(job.id.upper(), "owner", "one wish")
+    await office.service.run_now(job.id, "owner")
+    async with office.open():
+        await office.wait(60)
+    ids = [message.event_id for message in office.inbox.messages]
+    assert ids == [
+        f"cron:{job.id}:now:one wish",
+        f"cron:{job.id}:now:2026-03-02T08:00:00+00:00",
+        f"cron:{job.id}:2026-03-02T09:00:00+00:00",
+    ]
+
+
+async def test_jobs_of_another_scope_do_not_exist_and_each_scope_has_room_for_so_many(
+    office: Office,
+) -> None:
+    job = await office.add("every 1h")
+    service = office.service
+    assert await service.jobs("people/telegram_8") == ()
+    for change in (service.remove, service.pause, service.resume, service.run_now):
+        with pytest.raises(NanobotError, match="no job"):
+            await change(job.id, "people/telegram_8")
+    more = [replace(job, id=str(number)) for number in range(MOST_JOBS - 1)]
+    JobStore(office.path).change(lambda jobs: replace(jobs, jobs=(job, *more)))
+    with pytest.raises(NanobotError, match=str(MOST_JOBS)):
+        await office.add("every 1h")
+    await office.add("every 1h", place=replace(HERE, scope="people/telegram_8"))
+
+
+@pytest.mark.parametrize("schedule", ["every 59m", "*/30 * * * *", "0,59 8 1 1 *", "* 8 * * *"])
+async def test_others_have_nothing_run_more_than_hourly(office: Office, schedule: str) -> None:
+    with pytest.raises(NanobotError, match="an hour apart"):
+        await office.add(schedule, place=BOBS)
+    await office.add(schedule)
+
+
+async def test_others_have_few_jobs(office: Office) -> None:
+    for schedule in ["every 1h", "30 * * * *", "0 8,9 * * *", "in 5m", "in 6m"][:MOST_OF_OTHERS]:
+        await office.add(schedule, place=BOBS)
+    with pytest.raises(NanobotError, match=f"{MOST_OF_OTHERS} jobs"):
+        await office.add("every 1h", place=BOBS)
+
+
+async def test_a_job_of_people_who_may_not_talk_any_more_is_paused(office: Office) -> None:
+    office.revoked = {"telegram:7", "telegram:8"}  # the owner's own jobs run all the same
+    mine, bobs = await office.add("every 1h"), await office.add("every 1h", place=BOBS)
+    async with office.open():
+        await office.wait(130)
+    assert [message.job for message in office.inbox.messages] == [mine.id, mine.id]
+    paused = await office.service.find(bobs.id, BOBS.scope)
+    assert (paused.enabled, paused.begun) == (False, None)
+    with pytest.raises(NanobotError, match="may not talk"):
+        await office.service.run_now(bobs.id, "")
+
+
+async def test_a_run_that_had_begun_is_not_published_to_who_was_revoked_meanwhile(
+    office: Office,
+) -> None:
+    await office.add("every 1h", place=BOBS)
+    office.inbox.before = kill
+    await office.clock.advance(3_600)
+    await office.dies()
+    office.inbox.before, office.revoked = fine, {"telegram:8"}
+    office.start()
+    async with office.open():
+        await office.wait(1)
+    assert office.inbox.messages == []
