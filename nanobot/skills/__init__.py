@@ -1,0 +1,31 @@
+"""Skills: folders with a SKILL.md that tell the model how to do something.
+
+What always holds: no text of a workspace skill reaches a model before the owner has enabled exactly
+these files; whatever changes one of them, whoever did it, makes the skill inert until it is enabled
+again. Built-in skills are part of the program.
+
+`values` says what a skill is, `frontmatter` and `folder` read one, `needs` what it lacks, `state`
+what the owner enabled, `loader` puts that together; `prompt`, `triggers` and `tool` are what the
+model sees; `service`, `installing`, `commands` and `operations` what the owner does.
+"""
+
+from nanobot.skills.commands import SkillsCommand
+from nanobot.skills.loader import SkillsLoader
+from nanobot.skills.operations import SkillsOperations
+from nanobot.skills.prompt import SkillSections
+from nanobot.skills.service import SkillsService
+from nanobot.skills.tool import ReadSkill
+from nanobot.skills.triggers import mentioned
+from nanobot.skills.values import Skill, is_skill_file
+
+__all__ = [
+    "ReadSkill",
+    "Skill",
+    "SkillSections",
+    "SkillsCommand",
+    "SkillsLoader",
+    "SkillsOperations",
+    "SkillsService",
+    "is_skill_file",
+    "mentioned",
+]

@@ -1,0 +1,87 @@
+"""A workspace with skills, and their owner; all real files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from nanobot.messages import ToolCall
+from nanobot.security.paths import Root
+from nanobot.skills import ReadSkill, Skill, SkillsLoader, SkillsService
+from nanobot.skills.needs import Surroundings
+from nanobot.testing import FakeClock
+from nanobot.tooling import Caller, ToolRegistry, ToolResult
+
+OWNER = Caller("cli", "direct", "cli:direct", "turn-1")
+
+
+class Shelf:
+    """A home's skills. Programs `pdftotext` and `git` are there, and the variable `TOKEN`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.workspace = home, home / "workspace"
+        self.workspace.mkdir()
+        self.state = home / "state" / "skills.json"
+        self.loader = self.open()
+        self.service = SkillsService(self.loader, FakeClock())
+
+    def open(self, **options: object) -> SkillsLoader:
+        """A new process's loader."""
+        there = {"pdftotext", "git"}
+        here = Surroundings(
+            lambda name: name if name in there else None, lambda: {"TOKEN"}, "linux"
+        )
+        given: dict[str, object] = {"here": here, **options}
+        return SkillsLoader(Root(self.workspace), self.state, **given)  # type: ignore[arg-type]
+
+    def put(self, name: str, files: Mapping[str, str | bytes] | str) -> Path:
+        """A skill in the workspace; a text is its SKILL.md."""
+        return write(self.workspace / "skills" / name, files)
+
+    async def enabled(self, name: str, files: Mapping[str, str | bytes] | str) -> Skill:
+        """One that the owner has enabled."""
+        self.put(name, files)
+        return await self.enable(name)
+
+    async def enable(self, name: str, *, everyone: bool = False) -> Skill:
+        """What the owner does, having looked at it."""
+        return await self.service.enable(name, self.skill(name).digest, everyone=everyone)
+
+    def skill(self, name: str) -> Skill:
+        """The skill of that name; it must be there."""
+        skill = self.loader.find(name)
+        assert skill is not None
+        return skill
+
+    def in_use(self, scope: str = "owner") -> set[str]:
+        """Names that a model can have, those that are built in aside."""
+        return {one.name for one in self.loader.in_use(scope) if one.source == "workspace"}
+
+    async def read(self, scope: str = "owner", **arguments: object) -> ToolResult:
+        """Call `read_skill` as a model does."""
+        tools = ToolRegistry()
+        tools.register(ReadSkill(self.loader))
+        call = ToolCall("1", "read_skill", json.dumps(arguments))
+        return await tools.call(call, replace(OWNER, scope=scope))
+
+
+def write(folder: Path, files: Mapping[str, str | bytes] | str) -> Path:
+    """A folder with these files."""
+    for path, content in ({"SKILL.md": files} if isinstance(files, str) else files).items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
+
+
+def skill_md(name: str = "tea", body: str = "Boil water.", **fields: str) -> str:
+    """A SKILL.md."""
+    given = {
+        "name": name,
+        "description": "How tea is made. Use when somebody is thirsty.",
+        **fields,
+    }
+    front = "\n".join(f"{key}: {value}" for key, value in given.items())
+    return f"---\n{front}\n---\n\n{body}\n"

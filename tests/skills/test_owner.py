@@ -1,0 +1,143 @@
+"""What the owner does: installing, the operations, `/skills`."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.events import InboundMessage
+from nanobot.commands import CommandCall, CommandRegistry
+from nanobot.errors import NanobotError
+from nanobot.session.session import Session
+from nanobot.skills import SkillsCommand, SkillsOperations
+from nanobot.testing import FakeClock
+from tests.skills.support import Shelf, skill_md, write
+
+PUBLIC: dict[str, str | bytes] = {
+    "SKILL.md": skill_md("form-filling", license="MIT", **{"allowed-tools": "Bash(git:*) Read"}),
+    "LICENSE.txt": "MIT",
+    "references/FORMS.md": "Forms.",
+    "scripts/fill.py": "#!/usr/bin/env python3\nprint()\n",
+    "assets/form.bin": b"\0\1",
+    ".git/config": "[core]",
+}
+
+
+@pytest.fixture
+def public(tmp_path: Path) -> Path:
+    """A skill as others publish it."""
+    folder = write(tmp_path / "form-filling-main", PUBLIC)
+    (folder / "scripts/fill.py").chmod(0o755)
+    return folder
+
+
+async def _installed(shelf: Shelf, path: Path, **options: bool) -> str:
+    package, _ = await shelf.service.package(str(path))
+    return (await shelf.service.install(str(path), package.digest, **options)).name
+
+
+async def test_a_public_skill_is_installed_unchanged_and_works_at_once(
+    shelf: Shelf, public: Path
+) -> None:
+    assert await _installed(shelf, public) == "form-filling"
+    copied = shelf.workspace / "skills" / "form-filling"
+    for path, content in PUBLIC.items():
+        given = content.encode() if isinstance(content, str) else content
+        if path.startswith(".git"):
+            assert not (copied / path).exists()
+        else:
+            assert (copied / path).read_bytes() == given
+    assert os.access(copied / "scripts/fill.py", os.X_OK)
+    assert (copied / "SKILL.md").stat().st_mode & 0o777 == 0o600
+    assert shelf.skill("form-filling").available
+    assert "Boil water." in (await shelf.read(name="form-filling")).text
+    again = await shelf.service.package(str(public / "SKILL.md"))
+    assert again[0].name == "form-filling"
+
+
+async def test_what_changed_after_it_was_shown_is_not_installed(shelf: Shelf, public: Path) -> None:
+    package, _ = await shelf.service.package(str(public))
+    write(public, {"scripts/fill.py": "import os"})
+    with pytest.raises(NanobotError, match="while you looked"):
+        await shelf.service.install(str(public), package.digest)
+    assert not (shelf.workspace / "skills").exists()
+
+
+async def test_one_that_is_there_is_replaced_only_on_demand_and_then_wholly(
+    shelf: Shelf, public: Path
+) -> None:
+    await shelf.enabled("form-filling", {"SKILL.md": skill_md("form-filling"), "old.md": "old"})
+    with pytest.raises(NanobotError, match="already"):
+        await _installed(shelf, public)
+    await _installed(shelf, public, replacing=True)
+    assert shelf.in_use() == {"form-filling"}
+    assert not (shelf.workspace / "skills/form-filling/old.md").exists()
+
+
+async def test_a_copy_that_is_cut_short_is_not_used(shelf: Shelf, public: Path) -> None:
+    await _installed(shelf, public)
+    write(public, {"references/FORMS.md": "More forms."})
+    copied = shelf.workspace / "skills/form-filling"
+    write(copied, {"references/FORMS.md": "More forms."})  # a crash right after the first file
+    assert shelf.in_use() == set()
+    await _installed(shelf, public, replacing=True)
+    assert shelf.in_use() == {"form-filling"}
+
+
+async def test_a_folder_with_a_link_is_not_installed(shelf: Shelf, public: Path) -> None:
+    (public / "more.md").symlink_to("/etc/passwd")
+    with pytest.raises(NanobotError, match="links are not followed"):
+        await shelf.service.package(str(public))
+
+
+@pytest.mark.parametrize("path", ["nowhere", "form-filling-main/LICENSE.txt", "."])
+async def test_what_is_no_skill_is_not_installed(shelf: Shelf, public: Path, path: str) -> None:
+    with pytest.raises(NanobotError):
+        await shelf.service.package(str(public.parent / path))
+
+
+async def test_text_that_cannot_be_seen_is_shown_to_the_owner(shelf: Shelf) -> None:
+    hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
+    shelf.put("tea", skill_md(body=f"Boil water.{hidden}\u202e"))
+    shown = await SkillsOperations(shelf.service).show({"name": "tea"})
+    assert "\\U000e006f" in str(shown["text"])
+    assert "\\u202e" in str(shown["text"])
+    assert any("cannot be seen" in str(warning) for warning in shelf.skill("tea").warnings)
+
+
+async def test_the_owner_sees_any_file_of_a_skill_before_it_is_enabled(shelf: Shelf) -> None:
+    shelf.put("tea", {"SKILL.md": skill_md(), "scripts/a.sh": "rm -rf \u202e/"})
+    operations = SkillsOperations(shelf.service)
+    shown = await operations.file({"name": "tea", "file": "scripts/a.sh"})
+    assert shown["text"] == "rm -rf \\u202e/"
+    assert "# Weather" in str(
+        (await operations.file({"name": "weather", "file": "SKILL.md"}))["text"]
+    )
+    for path in ("../../../state/skills.json", "nope"):
+        with pytest.raises(NanobotError):
+            await operations.file({"name": "tea", "file": path})
+
+
+async def _say(shelf: Shelf, text: str) -> str:
+    registry = CommandRegistry()
+    SkillsCommand(shelf.service).register(registry)
+    message = InboundMessage("cli", "direct", "me", text, "1", datetime(2026, 1, 1, tzinfo=UTC))
+    found = registry.called_by(message)
+    assert found is not None
+    answer = await found[0].run(
+        CommandCall(found[1], message, Session("cli:direct", FakeClock()), 1)
+    )
+    return answer.text
+
+
+async def test_the_chat_lists_skills_and_enables_none(shelf: Shelf) -> None:
+    shelf.put("tea", skill_md())
+    listed = await _say(shelf, "/skills")
+    assert "tea (new): not enabled yet: nanobot skills enable tea" in listed
+    assert "weather: Current weather" in listed
+    assert "SKILL.md" in await _say(shelf, "/skills tea")
+    assert "terminal" in await _say(shelf, "/skills enable tea")
+    assert shelf.in_use() == set()

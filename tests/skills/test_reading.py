@@ -1,0 +1,64 @@
+"""The `read_skill` tool."""
+
+from __future__ import annotations
+
+from tests.skills.support import Shelf, skill_md
+
+
+async def test_the_instructions_come_with_what_else_there_is(shelf: Shelf) -> None:
+    await shelf.enabled(
+        "tea",
+        {
+            "SKILL.md": skill_md(compatibility="A kitchen"),
+            "references/kinds.md": "Green, black.",
+            "logo.png": b"\x89PNG\0",
+        },
+    )
+    assert (await shelf.read(name="tea")).text == (
+        "[skill tea; its folder is skills/tea/ in the workspace; "
+        "other files: logo.png, references/kinds.md; made for: A kitchen]\n\nBoil water."
+    )
+    for path in ("references/kinds.md", "./references/kinds.md", "skills/tea/references/kinds.md"):
+        assert (await shelf.read(name="tea", file=path)).text == "Green, black."
+    picture = await shelf.read(name="tea", file="logo.png")
+    assert picture.is_error
+    assert "skills/tea/logo.png" in picture.text
+
+
+async def test_nothing_outside_the_folder_is_read(shelf: Shelf) -> None:
+    await shelf.enabled("tea", skill_md())
+    await shelf.enabled("coffee", skill_md("coffee"))
+    for path in ("../coffee/SKILL.md", "/etc/passwd", "../../../state/skills.json", "x\0y"):
+        for name in ("tea", "weather"):
+            result = await shelf.read(name=name, file=path)
+            assert result.is_error
+            assert "has no file of that name" in result.text
+    assert (await shelf.read(name="../skills/tea")).is_error
+
+
+async def test_a_long_text_is_read_in_pieces_that_fit(shelf: Shelf) -> None:
+    lines = [f"{number} {'x' * 90}" for number in range(400)]
+    await shelf.enabled("tea", skill_md(body="\n".join(lines)))
+    first = (await shelf.read(name="tea")).text
+    assert "is left out" not in first
+    *_, last, note = first.splitlines()
+    following = int(last.split()[0]) + 2
+    assert note.endswith(f"of 400; read on with start_line={following}]")
+    seen = first
+    while "read on with" in seen.splitlines()[-1]:
+        start = int(seen.splitlines()[-1].rpartition("=")[2].rstrip("]"))
+        seen = (await shelf.read(name="tea", start_line=start)).text
+    assert seen.splitlines()[-1] == lines[-1]
+    assert "only 400 lines" in (await shelf.read(name="tea", start_line=401)).text
+
+
+async def test_an_unknown_name_says_what_there_is_and_brings_nothing_foreign_in(
+    shelf: Shelf,
+) -> None:
+    result = await shelf.read(name="wether")
+    assert result.text == (
+        "no skill 'wether'\nDid you mean weather? "
+        "There are: cron, memory, skill-creator, summarize, weather."
+    )
+    assert result.is_error
+    assert result.trusted
