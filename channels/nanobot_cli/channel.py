@@ -2,19 +2,23 @@
 
 Each request becomes one inbound message with the event id `cli:<request id>`, and a waiter under
 that id that is there before the message is published, so that no answer can come too early. The
-waiter gets exactly one last word, the reply. Whom a part answers stands on the part; one that
-answers nobody was said before the reply, and whoever waits in its chat sees it. What nobody here
-waits for (its client is gone, or the gateway was restarted meanwhile) is accepted all the same: the
-session keeps it, and no later client gets it.
+waiter gets exactly one last word, the reply. Whom a part answers stands on the part. One that
+answers nobody was said before the reply or by itself (by a job, about a helper), and whoever waits
+in its chat or watches it sees it; where nobody does it is kept, and seen once by the next who
+watches. One that answers what nobody here waits for any more (its client is gone, or the gateway
+was restarted meanwhile) is seen by those who watch, and accepted all the same where nobody does:
+the session keeps it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+
+from loguru import logger
 
 from nanobot.bus.events import (
+    Button,
     InboundMessage,
     Media,
     Notice,
@@ -22,24 +26,17 @@ from nanobot.bus.events import (
     Progress,
     Receipt,
     TextDelta,
+    ToolOutput,
     ToolStarted,
     TurnEnded,
     TurnStarted,
 )
 from nanobot.channel import ChannelHost, Chat, Limits, Sender
 from nanobot.clock import Clock, SystemClock
-from nanobot.errors import NanobotError, SendRefused
-from nanobot_cli.wire import (
-    Accepted,
-    ChatRequest,
-    Delta,
-    Note,
-    Reply,
-    Said,
-    SentFile,
-    Tool,
-    to_json,
-)
+from nanobot.errors import NanobotError, SendRefused, StorageError
+from nanobot_cli.keeping import Shelf, Unseen
+from nanobot_cli.waiting import Connection, Listener, Shown, one_each
+from nanobot_cli.wire import ChatRequest, Choice, Said, SentFile
 
 PERSON = "owner"
 """The sender of every message: the socket is open to the home's owner only."""
@@ -47,86 +44,18 @@ PERSON = "owner"
 _NO_LIMIT = 1 << 62
 
 
-class Connection(Protocol):
-    """One client. `send` must not wait: a client that does not read is the connection's problem."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing more can reach the client."""
-        ...
-
-    def send(self, event: Mapping[str, object]) -> None:
-        """Send one event; does nothing on a closed connection."""
-        ...
-
-
-class _Waiter:
-    """One request whose answer has not come yet."""
-
-    def __init__(self, request: ChatRequest, chat_id: str, connection: Connection) -> None:
-        self.chat_id = chat_id
-        self.connection = connection
-        self._request = request
-        self._accepted = False
-        self._text: list[str] = []
-        self._ended: TurnEnded | None = None
-
-    @property
-    def gone(self) -> bool:
-        return self.connection.closed
-
-    def accept(self) -> None:
-        """Say that the message is durable, once and before anything else."""
-        if not self._accepted:
-            self._accepted = True
-            self.connection.send(to_json(Accepted(self._request.id)))
-
-    def show(self, event: TextDelta | ToolStarted | Notice) -> None:
-        self.accept()
-        match event:
-            case Notice():
-                self.connection.send(to_json(Note(self._request.id, event.text)))
-            case TextDelta() if self._request.stream:
-                self.connection.send(to_json(Delta(self._request.id, event.text, event.restart)))
-            case ToolStarted() if self._request.stream:
-                self.connection.send(to_json(Tool(self._request.id, event.hint)))
-
-    def tell(self, text: str, files: tuple[SentFile, ...]) -> None:
-        """Something was said that is not the reply."""
-        self.accept()
-        self.connection.send(to_json(Said(self._request.id, text, files)))
-
-    def end(self, event: TurnEnded) -> None:
-        self._ended = event
-
-    def collect(self, text: str) -> None:
-        self._text.append(text)
-
-    def reply(self) -> None:
-        """The last word: the text collected, with what is known about its turn."""
-        self.accept()
-        reply = Reply(self._request.id, "".join(self._text))
-        if (end := self._ended) is not None:
-            reply = reply._replace(
-                turn=end.turn_id,
-                tools=end.tools,
-                prompt_tokens=end.prompt_tokens,
-                completion_tokens=end.completion_tokens,
-                milliseconds=end.milliseconds,
-                outcome=end.outcome,
-            )
-        self.connection.send(to_json(reply))
-
-
 class CliChannel:
     """Implements `nanobot.channel.Channel` for the clients of the control socket."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._waiters: dict[str, _Waiter] = {}
-        self._turns: dict[str, set[str]] = {}
+        self._waiters: dict[str, Listener] = {}
+        self._watchers: list[Listener] = []
+        self._turns: dict[str, dict[str, None]] = {}
         self._host: ChannelHost | None = None
         self._running = asyncio.Event()
+        self._begun = asyncio.Event()
+        self._telling = asyncio.Lock()
 
     @property
     def name(self) -> str:
@@ -138,15 +67,16 @@ class CliChannel:
 
     async def run(self, host: ChannelHost) -> None:
         self._host = host
+        self._begun.set()
         self._running.set()
         try:
             await asyncio.Event().wait()  # the control server brings the messages
         finally:
             self._running.clear()
-            self._host = None
 
     async def chat(self, request: Mapping[str, object], connection: Connection) -> None:
-        """Take one request of the control socket; returns once its message is durable.
+        """Take one request of the control socket; returns once its message is durable, or it is
+        noted who watches.
 
         Everything said about it from then on goes to `connection`. Raises `NanobotError` for a
         request that cannot be taken; nothing is stored then.
@@ -156,19 +86,31 @@ class CliChannel:
         if message.event_id in self._waiters and not self._waiters[message.event_id].gone:
             raise _seen_before(said)
         await self._running.wait()
-        host = self._host
-        if host is None or host.admit(Sender(PERSON), Chat(message.chat_id)) != "allowed":
+        host = await self._core()
+        if host.admit(Sender(PERSON), Chat(message.chat_id)) != "allowed":
             raise NanobotError("the gateway does not take messages from this terminal")
-        await self._publish(host, message, _Waiter(said, message.chat_id, connection))
+        self._forget_the_gone()
+        listener = Listener(said, message.chat_id, connection)
+        if said.watch:
+            listener.accept()
+            async with self._telling:  # until they have seen that, what comes now waits
+                await self._tell_what_was_kept(host, listener)
+                self._watchers.append(listener)
+        else:
+            await self._publish(host, message, listener)
 
     async def send(self, part: OutboundPart) -> Receipt:
         if not part.event_ids:
-            self._tell(part)
-        for event_id in part.event_ids:
-            if (waiter := self._waiters.get(event_id)) is not None:
-                waiter.collect(part.content)
-                if part.last:
-                    self._finish(event_id)
+            await self._tell_or_keep(part)
+            return Receipt()
+        awaited = [event_id for event_id in part.event_ids if event_id in self._waiters]
+        if all(self._waiters[event_id].gone for event_id in awaited):
+            watching = [one for one in self._in_chat(part.chat_id) if one.watches]
+            self._tell(await self._core(), part, watching)
+        for event_id in awaited:
+            self._waiters[event_id].collect(part.content)
+            if part.last:
+                self._finish(event_id)
         return Receipt()
 
     async def fetch(self, media: Media, limit: int) -> bytes:
@@ -182,8 +124,9 @@ class CliChannel:
                 self._end(event)
             case Notice():
                 self._show(event, self._in_chat(event.chat_id))
-            case TextDelta() | ToolStarted():
-                self._show(event, self._turns.get(event.turn_id, ()))
+            case TextDelta() | ToolStarted() | ToolOutput():
+                waiting = self._turns.get(event.turn_id, ())
+                self._show(event, [self._waiters[key] for key in waiting if key in self._waiters])
 
     def _as_message(self, said: ChatRequest) -> InboundMessage:
         own = said.session.startswith(f"{self.name}:")
@@ -197,8 +140,7 @@ class CliChannel:
             session_override="" if own else said.session,
         )
 
-    async def _publish(self, host: ChannelHost, message: InboundMessage, waiter: _Waiter) -> None:
-        self._forget_the_gone()
+    async def _publish(self, host: ChannelHost, message: InboundMessage, waiter: Listener) -> None:
         self._waiters[message.event_id] = waiter
         try:
             new = await host.publish([message])
@@ -211,9 +153,9 @@ class CliChannel:
             raise _seen_before(message)
 
     def _start(self, event: TurnStarted) -> None:
-        awaited = {event_id for event_id in event.event_ids if event_id in self._waiters}
+        awaited = [event_id for event_id in event.event_ids if event_id in self._waiters]
         if awaited:
-            self._turns.setdefault(event.turn_id, set()).update(awaited)
+            self._turns.setdefault(event.turn_id, {}).update(dict.fromkeys(awaited))
 
     def _end(self, event: TurnEnded) -> None:
         self._turns.pop(event.turn_id, None)
@@ -223,31 +165,51 @@ class CliChannel:
                 if event.outcome in ("stopped", "held"):  # no reply will come
                     self._finish(event_id)
 
-    def _tell(self, part: OutboundPart) -> None:
-        """Show what answers nobody, once to each client that waits in its chat."""
-        waiters = [self._waiters[event_id] for event_id in self._in_chat(part.chat_id)]
-        if self._host is None or not waiters:
+    async def _tell_or_keep(self, part: OutboundPart) -> None:
+        """Raises `StorageError` where nobody listens and the disk will not keep it."""
+        host = await self._core()
+        async with self._telling:
+            if listeners := self._in_chat(part.chat_id):
+                self._tell(host, part, listeners)
+            elif part.content.strip() or part.media:
+                unseen = Unseen.of(part, self._clock.now().isoformat())
+                await asyncio.to_thread(Shelf(host.state_folder).add, unseen)
+
+    async def _tell_what_was_kept(self, host: ChannelHost, watcher: Listener) -> None:
+        try:
+            kept = await asyncio.to_thread(Shelf(host.state_folder).take, watcher.chat_id)
+        except StorageError as error:
+            logger.warning("cli: what was said meanwhile cannot be shown: {}", error)
             return
-        lines, files = [part.content], []
-        for media in part.media:
-            try:
-                path = self._host.path_of(media)
-            except SendRefused:  # the words are shown all the same
-                lines.append(f"[the file {media.name or media.ref} is no longer there]")
-            else:
-                files.append(SentFile(media.name, str(path), media.size))
-        text = "\n".join(filter(None, lines))
-        first = {id(waiter.connection): waiter for waiter in reversed(waiters)}
-        for waiter in first.values():
-            waiter.tell(text, tuple(files))
+        for unseen in kept:
+            watcher.tell(_said(host, unseen.text, unseen.media, unseen.buttons, unseen.at))
 
-    def _show(self, event: TextDelta | ToolStarted | Notice, event_ids: Iterable[str]) -> None:
-        for event_id in tuple(event_ids):
-            if (waiter := self._waiters.get(event_id)) is not None:
-                waiter.show(event)
+    def _tell(self, host: ChannelHost, part: OutboundPart, listeners: Iterable[Listener]) -> None:
+        """Show what answers nobody who waits, once to each client.
 
-    def _in_chat(self, chat_id: str) -> list[str]:
-        return [key for key, waiter in self._waiters.items() if waiter.chat_id == chat_id]
+        A choice is offered to those who watch it, where there are any: whoever only waits for an
+        answer need not be a person.
+        """
+        listeners = one_each(listeners)
+        said = _said(host, part.content, part.media, part.buttons)
+        watched = any(listener.watches for listener in listeners)
+        for listener in listeners:
+            may_choose = listener.watches or not watched
+            listener.tell(said if may_choose else said._replace(choices=()))
+
+    def _show(self, event: Shown, listeners: Iterable[Listener]) -> None:
+        for listener in one_each(listeners):
+            listener.show(event)
+
+    def _in_chat(self, chat_id: str) -> list[Listener]:
+        listeners = [*self._watchers, *self._waiters.values()]
+        return [one for one in listeners if one.chat_id == chat_id and not one.gone]
+
+    async def _core(self) -> ChannelHost:
+        """The core, once `run` has begun; what is said while it ends still has its place."""
+        await self._begun.wait()
+        assert self._host is not None
+        return self._host
 
     def _finish(self, event_id: str) -> None:
         self._waiters.pop(event_id).reply()
@@ -255,6 +217,7 @@ class CliChannel:
     def _forget_the_gone(self) -> None:
         for event_id in [key for key, waiter in self._waiters.items() if waiter.gone]:
             del self._waiters[event_id]
+        self._watchers = [watcher for watcher in self._watchers if not watcher.gone]
 
 
 def _parse(request: Mapping[str, object]) -> ChatRequest:
@@ -262,6 +225,26 @@ def _parse(request: Mapping[str, object]) -> ChatRequest:
         return ChatRequest.parse(request)
     except ValueError as error:
         raise NanobotError(str(error)) from error
+
+
+def _said(
+    host: ChannelHost, text: str, media: Iterable[Media], buttons: Iterable[Button], at: str = ""
+) -> Said:
+    """As a client is told, with the files that are still there."""
+    lines, files = [text], []
+    for one in media:
+        try:
+            path = host.path_of(one)
+        except SendRefused:  # the words are shown all the same
+            lines.append(f"[the file {one.name or one.ref} is no longer there]")
+        else:
+            files.append(SentFile(one.name, str(path), one.size))
+    return Said("", "\n".join(filter(None, lines)), tuple(files), _choices(buttons), at)
+
+
+def _choices(buttons: Iterable[Button]) -> tuple[Choice, ...]:
+    mine = [button for button in buttons if button.only in ("", PERSON)]
+    return tuple(Choice(button.label, button.value) for button in mine)
 
 
 def _seen_before(said: ChatRequest | InboundMessage) -> NanobotError:

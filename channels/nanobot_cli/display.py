@@ -1,129 +1,201 @@
-"""How one exchange looks in the terminal: a spinner, the growing text, then the whole reply.
+"""How a conversation looks in the terminal: what stays on the screen, and what moves at its end.
 
-Everything that comes from outside passes `clean` on its way to the screen. Links are shown as
-text, not as terminal hyperlinks, so that a person sees where they lead. On a dumb terminal,
-nothing moves. What was shown of a reply that never gets its end stays on the screen.
+A reply that is being written and the output of a tool that runs move, and are replaced by what
+stays of them. Everything that comes from outside passes `clean` on its way to the screen. Links are
+shown as text, not as terminal hyperlinks, so that a person sees where they lead. What was shown of
+a reply that never gets its end stays. Several messages may be under way: the answer to one leaves
+alone what another one's turn is writing.
 """
 
 from __future__ import annotations
 
-from types import TracebackType
+from datetime import datetime
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.spinner import Spinner
 from rich.text import Text
 
+from nanobot_cli.choosing import question_of, ways
 from nanobot_cli.markup import ChatMarkdown
+from nanobot_cli.output import OutputTail
 from nanobot_cli.plain import clean, file_line, one_line
-from nanobot_cli.wire import Delta, Reply, Said
+from nanobot_cli.surface import PROMPT, Surface
+from nanobot_cli.wire import Delta, Output, Reply, Said, Tool
 from nanobot_cli.wrapping import wrapped
 
 _TAIL = 20_000
 """Characters of a growing reply that are looked at to draw its last lines."""
 
+_OUTPUT_LINES = 6
+_INDENT = "  "
 
-class Exchange:
-    """One message and what comes back, drawn from `with` until its end.
 
-    `command`: the message is for nanobot itself, whose answers are no Markdown.
-    """
+class Transcript:
+    """Shows what happens in a conversation, as it happens."""
 
-    def __init__(self, console: Console, *, command: bool = False) -> None:
-        self._console = console
-        self._command = command
+    def __init__(self, surface: Surface) -> None:
+        self._surface = surface
         self._parts: list[str] = []
         self._tail = ""
-        self._partial_of = ""
+        self._turn_of = ""
         self._said: set[str] = set()
-        self._spinner = Spinner("dots", Text("thinking (Ctrl-C stops)", style="dim"))
-        moves = console.is_terminal and not console.is_dumb_terminal
-        self._live = (
-            Live(
-                console=console, get_renderable=self._draw, transient=True, refresh_per_second=10,
-                redirect_stdout=False, redirect_stderr=False,
-            )
-            if moves
-            else None
-        )  # fmt: skip
+        self._commands: set[str] = set()
+        self._last_turn = ""
+        self._output: OutputTail | None = None
 
-    def __enter__(self) -> Exchange:
-        if self._live is not None:
-            self._live.start(refresh=True)
-        return self
+    def typed(self, text: str) -> None:
+        """What the person said, where the prompt does not leave it on the screen."""
+        self._surface.line_was_typed()
+        if self._surface.moves:
+            continued = clean(text).replace("\n", "\n" + " " * len(PROMPT))
+            self._surface.print(Text.assemble((PROMPT, "bold"), continued), soft_wrap=True)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-        self._keep_partial()
+    def sent(self, message_id: str, text: str) -> None:
+        """A message is under way. One for nanobot itself gets an answer that is no Markdown."""
+        if text.startswith("/"):
+            self._commands.add(message_id)
 
     def delta(self, more: Delta) -> None:
         """More of the reply that is being written."""
+        self._keep_output()
         if more.restart:
             self._forget_partial()
-        self._partial_of = more.id
+        self._turn_of = more.id
         self._parts.append(more.text)
         self._tail = (self._tail + more.text)[-_TAIL:]
+        self._surface.redraw()
 
-    def tool(self, hint: str) -> None:
-        """A tool runs: a dim line that stays, above what moves."""
-        self._console.print(Text(f"· {one_line(hint, 200)}", style="dim"))
+    def tool(self, tool: Tool) -> None:
+        """A tool runs: a dim line that stays, below what the model said before."""
+        self._keep_output()
+        self._keep_partial()
+        self._turn_of = tool.id
+        self._line(f"· {one_line(tool.hint, 200)}", "dim")
+
+    def output(self, more: Output) -> None:
+        """More of what the tool prints."""
+        if self._output is None:
+            self._output = OutputTail()
+        self._turn_of = more.id
+        self._output.feed(more.text)
+        self._surface.redraw()
 
     def note(self, text: str) -> None:
         """Something to see that is not part of the reply."""
-        self._console.print(Text(clean(text), style="yellow"))
+        self._line(clean(text), "yellow")
 
     def said(self, said: Said) -> None:
-        """Something the agent said before its reply, and where the files lie that it sent."""
-        self._keep_partial()
+        """Something the agent said before its reply, where the files lie that it sent, and what
+        there is to choose."""
         self._said.add(said.text.strip())
-        if said.text.strip():
-            self._console.print(ChatMarkdown(clean(said.text)))
-        for file in said.files:
-            self._console.print(Text(file_line(file), style="cyan"), soft_wrap=True)
+        self._words_and_files(said)
+        question = question_of(said)
+        if question is not None and not self._surface.moves:
+            self._line(question.keys, "cyan")
+        for way in () if question is not None else ways(said.choices):
+            self._line(way, "cyan")
+
+    def said_earlier(self, said: Said, moment: str) -> None:
+        """Something that was said while nobody was there."""
+        self._line(moment, "dim")
+        self._words_and_files(said)
+        for way in ways(said.choices):
+            self._line(way, "cyan")
+
+    def heading(self, text: str) -> None:
+        """What the following is about."""
+        self._line(text, "bold")
 
     def refused(self, error: str, hint: str) -> None:
-        """The gateway would not take the message, or went away."""
+        """The gateway would not take a message, or went away."""
+        self._keep_output()
         self._keep_partial()
-        self._console.print(Text(clean(f"{error}\n{hint}".strip()), style="red"))
+        self._line(clean(f"{error}\n{hint}".strip()), "red")
+
+    def hint(self, text: str) -> None:
+        """How to go on, for the person."""
+        self._line(text, "dim")
 
     def reply(self, reply: Reply) -> None:
-        """The last word: takes the place of the text that was growing, if there is any."""
-        in_reply = bool(reply.text.strip()) and reply.id == self._partial_of
-        if in_reply or "".join(self._parts).strip() in self._said:
+        """The last word on a message: takes the place of the text that was growing, if that is its
+        own. A turn that answers several messages has one."""
+        is_command = reply.id in self._commands
+        self._commands.discard(reply.id)
+        if reply.turn and reply.turn == self._last_turn:
+            return
+        self._last_turn = reply.turn
+        if reply.id == self._turn_of:
+            self._end_turn(reply)
+        if reply.text.strip():
+            self._reply(reply, is_command)
+        if reply.outcome == "stopped":
+            self._line("(stopped)", "dim")
+
+    def rest(self) -> None:
+        """Nothing is under way any more."""
+        self._keep_output()
+        self._keep_partial()
+        self._said.clear()
+        self._surface.redraw()
+
+    def moving(self, rows: int, width: int) -> list[tuple[str, str]]:
+        """What moves now, as styles and lines: at most `rows` of them, of `width` columns."""
+        output = [("dim", line) for line in self._output_lines(width)]
+        rows -= len(output)
+        tail = clean(self._tail[-max(1, rows) * width :])
+        if not tail.strip() or rows < 1:
+            return output
+        lines = Text(tail).wrap(self._surface.console, width)
+        return [*(("", line.plain) for line in lines[-rows:]), *output]
+
+    def _words_and_files(self, said: Said) -> None:
+        self._keep_output()
+        self._keep_partial()
+        if said.text.strip():
+            self._surface.print(ChatMarkdown(clean(said.text)))
+        for file in said.files:
+            self._surface.print(Text(file_line(file), style="cyan"), soft_wrap=True)
+
+    def _reply(self, reply: Reply, is_command: bool) -> None:
+        ours = reply.outcome != "done" or (is_command and not reply.prompt_tokens)
+        text = clean(reply.text)
+        width = self._surface.console.width
+        self._surface.print(Text(wrapped(text.rstrip(), width)) if ours else ChatMarkdown(text))
+
+    def _end_turn(self, reply: Reply) -> None:
+        self._keep_output()
+        if reply.text.strip() or "".join(self._parts).strip() in self._said:
             self._forget_partial()
         self._keep_partial()
-        if reply.text.strip():
-            self._print(reply)
-        if reply.outcome == "stopped":
-            self._console.print(Text("(stopped)", style="dim"))
-
-    def _print(self, reply: Reply) -> None:
-        ours = reply.outcome != "done" or (self._command and not reply.prompt_tokens)
-        text = clean(reply.text)
-        self._console.print(
-            Text(wrapped(text.rstrip(), self._console.width)) if ours else ChatMarkdown(text)
-        )
 
     def _keep_partial(self) -> None:
         text = clean("".join(self._parts)).rstrip()
         self._forget_partial()
         if text:
-            self._console.print(Text(text))
+            self._surface.print(Text(text))
 
     def _forget_partial(self) -> None:
         self._parts.clear()
         self._tail = ""
 
-    def _draw(self) -> RenderableType:
-        rows = max(1, self._console.height - 3)
-        tail = clean(self._tail[-rows * self._console.width :])
-        if not tail.strip():
-            return self._spinner
-        lines = Text(tail).wrap(self._console, self._console.width)
-        return Group(*lines[-rows:], self._spinner)
+    def _keep_output(self) -> None:
+        lines = self._output_lines(self._surface.console.width)
+        self._output = None
+        if lines:
+            self._line("\n".join(lines), "dim")
+
+    def _output_lines(self, width: int) -> list[str]:
+        if self._output is None:
+            return []
+        room = max(1, width - len(_INDENT) - 1)
+        return [_INDENT + line for line in self._output.lines(_OUTPUT_LINES, room)]
+
+    def _line(self, text: str, style: str) -> None:
+        self._surface.print(Text(text, style=style))
+
+
+def moment(at: str, now: datetime) -> str:
+    """A moment in ISO format, as it is said at `now`: of today only the time."""
+    try:
+        then = datetime.fromisoformat(at).astimezone(now.tzinfo)
+    except (ValueError, OverflowError):
+        return one_line(at, 40)
+    return f"{then:%H:%M}" if then.date() == now.date() else f"{then:%a %Y-%m-%d %H:%M}"

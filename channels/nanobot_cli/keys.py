@@ -1,4 +1,4 @@
-"""The keyboard of the chat: what the keys do at the prompt, and the quiet between two prompts."""
+"""The keyboard of the chat: what the keys do at the prompt, and the quiet before and after it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import sys
 import termios
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from types import FrameType
 from typing import NoReturn
@@ -14,6 +15,8 @@ from typing import NoReturn
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import has_focus
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 
@@ -42,33 +45,41 @@ class SlashCompleter(Completer):
         return [command for command in self._commands if command[0].startswith(typed)]
 
 
-def key_bindings(completer: SlashCompleter, on_clear: Callable[[], None]) -> KeyBindings:
-    """Enter sends, Alt-Enter breaks the line, Tab completes, Ctrl-C clears or interrupts.
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the person wants of the chat: `send` takes what they typed, `interrupt` is Ctrl-C where
+    nothing is typed, `cleared` where something was."""
 
-    `on_clear` hears of each Ctrl-C that cleared something.
-    """
+    send: Callable[[Buffer], None]
+    interrupt: Callable[[], None]
+    cleared: Callable[[], None]
+
+
+def key_bindings(completer: SlashCompleter, wishes: Wishes) -> KeyBindings:
+    """Enter sends, Alt-Enter breaks the line, Tab completes, Ctrl-C clears or interrupts."""
     keys = KeyBindings()
+    typing = has_focus(DEFAULT_BUFFER)
 
-    @keys.add("enter")
+    @keys.add("enter", filter=typing)
     def _(event: KeyPressEvent) -> None:
-        event.current_buffer.validate_and_handle()
+        wishes.send(event.current_buffer)
 
-    @keys.add("escape", "enter")
+    @keys.add("escape", "enter", filter=typing)
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
-    @keys.add("tab")
+    @keys.add("tab", filter=typing)
     def _(event: KeyPressEvent) -> None:
         _complete(event.current_buffer, completer)
 
-    @keys.add("c-c")
+    @keys.add("c-c", filter=typing)
     @keys.add("<sigint>")
     def _(event: KeyPressEvent) -> None:
         if event.current_buffer.text:
             event.current_buffer.reset()
-            on_clear()
+            wishes.cleared()
         else:
-            event.app.exit(exception=KeyboardInterrupt)
+            wishes.interrupt()
 
     return keys
 
@@ -86,7 +97,7 @@ def _complete(buffer: Buffer, completer: SlashCompleter) -> None:
 
 @contextlib.contextmanager
 def quiet_keyboard() -> Iterator[None]:
-    """What is typed is not shown, and waits for the next prompt; Ctrl-C is a signal as ever.
+    """What is typed is not shown, and waits for the prompt; Ctrl-C is a signal as ever.
 
     The terminal is as it was afterwards, also when the process is told to end.
     """

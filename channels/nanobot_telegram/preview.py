@@ -1,4 +1,5 @@
-"""Shows in Telegram what happens while a turn runs: typing, the reply being written, notices.
+"""Shows in Telegram what happens while a turn runs: typing, the reply being written, what tools
+print, notices.
 
 Best effort, and never in the way: `show` only takes note, each chat has a task of its own that
 makes the calls, and a send waits for none of them but a moment for one that would come after it.
@@ -16,11 +17,20 @@ import math
 from collections.abc import Coroutine
 from dataclasses import dataclass
 
-from nanobot.bus.events import Notice, Progress, TextDelta, ToolStarted, TurnEnded, TurnStarted
+from nanobot.bus.events import (
+    Notice,
+    Progress,
+    TextDelta,
+    ToolOutput,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from nanobot.clock import Clock
+from nanobot_telegram.actions import Step, Text, Typing
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
-from nanobot_telegram.showing import Board, Step, Text, Typing
+from nanobot_telegram.showing import Board
 from nanobot_telegram.steps import Outcome, Steps
 
 _GRACE = 1.0
@@ -87,6 +97,8 @@ class Previews:
                 board.wrote(event.turn_id, event.text, now, restart=event.restart)
             case ToolStarted():
                 board.ran_tool(event.turn_id, event.hint, now)
+            case ToolOutput():
+                board.printed(event.turn_id, event.text, now)
             case TurnEnded():
                 board.ended(event.turn_id, now)
             case Notice():

@@ -15,10 +15,11 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import sha256
 from operator import itemgetter
 
+from nanobot_telegram.actions import Remove, Say, Step, Text, Typing
 from nanobot_telegram.pacing import Pace
+from nanobot_telegram.printed import kept, last_lines
 
 _TYPING_PACE = 4.0
 _POST_AFTER = 1.0
@@ -39,51 +40,6 @@ _SILENT = 3600.0
 """A turn of which nothing was heard for that long is not typing any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Typing:
-    """The bot is seen typing, for five seconds."""
-
-    turn_id: str
-    thread_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """Show `text` and `hint`: as a draft in a private chat, else in message `message_id` (0: in a
-    new one). `version` tells this content from what comes later."""
-
-    turn_id: str
-    thread_id: str
-    message_id: int
-    text: str
-    hint: str
-    version: int
-
-    @property
-    def draft_id(self) -> int:
-        """The same for the whole turn, never 0."""
-        return int.from_bytes(sha256(self.turn_id.encode()).digest()[:4], "big") % 0x7FFFFFFF + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """Delete a preview that nobody needs any more."""
-
-    message_id: int
-    tries: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Say:
-    """Send a notice."""
-
-    text: str
-    thread_id: str
-
-
-Step = Typing | Text | Remove | Say
-
-
 @dataclass(slots=True)
 class _Turn:
     """`is_aside`: what was said so far came before a tool, and the reply itself begins anew."""
@@ -94,6 +50,7 @@ class _Turn:
     heard_at: float
     pieces: list[str] = field(default_factory=list)
     hint: str = ""
+    output: str = ""
     has_text: bool = False
     is_aside: bool = False
     changed_at: float = 0.0
@@ -112,7 +69,7 @@ class _Turn:
 
     @property
     def has_words(self) -> bool:
-        return self.has_text or bool(self.hint)
+        return self.has_text or bool(self.hint) or bool(self.output.strip())
 
     def changed(self, now: float) -> None:
         if self.version == self.shown:
@@ -154,6 +111,7 @@ class Board:
             return
         if restart or turn.is_aside:
             turn.pieces, turn.hint, turn.is_aside, turn.has_text = [], "", False, False
+            turn.output = ""
         turn.pieces.append(text)
         turn.has_text = turn.has_text or bool(text.strip())
         turn.heard_at = now
@@ -163,7 +121,15 @@ class Board:
         """A tool of a turn runs; ignored likewise."""
         if (turn := self._turns.get(turn_id)) is None:
             return
-        turn.hint, turn.is_aside = hint, True
+        turn.hint, turn.output, turn.is_aside = hint, "", True
+        turn.heard_at = now
+        turn.changed(now)
+
+    def printed(self, turn_id: str, text: str, now: float) -> None:
+        """The tool of a turn prints something; ignored likewise."""
+        if (turn := self._turns.get(turn_id)) is None:
+            return
+        turn.output, turn.is_aside = kept(turn.output, text), True
         turn.heard_at = now
         turn.changed(now)
 
@@ -301,7 +267,15 @@ class Board:
 
 
 def _text_of(turn: _Turn) -> Text:
-    return Text(turn.id, turn.thread_id, turn.message_id, turn.text, turn.hint, turn.version)
+    return Text(
+        turn.id,
+        turn.thread_id,
+        turn.message_id,
+        turn.text,
+        turn.hint,
+        turn.version,
+        last_lines(turn.output),
+    )
 
 
 def _as_it_is(step: Step) -> Step:

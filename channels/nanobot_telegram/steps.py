@@ -8,12 +8,12 @@ from loguru import logger
 from telegram.constants import ChatAction
 from telegram.error import BadRequest, Forbidden
 
+from nanobot_telegram.actions import Remove, Say, Step, Text, Typing
 from nanobot_telegram.calls import number
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.failures import Flooded
 from nanobot_telegram.refusals import is_not_modified
-from nanobot_telegram.showing import Remove, Say, Step, Text, Typing
 from nanobot_telegram.texts import NO_LINK_PREVIEW, Saying
 
 
@@ -75,7 +75,7 @@ class Steps:
         return 0
 
     async def _draft(self, chat: int, step: Text) -> None:
-        saying = Saying.preview(step.text, step.hint)
+        saying = Saying.preview(step.text, step.hint, step.output)
         if saying.text.strip():
             await self._client.bot.send_message_draft(
                 chat,
@@ -90,7 +90,7 @@ class Steps:
 
         One that was posted while the answer was lost has no id for us, and stays.
         """
-        saying = Saying.preview(step.text, step.hint)
+        saying = Saying.preview(step.text, step.hint, step.output)
         if not saying.text.strip():
             return 0
         if not step.message_id:

@@ -73,7 +73,7 @@ class Updates:
         await self._host.publish(messages, cursor)
         for item in taken:
             if item.press is not None:
-                self._start(self._acknowledge(item.press, item.toast))
+                self._start(self._acknowledge(item.press, item.message, item.toast))
 
     def put_aside(self, update: object, error: Exception) -> None:
         """Keep what is no update."""
@@ -114,10 +114,14 @@ class Updates:
             return _Taken(press=press, toast=_NOT_VALID)
         return _Taken(from_press(understood, value, self._host.clock.now()), press)
 
-    async def _acknowledge(self, press: Press, toast: str) -> None:
-        """Stop the button's spinner; best effort."""
+    async def _acknowledge(self, press: Press, said: InboundMessage | None, toast: str) -> None:
+        """Stop the button's spinner, and take the buttons away where one of them `said`
+        something; best effort."""
+        bot = self._client.bot
         try:
-            await self._client.bot.answer_callback_query(press.query_id, text=toast or None)
+            await bot.answer_callback_query(press.query_id, text=toast or None)
+            if said is not None:
+                await bot.edit_message_reply_markup(said.chat_id, int(press.message_id))
         except TelegramError as error:
             logger.debug("telegram: a pressed button was not acknowledged: {}", error)
 

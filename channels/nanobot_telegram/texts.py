@@ -35,18 +35,24 @@ class Saying:
         return cls(rendered.text, () if plain else _entities(rendered, ENTITY_LIMIT))
 
     @classmethod
-    def preview(cls, markdown: str, hint: str = "") -> Saying:
-        """The last part of `markdown` that fits in a message, and under it `hint` in italics."""
-        markdown, hint = whole(markdown), whole(hint)
-        gap = "\n\n" if markdown.strip() and hint else ""
-        room = TEXT_LIMIT - utf16_length(gap + hint)
-        rendered = _last_that_fits(markdown, room)
-        if not hint:
-            return cls(rendered.text, _entities(rendered, ENTITY_LIMIT))
+    def preview(cls, markdown: str, hint: str = "", output: str = "") -> Saying:
+        """The last part of `markdown` that fits in a message, and under it `hint` in italics and
+        `output` as it is."""
+        markdown = whole(markdown)
+        notes = [
+            (kind, whole(note))
+            for kind, note in ((MessageEntity.ITALIC, hint), (MessageEntity.PRE, output))
+            if note
+        ]
+        below = "\n".join(note for _, note in notes)
+        gap = "\n\n" if markdown.strip() and below else ""
+        rendered = _last_that_fits(markdown, TEXT_LIMIT - utf16_length(gap + below))
+        entities = list(_entities(rendered, ENTITY_LIMIT - len(notes)))
         offset = utf16_length(rendered.text + gap)
-        italic = MessageEntity(MessageEntity.ITALIC, offset, utf16_length(hint))
-        entities = (*_entities(rendered, ENTITY_LIMIT - 1), italic)
-        return cls(rendered.text + gap + hint, entities)
+        for kind, note in notes:
+            entities.append(MessageEntity(kind, offset, utf16_length(note)))
+            offset += utf16_length(note + "\n")
+        return cls(rendered.text + gap + below, tuple(entities))
 
 
 def _entities(rendered: Rendered, most: int) -> tuple[MessageEntity, ...]:

@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from nanobot.testing.model import ScriptedModel, calls, fails, says, together
     from nanobot.testing.openai_server import FakeOpenAI
     from nanobot.testing.telegram import FakeTelegram
+    from nanobot.testing.web import FakeWeb, SearchHit
 
 __all__ = [
     "FakeClock",
     "FakeOpenAI",
     "FakeTelegram",
+    "FakeWeb",
     "ScriptedModel",
+    "SearchHit",
     "calls",
     "fails",
     "says",
@@ -30,7 +33,9 @@ _HOMES = {
     "FakeClock": "clock",
     "FakeOpenAI": "openai_server",
     "FakeTelegram": "telegram",
+    "FakeWeb": "web",
     "ScriptedModel": "model",
+    "SearchHit": "web",
     "calls": "model",
     "fails": "model",
     "says": "model",

@@ -38,6 +38,7 @@ class FakeChannel:
         self.sent: list[OutboundPart] = []
         self.shown: list[Progress] = []
         self.files: dict[str, bytes] = {}
+        self._buttons_seen = 0
         self.refuse: Callable[[OutboundPart], Exception | None] = lambda _: None
         self.hold: Callable[[OutboundPart], Awaitable[object]] | None = None
 
@@ -144,6 +145,16 @@ class FakeChannel:
         async with self._arrivals:
             await self._arrivals.wait_for(lambda: len(self._by_chat[chat_id]) >= count)
         return [part.content for part in self._by_chat[chat_id]]
+
+    async def next_with_buttons(self) -> OutboundPart:
+        """The next part with buttons that was not given before, once it is here."""
+        async with self._arrivals:
+            await self._arrivals.wait_for(lambda: self._with_buttons() > self._buttons_seen)
+        self._buttons_seen += 1
+        return [part for part in self.sent if part.buttons][self._buttons_seen - 1]
+
+    def _with_buttons(self) -> int:
+        return sum(bool(part.buttons) for part in self.sent)
 
     def _future(self) -> asyncio.Future[ChannelHost]:
         if self._host is None:

@@ -14,12 +14,14 @@ from typing import Literal
 import pytest
 
 from nanobot.bus.events import (
+    Button,
     InboundMessage,
     Media,
     Notice,
     OutboundPart,
     Receipt,
     TextDelta,
+    ToolOutput,
     ToolStarted,
     TurnEnded,
     TurnStarted,
@@ -53,7 +55,8 @@ class StoppedClock:
 class Core:
     """The host: remembers what was published and drops what it has seen."""
 
-    def __init__(self, admission: Admission = "allowed") -> None:
+    def __init__(self, admission: Admission = "allowed", folder: Path | None = None) -> None:
+        self.folder = folder
         self.published: list[InboundMessage] = []
         self.admission = admission
         self.failure: Exception | None = None
@@ -105,7 +108,8 @@ class Core:
 
     @property
     def state_folder(self) -> Path:
-        raise AssertionError("the CLI keeps no state")
+        assert self.folder is not None, "nothing is to be kept here"
+        return self.folder
 
 
 class Client:
@@ -204,10 +208,12 @@ async def test_progress_goes_to_the_clients_of_its_turn_only() -> None:
         await channel.show(TurnStarted("cli", "direct", "t1", ("cli:1",)))
         await channel.show(TextDelta("cli", "direct", "t1", "he", restart=True))
         await channel.show(ToolStarted("cli", "direct", "t1", "read_file a.txt"))
+        await channel.show(ToolOutput("cli", "direct", "t1", "more\n"))
         await channel.show(TextDelta("cli", "direct", "unknown", "?"))
     assert mine.events[1:] == [
         {"event": "delta", "id": "1", "text": "he", "restart": True},
         {"event": "tool", "id": "1", "hint": "read_file a.txt"},
+        {"event": "output", "id": "1", "text": "more\n"},
     ]
     assert other.names == ["accepted"]
 
@@ -219,8 +225,78 @@ async def test_a_client_that_does_not_want_to_see_the_reply_grow_gets_notices_on
         await channel.show(TurnStarted("cli", "direct", "t1", ("cli:1",)))
         await channel.show(TextDelta("cli", "direct", "t1", "he"))
         await channel.show(ToolStarted("cli", "direct", "t1", "x"))
+        await channel.show(ToolOutput("cli", "direct", "t1", "more"))
         await channel.show(Notice("cli", "direct", "the disk is full"))
     assert client.events[1:] == [{"event": "notice", "id": "1", "text": "the disk is full"}]
+
+
+async def test_a_client_with_several_messages_in_one_turn_sees_it_once() -> None:
+    core, client = Core(), Client()
+    async with running(core) as channel:
+        await channel.chat(request("1"), client)
+        await channel.chat(request("2"), client)
+        await channel.show(TurnStarted("cli", "direct", "t1", ("cli:1", "cli:2")))
+        await channel.show(TextDelta("cli", "direct", "t1", "he"))
+    assert client.names == ["accepted", "accepted", "delta"]
+
+
+async def test_who_watches_a_chat_hears_what_nobody_there_waits_for(tmp_path: Path) -> None:
+    core, watcher, asker = Core(folder=tmp_path), Client(), Client()
+    async with running(core) as channel:
+        await channel.chat(request("w", "", watch=True), watcher)
+        await channel.chat(request("1"), asker)
+        await answer(channel, "cli:1", "for the asker")
+        await answer(channel, "helper:7", "the helper is done")
+        await channel.send(part("by the way"))
+        await channel.send(replace(part("elsewhere"), chat_id="work"))
+        watcher.closed = True
+        await channel.send(part("too late"))
+    assert [event.get("text") for event in watcher.events] == [
+        None,
+        "the helper is done",
+        "by the way",
+    ]
+    assert [message.event_id for message in core.published] == ["cli:1"]
+
+
+async def test_who_watches_and_waits_hears_everything_once(tmp_path: Path) -> None:
+    core, client = Core(folder=tmp_path), Client()
+    async with running(core) as channel:
+        await channel.chat(request("w", "", watch=True), client)
+        await channel.chat(request("1"), client)
+        await channel.show(Notice("cli", "direct", "the disk is full"))
+        await channel.send(part("by the way"))
+        await answer(channel, "cli:1", "done")
+    assert client.names == ["accepted", "accepted", "notice", "message", "reply"]
+
+
+BUTTONS = (
+    Button("Approve", "/approve A1", only="owner"),
+    Button("Deny", "/deny A1"),
+    Button("Mine", "x", only="telegram-7"),
+)
+CHOICES = [
+    {"label": "Approve", "value": "/approve A1"},
+    {"label": "Deny", "value": "/deny A1"},
+]
+
+
+async def test_the_buttons_of_the_owner_are_choices() -> None:
+    client = Client()
+    async with running(Core()) as channel:
+        await channel.chat(request("1"), client)
+        await channel.send(replace(part("May I?"), buttons=BUTTONS))
+    assert client.events[-1]["choices"] == CHOICES
+
+
+async def test_where_somebody_watches_only_they_are_given_the_choice(tmp_path: Path) -> None:
+    script, person = Client(), Client()
+    async with running(Core(folder=tmp_path)) as channel:
+        await channel.chat(request("1"), script)
+        await channel.chat(request("w", "", watch=True), person)
+        await channel.send(replace(part("May I?"), buttons=BUTTONS))
+    assert script.events[-1]["choices"] == []
+    assert person.events[-1]["choices"] == CHOICES
 
 
 async def test_a_notice_reaches_its_chat_only() -> None:
@@ -302,16 +378,12 @@ async def test_what_is_said_before_the_reply_reaches_whoever_waits_in_the_chat_w
             "id": "1",
             "text": "here it is",
             "files": [{"name": "a.txt", "path": "/home/ana/.nanobot/media/ab.txt", "size": 7}],
+            "choices": [],
+            "at": "",
         }
     ]
     assert mine.names == ["accepted", "accepted", "message", "reply"]
     assert elsewhere.names == ["accepted"]
-
-
-async def test_a_message_that_nobody_waits_for_is_accepted() -> None:
-    async with running(Core()) as channel:
-        lost = replace(part("hello?"), media=(Media("media/gone.txt"),))
-        assert await channel.send(lost) == Receipt()
 
 
 async def test_a_file_that_is_gone_is_named_and_costs_neither_the_words_nor_the_others() -> None:

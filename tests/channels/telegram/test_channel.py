@@ -74,20 +74,23 @@ async def test_strangers_are_not_stored_and_the_core_is_asked_once_for_each(
     assert telegram.called("getFile", "sendMessage") == []
 
 
-async def test_a_pressed_button_is_its_value_and_stops_spinning(
+async def test_a_pressed_button_is_its_value_stops_spinning_and_goes_with_the_others(
     telegram: FakeTelegram, host: RecordingHost
 ) -> None:
     telegram.say("hello", user=ANN)
     host.buttons = {"b1": "/approve 7"}
     async with running(telegram, host) as channel:
         await host.texts(1)
-        labels = (Button("Yes", "/approve 7", id="b1"), Button("Old", "", id="b2"))
+        labels = (Button("Yes", "/approve 7", id="b1"), Button("No", "/deny 7", id="b3"))
         sent = await channel.send(part("Shall I?", buttons=labels))
+        old = await channel.send(part("And this?", buttons=(Button("Old", "", id="b2"),)))
         query = telegram.press(int(sent.platform_id), "Yes", user=ANN)
         assert await host.texts(2) == ["hello", "/approve 7"]
         assert host.stored[1].event_id == f"callback:{query}"
-        telegram.press(int(sent.platform_id), "Old", user=ANN)
+        await telegram.wait_for(lambda: not telegram.messages(ANN)[0].buttons)
+        telegram.press(int(old.platform_id), "Old", user=ANN)
         await telegram.wait_for(lambda: len(telegram.toasts) == 2)
+    assert telegram.messages(ANN)[1].labels == ("Old",)
     assert [toast.text for toast in telegram.toasts] == ["", "This button is no longer valid."]
     assert len(host.stored) == 2
 

@@ -163,7 +163,7 @@ def test_one_wide_cell_does_not_widen_every_row() -> None:
 
 
 @given(st.text())
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_any_text_is_shown_with_valid_entities(text: str) -> None:
     rendered = render(text)
     check(rendered.entities, rendered.text)
@@ -171,7 +171,7 @@ def test_any_text_is_shown_with_valid_entities(text: str) -> None:
 
 
 @given(MARKDOWN)
-@settings(max_examples=120)
+@settings(max_examples=120, deadline=None)
 def test_any_markdown_keeps_its_words_and_has_valid_entities(markdown: str) -> None:
     rendered = render(markdown)
     check(rendered.entities, rendered.text)
@@ -180,7 +180,7 @@ def test_any_markdown_keeps_its_words_and_has_valid_entities(markdown: str) -> N
 
 
 @given(MARKDOWN, st.integers(1, 40))
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 def test_parts_of_any_markdown_fit_and_keep_its_words(markdown: str, times: int) -> None:
     whole = f"{markdown}\n\n" * times * 5
     parts = [render(part) for part in split_text(whole, TEXT_LIMIT, fits)]

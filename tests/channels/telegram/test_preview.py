@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.events import Notice, Progress, TextDelta, ToolStarted, TurnEnded, TurnStarted
+from nanobot.bus.events import (
+    Notice,
+    Progress,
+    TextDelta,
+    ToolOutput,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from nanobot.bus.split import utf16_length
 from nanobot.errors import SendLater
 from nanobot.testing import FakeClock
@@ -105,6 +113,14 @@ async def test_drafts_are_rendered_and_half_a_second_apart(rig: Rig) -> None:
     first, second = rig.telegram.drafts()
     assert first.draft_id == second.draft_id
     assert [entity["type"] for entity in second.entities] == ["bold"]
+
+
+async def test_what_a_tool_prints_stands_below_its_name_as_it_is(rig: Rig) -> None:
+    printed = ToolOutput("telegram", str(PERSON), "t1", "**1** of 2\n")
+    await show(rig, start(), text("I **build** it."), tool("exec make"), printed)
+    await drafted(rig, "I build it.\n\nexec make\n**1** of 2")
+    draft = rig.telegram.drafts()[-1]
+    assert [entity["type"] for entity in draft.entities] == ["bold", "italic", "pre"]
 
 
 async def test_hundreds_of_pieces_a_second_cost_few_calls(rig: Rig) -> None:

@@ -9,13 +9,16 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot_telegram.showing import Board, Step, Text, Typing
+from nanobot_telegram.actions import Step, Text, Typing
+from nanobot_telegram.showing import Board
 
 Event = tuple[str, str, float]
 """What happens, to which turn, and how many seconds pass after it."""
 
 EVENTS = st.tuples(
-    st.sampled_from(["started", "wrote", "ran_tool", "ended", "replied", "notice", "fails"]),
+    st.sampled_from(
+        ["started", "wrote", "ran_tool", "printed", "ended", "replied", "notice", "fails"]
+    ),
     st.sampled_from(["t1", "t2"]),
     st.floats(0.0, 6.0),
 )
@@ -56,6 +59,8 @@ class Play:
                 self.board.wrote(turn, "word ", self.now)
             case "ran_tool":
                 self.board.ran_tool(turn, "tool", self.now)
+            case "printed":
+                self.board.printed(turn, "a line\n", self.now)
             case "ended":
                 self.running.discard(turn)
                 self.board.ended(turn, self.now)
@@ -119,3 +124,25 @@ def test_the_draft_of_a_turn_keeps_its_number_which_is_never_zero() -> None:
     assert numbers == [Text(f"turn-{n}", "", 0, "y", "", 2).draft_id for n in range(1000)]
     assert all(0 < number < 2**31 for number in numbers)
     assert len(set(numbers)) == 1000
+
+
+def test_the_end_of_a_tools_output_is_shown_as_a_terminal_would_until_the_turn_goes_on() -> None:
+    board = Board(is_group=False)
+    board.started("t1", "", 0.0)
+    board.ran_tool("t1", "exec make", 0.0)
+    board.printed("t1", "".join(f"line {number}\n" for number in range(500)), 0.0)
+    board.printed("t1", "\x1b[32m10%\r20%\x1b[0m\n" + "x" * 500, 0.0)
+    shown = _text(board, 10.0)
+    assert shown.output.splitlines()[:2] == ["line 496", "line 497"]
+    assert shown.output.splitlines()[-2:] == ["20%", "x" * 99 + "…"]
+    board.wrote("t1", "It is built.", 20.0)
+    shown = _text(board, 30.0)
+    assert (shown.text, shown.hint, shown.output) == ("It is built.", "", "")
+
+
+def _text(board: Board, now: float) -> Text:
+    while not isinstance(step := board.next(now), Text):
+        assert step is not None
+        board.done(step, now)
+    board.done(step, now)
+    return step
