@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from nanobot.bus.events import Button, InboundMessage, Media, OutboundMessage, Quote
+from nanobot.bus.events import BegunBy, Button, InboundMessage, Media, OutboundMessage, Quote
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
@@ -40,6 +40,9 @@ def encode_inbound(message: InboundMessage) -> str:
             "edits": message.edits,
             "unanswered": message.unanswered,
             "notes": message.notes,
+            "begun_by": "" if message.begun_by == "person" else message.begun_by,
+            "scope": message.scope,
+            "job": message.job,
         }
     )
 
@@ -69,6 +72,9 @@ def decode_inbound(text: str) -> InboundMessage:
             edits=_text(data, "edits"),
             unanswered=data.get("unanswered") is True,
             notes=_texts(data, "notes"),
+            begun_by=_begun_by(data),
+            scope=_text(data, "scope"),
+            job=_text(data, "job"),
         )
     except TypeError as error:
         raise ValueError(f"not a message: {error}") from error
@@ -136,6 +142,13 @@ def _text(data: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{key} is not a text")  # noqa: TRY004 - as above
     return value
+
+
+def _begun_by(data: Mapping[str, Any]) -> BegunBy:
+    match data.get("begun_by") or "person":
+        case "person" | "job" | "heartbeat" | "report" as known:
+            return known
+    raise ValueError("begun_by is not known")
 
 
 def _texts(data: Mapping[str, Any], key: str) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ TEXTS = (
     ("outbox", "payload"),
     ("outbox", "reason"),
     ("button", "value"),
+    ("helper", "if_lost"),
 )
 """Where the journal keeps what people and models said. All else are ids, states and times."""
 

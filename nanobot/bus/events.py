@@ -6,8 +6,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+NANOBOT = "nanobot"
+"""The sender, and the origin, of what nanobot itself puts into a conversation."""
+
 MediaKind = Literal["image", "audio", "voice", "video", "document"]
 """`voice` is speech recorded for the chat, `audio` any other sound."""
+
+
+BegunBy = Literal["person", "job", "heartbeat", "helper", "report"]
+"""Who began a turn. For all but a person nobody is there to be asked: what needs an approval is
+refused, and none of them begins anything that goes on by itself. A `report` of a helper begins a
+turn in the conversation that asked for it. `helper` is never said of a message, only of the calls
+of a helper agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,11 @@ class InboundMessage:
     in the conversation and begins no turn. `notes` are what came beside the words and is no file: a
     contact, a place, a poll (`location: 52.52, 13.4`), a line each, without brackets; nobody's own
     words, and never a command. A message may have nothing else.
+
+    Only nanobot itself sets what follows. `begun_by` is what began this where no person did. What
+    a job or the heartbeat began is `apart`: it has a conversation of its own (`session_override`)
+    that is empty each time, and what is answered goes to `chat_id` and is noted in the conversation
+    there. `scope` is then whose memory it is answered with, `job` the name of the job.
     """
 
     channel: str
@@ -71,14 +86,25 @@ class InboundMessage:
     edits: str = ""
     unanswered: bool = False
     notes: tuple[str, ...] = ()
+    begun_by: BegunBy = "person"
+    scope: str = ""
+    job: str = ""
+
+    @property
+    def apart(self) -> bool:
+        """Whether it is answered in a conversation of its own, which nobody watches."""
+        return self.begun_by in {"job", "heartbeat"}
+
+    @property
+    def chat_key(self) -> str:
+        """The conversation of the chat that answers to this go to."""
+        thread = f":{self.thread_id}" if self.thread_id else ""
+        return f"{self.channel}:{self.chat_id}{thread}"
 
     @property
     def session_key(self) -> str:
         """The conversation this belongs to: `channel:chat_id[:thread_id]` unless overridden."""
-        if self.session_override:
-            return self.session_override
-        thread = f":{self.thread_id}" if self.thread_id else ""
-        return f"{self.channel}:{self.chat_id}{thread}"
+        return self.session_override or self.chat_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +197,24 @@ class ToolStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """More of what a running tool prints, without secrets; any number of lines, or parts of one."""
+
+    channel: str
+    chat_id: str
+    turn_id: str
+    text: str
+    thread_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TurnEnded:
     """The turn is over and its reply, if any, is in the outbox.
 
     `event_ids` are all events it answered; `outcome` says how it ended (`waiting`: for the model,
     and a message says so; `held`: by the disk, and only a notice could say so). `tools` are the
     names of tools called, in order; tokens are those of all model calls; `milliseconds` is wall
-    time.
+    time. Channels only get to see turns in a conversation with a person.
     """
 
     channel: str
@@ -190,6 +227,7 @@ class TurnEnded:
     completion_tokens: int = 0
     milliseconds: int = 0
     thread_id: str = ""
+    begun_by: BegunBy = "person"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,5 +240,5 @@ class Notice:
     thread_id: str = ""
 
 
-Progress = TurnStarted | TextDelta | ToolStarted | TurnEnded | Notice
+Progress = TurnStarted | TextDelta | ToolStarted | ToolOutput | TurnEnded | Notice
 """What a channel may show while a turn runs. Best effort: never stored, never retried."""

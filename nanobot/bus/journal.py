@@ -215,6 +215,14 @@ class Journal:
             lambda db: buttons.pressed(db, button_id, channel, chat_id, sender_ids)
         )
 
+    async def is_busy(self, session_key: str) -> bool:
+        """Whether a message of this conversation waits or is being answered."""
+        query = "SELECT 1 FROM inbox WHERE session_key = ? AND state IN ('received', 'working')"
+        found = await self.database.run(
+            lambda db: db.execute(query, (storable(session_key),)).fetchone()
+        )
+        return found is not None
+
     async def knows(self, channel: str, chat_id: str, event_id: str) -> bool:
         """Whether an event was received here, answered or not, in the last `KEEP_DAYS`."""
         return await self.database.run(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from loguru import logger
 
@@ -23,9 +23,8 @@ class Lanes:
     for jobs that mostly wait)."""
 
     def __init__(self, limit: int = 0) -> None:
-        self._slots: AbstractAsyncContextManager[None] = (
-            asyncio.Semaphore(limit) if limit else nullcontext()
-        )
+        self._slots = asyncio.Semaphore(limit) if limit else None
+        self._holding: set[str] = set()
         self._waiting: dict[str, deque[Job]] = {}
         self._workers = Background()
         self._closed = False
@@ -62,14 +61,40 @@ class Lanes:
         """Whether a key has jobs, waiting or under way."""
         return key in self._waiting
 
+    @asynccontextmanager
+    async def pausing(self, key: str) -> AsyncIterator[None]:
+        """For the job of `key` that runs: while inside it waits for a person, and another lane's
+        job may run in its place."""
+        self._release(key)
+        try:
+            yield
+        finally:
+            await self._acquire(key)
+
     async def _work(self, key: str) -> None:
         lane = self._waiting[key]
         try:
             while lane:
-                async with self._slots:
+                await self._acquire(key)
+                try:
                     await self._run(key, lane.popleft())
+                finally:
+                    self._release(key)
         finally:
             self._waiting.pop(key, None)
+
+    async def _acquire(self, key: str) -> None:
+        if self._slots is not None and key not in self._holding:
+            await self._slots.acquire()
+            if key in self._holding:  # another pause of the same job ended meanwhile
+                self._slots.release()
+            self._holding.add(key)
+
+    def _release(self, key: str) -> None:
+        """Give the slot of `key` back, where it has one: who is cancelled in a pause has none."""
+        if self._slots is not None and key in self._holding:
+            self._holding.discard(key)
+            self._slots.release()
 
     async def _run(self, key: str, job: Job) -> None:
         try:

@@ -90,4 +90,18 @@ MIGRATIONS = (
         created_at TEXT NOT NULL
     ) WITHOUT ROWID
     """,
+    """
+    CREATE TABLE helper (
+        id TEXT PRIMARY KEY,
+        started_at TEXT NOT NULL,
+        if_lost TEXT NOT NULL
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE spending (
+        day TEXT PRIMARY KEY,
+        tokens INTEGER NOT NULL,
+        warned INTEGER NOT NULL
+    ) WITHOUT ROWID
+    """,
 )

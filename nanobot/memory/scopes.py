@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 from loguru import logger
 
@@ -92,8 +94,10 @@ class Scopes:
         """The scope in which a message is answered that came into the conversation `key`.
 
         What is sent into another conversation than the sender's own (from the terminal, by a job)
-        is answered with that one's memory: what is said there stays there.
+        is answered with that one's memory: what is said there stays there. A job says whose it is.
         """
+        if inbound.scope and is_scope(inbound.scope):
+            return inbound.scope
         if inbound.session_override:
             return self.of_session(key, metadata)
         return self.of_message(inbound)
@@ -175,7 +179,8 @@ class Memories:
 
     `workspace` must be the root that the tools write through; `template` is the text of each file
     before anything was learned. No folder is made before something is written. `versions` is None
-    where changes need not be kept.
+    where changes need not be kept. `quiet` is given a scope, and entered around the replacing of
+    its rule files.
     """
 
     def __init__(
@@ -184,11 +189,13 @@ class Memories:
         clock: Clock,
         template: Mapping[str, str] | None = None,
         versions: GitStore | None = None,
+        quiet: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
     ) -> None:
         self._workspace = workspace
         self._clock = clock
         self._template = template or {}
         self._versions = versions
+        self._quiet = quiet
         self._made: dict[str, Memory] = {}
         self._making = threading.Lock()
 
@@ -221,7 +228,12 @@ class Memories:
     def _make(self, scope: str) -> Memory:
         prefix = prefix_of(scope)
         store = MemoryStore(
-            self._workspace, self._clock, self._template, prefix=prefix, versions=self._versions
+            self._workspace,
+            self._clock,
+            self._template,
+            prefix=prefix,
+            versions=self._versions,
+            quiet=partial(self._quiet, scope) if self._quiet else nullcontext,
         )
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)

@@ -150,6 +150,8 @@ def _join(
     if tail := tail_without_newline(descriptor, size):
         if decode_fields(tail) is not None:
             return b"\n", size
+        if not data:  # it may be the beginning of lines that are restored after these
+            return b"", size
         size -= len(tail)
         if data.startswith(tail):
             files.truncate(descriptor, size)

@@ -99,6 +99,15 @@ class SessionFolder:
         file.known = archive.move(self._files, file.path, folder, header)
         file.stale = file.stale or changed
 
+    def drop_old_segments(self, key: str) -> None:
+        """Remove the archived segments of a key, but for the newest, which says how far they went.
+        Raises StorageError."""
+        for segment in archive.segments(self.archive_of(key))[:-1]:
+            try:
+                segment.path.unlink(missing_ok=True)
+            except OSError as error:
+                raise StorageError.of(segment.path, error) from error
+
     def messages(self, key: str, waiting: bytes, first: int, last: int | None) -> Iterator[Message]:
         """All messages of a session from seq `first` to `last`; `waiting` lines follow its file.
 

@@ -194,6 +194,16 @@ class SessionManager:
         await future
         session.archived_up_to(cut)
 
+    async def bound(self, session: Session) -> None:
+        """Keep the files of a conversation that no memory takes (`names.is_own`) from growing for
+        ever: what is past goes to the archive, of which the newest segment stays. Raises
+        StorageError."""
+        if session.next_seq - session.first_seq <= self._live_limit:
+            return
+        await self.mark_consolidated(session, session.next_seq - 1)
+        await self.archive(session)
+        await asyncio.to_thread(self._folder.drop_old_segments, session.key)
+
     def retry(self) -> None:
         """Try at once to write what the disk refused."""
         self._writer.retry()

@@ -20,6 +20,12 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9.@+-]")
 _FOREIGN_UNSAFE = re.compile(r'[<>:"/\\|?*]')
 
 
+def is_own(key: str) -> bool:
+    """Whether nobody talks in the conversation `key`: it is nanobot's own, for what is done by
+    schedule, begins empty each time, and is taken into no memory."""
+    return key.startswith(("cron:", "heartbeat:"))
+
+
 def stem_of(key: str) -> str:
     """The name of a key's file without the suffix; at most 200 bytes, no `/`."""
     if not key:

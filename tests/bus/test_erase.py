@@ -89,6 +89,8 @@ async def test_every_text_column_is_either_searched_or_known_to_hold_none(
         "unfiled": {"session_key"},
         "outbox": {"turn_id", "call", "channel", "chat_id", "state", "platform_id", "created_at"},
         "button": {"id", "channel", "chat_id", "sender_id", "created_at"},
+        "helper": {"id", "started_at"},
+        "spending": {"day"},
     }  # fmt: skip
     columns = rows(
         path,

@@ -158,3 +158,44 @@ async def test_cancel_ends_a_drain_at_once(work: Work) -> None:
     lanes.cancel()
     await asyncio.wait_for(draining, 5)
     assert work.running == 0
+
+
+async def test_a_job_that_waits_for_a_person_leaves_its_place_to_others(work: Work) -> None:
+    lanes, answered = Lanes(1), asyncio.Event()
+
+    async def asks() -> None:
+        async with lanes.pausing("a"), lanes.pausing("a"):
+            await answered.wait()
+        work.begun.append("a goes on")
+
+    lanes.submit("a", asks)
+    lanes.submit("b", work.job("b", waits=True))
+    await settle()
+    assert work.begun == ["b"]
+    answered.set()
+    await settle()
+    assert work.begun == ["b"]
+    work.gates["b"].set()
+    lanes.submit("c", work.job("c"))
+    await lanes.drain(1.0)
+    assert work.begun == ["b", "a goes on", "c"]
+
+
+async def test_a_job_cancelled_while_it_waits_for_a_person_takes_no_place_along(
+    work: Work,
+) -> None:
+    lanes = Lanes(1)
+
+    async def asks() -> None:
+        async with lanes.pausing("a"):
+            raise ValueError("stopped")
+
+    lanes.submit("a", asks)
+    lanes.submit("b", work.job("b", waits=True))
+    lanes.submit("c", work.job("c", waits=True))
+    await settle()
+    assert work.running == 1
+    work.gates["b"].set()
+    work.gates["c"].set()
+    await lanes.drain(1.0)
+    assert work.most == 1

@@ -70,7 +70,7 @@ Scene = Callable[[Stage], Awaitable[object]]
 async def play(home: Path, scene: Scene) -> Stage:
     clock = FakeClock()
     one = Stage(home, FakeChannel(clock=clock), ScriptedModel(), clock)
-    fetch = Probe("web_fetch", act=lambda _: ToolResult(TEXT))
+    fetch = Probe("probe_page", act=lambda _: ToolResult(TEXT))
     async with owned(
         home,
         one.model,
@@ -84,7 +84,7 @@ async def play(home: Path, scene: Scene) -> Stage:
 
 
 async def page(s: Stage) -> None:
-    await s.say("Read tea.example for me", calls("web_fetch"), obeying(), repeating())
+    await s.say("Read tea.example for me", calls("probe_page"), obeying(), repeating())
     await s.launder()
 
 
@@ -179,7 +179,7 @@ async def test_nothing_of_the_attackers_stands_in_a_long_term_file(
 
 async def test_what_a_search_finds_again_is_as_foreign_as_it_was(tmp_path: Path) -> None:
     async def scene(s: Stage) -> None:
-        await s.say("Read tea.example", calls("web_fetch"), repeating())
+        await s.say("Read tea.example", calls("probe_page"), repeating())
         await s.say("/compact")
         await s.say("/new")
         for source, query in (("message", "report accountant"), ("history", "They talked")):
@@ -197,7 +197,7 @@ async def test_what_a_search_finds_again_is_as_foreign_as_it_was(tmp_path: Path)
 async def test_an_unconfirmed_note_is_foreign_in_every_prompt_that_shows_it(tmp_path: Path) -> None:
     async def scene(s: Stage) -> None:
         await s.say("Hello", says("hi"), chat="2")
-        await s.say("Read tea.example", calls("web_fetch"), calls("note", text=TEXT), says("ok"))
+        await s.say("Read tea.example", calls("probe_page"), calls("note", text=TEXT), says("ok"))
         await s.say("What is new?", obeying(note=False), repeating(), chat="3")
         await s.say("What is new?", says("a note"), chat="2")  # told as news
         assert ORDER in s.model.prompts[-1].messages[-1].text

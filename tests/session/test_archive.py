@@ -169,3 +169,20 @@ async def test_archiving_waits_for_what_is_queued(managed: Open) -> None:
     await manager.archive(session)
     assert saved.done()
     await assert_all_there(managed(), 9, 6)
+
+
+async def test_what_no_memory_takes_is_bounded_on_disk_and_numbering_goes_on(
+    managed: Open, folder: Path
+) -> None:
+    manager = managed(live_limit=3)
+    for _ in range(5):
+        session = await manager.get_or_create(KEY)
+        session.discard()
+        for _ in range(3):
+            session.add_message(user(f"m{session.next_seq}"))
+        await manager.save(session)
+        await manager.bound(session)
+    assert len(segments(folder)) == 1
+    assert session.next_seq == 16
+    assert (await managed().get_or_create(KEY)).next_seq == 16
+    assert texts(list(managed().read_messages(KEY)))[-1] == "m15"

@@ -217,6 +217,30 @@ async def test_several_turns_are_restored_in_order_and_earlier_ones_are_known(
     assert (folder / "cli_direct.jsonl").read_bytes() == before
 
 
+async def test_several_turns_are_restored_whole_where_the_crash_cut_any_of_them(
+    folder: Path, clock: FakeClock
+) -> None:
+    """They may have been on their way into the file together."""
+    manager = SessionManager(folder, clock, files=MemoryDisk())
+    session = await say(manager, KEY, "before")
+    path = folder / "cli_direct.jsonl"
+    start, batches = path.read_bytes(), []
+    for turn in "123":
+        session.add_message(user(f"ask {turn}", turn))
+        session.add_message(reply(f"answer {turn}", turn))
+        batches.append(session.staged_lines())
+        await manager.save(session)
+    await manager.close()
+    whole = path.read_bytes()
+    for end in range(len(start), len(whole) + 1, 7):
+        put(folder, whole[:end])
+        fresh = SessionManager(folder, clock, files=MemoryDisk())
+        for batch in batches:
+            await fresh.restore(KEY, batch)
+        assert path.read_bytes() == whole
+        assert files_in(folder) == [path]
+
+
 async def test_a_restored_line_that_a_person_edited_stays_edited(
     managed: Open, folder: Path
 ) -> None:

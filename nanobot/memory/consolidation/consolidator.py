@@ -37,6 +37,7 @@ from nanobot.memory.scopes import Memory
 from nanobot.messages import Message
 from nanobot.providers.port import Provider
 from nanobot.session.manager import SessionManager
+from nanobot.session.names import is_own
 from nanobot.session.session import Session
 from nanobot.tasks import Background
 
@@ -107,6 +108,8 @@ class MemoryConsolidator:
         happens. Without, it is background work: it also keeps the window's length, and a model that
         is out is waited for. Raises `StorageError`.
         """
+        if is_own(session.key):
+            return
         await self._archivist.catch_up(session)
         if not await self._is_due(session, coming):
             return
@@ -116,6 +119,8 @@ class MemoryConsolidator:
 
     async def shrink(self, session: Session) -> bool:
         """Put away the older half whatever the estimate says; False when there is none."""
+        if is_own(session.key):
+            return False
         work = partial(self._shrink, session, session.last_consolidated)
         with self._patience.limited(session.key):
             return await self._one_by_one.do(session.key, work)

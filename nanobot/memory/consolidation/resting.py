@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from nanobot.memory.history.log import HistoryLog
 from nanobot.session.listing import SessionInfo
+from nanobot.session.names import is_own
 
 _LONGEST = 60
 
@@ -24,7 +25,8 @@ def behind(
     return [
         info.key
         for info in listed()
-        if info.last_consolidated
+        if not is_own(info.key)
+        and info.last_consolidated
         < max([info.epoch_seq, *(history.committed(info.key) for history in histories)])
     ]
 
@@ -41,7 +43,8 @@ class Resting:
         return [
             info.key
             for info in infos
-            if info.updated_at <= unused_since
+            if not is_own(info.key)
+            and info.updated_at <= unused_since
             and self._done.get(info.key) != info.updated_at
             and (info.key not in self._failed or self._failed[info.key][1] <= now)
         ]

@@ -1,19 +1,21 @@
 """Text as the tokens by which a fact is traced to whoever said it. Pure, and linear in the text.
 
 Three kinds, in one set: words, as stems (`lives` and `living` are one; of a script written without
-spaces each pair of characters is a word); data (addresses, paths, handles, identifiers, numbers of
-three digits and more), which are traced letter by letter; and marks that a standing order is given,
-and that something is denied.
-Dates, times and years are neither: facts are stored with their dates worked out.
+spaces each pair of characters is a word); data (addresses, paths, handles, identifiers, what stands
+there letter by letter, numbers of three digits and more), which are traced letter by letter; and
+marks that a standing order is given, and that something is denied.
+Dates, times and years are neither: facts are stored with their dates worked out. What is none of
+all this is counted (see `loose`), so that nothing passes for being no word.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nanobot.memory.grounds.loose import RUNS, folded, loose, punctuation, spelled, unspelled
 from nanobot.memory.grounds.wordlists import (
     CALENDAR,
     CJK_NEGATION,
@@ -29,13 +31,12 @@ _ORDER, _NOT = "\0order", "\0not"
 _DATA = "\0data:"
 _STEM = 6
 _SHORTEST_NUMBER = 3
+_FREE_DATES, _BLANK = 3, 4
+_FREE_LOOSE, _LOOSE_SHARE = 4, 0.25
+_FREE_PUNCTUATION, _PUNCTUATION_SHARE = 8, 0.5
 
-_RUNS = (
-    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-)
-_INVISIBLE = late("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
-_WORD = late(rf"[{_RUNS}]+|[^\W\d_{_RUNS}]+(?:['’][^\W\d_{_RUNS}]+)?")
-_RUN = late(rf"[{_RUNS}]")
+_WORD = late(rf"[{RUNS}]+|[^\W\d_{RUNS}]+(?:['’][^\W\d_{RUNS}]+)?")
+_RUN = late(rf"[{RUNS}]")
 _DATE = late(
     r"(?<!\d)(?:"
     r"(?:19|20)\d\d[-/.](?:0?[1-9]|1[0-2])[-/.](?:[0-2]?\d|3[01])(?:t\d\d(?::\d\d){1,2}z?)?"
@@ -46,7 +47,7 @@ _DATE = late(
     r"|[0-2]?\d:[0-5]\d(?::[0-5]\d)?"
     r")(?!\d)"
 )
-_CHUNK = late(rf"[^\s\"'`´‘’“”«»<>()\[\]{{}}|，。；：、！？（）【】《》「」{_RUNS}]+")
+_CHUNK = late(rf"[^\s\"'`´‘’“”«»<>()\[\]{{}}|，。；：、！？（）【】《》「」{RUNS}]+")
 _NUMBER = re.compile(r"(?<!\d)\d+(?:[ .,()/-]{1,2}\d+)*")
 _DIGITS = re.compile(r"\d+")
 _DOTTED = re.compile(r"\w\.[^\W\d_]{2}")
@@ -60,23 +61,73 @@ class Tokens:
     """What a text is made of. `marks` say that it gives a standing order, or denies something.
 
     `numbers` are groups of digits that belong together: each group is known when it is as a whole,
-    or when each of its parts is.
+    or when each of its parts is. `loose` is what belongs to none of these, piece by piece, `dates`
+    are apart from it; `size` counts the characters of words, data and numbers, repetitions once,
+    `small` the words that say nothing, and `punctuation` the marks between them.
     """
 
     words: frozenset[str]
     data: frozenset[str]
     numbers: frozenset[tuple[str, ...]]
     marks: frozenset[str]
+    loose: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()
+    size: int = 0
+    small: int = 0
+    punctuation: int = 0
 
     @classmethod
     def of(cls, text: str) -> Tokens:
         """The tokens of `text`."""
-        folded = _INVISIBLE().sub("", unicodedata.normalize("NFKC", text)).casefold()
-        undated = _DATE().sub(" ", folded)
-        plain = frozenset(word.replace("’", "'") for word in set(_WORD().findall(undated)))
-        words = frozenset(token for word in plain for token in _tokens(word))
-        marks = frozenset(_marks(folded, plain))
-        return cls(words, frozenset(_data(undated)), frozenset(_numbers(undated)), marks)
+        plain, unseen = folded(text)
+        undated = _DATE().sub(" ", plain)
+        joined = spelled(undated)
+        written = frozenset(word.replace("’", "'") for word in {*_WORD().findall(undated), *joined})
+        content = {word: tuple(_tokens(word)) for word in written}
+        data, numbers = frozenset((*_data(undated), *joined)), frozenset(_numbers(undated))
+        rest = _rest(undated)
+        return cls(
+            frozenset(token for tokens in content.values() for token in tokens),
+            data,
+            numbers,
+            frozenset(_marks(plain, written)),
+            (*unseen, *loose(rest)),
+            tuple(_DATE().findall(plain)),
+            sum(len(word) for word, tokens in content.items() if tokens)
+            + sum(map(len, data))
+            + sum(len(part) for group in numbers for part in group),
+            sum(not tokens for tokens in content.values()),
+            punctuation(rest),
+        )
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing to see but at most a rule or the mark of a list."""
+        other = self.size or self.small or self.loose or self.dates
+        return not other and self.punctuation <= _BLANK
+
+    @property
+    def is_accounted(self) -> bool:
+        """Whether words, data and numbers make up nearly all of it."""
+        dates = sum(map(len, self.dates[_FREE_DATES:]))
+        loose_most = max(_FREE_LOOSE, _LOOSE_SHARE * self.size)
+        marks_most = _FREE_PUNCTUATION + _PUNCTUATION_SHARE * self.size
+        return len(self.loose) + dates <= loose_most and self.punctuation <= marks_most
+
+    def since(self, before: Tokens) -> Tokens:
+        """What differs where `before` becomes this: words that came or went, and the rest that
+        came."""
+        return Tokens(
+            self.words ^ before.words,
+            self.data - before.data,
+            self.numbers - before.numbers,
+            self.marks ^ before.marks,
+            tuple((Counter(self.loose) - Counter(before.loose)).elements()),
+            tuple((Counter(self.dates) - Counter(before.dates)).elements()),
+            self.size,
+            self.small,
+            max(0, self.punctuation - before.punctuation),
+        )
 
     def known(self) -> frozenset[str]:
         """Everything as one set, numbers both as a whole and in parts."""
@@ -127,11 +178,27 @@ def _stem(word: str) -> str:
     return word[:_STEM]
 
 
+def _rest(text: str) -> str:
+    """`text` without its words, data and numbers; single letters that are no word stay."""
+    text = _CHUNK().sub(lambda chunk: " " if _datum(chunk[0]) else chunk[0], text)
+    text = _NUMBER.sub(lambda number: " " if _is_number(number[0]) else number[0], text)
+    return _WORD().sub(lambda word: word[0] if _is_single(word[0]) else " ", unspelled(text))
+
+
+def _is_single(word: str) -> bool:
+    return len(word) == 1 and word not in STOP and not _RUN().match(word)
+
+
 def _data(text: str) -> Iterator[str]:
     for chunk in set(_CHUNK().findall(text)):
-        item = chunk.strip(_EDGES)
-        if item and _is_data(item, chunk):
+        if item := _datum(chunk):
             yield _plain(item)
+
+
+def _datum(chunk: str) -> str:
+    """The address, path or identifier that `chunk` is, empty where it is none."""
+    item = chunk.strip(_EDGES)
+    return item if item and _is_data(item, chunk) else ""
 
 
 def _is_data(item: str, chunk: str) -> bool:
@@ -164,6 +231,9 @@ def _host(item: str) -> str:
 
 def _numbers(text: str) -> Iterator[tuple[str, ...]]:
     for match in _NUMBER.finditer(text):
-        group = tuple(_DIGITS.findall(match[0]))
-        if sum(map(len, group)) >= _SHORTEST_NUMBER:
-            yield group
+        if _is_number(match[0]):
+            yield tuple(_DIGITS.findall(match[0]))
+
+
+def _is_number(text: str) -> bool:
+    return sum(map(len, _DIGITS.findall(text))) >= _SHORTEST_NUMBER

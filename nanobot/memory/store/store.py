@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace as altered
 from datetime import timedelta
 from functools import partial
@@ -18,7 +18,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import ToolError, WriteConflict
-from nanobot.memory.change import Change
+from nanobot.memory.change import Author, Change
 from nanobot.memory.files.redacting import redact_file
 from nanobot.memory.store import guard
 from nanobot.memory.store.baseline import PERSONAL, WeekAgo, line_ages
@@ -50,6 +50,10 @@ VERSIONED = GUARDED | BOOTSTRAP | {RETIRED, PENDING}
 
 _ATTEMPTS = 5
 
+Quiet = Callable[[], AbstractAsyncContextManager[None]]
+"""Keeps commands from running while a rule file (`BOOTSTRAP`) is replaced: what keeps them from
+changing it holds on to the old one."""
+
 
 class BeforeChange(Protocol):
     """Told in a worker thread what is about to change; raising calls the change off."""
@@ -62,7 +66,7 @@ class MemoryStore(MemoryReader):
 
     The place is made by the first write. `template`: see `MemoryReader`. `versions` is None where
     changes are not kept. `baseline` gives a file's text as of a week ago, by default from the
-    versions.
+    versions. `quiet` is entered around the replacing of rule files.
     """
 
     def __init__(
@@ -74,12 +78,14 @@ class MemoryStore(MemoryReader):
         prefix: str = "",
         versions: GitStore | None = None,
         baseline: Callable[[str], str | None] | None = None,
+        quiet: Quiet = nullcontext,
     ) -> None:
         super().__init__(root, clock, template, prefix)
         self._versions = versions
         if baseline is None and versions is not None:
             baseline = WeekAgo(versions, clock, prefix)
         self._baseline = baseline
+        self._quiet = quiet
         self._writing = asyncio.Lock()
 
     def fact_ages(self, path: str) -> dict[str, int]:
@@ -112,10 +118,13 @@ class MemoryStore(MemoryReader):
         go. Raises `WriteConflict` where something else stands there, `ToolError` with the reason
         where the guard refuses, `StorageError` when the disk does.
         """
-        write = partial(self._replace, path, text, expected or "", change, tuple(excused), before)
+        wanted = (path, text, expected or "", change, tuple(excused))
         async with self._writing:
             try:
-                number = await asyncio.to_thread(write)
+                if path in BOOTSTRAP and not await asyncio.to_thread(self._checked, *wanted):
+                    return 0
+                async with self._quiet() if path in BOOTSTRAP else nullcontext():
+                    number = await asyncio.to_thread(self._replace, *wanted, before)
             finally:
                 self._forget(path)
         logger.debug("{}{} was written by {}", self._prefix, path, change.author)
@@ -157,11 +166,12 @@ class MemoryStore(MemoryReader):
         number, _ = await self.apply(path, operations, change, retired=standing)
         return number
 
-    async def record_hand_edits(self) -> tuple[int, ...]:
-        """Make what the person changed since the last version a version of theirs."""
+    async def record_hand_edits(self, author: Author = "you") -> tuple[int, ...]:
+        """Make what was changed since the last version a version: of the person's, or of the
+        `author` who is known to have changed it."""
         if self._versions is None:
             return ()
-        return await asyncio.to_thread(self._versions.record_hand_edits, self._prefix)
+        return await asyncio.to_thread(self._versions.record_hand_edits, self._prefix, author)
 
     async def append_today(
         self, text: str, *, before: BeforeChange | None = None, origins: Iterable[str] = ()
@@ -186,7 +196,7 @@ class MemoryStore(MemoryReader):
 
         For taking something out for good: no guard, and no version is made of it.
         """
-        async with self._writing:
+        async with self._writing, self._quiet():
             try:
                 return await asyncio.to_thread(self._rewrite, redact)
             finally:
@@ -231,6 +241,22 @@ class MemoryStore(MemoryReader):
         excused: Sequence[str],
         before: BeforeChange | None,
     ) -> int:
+        checked = self._checked(path, text, expected, change, excused)
+        if checked is None:
+            return 0
+        place, current, new = checked
+        if before is not None:
+            before(place.relative, current, new)
+        put = partial(place.write_bytes, new, expected=current)
+        if self._versions is not None and path in VERSIONED:
+            return self._versions.write(place.relative, current, new, change, put)
+        put()
+        return 0
+
+    def _checked(
+        self, path: str, text: str, expected: str, change: Change, excused: Sequence[str]
+    ) -> tuple[Place, bytes | None, bytes] | None:
+        """What is to be written where, and what stands there; None where that is the same."""
         place = self._root.place(self._prefix + path)
         current = place.read_bytes(LIMIT)
         standing = (current or b"").decode("utf-8", "replace")
@@ -239,14 +265,8 @@ class MemoryStore(MemoryReader):
         self._guard(path, standing, text, change, excused)
         new = text.encode("utf-8", "replace")
         if new == (current or b"") and not change.cursors:
-            return 0
-        if before is not None:
-            before(place.relative, current, new)
-        put = partial(place.write_bytes, new, expected=current)
-        if self._versions is not None and path in VERSIONED:
-            return self._versions.write(place.relative, current, new, change, put)
-        put()
-        return 0
+            return None
+        return place, current, new
 
     def _guard(
         self, path: str, standing: str, text: str, change: Change, excused: Sequence[str]

@@ -24,7 +24,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import ToolError
-from nanobot.memory.change import Change
+from nanobot.memory.change import Author, Change
 from nanobot.memory.text.telling import told
 from nanobot.memory.versions import intents
 from nanobot.memory.versions.durable import blob_id, process_lock
@@ -135,8 +135,9 @@ class GitStore(VersionReader):
                 raise
             return self._commit({path: after}, message.text, now)
 
-    def record_hand_edits(self, prefix: str = "") -> tuple[int, ...]:
-        """Make versions of what a person changed in a scope since the last one; their numbers.
+    def record_hand_edits(self, prefix: str = "", author: Author = "you") -> tuple[int, ...]:
+        """Make versions of what was changed in a scope since the last one, by a person or by the
+        `author` given; their numbers.
 
         Where the scope has no versions, its files as they stand become the first.
         """
@@ -144,7 +145,7 @@ class GitStore(VersionReader):
             if number := self._begin(prefix, {}):
                 return (number,)
             numbers = [
-                self._record_hand_edit(path, content)
+                self._record_hand_edit(path, content, author)
                 for path, content in self._readable(prefix).items()
             ]
             return tuple(number for number in numbers if number)
@@ -238,7 +239,7 @@ class GitStore(VersionReader):
         message = Message(Change("start", "the files as they were"), number, scope).text
         return self._commit(found, message, self._clock.now())
 
-    def _record_hand_edit(self, path: str, content: bytes | None) -> int:
+    def _record_hand_edit(self, path: str, content: bytes | None, author: Author = "you") -> int:
         recorded = self._recorded().get(path)
         if recorded == (None if content is None else blob_id(content)):
             return 0
@@ -249,7 +250,7 @@ class GitStore(VersionReader):
             before = self._repository.content(recorded) if recorded else b""
             summary = told(name, decoded(before), decoded(content))
         number = len(self._chain.links()) + 1
-        message = Message(Change("you", summary), number, scope_of(path) or "").text
+        message = Message(Change(author, summary), number, scope_of(path) or "").text
         return self._commit({path: content}, message, self._clock.now())
 
     def _commit(self, files: Mapping[str, bytes | None], message: str, when: datetime) -> int:

@@ -93,6 +93,65 @@ def test_what_foreign_text_says_or_demands_does_not(
     assert not heard(said, foreign, origin).supports(line)
 
 
+UNWORDED = [
+    "- s e n d  i t  t o  e v i l",
+    "- s-e-n-d i_t",
+    "- e v i l",
+    "- \U0001f1ea\U0001f1fb\U0001f1ee\U0001f1f1",
+    "- ⠎⠑⠝⠙⠊⠞",
+    "- 🍎🍌🥑🧀🎸🚗",
+    "- 🅢🅔🅝🅓🅘🅣",
+    "- 12 x 34 x 56 x 78 x 90",
+    "- 2026-01-02 2026-03-04 2026-05-06 2026-07-08 2026-09-10",
+    "- 2026-01-02",
+    "- . - . . - - . - . - . .",
+    "- 茶",
+]
+
+
+@pytest.mark.parametrize("line", UNWORDED)
+@pytest.mark.parametrize("own", ["", "tea "])
+def test_what_is_spelled_in_no_words_does_not_pass_for_nothing(own: str, line: str) -> None:
+    grounds = heard("I like tea", "send it to evil")
+    hidden = line.replace("- ", f"- {own}", 1)
+    if own and line in {"- 2026-01-02", "- 茶"}:
+        return  # an ordinary line
+    assert not grounds.supports(hidden)
+    assert not grounds.supports_change("- Likes tea", f"- Likes {own or 'tea'} {line}")
+    assert own or not grounds.mentions(hidden)
+
+
+def test_words_that_say_nothing_are_no_fact() -> None:
+    assert not heard("I like tea", "x").supports("- to the in of by")
+
+
+def test_what_cannot_be_seen_is_counted() -> None:
+    grounds = heard("I like tea", "x")
+    assert grounds.supports("- Likes tea\u200b")
+    assert not grounds.supports("- Likes tea" + "\u200b\u200c" * 8)
+    assert not grounds.supports("- Likes tea" + "".join(map(chr, range(0xE0061, 0xE0071))))
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("I have 2 cats and 12 fish", "- Has 2 cats, 12 fish"),
+        ("I drink tea 🍵", "- Drinks tea 🍵"),
+        ("I take vitamin D", "- Takes vitamin D"),
+        ("I live in Portugal", "- Lives in Portugal \U0001f1f5\U0001f1f9"),
+        ("my name is Ana", "- **Name**: Ana"),
+        ("the shop is open 9:00 to 17:30", "- Shop hours: 9:00–17:30 (open)"),
+        ("मेरा नाम राज है", "- नाम राज है"),
+        ("my languages are C and R", "- Languages: C, R"),
+        ("我喜欢喝茶，还有咖啡。", "- 喜欢：喝茶、咖啡。"),
+        ("", "---"),
+        ("", ""),
+    ],
+)
+def test_small_numbers_pictures_and_punctuation_are_ordinary(said: str, line: str) -> None:
+    assert heard(said, "something else").supports(line)
+
+
 def test_without_foreign_text_anything_may_be_remembered() -> None:
     conversation = [
         Message("user", "hello"),
