@@ -11,11 +11,14 @@ BENCHES = (
     ("http",),
     ("sessions",),
     ("prompt",),
+    ("prompt_size",),
     ("search",),
     ("locomo",),
     ("markdown",),
+    ("crossings", "--short"),  # a process for every command takes long
     ("crash",),
     ("crash_memory", "--every", "50"),  # every step of it takes hours
+    ("crash_routines", "--every", "20"),  # likewise
     ("crash_telegram", "--every", "20"),  # likewise
 )
 

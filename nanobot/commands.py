@@ -80,6 +80,10 @@ class CommandRegistry:
     def __iter__(self) -> Iterator[Command]:
         return iter(self._commands.values())
 
+    def is_owner(self, message: InboundMessage) -> bool:
+        """Whether the owner sent `message`."""
+        return self._is_owner(message)
+
     def offered_to(self, message: InboundMessage) -> list[Command]:
         """The commands that whoever sent `message` may give."""
         owner = self._is_owner(message)

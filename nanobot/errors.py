@@ -10,7 +10,8 @@ NanobotError                 anything a person should read; carries `hint`, the 
 │   ├── ProviderUnavailable  network, 5xx, a stalled stream: ask again later
 │   ├── ProviderGarbage      an answer that is no answer: ask again, then give up
 │   ├── ProviderRejected     asking again will not help (401, 400, 404)
-│   └── ContextTooLong       the prompt must shrink first
+│   ├── ContextTooLong       the prompt must shrink first
+│   └── BudgetSpent          the owner's limit for today is reached; nothing was asked
 ├── ToolError                told to the model, which can act on it
 │   ├── PathRefused          outside the caller's roots
 │   └── WriteConflict        someone else wrote meanwhile: read again, then write
@@ -136,6 +137,17 @@ class ProviderRejected(ProviderError):
 
 class ContextTooLong(ProviderRejected):
     """The prompt does not fit the model's context window."""
+
+
+class BudgetSpent(ProviderError):
+    """The model was not asked, because the owner's limit of `tokens` for today is reached."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(
+            f"the {tokens:,} tokens for today are used up",
+            hint="There are new ones tomorrow; limits.tokens_per_day in config.yaml sets how many.",
+        )
+        self.tokens = tokens
 
 
 class ToolError(NanobotError):

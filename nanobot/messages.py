@@ -17,6 +17,9 @@ TURN_FAILED = "[nanobot: this turn failed and was not answered; do not go on wit
 """What stands in a conversation after a turn without an answer, so that no model takes the request
 before it for one that is still open."""
 
+SILENT = "[silent]"
+"""What the model answers where nobody asked and there is nothing to say: nothing is sent then."""
+
 ATTACHED = "attached"
 """The origin of a message that holds a quote, or came with files or notes."""
 

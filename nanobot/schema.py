@@ -2,7 +2,8 @@
 
 The schema is kept short, because every request carries it. Parsing is tolerant where only one thing
 can be meant (arguments encoded twice, nothing at all for a tool that needs nothing), and otherwise
-says field by field what to change.
+says field by field what to change. What the model wrote is repeated there on one line and with its
+control characters escaped: an error never looks like anything but an error.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def _explained(model: type[BaseModel], error: ValidationError) -> str:
     fields = list(model.model_fields)
     lines = ["the arguments do not fit:"]
     for problem in error.errors(include_url=False, include_context=False)[:8]:
-        where = ".".join(str(part) for part in problem["loc"])[:80] or "the arguments"
+        where = _one_line(".".join(map(str, problem["loc"]))[:80]) or "the arguments"
         if problem["type"] == "missing":
             lines.append(f"- {where}: is missing")
         elif problem["type"] == "extra_forbidden":
@@ -125,7 +126,8 @@ def _explained(model: type[BaseModel], error: ValidationError) -> str:
         else:
             given = repr(problem["input"])
             given = given if len(given) <= 60 else f"{given[:57]}..."
-            reason = problem["msg"].removeprefix("Value error, ").replace("Input should", "should")
+            reason = _one_line(problem["msg"].removeprefix("Value error, "))
+            reason = reason.replace("Input should", "should")
             lines.append(f"- {where}: {reason}; it was {given}")
     required = [name for name, field in model.model_fields.items() if field.is_required()]
     optional = [name for name in fields if name not in required]
@@ -134,6 +136,11 @@ def _explained(model: type[BaseModel], error: ValidationError) -> str:
         + (f" Optional: {', '.join(optional)}." if optional else "")
     )
     return "\n".join(lines)
+
+
+def _one_line(text: str) -> str:
+    """`text` with what cannot be printed, line ends among it, as escapes."""
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def _compact(schema: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> Any:

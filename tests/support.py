@@ -30,6 +30,12 @@ PATIENCE = 60.0
 """Real seconds after which a test that waits for ever fails."""
 
 
+_QUICK = {
+    "NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0",
+    "NANOBOT_LIMITS__MESSAGES_PER_MINUTE": "0",  # people in tests write faster
+}
+
+
 @contextlib.asynccontextmanager
 async def running(
     home: Path,
@@ -48,7 +54,7 @@ async def running(
     as `NANOBOT_AGENT__ON_BUSY="queue"`. Without a model the configured one answers. Conversations
     are condensed by the `learner`, the configured model (`configured_learner`), else offline."""
 
-    settings = load_settings(home, {"NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0"} | environ)
+    settings = load_settings(home, _QUICK | environ)
     gateway = build_gateway(
         settings,
         clock=clock,
@@ -80,7 +86,7 @@ async def talking(
     the person 7 is the owner. `settings` are further keys of `channels.telegram`, and win."""
     configure(home, telegram, settings or {})
     gateway = build_gateway(
-        load_settings(home, {"NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0"} | environ),
+        load_settings(home, _QUICK | environ),
         clock=clock,
         provider=model,
         learner=OfflineModel(),

@@ -5,10 +5,13 @@ All of these go by position, not by id alone: some servers use the same ids agai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nanobot.clock import Clock
 from nanobot.messages import Message, ToolCall
+
+AT_ONCE = 8
+"""Calls that run side by side."""
 
 STOPPED = "stopped by the person before it finished; the outcome is unknown"
 
@@ -39,3 +42,19 @@ def with_stopped_calls(messages: Sequence[Message], clock: Clock) -> list[Messag
 def _last_group(messages: Sequence[Message]) -> int | None:
     indices = range(len(messages) - 1, -1, -1)
     return next((index for index in indices if messages[index].tool_calls), None)
+
+
+def groups_of(
+    calls: Sequence[ToolCall], can_run_parallel: Callable[[str], bool]
+) -> list[list[ToolCall]]:
+    """Runs of calls that run side by side; every other call is a group of its own."""
+    groups: list[list[ToolCall]] = []
+    joins = False
+    for call in calls:
+        parallel = can_run_parallel(call.name)
+        if parallel and joins and len(groups[-1]) < AT_ONCE:
+            groups[-1].append(call)
+        else:
+            groups.append([call])
+        joins = parallel
+    return groups

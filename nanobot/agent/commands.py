@@ -35,18 +35,24 @@ class Stopper(Protocol):
         ...
 
 
+StopsWork = Callable[[str], Awaitable[int]]
+"""Ends what a conversation (its key) has left running beside its turns; how much that was."""
+
+
 class ConversationCommands:
     """`/help /new /stop /status /restart /history /undo /retry /model`.
 
-    `status` gives the text for `/status`, `restart` asks the process to restart itself;
-    `can_switch` is whether the provider has other models than the default one; `seal` takes what
-    `/new` ended into memory, in the background.
+    `stops` are what `/stop` ends besides, each with the noun for one (`helper`). `status` gives the
+    text for `/status`, `restart` asks the process to restart itself; `can_switch` is whether the
+    provider has other models than the default one; `seal` takes what `/new` ended into memory, in
+    the background.
     """
 
     def __init__(
         self,
         *,
         stopper: Stopper,
+        stops: Sequence[tuple[str, StopsWork]] = (),
         undo: UndoLog,
         status: Callable[[CommandCall], Awaitable[str]],
         restart: Callable[[], None],
@@ -56,7 +62,7 @@ class ConversationCommands:
         background: Background,
         clock: Clock,
     ) -> None:
-        self._stopper, self._undo_log = stopper, undo
+        self._stopper, self._stops, self._undo_log = stopper, stops, undo
         self._status_text, self._request_restart = status, restart
         self._default_model, self._can_switch, self._clock = default_model, can_switch, clock
         self._seal, self._background = seal, background
@@ -91,11 +97,15 @@ class ConversationCommands:
         return Answer("New session started.", afterwards=seal)
 
     async def _stop(self, call: CommandCall) -> Answer:
-        ran, waited = await self._stopper.stop(call.message.session_key, call.entry_id)
-        if not ran and not waited:
+        key = call.message.session_key
+        ran, waited = await self._stopper.stop(key, call.entry_id)
+        counts = [(await stop(key), noun) for noun, stop in self._stops]
+        ended = [_plural(count, noun) for count, noun in counts if count]
+        if not ran and not waited and not ended:
             return Answer("Nothing is running.")
         aside = f" {_plural(waited, 'waiting message')} set aside." if waited else ""
-        return Answer(f"Stopped.{aside}")
+        others = f" {', '.join(ended)} ended." if ended else ""
+        return Answer(f"Stopped.{aside}{others}")
 
     async def _status(self, call: CommandCall) -> Answer:
         return Answer(await self._status_text(call))

@@ -1,10 +1,10 @@
 """The prompt: what the model reads, built so that providers can cache it.
 
 The system prompt and the tools of a session are frozen for an *epoch*: until the day changes,
-`/new`, or the messages already sent change (consolidation, `/undo`, a person's editor). Within an
-epoch each request extends the one before byte for byte; what changes meanwhile in memory travels in
-the header of the newest message. Messages are rendered once and kept, so a turn costs what is new
-in it, however long the conversation.
+`/new`, other tools are offered, or the messages already sent change (consolidation, `/undo`, a
+person's editor). Within an epoch each request extends the one before byte for byte; what changes
+meanwhile in memory travels in the header of the newest message. Messages are rendered once and
+kept, so a turn costs what is new in it, however long the conversation.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class Epoch:
     memory: str | None
     offered: str | None
     fixed_tokens: int
+    tools: Toolset
     remembered: bool = False
     rendered: list[PromptMessage] = field(default_factory=list)
     first: int = 0
@@ -95,13 +96,14 @@ class Epoch:
 
 class ContextBuilder:
     """Builds prompts. `system_of` gives the system prompt of a session: each has the memory of its
-    own scope. `load_image` gives base64 data and MIME type of a stored image, or None;
-    `max_message_tokens` is where a single message is shortened in the prompt (never in storage)."""
+    own scope; `tools_of` gives the tools on offer there: other ones begin a new epoch. `load_image`
+    gives base64 data and MIME type of a stored image, or None; `max_message_tokens` is where a
+    single message is shortened in the prompt (never in storage)."""
 
     def __init__(
         self,
         system_of: Callable[[Session], SystemPrompt],
-        tools: Toolset,
+        tools_of: Callable[[Session], Toolset],
         clock: Clock,
         *,
         timestamps: Timestamps = "relative",
@@ -109,7 +111,7 @@ class ContextBuilder:
         max_message_tokens: int = 30_000,
     ) -> None:
         self._system_of = system_of
-        self._tools = tools
+        self._tools_of = tools_of
         self._clock = clock
         self._timestamps = timestamps
         self._load_image = load_image
@@ -122,12 +124,13 @@ class ContextBuilder:
         history = self._catch_up(epoch)
         own = [self.render(epoch, message) for message in new]
         tokens = epoch.fixed_tokens + epoch.tokens + sum(message.tokens for message in own)
-        return Prompt((epoch.system, *history, *own), self._tools, tokens)
+        return Prompt((epoch.system, *history, *own), epoch.tools, tokens)
 
     def epoch(self, session: Session) -> Epoch:
         """The session's current epoch; a new one where the old no longer holds."""
         today = self._clock.now().date()
         label, model = str(session.epoch), str(session.metadata.get("model", ""))
+        tools = self._tools_of(session)
         epoch = self._epochs.get(session.key)
         if (
             epoch is None
@@ -135,9 +138,10 @@ class ContextBuilder:
             or epoch.revision != session.revision
             or epoch.label != label
             or epoch.today != today
+            or epoch.tools.wire != tools.wire
             or (epoch.blind and epoch.model != model)
         ):
-            epoch = self._new_epoch(session, label, today)
+            epoch = self._new_epoch(session, label, today, tools)
             epoch.model = model
             self._epochs[session.key] = epoch
             if len(self._epochs) > _MAX_EPOCHS:
@@ -237,11 +241,11 @@ class ContextBuilder:
         self._catch_up(epoch)
         return epoch.first if epoch.rendered else session.next_seq
 
-    def _new_epoch(self, session: Session, label: str, today: date) -> Epoch:
+    def _new_epoch(self, session: Session, label: str, today: date, tools: Toolset) -> Epoch:
         system = self._system_of(session)
         parts = tuple(system.parts())
         text = SEPARATOR.join(part.text for part in parts)
-        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass") + self._tools.wire)
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass") + tools.wire)
         memory = system.memory_text()
         message = system_message(text)
         return Epoch(
@@ -254,7 +258,8 @@ class ContextBuilder:
             parts,
             memory,
             memory,
-            message.tokens + self._tools.tokens,
+            message.tokens + tools.tokens,
+            tools,
         )
 
     def _catch_up(self, epoch: Epoch) -> list[PromptMessage]:

@@ -12,13 +12,14 @@ from nanobot.agent.progress import Screen
 from nanobot.bus.events import Button, Notice, OutboundMessage
 from nanobot.bus.outbox import Outgoing
 from nanobot.bus.queue import MessageBus
+from nanobot.memory.scopes import OWNER
 from nanobot.session.listing import SessionInfo
 
 
 class Courier:
     """`sessions` lists conversations, the one used last first; `scope_of` says whose one is;
-    `reachable` are the channels to which something can be sent at any time; `new_name` tells
-    messages apart."""
+    `reachable` are the channels to which something can be sent at any time, `terminals` those
+    where somebody has to look; `new_name` tells messages apart."""
 
     def __init__(
         self,
@@ -29,10 +30,12 @@ class Courier:
         scope_of: Callable[[str], str],
         reachable: Sequence[str],
         new_name: Callable[[], str],
+        terminals: Sequence[str] = (),
     ) -> None:
         self._bus, self._screen, self._split = bus, screen, split
         self._sessions, self._scope_of = sessions, scope_of
         self._reachable, self._new_name = reachable, new_name
+        self._anywhere = (*reachable, *terminals)
 
     async def remark(self, session_key: str, text: str) -> None:
         """Show a line in the chat of a conversation."""
@@ -41,7 +44,7 @@ class Courier:
 
     async def tell(self, scope: str, text: str, buttons: Sequence[Button] = ()) -> bool:
         """Send a message to the chat that a scope used last; False where there is none."""
-        key = await asyncio.to_thread(self._latest, scope)
+        key = await asyncio.to_thread(self._latest, scope, self._reachable)
         if key is None:
             return False
         channel, chat, thread = _place(key)
@@ -50,6 +53,30 @@ class Courier:
         )
         return True
 
+    async def ask(
+        self, here: tuple[str, str, str] | None, text: str, buttons: Sequence[Button]
+    ) -> tuple[str, str, str] | None:
+        """Put a question to the owner: `here` (channel, chat, thread), or where that is not theirs
+        in the chat that they used last. Where it went to, as in `here`; None where there is none.
+        Raises `StorageError`."""
+        if here is None:
+            key = await asyncio.to_thread(self._latest, OWNER, self._reachable)
+            here = _place(key) if key else None
+        if here is None:
+            return None
+        channel, chat, thread = here
+        await self._send(
+            OutboundMessage(channel, chat, text, thread_id=thread, buttons=tuple(buttons))
+        )
+        return here
+
+    async def warn(self, text: str) -> None:
+        """Tell the owner, in the chat that they used last, a terminal's too: what concerns them now
+        is better said where they may not look than not at all. Raises `StorageError`."""
+        if key := await asyncio.to_thread(self._latest, OWNER, self._anywhere):
+            channel, chat, thread = _place(key)
+            await self.say(channel, chat, text, thread)
+
     async def say(self, channel: str, chat_id: str, text: str, thread_id: str = "") -> None:
         """Send a message to a chat. Raises `StorageError`."""
         await self._send(OutboundMessage(channel, chat_id, text, thread_id=thread_id))
@@ -57,9 +84,9 @@ class Courier:
     async def _send(self, message: OutboundMessage) -> None:
         await self._bus.send(f"tell-{self._new_name()}", Outgoing("reply", self._split(message)))
 
-    def _latest(self, scope: str) -> str | None:
-        reachable = (i.key for i in self._sessions() if _place(i.key)[0] in self._reachable)
-        return next((key for key in reachable if self._scope_of(key) == scope), None)
+    def _latest(self, scope: str, channels: Sequence[str]) -> str | None:
+        keys = (info.key for info in self._sessions() if _place(info.key)[0] in channels)
+        return next((key for key in keys if self._scope_of(key) == scope), None)
 
 
 def _place(session_key: str) -> tuple[str, str, str]:

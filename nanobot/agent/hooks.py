@@ -22,12 +22,16 @@ class AgentHook:
         """More text of the reply; `restart` voids what came before. Called often: be quick."""
 
     async def tool_started(self, caller: Caller, call: ToolCall) -> None:
-        """A tool is about to run."""
+        """A tool is about to run: nothing stands in its way, and where the owner had to be asked
+        they have said yes. There is none for a call that does not run."""
+
+    def tool_output(self, caller: Caller, call: ToolCall, text: str) -> None:
+        """A running tool prints something. Called often: be quick."""
 
     async def tool_finished(
         self, caller: Caller, call: ToolCall, result: ToolResult, seconds: float
     ) -> None:
-        """A tool has run."""
+        """A tool that was started has run."""
 
     async def turn_ended(self, ended: TurnEnded) -> None:
         """The turn is committed; its reply is about to be sent."""
@@ -53,6 +57,11 @@ class CompositeHook(AgentHook):
         for hook in self._hooks:
             with _contained(hook):
                 await hook.tool_started(caller, call)
+
+    def tool_output(self, caller: Caller, call: ToolCall, text: str) -> None:
+        for hook in self._hooks:
+            with _contained(hook):
+                hook.tool_output(caller, call, text)
 
     async def tool_finished(
         self, caller: Caller, call: ToolCall, result: ToolResult, seconds: float

@@ -23,6 +23,7 @@ from nanobot.clock import Clock
 from nanobot.commands import Command, CommandCall, CommandRegistry
 from nanobot.errors import StorageError, TurnStopped
 from nanobot.session.manager import SessionManager
+from nanobot.session.names import is_own
 from nanobot.tasks import Background
 
 OnBusy = Literal["steer", "queue", "interrupt"]
@@ -97,6 +98,8 @@ class AgentLoop:
         turn = self._turns.running(session_key)
         try:
             ran = turn is not None and turn.entries[0].id < before and await self._stop_turn(turn)
+            for other in self._turns.speaking_in(session_key):
+                ran = await self._stop_turn(other) or ran
             if waiting:
                 set_aside = partial(self._set_aside, session_key, waiting)
                 await self._lobby.in_lane(session_key, set_aside)
@@ -153,6 +156,8 @@ class AgentLoop:
         try:
             session = await self._sessions.get_or_create(turn.inbound.session_key)
             await self._responder.respond(session, turn)
+            if is_own(session.key):
+                self._background.start(self._sessions.bound(session), name=f"bound {session.key}")
         except TurnStopped:
             await self._put_aside(turn, StorageError("the journal", "a stop could not be stored"))
         except StorageError as error:

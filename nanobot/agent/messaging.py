@@ -1,36 +1,36 @@
 """The `message` tool: says something in a chat while a turn goes on, with files where wanted.
 
-To the chat of the conversation it may say anything. Another chat hears of it only where the owner
-asks, where nothing foreign is in the prompt that could have asked instead, and where people are
-who may talk to the agent now. What is sent is in the outbox when the call returns, and files are
-kept as they were, so that it arrives whatever happens afterwards.
+To the chat of the conversation it may say anything. Another chat hears of it only where people are
+who may talk to the agent now, and only in the owner's conversation: that is a risk, for which the
+owner may have to be asked (see `nanobot.tooling.policy`). What is sent is in the outbox when the
+call returns, and files are kept as they were, so that it arrives whatever happens afterwards. What
+another conversation is told of it carries the mark of whatever was read before it was written.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from loguru import logger
 from pydantic import Field
 
+from nanobot.agent.enclosing import Enclosure, Shown, enclosure
 from nanobot.agent.intake import one_line
 from nanobot.agent.media import MediaStore
-from nanobot.bus.events import InboundMessage, Media, OutboundMessage
+from nanobot.bus.events import NANOBOT, InboundMessage, Media, OutboundMessage
 from nanobot.bus.outbox import Outgoing
 from nanobot.channel import Limits
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError
-from nanobot.memory.grounds.grounds import origins_of
 from nanobot.memory.scopes import OWNER
 from nanobot.messages import Message
 from nanobot.security.names import printable
-from nanobot.security.paths import Place
-from nanobot.tooling import Arguments, Caller, RootsOf, ToolResult
-from nanobot.tools.reading import Received, missing, nothing_received
+from nanobot.tooling import Arguments, Caller, Risk, RootsOf, ToolResult
+from nanobot.tools.reading import Received, nothing_received
 
 MESSAGE = "message"
 MOST_FILES = 10
@@ -38,10 +38,8 @@ MOST_BYTES = 64 * 1024 * 1024
 """The largest file that is sent, where the channel does not take less."""
 
 _SENT_HERE = "Sent to this chat"
-_NANOBOT = "nanobot"
 _KEPT_CHARACTERS = 4_000
 _LISTED = 20
-_SHOWN_ORIGINS = 5
 
 
 class Reachable(Protocol):
@@ -109,6 +107,7 @@ class SendMessage:
     others: Reachable
     clock: Clock
     received: Received = nothing_received
+    shown: Shown = field(default_factory=Shown)
     new_name: Callable[[], str] = lambda: secrets.token_hex(8)
     name: str = MESSAGE
     description: str = (
@@ -120,14 +119,37 @@ class SendMessage:
     effects: bool = True
     parallel: bool = False
 
+    async def risk(self, arguments: MessageArguments, caller: Caller) -> Risk | None:
+        """Another chat than the caller's hears of it."""
+        here = _Address.of(caller)
+        address = await self._address(arguments.chat.strip(), caller, here)
+        if address == here:
+            return None
+        told, digests = await asyncio.to_thread(
+            self._judged, arguments.media, caller, address.channel
+        )
+        self.shown.remember(caller.turn_id, arguments.model_dump_json(), digests)
+        lines = [f"to: {address.key}", *told, arguments.text.strip()]
+        return Risk(
+            "send",
+            "send a message to another chat",
+            "\n".join(lines).strip(),
+            words="" if arguments.media else arguments.text,
+        )
+
     async def __call__(self, arguments: MessageArguments, caller: Caller) -> ToolResult:
         if not arguments.text.strip() and not arguments.media:
             raise ToolError("there is nothing to send", hint="Give a text, files, or both.")
         here = _Address.of(caller)
         address = await self._address(arguments.chat.strip(), caller, here)
-        files = await asyncio.to_thread(self._files, arguments.media, caller, address.channel)
+        files, digests = await asyncio.to_thread(
+            self._kept, arguments.media, caller, address.channel
+        )
+        if address != here:
+            self.shown.check(caller.turn_id, arguments.model_dump_json(), digests)
         message = OutboundMessage(
-            address.channel, address.chat_id, arguments.text.strip(), tuple(files),
+            address.channel, address.chat_id, arguments.text.strip(),
+            tuple(files),
             thread_id=address.thread_id,
         )  # fmt: skip
         outgoing = Outgoing(f"{MESSAGE}-{self.new_name()}", self.split(message))
@@ -143,12 +165,6 @@ class SendMessage:
             return here
         if caller.scope != OWNER:
             raise ToolError("only the owner, in a chat of their own, can have other chats written")
-        if origins := origins_of(caller.heard()):
-            raise ToolError(
-                "nothing is sent to another chat while text from elsewhere is in the conversation"
-                f" ({', '.join(map(printable, origins[:_SHOWN_ORIGINS]))})",
-                hint="Tell the person; in a new conversation (/new) they can ask for it again.",
-            )
         chats = await asyncio.to_thread(self.others.chats)
         if wanted not in {address for address, _ in chats}:
             raise ToolError(f"there is no chat {printable(wanted)}", hint=_listed(chats))
@@ -160,46 +176,46 @@ class SendMessage:
         chat_id, _, thread_id = rest.partition(":")
         return _Address(channel, chat_id, thread_id)
 
-    def _files(self, paths: Sequence[str], caller: Caller, channel: str) -> list[Media]:
-        """Keep the files as they are now. Blocks; raises `ToolError` and `StorageError`."""
+    def _files(self, paths: Sequence[str], caller: Caller, channel: str) -> Iterator[Enclosure]:
+        """The files as they are now, one after the other. Blocks; raises `ToolError`."""
         most = min(self.limits_of(channel).file_bytes or MOST_BYTES, MOST_BYTES)
         roots = self.roots(caller)
-        return [
-            self._file(self.received(path, caller) or roots.place(path), most, channel)
-            for path in paths
-        ]
+        for path in paths:
+            yield enclosure(self.received(path, caller) or roots.place(path), most, channel)
 
-    def _file(self, place: Place, most: int, channel: str) -> Media:
-        found = place.stat()
-        if found is None:
-            raise missing(place)
-        if found.kind == "folder":
-            raise ToolError(f"{place.shown} is a folder; only files can be sent")
-        if found.kind == "file" and found.size > most:
-            raise ToolError(
-                f"{place.shown} has {found.size:,} bytes; {channel} takes at most {most:,}"
-            )
-        content = place.read_bytes(most)
-        if content is None:
-            raise missing(place)
-        if not content:
-            raise ToolError(f"{place.shown} is empty; an empty file cannot be sent")
-        return self.store.put_outgoing(content, printable(place.names[-1]))
+    def _judged(
+        self, paths: Sequence[str], caller: Caller, channel: str
+    ) -> tuple[list[str], list[str]]:
+        """What to show of the files, and their digests. Blocks; raises `ToolError`."""
+        files = [(file.told, file.digest) for file in self._files(paths, caller, channel)]
+        return [told for told, _ in files], [digest for _, digest in files]
+
+    def _kept(
+        self, paths: Sequence[str], caller: Caller, channel: str
+    ) -> tuple[list[Media], list[str]]:
+        """Keep the files as they are now; they and their digests. Blocks; raises `ToolError` and
+        `StorageError`."""
+        files = [
+            (self.store.put_outgoing(file.content, file.name), file.digest)
+            for file in self._files(paths, caller, channel)
+        ]
+        return [media for media, _ in files], [digest for _, digest in files]
 
     async def _keep(self, message: OutboundMessage, caller: Caller) -> str:
         """Let the other conversation know what was said there; what to add where it does not."""
         key = _Address(message.channel, message.chat_id, message.thread_id).key
         told = one_line(f"{message.content} {_named(message.media)}")[:_KEPT_CHARACTERS]
+        read = caller.origins()  # what it says may be the words of these
         note = InboundMessage(
             message.channel,
             message.chat_id,
-            sender_id=_NANOBOT,
-            content=f"[{_NANOBOT}: sent here at the owner's wish: {told}]",
-            event_id=f"{_NANOBOT}:{self.new_name()}",
+            sender_id=NANOBOT,
+            content=f"[{NANOBOT}: sent here at the owner's wish: {told}]",
+            event_id=f"{NANOBOT}:{self.new_name()}",
             timestamp=self.clock.now(),
             thread_id=message.thread_id,
             session_override=key,
-            origin=_NANOBOT,
+            origin=f"{MESSAGE} ({'; '.join(sorted(read))})" if read else NANOBOT,
             unanswered=True,
         )
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nanobot.errors import (
+    BudgetSpent,
     ContextTooLong,
     NanobotError,
     ProviderBusy,
@@ -45,6 +46,8 @@ def failure_text(error: Exception) -> str:
     """The message that ends a turn which cannot succeed."""
     hint = f" {error.hint}" if isinstance(error, NanobotError) and error.hint else ""
     match error:
+        case BudgetSpent():
+            return f"I cannot answer: {_said(error)}.{hint} /retry then runs this message again."
         case ContextTooLong():
             return (
                 "This conversation does not fit the model's context window, even shortened."

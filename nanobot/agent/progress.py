@@ -6,7 +6,7 @@ import json
 from typing import Protocol
 
 from nanobot.agent.hooks import AgentHook
-from nanobot.bus.events import Progress, TextDelta, ToolStarted, TurnEnded, TurnStarted
+from nanobot.bus.events import Progress, TextDelta, ToolOutput, ToolStarted, TurnEnded, TurnStarted
 from nanobot.messages import ToolCall
 from nanobot.tooling import Caller
 
@@ -22,32 +22,34 @@ class Screen(Protocol):
 
 
 class ProgressHook(AgentHook):
-    """Turns what happens into events for the channel."""
+    """Turns what happens into events for the channel, in conversations with a person."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
     async def turn_started(self, caller: Caller, event_ids: tuple[str, ...]) -> None:
-        self._screen.show(
-            TurnStarted(caller.channel, caller.chat_id, caller.turn_id, event_ids, caller.thread_id)
-        )
+        place = (caller.channel, caller.chat_id, caller.turn_id)
+        self._show(caller, TurnStarted(*place, event_ids, caller.thread_id))
 
     def text(self, caller: Caller, delta: str, restart: bool) -> None:
-        self._screen.show(
-            TextDelta(
-                caller.channel, caller.chat_id, caller.turn_id, delta, restart, caller.thread_id
-            )
-        )
+        place = (caller.channel, caller.chat_id, caller.turn_id)
+        self._show(caller, TextDelta(*place, delta, restart, caller.thread_id))
 
     async def tool_started(self, caller: Caller, call: ToolCall) -> None:
-        self._screen.show(
-            ToolStarted(
-                caller.channel, caller.chat_id, caller.turn_id, tool_hint(call), caller.thread_id
-            )
-        )
+        place = (caller.channel, caller.chat_id, caller.turn_id)
+        self._show(caller, ToolStarted(*place, tool_hint(call), caller.thread_id))
+
+    def tool_output(self, caller: Caller, call: ToolCall, text: str) -> None:
+        place = (caller.channel, caller.chat_id, caller.turn_id)
+        self._show(caller, ToolOutput(*place, text, caller.thread_id))
 
     async def turn_ended(self, ended: TurnEnded) -> None:
-        self._screen.show(ended)
+        if ended.begun_by in {"person", "report"}:
+            self._screen.show(ended)
+
+    def _show(self, caller: Caller, event: Progress) -> None:
+        if caller.watched:
+            self._screen.show(event)
 
 
 def tool_hint(call: ToolCall) -> str:

@@ -83,7 +83,7 @@ class _Failed:
 
 class Responder:
     """Answers messages, one turn each. A message waits for a model that is out for up to
-    `wait_for_model_hours`."""
+    `wait_for_model_hours`. `hint` gives a line that goes into the header of a turn's message."""
 
     def __init__(
         self,
@@ -99,12 +99,14 @@ class Responder:
         background: Background,
         clock: Clock,
         wait_for_model_hours: float = 24.0,
+        hint: Callable[[RunningTurn], str] = lambda _: "",
     ) -> None:
         self._context, self._consolidator, self._counter = context, consolidator, counter
         self._runner, self._turns, self._lobby = runner, turns, lobby
         self._journal, self._hook = journal, hook
         self._background, self._clock = background, clock
         self._patience_hours = wait_for_model_hours
+        self._hint = hint
 
     async def respond(self, session: Session, turn: RunningTurn) -> None:
         """A turn, and the places where its end is not the model's own words. Raises `TurnStopped`,
@@ -130,7 +132,8 @@ class Responder:
     async def _answer(self, session: Session, turn: RunningTurn) -> None:
         """The turn: make room, build the prompt, run the ReAct loop, commit, make room again."""
         await self._hook.turn_started(turn.caller, turn.event_ids)
-        await self._stoppable(turn, partial(turn.begin, self._context.news(session)))
+        notice = "\n".join(filter(None, (self._context.news(session), self._hint(turn))))
+        await self._stoppable(turn, partial(turn.begin, notice))
         await self._stoppable(turn, partial(self._make_room, session, turn.messages))
         result = await self._run(session, turn)
         text = result.text + (CUT_OFF if result.finish == "length" else "")
@@ -225,7 +228,8 @@ class Responder:
         hours = self._patience_hours
         now = self._clock.now()
         waited = (now - turn.inbound.timestamp).total_seconds()
-        if not is_passing(error) or waited > hours * 3600:
+        gone_by = turn.inbound.begun_by == "heartbeat"  # another one comes by itself
+        if not is_passing(error) or waited > hours * 3600 or gone_by:
             await self._turns.fail(session, turn, failure_text(error), str(error))
             return
         outages = turn.entries[0].outages

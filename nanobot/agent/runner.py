@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from nanobot.agent.calls import open_calls
+from nanobot.agent.calls import groups_of, open_calls
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.turnlog import TurnLog, Unlogged
 from nanobot.clock import Clock
@@ -34,8 +35,12 @@ INTERRUPTED = (
     "interrupted: this call had started when nanobot was stopped or crashed; the outcome is"
     " unknown; check before repeating it"
 )
-OUT_OF_STEPS = (
-    "[nanobot: the limit of {} steps for one turn is reached. Answer now in plain text with what"
+MOST_CALLS = 32
+"""Calls of one reply that run."""
+
+TOO_MANY = f"this call did not run: one reply may make {MOST_CALLS} calls; repeat it in the next"
+OUT_OF = (
+    "[nanobot: the limit of {} for one turn is reached. Answer now in plain text with what"
     " you have, and say what is left to do.]"
 )
 
@@ -86,8 +91,9 @@ def render_plain(message: Message) -> PromptMessage:
 class AgentRunner:
     """Runs turns with one provider and one set of tools. Stateless between runs.
 
-    `keep_image` stores an image that a tool returned and gives the name to remember it by; `fit`
-    makes a prompt fit that a turn's own tools have let grow too long.
+    A turn takes at most `max_iterations` steps, and no further one once it has used `max_tokens`
+    (0: any number). `keep_image` stores an image that a tool returned and gives the name to
+    remember it by; `fit` makes a prompt fit that a turn's own tools have let grow too long.
     """
 
     def __init__(
@@ -97,13 +103,14 @@ class AgentRunner:
         clock: Clock,
         *,
         max_iterations: int = 50,
+        max_tokens: int = 0,
         keep_image: Callable[[str, str], str] | None = None,
         fit: Callable[[Prompt], Awaitable[Prompt]] | None = None,
     ) -> None:
         self._provider = provider
         self._tools = tools
         self._clock = clock
-        self._max_iterations = max_iterations
+        self._max_iterations, self._max_tokens = max_iterations, max_tokens
         self._keep_image = keep_image
         self._fit = fit
 
@@ -138,7 +145,11 @@ class AgentRunner:
             if not reply.tool_calls:
                 return run.finish(reply)
             await run.act(reply)
-        return await self._last_answer_without_tools(run, options)
+            if 0 < self._max_tokens <= run.tokens:
+                limit = f"{self._max_tokens:,} tokens"
+                return await self._last_answer_without_tools(run, options, limit)
+        limit = f"{self._max_iterations} steps"
+        return await self._last_answer_without_tools(run, options, limit)
 
     async def _ask(self, run: _Run, options: CallOptions) -> Reply:
         """One model call. A reply with neither text nor calls is asked for once more."""
@@ -153,10 +164,8 @@ class AgentRunner:
                 return reply
         raise ProviderGarbage("the model gave an empty answer, twice")
 
-    async def _last_answer_without_tools(self, run: _Run, options: CallOptions) -> Turn:
-        notice = Message(
-            "user", OUT_OF_STEPS.format(self._max_iterations), self._clock.now(), origin="nanobot"
-        )
+    async def _last_answer_without_tools(self, run: _Run, options: CallOptions, limit: str) -> Turn:
+        notice = Message("user", OUT_OF.format(limit), self._clock.now(), origin="nanobot")
         run.add((notice,))
         await run.log.told(notice)
         return run.finish(await self._ask(run, replace(options, tool_choice="none")))
@@ -183,6 +192,11 @@ class _Run:
         self._new: list[Message] = []
         self._usage = Usage()
         self._steps = 0
+
+    @property
+    def tokens(self) -> int:
+        """What the model calls of this run have used."""
+        return self._usage.prompt + self._usage.completion
 
     def add(self, messages: Sequence[Message]) -> None:
         """More messages, in the prompt as in what is new."""
@@ -224,22 +238,32 @@ class _Run:
 
     async def _call_all(self, calls: Sequence[ToolCall]) -> None:
         images: list[Message] = []
-        for group in _groups(calls, self._tools):
+        for group in groups_of(calls[:MOST_CALLS], self._tools.can_run_parallel):
             results = await asyncio.gather(*map(self._call, group))
             for call, (result, seconds) in zip(group, results, strict=True):
                 await self._record(call, result, seconds)
                 images.extend(await self._image_message(call, result))
+        for call in calls[MOST_CALLS:]:
+            await self._record(call, ToolResult(TOO_MANY, is_error=True, trusted=True), 0.0)
         for message in images:
             self.add((message,))
             await self.log.told(message)
 
     async def _call(self, call: ToolCall) -> tuple[ToolResult, float]:
-        if self._tools.has_effects(call.name):
-            await self.log.starting(call)
-        await self._hook.tool_started(self._caller, call)
-        started = self._clock.monotonic()
-        result = await self._tools.call(call, self._caller)
-        seconds = self._clock.monotonic() - started
+        """The result, and the seconds that the tool ran; none where it was not let to."""
+        caller = replace(self._caller, show=partial(self._hook.tool_output, self._caller, call))
+        begun: list[float] = []
+
+        async def starting() -> None:
+            await self._hook.tool_started(self._caller, call)
+            if self._tools.has_effects(call.name):
+                await self.log.starting(call)
+            begun.append(self._clock.monotonic())
+
+        result = await self._tools.call(call, caller, starting)
+        if not begun:
+            return result, 0.0
+        seconds = self._clock.monotonic() - begun[0]
         await self._hook.tool_finished(self._caller, call, result, seconds)
         return result, seconds
 
@@ -265,15 +289,3 @@ class _Run:
         names = [await asyncio.to_thread(keep, data, mime) for data, mime in result.images]
         text, origin = f"[image from {call.name}]", f"tool:{call.name}"
         return [Message("user", text, self._clock.now(), media=tuple(names), origin=origin)]
-
-
-def _groups(calls: Sequence[ToolCall], tools: ToolRegistry) -> list[list[ToolCall]]:
-    """Runs of calls that may run side by side; every other call is a group of its own."""
-    groups: list[list[ToolCall]] = []
-    for call in calls:
-        parallel = tools.can_run_parallel(call.name)
-        if parallel and groups and tools.can_run_parallel(groups[-1][0].name):
-            groups[-1].append(call)
-        else:
-            groups.append([call])
-    return groups

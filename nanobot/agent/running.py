@@ -17,11 +17,12 @@ from nanobot.agent.calls import open_calls
 from nanobot.agent.intake import Intake
 from nanobot.agent.mailbox import Mailbox
 from nanobot.agent.runner import Begun
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.bus.journal import InboxEntry, Journal, Step
 from nanobot.clock import Clock
 from nanobot.commands import parse
 from nanobot.errors import TurnStopped
+from nanobot.memory.grounds.grounds import origins_of
 from nanobot.messages import Message, ToolCall
 from nanobot.session.records import decode, encode
 from nanobot.tooling import Caller
@@ -86,8 +87,9 @@ class RunningTurn:
 
     @property
     def event_ids(self) -> tuple[str, ...]:
-        """The events it answers."""
-        return tuple(answered_event(entry.message) for entry in self.entries)
+        """The events it answers, for which somebody waits: nobody does for nanobot's own."""
+        said = (entry.message for entry in self.entries if entry.message.sender_id != NANOBOT)
+        return tuple(map(answered_event, said))
 
     @property
     def caller(self) -> Caller:
@@ -101,8 +103,14 @@ class RunningTurn:
             inbound.sender_id,
             self.scope,
             inbound.thread_id,
-            heard=lambda: (*self.before(), *self.messages),
+            heard=self._heard,
+            origins=lambda: origins_of(self._heard()),
+            begun_by=inbound.begun_by,
+            job=inbound.job,
         )
+
+    def _heard(self) -> Sequence[Message]:
+        return (*self.before(), *self.messages)
 
     async def begin(self, notice: str = "") -> None:
         """Fetch the files of the person's message, and take in what belongs to it: the rest of its
@@ -202,8 +210,11 @@ class RunningTurn:
         return self._mailbox.take_those(self._key, lambda entry: entry.id in joining)
 
     def _is_new(self, entry: InboxEntry) -> bool:
-        """Whether a message came after the turn began; a command is passed by nothing."""
+        """Whether a message came after the turn began; a command is passed by nothing, and what a
+        person says gets a turn in which they can be asked."""
         is_new = entry.id > self._newest and not entry.turn_id
+        if entry.message.begun_by == "person" and self.inbound.begun_by != "person":
+            return False
         return is_new and parse(entry.message.content) is None
 
     def includes(self, entry: InboxEntry) -> bool:

@@ -21,6 +21,9 @@ from nanobot.session.session import Session
 def stage_whose_it_is(session: Session, inbound: InboundMessage, scopes: Scopes) -> bool:
     """Stage what a conversation's key does not tell about who it is with; whether there is
     anything."""
+    if inbound.scope and session.metadata.get("scope") != inbound.scope:
+        session.set_metadata(scope=inbound.scope)
+        return True
     if inbound.session_override:
         return False
     changes: dict[str, JsonValue] = {}

@@ -17,12 +17,12 @@ from nanobot.agent.hooks import AgentHook
 from nanobot.agent.intake import Intake
 from nanobot.agent.mailbox import Mailbox
 from nanobot.agent.messaging import said_already
+from nanobot.agent.replying import Replies, Split
 from nanobot.agent.runner import Turn
 from nanobot.agent.running import RunningTurn, answered_event
 from nanobot.agent.staging import report, stage, stage_whose_it_is, turn_name
-from nanobot.bus.events import InboundMessage, OutboundMessage, TurnEnded
+from nanobot.bus.events import InboundMessage, TurnEnded
 from nanobot.bus.journal import Committed, Completion, InboxEntry, Journal
-from nanobot.bus.outbox import Outgoing
 from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
 from nanobot.commands import Answer
@@ -35,7 +35,6 @@ from nanobot.session.session import Session
 from nanobot.tasks import Background
 
 Outcome = Literal["done", "failed", "stopped"]
-Split = Callable[[OutboundMessage], tuple[OutboundMessage, ...]]
 Shape = Callable[[Sequence[Message]], list[Message]]
 """What a turn's messages become in the session."""
 
@@ -65,13 +64,21 @@ class Turns:
         self._journal, self._bus, self._sessions = journal, bus, sessions
         self._mailbox, self._intake = mailbox, intake
         self._clock, self._background = clock, background
-        self._hook, self._split, self._scopes = hook, split, scopes
+        self._hook, self._replies, self._scopes = hook, Replies(split, clock), scopes
         self._doubtful = doubtful
         self._running: dict[str, RunningTurn] = {}
 
     def running(self, session_key: str) -> RunningTurn | None:
         """The turn that runs in a session, if any."""
         return self._running.get(session_key)
+
+    def speaking_in(self, session_key: str) -> list[RunningTurn]:
+        """The turns of other conversations that answer in this one's chat: jobs."""
+        return [
+            turn
+            for key, turn in self._running.items()
+            if key != session_key and turn.inbound.chat_key == session_key
+        ]
 
     @property
     def count(self) -> int:
@@ -97,7 +104,7 @@ class Turns:
             session.begin_turn()
             if earlier := turn.entries[0].previous_turn:
                 await self._retract(session, turn, earlier)
-            await self._note_whose_it_is(session, turn)
+            await self._make_its_own(session, turn)
             turn.scope = self._scopes.serving(turn.inbound, session.key, session.metadata)
             turn.before = lambda: (*self._doubtful(session), *session.messages)
             ids = [entry.id for entry in turn.entries]
@@ -159,8 +166,8 @@ class Turns:
     async def wait(self, turn: RunningTurn, text: str) -> None:
         """The turn goes on later: tell whoever watches, and once the person."""
         await self._hook.turn_ended(self._ended(turn, "waiting"))
-        outgoing = self._outgoing(turn.inbound, text, turn.event_ids, "waiting")
-        await self._bus.send(turn.id, outgoing)
+        if outgoing := self._replies.waiting(turn, text):
+            await self._bus.send(turn.id, outgoing)
 
     async def wait_in_line(self, entry: InboxEntry, text: str) -> None:
         """The same for a message whose turn has not begun."""
@@ -173,7 +180,7 @@ class Turns:
         inbound = entry.message
         turn_id = turn_name(entry, self._clock)
         event_ids = (answered_event(inbound),)
-        reply = self._outgoing(inbound, answer.text, event_ids, "reply")
+        reply = self._replies.to(inbound, answer.text, event_ids, "reply")
         completion = Completion(
             turn_id,
             inbound.session_key,
@@ -193,9 +200,14 @@ class Turns:
         if answer.afterwards is not None:
             answer.afterwards()
 
-    async def _note_whose_it_is(self, session: Session, turn: RunningTurn) -> None:
-        """Keep with the conversation what its key does not tell about who it is with."""
-        if stage_whose_it_is(session, turn.inbound, self._scopes):
+    async def _make_its_own(self, session: Session, turn: RunningTurn) -> None:
+        """Keep with the conversation what its key does not tell about who it is with. One that no
+        person holds is empty at each beginning."""
+        staged = stage_whose_it_is(session, turn.inbound, self._scopes)
+        if turn.inbound.apart and session.messages:
+            session.discard(turn.entries[0].id)
+            staged = True
+        if staged:
             lines = session.staged_lines()
             await self._commit(session, Completion(turn.id, session.key, (), "done", lines))
 
@@ -222,7 +234,7 @@ class Turns:
             turn.open = False
             ended = self._ended(turn, state, usage)
             try:
-                reply = self._reply(turn, text) if text or state == "done" else ()
+                reply = self._replies.of(turn, text, state) if text or state == "done" else ()
                 stage(session, turn, shape(turn.messages))
                 completion = Completion(
                     turn.id,
@@ -231,6 +243,7 @@ class Turns:
                     state,
                     lines=session.staged_lines(),
                     outgoing=reply,
+                    republish=self._replies.notes(turn, text, reply),
                     report=report(turn, ended, usage),
                     reason=reason,
                 )
@@ -276,18 +289,6 @@ class Turns:
             steer=steer,
         )
 
-    def _reply(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
-        outgoing = self._outgoing(turn.inbound, text, turn.event_ids, "reply")
-        return (outgoing,) if outgoing.parts else ()
-
-    def _outgoing(
-        self, inbound: InboundMessage, text: str, event_ids: tuple[str, ...], call: str
-    ) -> Outgoing:
-        message = OutboundMessage(
-            inbound.channel, inbound.chat_id, text, thread_id=inbound.thread_id
-        )
-        return Outgoing(call, self._split(message), event_ids)
-
     def _ended(
         self,
         turn: RunningTurn,
@@ -306,4 +307,5 @@ class Turns:
             usage.completion,
             round((self._clock.monotonic() - turn.started_at) * 1000),
             inbound.thread_id,
+            inbound.begun_by,
         )

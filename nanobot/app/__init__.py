@@ -6,55 +6,46 @@ configuration. `build_gateway` reads from top to bottom as the list of what a na
 
 from __future__ import annotations
 
-import secrets as randomness
 from collections.abc import Mapping, Sequence
 from functools import partial
-from random import Random
 
 from loguru import logger
 
 import nanobot
-from nanobot.agent.commands import ConversationCommands
 from nanobot.agent.courier import Courier
 from nanobot.agent.hooks import AgentHook, CompositeHook
+from nanobot.agent.limits import SenderRate
 from nanobot.agent.progress import ProgressHook
-from nanobot.app.agent import build_agent, build_message_tool, build_tools, split_for
-from nanobot.app.channels import (
-    KnownChats,
-    build_access,
-    build_web,
-    cli_channel,
-    enabled_channels,
-    menu_of,
-)
-from nanobot.app.home import build_stores
-from nanobot.app.memory import build_memory
-from nanobot.app.model import build_provider, build_transcriber, model_name
+from nanobot.app.agent import Agent, build_agent
+from nanobot.app.base import Base, build_base, build_models
+from nanobot.app.channels import build_web, menu_of
+from nanobot.app.commands import register_commands
+from nanobot.app.memory import Remembering, build_memory
+from nanobot.app.model import build_transcriber, model_name
+from nanobot.app.routines import build_routines
+from nanobot.app.toolbox import Toolbox, build_toolbox
 from nanobot.bus.events import Button
 from nanobot.bus.outbox import Outbox
-from nanobot.bus.queue import MessageBus
-from nanobot.bus.usage import JournalUsage
 from nanobot.channel import Channel, ChannelHost
-from nanobot.clock import Clock, SystemClock
-from nanobot.commands import CommandCall, CommandRegistry
+from nanobot.clock import Clock
+from nanobot.commands import CommandRegistry
 from nanobot.config.settings import Settings
-from nanobot.gateway.control import ControlServer
+from nanobot.cron.operations import CronOperations
+from nanobot.gateway.control import ControlServer, Operation
 from nanobot.gateway.dispatcher import Dispatcher
-from nanobot.gateway.gateway import Gateway
+from nanobot.gateway.gateway import Gateway, Routine
 from nanobot.gateway.host import Host, HostParts
 from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.operations import About, Operations, Running
-from nanobot.gateway.pairing import PairCommand, Pairing, PairingOperations
-from nanobot.gateway.screen import Screen
+from nanobot.gateway.pairing import Pairing, PairingOperations
 from nanobot.gateway.supervisor import Supervisor
 from nanobot.memory.dream import DreamReport
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.service.commands import MemoryCommands
-from nanobot.memory.service.continuing import ContinueCommand
 from nanobot.memory.service.operations import MemoryOperations
-from nanobot.providers.metering import MeteredProvider
-from nanobot.providers.port import Provider, Usage
+from nanobot.providers.port import Provider
+from nanobot.skills import SkillsOperations
 from nanobot.tooling import Tool
+from nanobot.tools.mcp import McpOperations
 
 
 def build_gateway(
@@ -73,158 +64,101 @@ def build_gateway(
 
     The keyword arguments add to it or replace parts, for embedding and for tests: `learner` is the
     model that condenses conversations and dreams (by default the one that answers), and without
-    `chores` nothing happens by itself (Dream, looking after conversations that rest). Raises
+    `chores` nothing happens by itself (jobs, Dream, looking after conversations that rest). Raises
     `NanobotError` where the home or the configuration cannot be used.
     """
-    state = settings.home / "state"
-    clock = clock or SystemClock(settings.agent.timezone)
-    rng = Random()  # noqa: S311 - spreads retries, guards nothing
-    stores = build_stores(settings.home, clock)
-    can_switch = settings.model.provider != "offline" or provider is not None
-    provider = provider or build_provider(settings.model, clock, rng)
-
-    cli = cli_channel(clock)
-    outlets = {c.name: c for c in (cli, *channels, *enabled_channels(settings))}
-    access = build_access(settings, clock, tuple(outlets) if admit_everyone else (cli.name,))
-    web = build_web(settings)
-    screen = Screen(outlets)
-    bus = MessageBus(stores.journal)
-    outbox = Outbox(stores.journal.database)
-    dispatcher = Dispatcher(outlets, outbox, screen, clock, rng)
-    speaking_up = [name for name in outlets if name != cli.name]  # a terminal has to ask
-    courier = Courier(
-        bus,
-        screen,
-        partial(split_for, outlets),
-        stores.sessions.list_sessions,
-        lambda key: memory.scopes.of_session(key, stores.sessions.metadata_of(key)),
-        speaking_up,
-        partial(randomness.token_hex, 8),
-    )
-    used = JournalUsage(stores.journal.database)
-    learner = _metered(learner or provider, used, clock)
+    base = build_base(settings, clock, channels, admit_everyone=admit_everyone)
+    models = build_models(base, provider, learner)
     memory = build_memory(
         settings,
-        stores,
-        learner,
-        clock,
-        access=access,
-        on_digest=partial(_send_digest, courier),
-        on_trouble=partial(_send_trouble, courier),
+        base.stores,
+        models.learner,
+        base.clock,
+        access=base.access,
+        on_digest=partial(_send_digest, base.courier),
+        on_trouble=partial(_send_trouble, base.courier),
+        quiet=base.processes.none_of,
     )
-    tools = build_tools(stores, memory, settings)
-    tools.register(
-        build_message_tool(
-            stores,
-            memory,
-            bus,
-            outlets,
-            KnownChats(
-                stores.sessions.list_sessions, stores.sessions.metadata_of, access, speaking_up
-            ),
-            clock,
-        )
-    )
-    tools.register_all(extra_tools)
-
-    hook = CompositeHook((ProgressHook(screen), *hooks))
+    toolbox = build_toolbox(base, models, memory, extra_tools)
     commands = CommandRegistry(
-        is_owner=lambda message: memory.scopes.is_owner(message.channel, message.sender_id)
+        is_owner=lambda message: base.scopes.is_owner(message.channel, message.sender_id)
     )
-    transcriber = build_transcriber(settings.model.transcription, clock, rng)
+    transcriber = build_transcriber(settings.model.transcription, base.clock, base.rng)
     agent = build_agent(
-        settings,
-        stores,
+        base,
+        models,
         memory,
-        tools,
-        provider,
-        learner,
-        bus=bus,
-        channels=outlets,
-        screen=screen,
-        hook=hook,
+        toolbox,
+        hook=CompositeHook((ProgressHook(base.screen), *hooks)),
         commands=commands,
-        clock=clock,
-        remark=courier.remark,
         transcribe=transcriber.transcribe if transcriber else None,
     )
 
+    outbox = Outbox(base.stores.journal.database)
+    dispatcher = Dispatcher(base.outlets, outbox, base.screen, base.clock, base.rng)
     hosts: dict[str, ChannelHost] = {}
-    supervisor = Supervisor(outlets, hosts, clock, rng)
+    supervisor = Supervisor(base.outlets, hosts, base.clock, base.rng)
+    web = build_web(settings)
     parts = HostParts(
-        bus,
-        stores.journal,
-        access,
+        base.bus,
+        base.stores.journal,
+        base.access,
         web,
         settings.home,
-        clock,
-        agent.background,
+        base.clock,
+        base.background,
         menu=partial(menu_of, commands),
         report=supervisor.report,
+        rate=SenderRate(settings.limits.messages_per_minute, base.clock, commands.is_owner),
     )
-    hosts.update((name, Host(name, parts)) for name in outlets)
-    pairing = Pairing(access, courier.say)
-    born = clock.monotonic()
-    live = Running(
-        uptime=lambda: clock.monotonic() - born,
-        turns=lambda: agent.turns.count,
-        channels=lambda: list(supervisor.states.values()),
-        resume=bus.deliver,
-        resend=dispatcher.submit,
-    )
-    operations = Operations(about(settings), stores.journal.database, stores.sessions, live)
+    hosts.update((name, Host(name, parts)) for name in base.outlets)
+    pairing = Pairing(base.access, base.courier.say)
+    operations = _operations(base, agent, supervisor, dispatcher)
+    table: dict[str, Operation] = {
+        **operations.table(),
+        **MemoryOperations(memory.service).table(),
+        **PairingOperations(pairing).table(),
+        **SkillsOperations(toolbox.around.skills.service).table(),
+        **CronOperations(toolbox.around.cron, toolbox.job_chats, base.clock).table(),
+        **McpOperations(toolbox.mcp).table(),
+        "commands": partial(_command_list, commands),
+    }
+    state = settings.home / "state"
     gateway = Gateway(
         lock=HomeLock(state),
-        journal=stores.journal,
-        bus=bus,
-        sessions=stores.sessions,
+        journal=base.stores.journal,
+        bus=base.bus,
+        sessions=base.stores.sessions,
         loop=agent.loop,
-        lanes=agent.lanes,
+        lanes=base.lanes,
         dispatcher=dispatcher,
-        screen=screen,
+        screen=base.screen,
         supervisor=supervisor,
-        control=ControlServer(
-            state,
-            {
-                **operations.table(),
-                **MemoryOperations(memory.service).table(),
-                **PairingOperations(pairing).table(),
-                "commands": partial(_command_list, commands),
-            },
-            cli.chat,
-        ),
-        access=access,
-        closables=(web,) if transcriber is None else (web, transcriber),
+        control=ControlServer(state, table, base.cli.chat),
+        access=base.access,
+        closables=(web, *toolbox.closables, *((transcriber,) if transcriber else ())),
         memory=memory,
         consolidator=agent.consolidator,
-        dreams=memory.schedule,
+        helpers=toolbox.helpers,
+        routines=_routines(base, memory, toolbox),
+        on_start=toolbox.mcp.start,
         chores=chores,
-        provider=provider,
-        background=agent.background,
-        clock=clock,
+        provider=models.provider,
+        background=base.background,
+        clock=base.clock,
         shutdown_grace=settings.agent.shutdown_grace_seconds,
     )
-    ConversationCommands(
-        stopper=agent.loop,
-        undo=stores.undo,
-        status=partial(_status_text, operations, model_name(settings.model)),
-        restart=gateway.request_restart,
-        default_model=model_name(settings.model),
-        can_switch=can_switch,
-        seal=agent.consolidator.seal,
-        background=agent.background,
-        clock=clock,
-    ).register(commands)
-    MemoryCommands(
-        service=memory.service,
-        compactor=agent.consolidator,
-        continuing=ContinueCommand(stores.sessions, memory.scopes),
-        scopes=memory.scopes,
-        usage=used,
-        clock=clock,
-        new_code=lambda: f"{randomness.randbelow(10_000):04}",
-    ).register(commands)
-    PairCommand(pairing).register(commands)
+    register_commands(
+        commands,
+        base,
+        models,
+        memory,
+        toolbox,
+        agent,
+        gateway=gateway,
+        operations=operations,
+        pairing=pairing,
+    )
     return gateway
 
 
@@ -235,11 +169,34 @@ def about(settings: Settings) -> About:
     )
 
 
-def _metered(provider: Provider, used: JournalUsage, clock: Clock) -> Provider:
-    def record(usage: Usage) -> None:
-        used.learned(clock.now().date(), usage.prompt, usage.cached, usage.completion)
+def _operations(
+    base: Base, agent: Agent, supervisor: Supervisor, dispatcher: Dispatcher
+) -> Operations:
+    born = base.clock.monotonic()
+    live = Running(
+        uptime=lambda: base.clock.monotonic() - born,
+        turns=lambda: agent.turns.count,
+        channels=lambda: list(supervisor.states.values()),
+        resume=base.bus.deliver,
+        resend=dispatcher.submit,
+    )
+    stores = base.stores
+    return Operations(about(base.settings), stores.journal.database, stores.sessions, live)
 
-    return MeteredProvider(provider, record)
+
+def _routines(base: Base, memory: Remembering, toolbox: Toolbox) -> Sequence[Routine]:
+    """What happens by itself."""
+    around = toolbox.around
+    jobs = build_routines(
+        base.settings,
+        base.stores,
+        memory,
+        around.cron,
+        toolbox.job_chats,
+        base.bus.note,
+        base.clock,
+    )
+    return jobs if memory.schedule is None else (memory.schedule, *jobs)
 
 
 async def _send_digest(courier: Courier, report: DreamReport) -> None:
@@ -256,20 +213,3 @@ async def _send_trouble(courier: Courier, scope: str, text: str) -> None:
 
 async def _command_list(commands: CommandRegistry, _: Mapping[str, object]) -> list[dict[str, str]]:
     return [{"name": command.name, "summary": command.summary} for command in commands]
-
-
-async def _status_text(operations: Operations, default_model: str, call: CommandCall) -> str:
-    status = await operations.status({})
-    session = call.session
-    model = session.metadata.get("model") or default_model
-    queue = status["queue"]
-    assert isinstance(queue, dict)
-    return "\n".join(
-        (
-            f"nanobot {status['version']}, up {status['uptime_seconds']} s, model {model}",
-            f"This conversation: {len(session.messages)} messages in view ({session.key})",
-            # Less this command itself.
-            f"Turns running: {status['turns_running']}; waiting: {queue['received'] - 1};"
-            f" failed: {queue['failed']}; replies to deliver: {queue['outbox_pending']}",
-        )
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from loguru import logger
@@ -15,52 +15,32 @@ from nanobot.agent.intake import Intake, Transcribe
 from nanobot.agent.lobby import Lobby
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.mailbox import Mailbox
-from nanobot.agent.messaging import Reachable, SendMessage
 from nanobot.agent.responder import Responder
 from nanobot.agent.runner import AgentRunner
+from nanobot.agent.running import RunningTurn
 from nanobot.agent.system_prompt import WorkspacePrompt
 from nanobot.agent.turns import Turns
-from nanobot.app.home import Stores
+from nanobot.app.base import Base, Models
+from nanobot.app.delivery import split_for
 from nanobot.app.memory import Remembering
-from nanobot.app.model import build_counter, secrets
-from nanobot.bus.events import InboundMessage, Media, OutboundMessage
-from nanobot.bus.lanes import Lanes
-from nanobot.bus.queue import MessageBus
-from nanobot.bus.split import split_message
+from nanobot.app.skills import Skills
+from nanobot.app.toolbox import Toolbox
+from nanobot.bus.events import InboundMessage, Media
 from nanobot.channel import Channel
-from nanobot.channel import Limits as PartLimits
-from nanobot.clock import Clock
 from nanobot.commands import CommandRegistry
-from nanobot.config.settings import Settings
-from nanobot.errors import ToolError
-from nanobot.gateway.screen import Screen
+from nanobot.errors import NanobotError
 from nanobot.memory.consolidation.consolidator import MemoryConsolidator
 from nanobot.memory.consolidation.measuring import Limits
-from nanobot.memory.index.pdf import PdfLimits, PdfUnreadable, read_pages
-from nanobot.memory.index.tool import SearchMemory
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.store.store import BOOTSTRAP, LONG_TERM
 from nanobot.memory.text.unconfirmed import NOTE
-from nanobot.memory.tools.documents import Documents
-from nanobot.memory.tools.tools import Note, UpdateMemory
 from nanobot.messages import Message
-from nanobot.providers.port import Provider, Toolset
-from nanobot.security.paths import Place, Root, Roots
-from nanobot.security.redaction import Redactor
+from nanobot.providers.port import Toolset
 from nanobot.session.session import Session
-from nanobot.tasks import Background
-from nanobot.tooling import Caller, ToolRegistry
-from nanobot.tools.changes import WorkspaceWriter
-from nanobot.tools.files import EditFile, WriteFile
-from nanobot.tools.reading import ListDir, ReadFile
-from nanobot.tools.search import FindFiles, Grep
+from nanobot.skills import SkillSections, mentioned
+from nanobot.tooling import ToolRegistry
 
 MAX_MESSAGE_SHARE = 4
 """A single message may take at most one part in so many of the prompt's room."""
-
-
-_PDF = PdfLimits(pages=500, characters=2_000_000, seconds=30.0)
-"""What a turn waits for when it reads a PDF."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,103 +48,36 @@ class Agent:
     """What answers messages, and what others need to reach in it."""
 
     loop: AgentLoop
-    lanes: Lanes
     turns: Turns
     consolidator: MemoryConsolidator
-    background: Background
-
-
-def build_tools(stores: Stores, memory: Remembering, settings: Settings) -> ToolRegistry:
-    """The tools, behind the one gate. Whose files and memory they reach, the caller says."""
-    memory_of, roots = memory.memories.of, partial(_roots, stores, memory)
-    writer = WorkspaceWriter(stores.undo, Documents(memory_of))
-    registry = ToolRegistry(redactor=Redactor(secrets(settings)), overflow=stores.spill)
-    registry.register_all(
-        (
-            ReadFile(
-                roots,
-                own=BOOTSTRAP | {LONG_TERM},
-                received=partial(_received, stores),
-                pdf_text=_pdf_text,
-            ),
-            WriteFile(roots, writer),
-            EditFile(roots, writer),
-            ListDir(roots),
-            FindFiles(roots),
-            Grep(roots),
-            SearchMemory(
-                memory.index,
-                memory.scopes.readable,
-                lambda scope: memory_of(scope).store.retired(),
-            ),
-            Note(memory_of, stores.undo),
-            UpdateMemory(memory_of, stores.undo),
-        )
-    )
-    return registry
-
-
-def build_message_tool(
-    stores: Stores,
-    memory: Remembering,
-    bus: MessageBus,
-    channels: Mapping[str, Channel],
-    others: Reachable,
-    clock: Clock,
-) -> SendMessage:
-    """The tool that says something in a chat and sends files; `others` are the other chats."""
-
-    def limits_of(name: str) -> PartLimits:
-        channel = channels.get(name)
-        return channel.limits if channel else PartLimits()
-
-    return SendMessage(
-        partial(_roots, stores, memory),
-        stores.media,
-        limits_of,
-        partial(split_for, channels),
-        bus.send,
-        bus.note,
-        others,
-        clock,
-        partial(_received, stores),
-    )
 
 
 def build_agent(
-    settings: Settings,
-    stores: Stores,
+    base: Base,
+    models: Models,
     memory: Remembering,
-    tools: ToolRegistry,
-    provider: Provider,
-    learner: Provider,
+    toolbox: Toolbox,
     *,
-    bus: MessageBus,
-    channels: Mapping[str, Channel],
-    screen: Screen,
     hook: AgentHook,
     commands: CommandRegistry,
-    clock: Clock,
-    remark: Callable[[str, str], Awaitable[None]],
     transcribe: Transcribe | None = None,
 ) -> Agent:
-    """What happens to a message between the bus and the outbox. `remark` shows a line in a chat,
-    `transcribe` listens to voice messages."""
+    """What happens to a message between the bus and the outbox. `transcribe` listens to voice
+    messages."""
+    settings, stores, clock, background = base.settings, base.stores, base.clock, base.background
     journal, sessions, media = stores.journal, stores.sessions, stores.media
-    mailbox, background = Mailbox(), Background()
-    lanes = Lanes(settings.agent.max_concurrent_turns)
-    budget = settings.model.prompt_tokens
-    counter = build_counter(settings.model, stores.state, background)
+    tools, skills, counter = toolbox.registry, toolbox.around.skills, models.counter
+    mailbox, budget = Mailbox(), settings.model.prompt_tokens
     context = ContextBuilder(
-        partial(_system_prompt, memory),
-        Toolset.of(tools.specs()),
+        partial(_system_prompt, memory, skills),
+        _ToolsOnOffer(tools, memory),
         clock,
         timestamps=settings.agent.timestamps,
         load_image=media.image,
         max_message_tokens=budget // MAX_MESSAGE_SHARE,
     )
     consolidator = MemoryConsolidator(
-        provider=learner,
+        provider=models.learner,
         memory_of=memory.of_session,
         prompt=context,
         counter=counter,
@@ -179,22 +92,25 @@ def build_agent(
         ),
         memories=memory.on_disk,
         versions=memory.versions,
-        on_put_away=partial(_put_away, memory, remark if settings.memory.notices else None),
+        on_put_away=partial(
+            _put_away, memory, base.courier.remark if settings.memory.notices else None
+        ),
         background=background,
     )
     runner = AgentRunner(
-        provider,
+        models.provider,
         tools,
         clock,
         max_iterations=settings.agent.max_iterations,
+        max_tokens=settings.limits.tokens_per_turn,
         keep_image=media.put_base64,
         fit=PromptRoom(budget, counter.count).fit,
     )
-    intake = Intake(media, partial(_fetch, channels), partial(_is_owner, memory), transcribe)
-    split = partial(split_for, channels)
+    intake = Intake(media, partial(_fetch, base.outlets), partial(_is_owner, memory), transcribe)
+    split = partial(split_for, base.outlets)
     turns = Turns(
         journal,
-        bus,
+        base.bus,
         sessions,
         mailbox,
         intake,
@@ -205,7 +121,7 @@ def build_agent(
         memory.scopes,
         doubtful=partial(_doubtful, memory),
     )
-    lobby = Lobby(mailbox, lanes, screen, background, clock)
+    lobby = Lobby(mailbox, base.lanes, base.screen, background, clock)
     responder = Responder(
         context=context,
         consolidator=consolidator,
@@ -218,6 +134,7 @@ def build_agent(
         background=background,
         clock=clock,
         wait_for_model_hours=settings.agent.wait_for_model_hours,
+        hint=partial(_skills_meant, skills),
     )
     loop = AgentLoop(
         sessions=sessions,
@@ -230,50 +147,35 @@ def build_agent(
         clock=clock,
         on_busy=settings.agent.on_busy,
     )
-    return Agent(loop, lanes, turns, consolidator, background)
+    return Agent(loop, turns, consolidator)
 
 
-def split_for(
-    channels: Mapping[str, Channel], message: OutboundMessage
-) -> tuple[OutboundMessage, ...]:
-    """A message in parts that its channel can send; none where there is nothing to say."""
-    channel = channels.get(message.channel)
-    limits = channel.limits if channel else PartLimits()
-    if not message.content and not message.media and not limits.closing:
-        return ()
+@dataclass(slots=True)
+class _ToolsOnOffer:
+    """The tools as each conversation is offered them, encoded once as long as they stay."""
+
+    tools: ToolRegistry
+    memory: Remembering
+    encoded: dict[bool, tuple[int, Toolset]] = field(default_factory=dict)
+
+    def __call__(self, session: Session) -> Toolset:
+        scope = self.memory.of_session(session).scope
+        version, offered = self.encoded.get(scope == OWNER, (-1, Toolset((), b"")))
+        if version != self.tools.version:
+            offered = Toolset.of(self.tools.specs(scope))
+            self.encoded[scope == OWNER] = (self.tools.version, offered)
+        return offered
+
+
+def _skills_meant(skills: Skills, turn: RunningTurn) -> str:
+    """The line that names the skills whose triggers stand in the person's own words."""
+    said = turn.messages[0].own_words
     try:
-        return split_message(message, limits)
-    except Exception as error:  # noqa: BLE001 - the boundary: an adapter that cannot judge a text
-        logger.opt(exception=error).error("{} could not judge a text", message.channel)
-        return split_message(message, replace(limits, fits=None))
-
-
-def _roots(stores: Stores, memory: Remembering, caller: Caller) -> Roots:
-    """The folders of the scope that a call serves."""
-    if caller.scope == OWNER:
-        spill = Root(stores.home / "spill", writable=False, name="spill folder")
-        return Roots((stores.workspace, spill))
-    root = memory.memories.of(caller.scope).root
-    root.create()
-    return Roots((root,))
-
-
-def _received(stores: Stores, path: str, caller: Caller) -> Place | None:
-    """A file that came with a message: the owner's any, otherwise one of this conversation."""
-    kept = stores.media.place(path)
-    if kept is None or caller.scope == OWNER:
-        return kept
-    names = {name for message in caller.heard() for name in message.media}
-    return kept if kept.names[-1] in names else None
-
-
-def _pdf_text(content: bytes) -> str:
-    """The text of a PDF, page by page. Raises `ToolError`."""
-    try:
-        pages = read_pages(content, _PDF)
-    except PdfUnreadable as error:
-        raise ToolError(f"this PDF cannot be read: {error}") from error
-    return "\n".join(f"[page {number}]\n{text}" for number, text in pages) or "[no text in it]"
+        names = mentioned(skills.loader.in_use(turn.scope), said) if said else ()
+    except NanobotError as error:
+        logger.warning("skills cannot be read: {}", error)
+        return ""
+    return f"[skills: {', '.join(names)}]" if names else ""
 
 
 def _doubtful(memory: Remembering, session: Session) -> list[Message]:
@@ -283,14 +185,16 @@ def _doubtful(memory: Remembering, session: Session) -> list[Message]:
     return [Message("user", text, origin=NOTE) for text in notes if text]
 
 
-def _system_prompt(memory: Remembering, session: Session) -> SystemPrompt:
+def _system_prompt(memory: Remembering, skills: Skills, session: Session) -> SystemPrompt:
     mine = memory.of_session(session)
+    described = SkillSections(skills.loader, mine.scope)
     others = [memory.memories.of(scope) for scope in memory.scopes.readable(mine.scope)[1:]]
     return WorkspacePrompt(
         mine.store,
         mine.root.path,
         rules=memory.memories.of(OWNER).store,
         shown=[other.store for other in others],
+        sections=(described.active, described.summary),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 Tell = Callable[[DreamReport], Awaitable[None]]
 Warn = Callable[[str, str], Awaitable[None]]
+Quiet = Callable[[str], AbstractAsyncContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,12 @@ class Remembering:
             await self.embedder.close()
 
 
+def build_scopes(settings: Settings, access: Access) -> Scopes:
+    """Who is who. `access` knows who is the owner."""
+    remembered = settings.memory
+    return Scopes(access.is_owner_id, remembered.identities, remembered.groups_see_owner)
+
+
 def build_memory(
     settings: Settings,
     stores: Stores,
@@ -90,14 +98,16 @@ def build_memory(
     access: Access,
     on_digest: Tell | None = None,
     on_trouble: Warn | None = None,
+    quiet: Quiet | None = None,
 ) -> Remembering:
-    """Put it together. `access` knows who is the owner."""
+    """Put it together. `access` knows who is the owner; `quiet` is entered, with a scope, while
+    one of its rule files is replaced."""
     remembered, dreaming = settings.memory, settings.dream
     sessions = stores.sessions
-    scopes = Scopes(access.is_owner_id, remembered.identities, remembered.groups_see_owner)
+    scopes = build_scopes(settings, access)
     versions = GitStore(stores.state / "memory.git", stores.workspace, clock)
     template = load_template(template_folder())
-    memories = Memories(stores.workspace, clock, template, versions)
+    memories = Memories(stores.workspace, clock, template, versions, quiet)
 
     def scope_of(key: str) -> str:
         return scopes.of_session(key, sessions.metadata_of(key))

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nanobot.cli.client import Client
+from nanobot.cli.consent import Consent
 from nanobot.cli.reach import connected
 from nanobot.errors import NanobotError
+from nanobot_cli.choosing import ways
 from nanobot_cli.plain import clean, file_line, without_escapes
 from nanobot_cli.wire import Note, Reply, Said, is_session_key
 
@@ -77,8 +79,9 @@ def _say_all(messages: Iterator[str], options: AgentOptions) -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a letter gets a ?
     answered = True
     with connected(options.home) as client, _stopped_by_ctrl_c(client, options.session):
+        consent = Consent(client, options.session)
         for text in chain([first], messages):
-            said, reply = _ask(client, text, options)
+            said, reply = _ask(client, consent, text, options)
             _print_reply(said, reply, options)
             if reply.outcome == "waiting" and client.hosting:
                 sys.stderr.write(_NOBODY_WAITS)
@@ -86,11 +89,13 @@ def _say_all(messages: Iterator[str], options: AgentOptions) -> int:
     return 0 if answered else 1
 
 
-def _ask(client: Client, text: str, options: AgentOptions) -> tuple[list[Said], Reply]:
+def _ask(
+    client: Client, consent: Consent, text: str, options: AgentOptions
+) -> tuple[list[Said], Reply]:
     """Say something; the reply and what the agent said before it, which is printed at once where
     it is for people."""
     messages: list[Said] = []
-    for event in client.reply(client.say(text, options.session)):
+    for event in consent.events(client.say(text, options.session)):
         match event:
             case Note():
                 sys.stderr.write(clean(f"note: {event.text}\n"))
@@ -98,7 +103,7 @@ def _ask(client: Client, text: str, options: AgentOptions) -> tuple[list[Said], 
                 messages.append(event)
                 if not options.as_json:
                     lines = [event.text] if event.text else []
-                    _print("\n".join([*lines, *map(file_line, event.files)]))
+                    _print("\n".join([*lines, *map(file_line, event.files), *ways(event.choices)]))
             case Reply():
                 return messages, event
     raise NanobotError("the gateway did not answer")

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 
+from nanobot.cli.connection import Connection, NoGateway
 from nanobot.errors import NanobotError
-from nanobot.gateway.wire import MAX_FRAME, SOCKET_NAME
+from nanobot.gateway.wire import MAX_FRAME
 from nanobot_cli.wire import Accepted, ChatEvent, ChatRequest, Refused, Reply, parse_event
 
 PATIENCE = 3.0
@@ -24,10 +24,6 @@ PATIENCE = 3.0
 
 _STOP_PATIENCE = 2.0
 """Seconds that a client which is leaving waits for a turn to stop."""
-
-
-class NoGateway(NanobotError):
-    """No gateway runs on this home."""
 
 
 class ConnectionLost(NanobotError):
@@ -48,19 +44,29 @@ class Client:
         self._revive = revive
         self.hosting = False
         """Whether the gateway is in this process, and ends with it."""
-        self._socket = _connected(state_folder)
-        self._lines = self._socket.makefile("rb")
+        self._connection = Connection(state_folder)
         self._waiting: dict[str, ChatRequest] = {}
+        self._watch: ChatRequest | None = None
         self._accepted: set[str] = set()
         self._may_resend = True
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a message that was sent has no last word yet."""
+        return bool(self._waiting)
+
+    def fileno(self) -> int:
+        """What becomes readable when the gateway says something; -1 where it has hung up. Any call
+        that raises `ConnectionLost`, and `say`, may change it."""
+        return self._connection.fileno()
 
     def ask(self, operation: str, arguments: Mapping[str, object]) -> object:
         """Run one operation in the gateway and return its data; raises `NanobotError`.
 
-        Not while a message is under way: the answer is the next line.
+        Not while a message is under way, nor while watching: the answer is the next line.
         """
         self._send(_frame({**arguments, "op": operation}))
-        answer = self._next_line()
+        answer = _parsed(self._next_line())
         if answer.get("ok") is True:
             return answer.get("data")
         refused = parse_event(answer)
@@ -80,26 +86,38 @@ class Client:
             self._send(frame)
         return request.id
 
+    def watch(self, session: str) -> None:
+        """Hear from now on what else is said in `session`, also through gateways to come."""
+        self._watch = ChatRequest(new_id(), session, "", watch=True)
+        with contextlib.suppress(ConnectionLost):  # the next message finds another gateway
+            self._send(_frame(self._watch.as_json()))
+
     def events(self) -> Iterator[ChatEvent]:
         """What the gateway says, for as long as one of the messages sent has no last word."""
         while self._waiting:
             try:
-                event = parse_event(self._next_line())
+                line = self._next_line()
             except ConnectionLost as lost:
-                try:
-                    self._resend(lost)
-                except NanobotError:
-                    self._forget()
-                    raise
-                continue
-            if isinstance(event, Accepted):
-                self._accepted.add(event.id)
-            elif isinstance(event, Refused) and not event.id:
-                raise NanobotError(event.error, hint=event.hint)
-            elif isinstance(event, Reply | Refused):
-                self._waiting.pop(event.id, None)
-            if event is not None:
-                yield event
+                self._get_over(lost)
+            else:
+                yield from self._events_in(line)
+
+    def arrived(self) -> Sequence[ChatEvent]:
+        """What the gateway has said by now; waits for nothing more. Raises `NanobotError` where it
+        went away without an answer, once what it said before that has been told."""
+        events: list[ChatEvent] = []
+        try:
+            while (line := self._read(wait=False)) is not None:
+                events += self._events_in(line)
+        except ConnectionLost as lost:
+            if not events:
+                self._get_over(lost)
+        return events
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether `events` gives something at once, though `fileno` may tell of nothing."""
+        return self._connection.has_line
 
     def reply(self, message_id: str) -> Iterator[ChatEvent]:
         """The events about one message that came before its reply, and the reply, which is last.
@@ -117,15 +135,14 @@ class Client:
 
     def stop(self, session: str) -> None:
         """Stop what runs in `session` as well as a client that is leaving can: best effort."""
-        self._socket.settimeout(_STOP_PATIENCE)
+        self._connection.be_quick(_STOP_PATIENCE)
         with contextlib.suppress(NanobotError):
             for _ in self.reply(self.say("/stop", session)):
                 pass
 
     def close(self) -> None:
         """Hang up; what was accepted is answered all the same."""
-        self._lines.close()
-        self._socket.close()
+        self._connection.close()
 
     def __enter__(self) -> Client:
         return self
@@ -140,13 +157,8 @@ class Client:
 
     def _find_again(self) -> None:
         """Connect anew if the gateway has hung up meanwhile: it may just have been restarted."""
-        try:
-            if self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-                return
-        except BlockingIOError:  # nothing to read: it is there
+        if self._connection.is_up:
             return
-        except OSError:
-            pass
         try:
             self._reconnect()
         except NoGateway:
@@ -154,6 +166,30 @@ class Client:
                 raise
             self._revive()
             self._reconnect()
+
+    def _events_in(self, line: bytes) -> Iterator[ChatEvent]:
+        """The event in a line of the gateway's, if it is one for us."""
+        event = parse_event(_parsed(line))
+        if isinstance(event, Accepted):
+            self._accepted.add(event.id)
+        elif isinstance(event, Refused) and not event.id:
+            raise NanobotError(event.error, hint=event.hint)
+        elif isinstance(event, Reply | Refused) and self._waiting.pop(event.id, None) is None:
+            return
+        if event is not None:
+            yield event
+
+    def _get_over(self, lost: ConnectionLost) -> None:
+        """Go on with the next gateway where no message can be lost by that; else raise. Where
+        nothing is under way, the next message finds it."""
+        if not self._waiting:
+            self._connection.close()
+            return
+        try:
+            self._resend(lost)
+        except NanobotError:
+            self._forget()
+            raise
 
     def _resend(self, lost: ConnectionLost) -> None:
         """Say once more, to the next gateway, what none has confirmed; else raise `lost`.
@@ -182,34 +218,31 @@ class Client:
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                self._socket = _connected(self._folder)
+                self._connection = Connection(self._folder)
                 break
             except NoGateway:
                 if time.monotonic() >= deadline:
                     raise
             time.sleep(0.05)
-        self._lines = self._socket.makefile("rb")
+        if self._watch is not None:
+            self._send(_frame(self._watch.as_json()))
 
     def _send(self, frame: bytes) -> None:
         try:
-            self._socket.sendall(frame)
+            self._connection.send(frame)
         except OSError as error:
             raise self._lost() from error
 
-    def _next_line(self) -> dict[str, object]:
+    def _next_line(self) -> bytes:
+        line = self._read(wait=True)
+        assert line is not None  # which only reading without waiting gives
+        return line
+
+    def _read(self, *, wait: bool) -> bytes | None:
         try:
-            line = self._lines.readline()
+            return self._connection.line(wait=wait)
         except OSError as error:
             raise self._lost() from error
-        if not line.endswith(b"\n"):
-            raise self._lost()
-        try:
-            answer = json.loads(line)
-        except ValueError as error:
-            raise NanobotError("the gateway's answer makes no sense") from error
-        if not isinstance(answer, dict):
-            raise NanobotError("the gateway's answer makes no sense")
-        return answer
 
     def _lost(self) -> ConnectionLost:
         sessions = {request.session for request in self._waiting.values()}
@@ -227,30 +260,19 @@ class Client:
         )
 
 
-def _connected(state_folder: str) -> socket.socket:
-    try:
-        directory = os.open(state_folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        raise NoGateway("no gateway is running") from None
-    except OSError as error:
-        raise NanobotError(f"cannot open {state_folder}: {error.strerror}") from error
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:  # the address may have 107 bytes only, so the folder goes in as a descriptor
-        connection.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
-    except (FileNotFoundError, ConnectionRefusedError):
-        connection.close()
-        raise NoGateway("no gateway is running") from None
-    except OSError as error:
-        connection.close()
-        raise NanobotError(f"cannot reach the gateway: {error.strerror}") from error
-    finally:
-        os.close(directory)
-    return connection
-
-
 def new_id() -> str:
     """A random request id, 32 hex digits."""
     return os.urandom(16).hex()
+
+
+def _parsed(line: bytes) -> dict[str, object]:
+    try:
+        answer = json.loads(line)
+    except ValueError as error:
+        raise NanobotError("the gateway's answer makes no sense") from error
+    if not isinstance(answer, dict):
+        raise NanobotError("the gateway's answer makes no sense")
+    return answer
 
 
 def _frame(request: Mapping[str, object]) -> bytes:

@@ -8,19 +8,30 @@ from contextlib import asynccontextmanager
 from random import Random
 
 from nanobot.app import about
-from nanobot.app.channels import build_access
+from nanobot.app.channels import KnownChats, build_access
+from nanobot.app.cron import JobChats
 from nanobot.app.home import build_stores, make_home
+from nanobot.app.mcp import NoRegistry, build_mcp
 from nanobot.app.memory import build_memory
 from nanobot.app.model import build_provider
+from nanobot.app.skills import build_skills
+from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Journal
 from nanobot.clock import SystemClock
 from nanobot.config.settings import Settings
+from nanobot.cron.operations import CronOperations
+from nanobot.cron.service import CronService
+from nanobot.cron.store import JobStore
 from nanobot.errors import NanobotError
 from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing, PairingOperations
+from nanobot.memory.scopes import Scopes
 from nanobot.memory.service.operations import MemoryOperations
+from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
+from nanobot.skills import SkillsOperations
+from nanobot.tools.mcp import McpOperations
 
 Table = Mapping[str, Callable[[Mapping[str, object]], Awaitable[object]]]
 
@@ -37,7 +48,7 @@ def operate(settings: Settings, op: str, arguments: dict[str, object]) -> object
 
 async def _operate(settings: Settings, op: str, arguments: dict[str, object]) -> object:
     room = op.partition(".")[0]
-    operations = {"memory": _on_memory, "pair": _on_access}.get(room, _on_the_rest)
+    operations = _ROOMS.get(room, _on_the_rest)
     async with operations(settings) as table:
         if op not in table:
             raise NanobotError(f"there is no operation {op!r}")
@@ -78,3 +89,52 @@ async def _on_memory(settings: Settings) -> AsyncIterator[Table]:
 async def _on_access(settings: Settings) -> AsyncIterator[Table]:
     access = build_access(settings, SystemClock(settings.agent.timezone))
     yield PairingOperations(Pairing(access)).table()
+
+
+@asynccontextmanager
+async def _on_skills(settings: Settings) -> AsyncIterator[Table]:
+    clock = SystemClock(settings.agent.timezone)
+    skills = build_skills(settings, Root(settings.home / "workspace"), clock)
+    yield SkillsOperations(skills.service).table()
+
+
+@asynccontextmanager
+async def _on_cron(settings: Settings) -> AsyncIterator[Table]:
+    clock = SystemClock(settings.agent.timezone)
+    journal = Journal(settings.home / "state" / "journal.db", clock)
+    sessions = SessionManager(settings.home / "sessions", clock)
+    access = build_access(settings, clock)
+    channels = [name for name, channel in settings.channels.items() if channel.enabled]
+    known = KnownChats(sessions.list_sessions, sessions.metadata_of, access, channels)
+    remembered = settings.memory
+    scopes = Scopes(access.is_owner_id, remembered.identities, remembered.groups_see_owner)
+
+    async def publish(message: InboundMessage) -> None:
+        await journal.receive(message.channel, (message,))
+
+    service = CronService(JobStore(settings.home / "state" / "jobs.json"), publish, clock)
+    await journal.open()
+    try:
+        yield CronOperations(service, JobChats(known, scopes), clock, runs=False).table()
+    finally:
+        await journal.close()
+
+
+@asynccontextmanager
+async def _on_mcp(settings: Settings) -> AsyncIterator[Table]:
+    clock = SystemClock(settings.agent.timezone)
+    servers = build_mcp(settings, NoRegistry(), clock)
+    servers.load()
+    try:
+        yield McpOperations(servers).table()
+    finally:
+        await servers.close()
+
+
+_ROOMS = {
+    "mcp": _on_mcp,
+    "memory": _on_memory,
+    "pair": _on_access,
+    "skills": _on_skills,
+    "cron": _on_cron,
+}

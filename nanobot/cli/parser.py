@@ -6,9 +6,13 @@ import argparse
 from typing import TYPE_CHECKING
 
 from nanobot import __version__
+from nanobot.cli.audit_grammar import add_audit, add_doctor
+from nanobot.cli.cron_grammar import add_cron
 from nanobot.cli.grammar import add, add_json, count, home_of
+from nanobot.cli.mcp_grammar import add_mcp
 from nanobot.cli.memory_grammar import add_dream, add_memory
 from nanobot.cli.pair_grammar import add_pair
+from nanobot.cli.skills_grammar import add_skills
 from nanobot_cli.wire import DEFAULT_SESSION
 
 if TYPE_CHECKING:
@@ -42,10 +46,15 @@ def build_parser() -> argparse.ArgumentParser:
     add_pair(commands)
     add_memory(commands)
     add_dream(commands)
+    add_cron(commands)
+    add_skills(commands)
     _add_sessions(commands)
     _add_turn(commands)
     _add_queue(commands)
+    add_mcp(commands)
     _add_config(commands)
+    add_audit(commands)
+    add_doctor(commands)
     completion = add(commands, "completion", "print a script that completes commands", _complete)
     completion.add_argument("shell", choices=SHELLS)
     return parser

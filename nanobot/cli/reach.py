@@ -12,10 +12,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from nanobot.cli.client import PATIENCE, Client, NoGateway
+from nanobot.cli.client import Client
+from nanobot.cli.connection import NoGateway
 from nanobot.errors import HomeLocked
 
 T = TypeVar("T")
+
+PATIENCE = 8.0
+"""Seconds to wait for the gateway that another process has begun to start: a slow machine with much
+to do takes a few."""
 
 _PAUSE = 0.05
 

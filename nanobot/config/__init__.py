@@ -13,8 +13,15 @@ from nanobot.config.home import home_folder
 
 if TYPE_CHECKING:
     from nanobot.config.load import load_settings
+    from nanobot.config.mcp import McpServerSettings, McpSettings
     from nanobot.config.memory import DreamSettings, EmbeddingSettings, MemorySettings
     from nanobot.config.model import FallbackModel, ModelSettings, TranscriptionSettings
+    from nanobot.config.routines import (
+        CronSettings,
+        HeartbeatSettings,
+        LimitSettings,
+        SkillSettings,
+    )
     from nanobot.config.schema import config_schema, settings_table
     from nanobot.config.settings import (
         AgentSettings,
@@ -23,17 +30,37 @@ if TYPE_CHECKING:
         LogSettings,
         Settings,
     )
+    from nanobot.config.tools import (
+        ApprovalSettings,
+        ExecSettings,
+        HelperSettings,
+        SearchSettings,
+        ToolSettings,
+        WebSettings,
+    )
 
 _HOMES = {
     "load_settings": "load",
     "config_schema": "schema",
     "settings_table": "schema",
+    "McpServerSettings": "mcp",
+    "McpSettings": "mcp",
     "DreamSettings": "memory",
     "EmbeddingSettings": "memory",
     "MemorySettings": "memory",
     "FallbackModel": "model",
     "ModelSettings": "model",
     "TranscriptionSettings": "model",
+    "CronSettings": "routines",
+    "HeartbeatSettings": "routines",
+    "LimitSettings": "routines",
+    "SkillSettings": "routines",
+    "ApprovalSettings": "tools",
+    "ExecSettings": "tools",
+    "HelperSettings": "tools",
+    "SearchSettings": "tools",
+    "ToolSettings": "tools",
+    "WebSettings": "tools",
     "AgentSettings": "settings",
     "ChannelSettings": "settings",
     "HttpSettings": "settings",
@@ -53,16 +80,28 @@ def __getattr__(name: str) -> object:
 
 __all__ = [
     "AgentSettings",
+    "ApprovalSettings",
     "ChannelSettings",
+    "CronSettings",
     "DreamSettings",
     "EmbeddingSettings",
+    "ExecSettings",
     "FallbackModel",
+    "HeartbeatSettings",
+    "HelperSettings",
     "HttpSettings",
+    "LimitSettings",
     "LogSettings",
+    "McpServerSettings",
+    "McpSettings",
     "MemorySettings",
     "ModelSettings",
+    "SearchSettings",
     "Settings",
+    "SkillSettings",
+    "ToolSettings",
     "TranscriptionSettings",
+    "WebSettings",
     "config_schema",
     "home_folder",
     "load_settings",

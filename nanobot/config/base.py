@@ -29,11 +29,17 @@ class Fault:
     hint: str
 
 
+class NoSecret(SecretStr):
+    """A value that stands where secrets do and plainly is none."""
+
+
 def secrets_in(
     value: object, path: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], SecretStr]]:
     """Every secret within a validated value, those of adapters' settings included, with the way to
     it from `path`, which is where the value stands."""
+    if isinstance(value, NoSecret):
+        return
     if isinstance(value, SecretStr):
         yield path, value
     elif isinstance(value, BaseModel):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -18,18 +18,18 @@ from nanobot.config.check import Checker
 from nanobot.config.files import exists, read_own_file
 from nanobot.config.findings import Findings, Place
 from nanobot.config.home import home_folder
-from nanobot.config.memory import DreamSettings, MemorySettings
+from nanobot.config.mcp import McpSettings
+from nanobot.config.memory import MemorySettings
 from nanobot.config.model import ModelSettings
 from nanobot.config.settings import (
     BY_CHANNEL,
     SECTIONS,
-    AgentSettings,
     ChannelSettings,
     HttpSettings,
-    LogSettings,
     Settings,
     keys_of,
 )
+from nanobot.config.tools import ToolSettings
 from nanobot.config.tree import Path as KeyPath
 from nanobot.config.tree import Section
 from nanobot.config.variables import Expansion, gather, override
@@ -38,6 +38,9 @@ M = TypeVar("M", bound=BaseModel)
 
 CONFIG_FILE = "config.yaml"
 SECRETS_FILE = "secrets.env"
+
+_WITH_RULES = ("model", "memory", "tools", "mcp", "http")
+_WITHOUT_RULES = tuple(name for name in SECTIONS if name not in _WITH_RULES)
 
 
 def load_settings(home: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -76,11 +79,13 @@ def _checked(home: Path, root: Section, exposed: bool, findings: Findings) -> Se
         if key not in SECTIONS and key not in BY_CHANNEL:
             _unknown_section(checker, key)
     model = _section(checker, "model", ModelSettings)
-    agent = _section(checker, "agent", AgentSettings)
     memory = _section(checker, "memory", MemorySettings)
-    dream = _section(checker, "dream", DreamSettings)
-    log = _section(checker, "log", LogSettings)
+    tools = _section(checker, "tools", ToolSettings)
+    mcp = _section(checker, "mcp", McpSettings)
     http = _section(checker, "http", HttpSettings)
+    simple: dict[str, Any] = {
+        name: _section(checker, name, SECTIONS[name]) for name in _WITHOUT_RULES
+    }
     owner, channels = _owner(checker), _channels(checker)
     if model is not None:
         _report(checker, "model", model.faults())
@@ -88,28 +93,33 @@ def _checked(home: Path, root: Section, exposed: bool, findings: Findings) -> Se
         embeddings = memory.embeddings.completed(model.base_url, model.api_key)
         memory = memory.model_copy(update={"embeddings": embeddings})
         _report(checker, "memory", memory.faults())
+    if tools is not None:
+        _report(checker, "tools", tools.faults(home))
+    if mcp is not None:
+        _report(checker, "mcp", mcp.faults(home))
     findings.raise_if_any()
     assert model is not None  # what is None had its finding
-    assert agent is not None
     assert memory is not None
-    assert dream is not None
-    assert log is not None
+    assert tools is not None
+    assert mcp is not None
     assert http is not None
+    _warn_of_tools(checker, tools, mcp)
     http = http.beside(_webhook_hosts(channels))
     if exposed:
-        _warn_of_secrets(checker, model, memory, channels)
+        own = {"model": model, "memory": memory, "tools": tools, "mcp": mcp}
+        _warn_of_secrets(checker, own, channels)
     # Every part is checked; checking the whole again would cost a tenth of the start-up time.
     return Settings.model_construct(
         home=home,
         model=model,
-        agent=agent,
         memory=memory,
-        dream=dream,
-        log=log,
+        tools=tools,
+        mcp=mcp,
         http=http,
         owner=owner,
         channels=channels,
         warnings=findings.warnings,
+        **simple,
     )
 
 
@@ -118,14 +128,23 @@ def _report(checker: Checker, section: str, faults: Iterable[Fault]) -> None:
         checker.problem((section, *fault.key), fault.message, fault.hint)
 
 
+def _warn_of_tools(checker: Checker, tools: ToolSettings, mcp: McpSettings) -> None:
+    """Say once more, at each start, what opens the sandbox."""
+    if tools.exec.enabled and tools.exec.sandbox == "none":
+        hint = "`nanobot doctor` says which sandbox this machine can have."
+        checker.warn(("tools", "exec", "sandbox"), "lets commands do all that you may do", hint)
+    for name, server in mcp.servers.items():
+        if server.enabled and server.command and not server.sandbox:
+            hint = "List what it needs in `paths`, `writable` and `network` instead."
+            where = ("mcp", "servers", name, "sandbox")
+            checker.warn(where, "lets this server do all that you may do", hint)
+
+
 def _warn_of_secrets(
-    checker: Checker,
-    model: ModelSettings,
-    memory: MemorySettings,
-    channels: Mapping[str, ChannelSettings],
+    checker: Checker, sections: Mapping[str, BaseModel], channels: Mapping[str, ChannelSettings]
 ) -> None:
-    checker.warn_of_literal_secrets(("model",), model)
-    checker.warn_of_literal_secrets(("memory",), memory)
+    for name, section in sections.items():
+        checker.warn_of_literal_secrets((name,), section)
     for name, channel in channels.items():
         if channel.options:
             checker.warn_of_literal_secrets(("channels", name), channel.options)
@@ -158,7 +177,10 @@ def _webhook_hosts(channels: Mapping[str, ChannelSettings]) -> tuple[str, ...]:
 
 
 def _section(checker: Checker, name: str, model: type[M]) -> M | None:
-    return checker.validate(model, checker.section((name,)), (name,))
+    section = checker.section((name,))
+    if not section.entries:
+        return model.model_construct()  # spares building its validator
+    return checker.validate(model, section, (name,))
 
 
 def _unknown_section(checker: Checker, key: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
@@ -21,6 +21,9 @@ from nanobot.config.memory import OwnerSettings
 from nanobot.config.settings import SECTIONS, ChannelSettings, keys_of
 
 _OWNER = OwnerSettings.model_fields["owner"]
+
+Key = tuple[tuple[str, ...], FieldInfo]
+"""A key with the way to it, and what is known of it."""
 
 _TYPES: Mapping[object, str] = {
     str: "text",
@@ -102,7 +105,7 @@ def settings_table() -> str:
     rows = [
         _row(".".join(path), field)
         for name, model in SECTIONS.items()
-        for path, field in keys_of(model, (name,))
+        for path, field in _with_entries(keys_of(model, (name,)))
     ]
     rows.append(_row("owner.<channel>", _OWNER, shown="list of text", default="`[]`"))
     rows += [_row(f"channels.<name>.{key}", ChannelSettings.model_fields[key]) for key in COMMON]
@@ -113,6 +116,19 @@ def settings_table() -> str:
     ]
     head = "| Key | Type | Default | Meaning |\n| --- | --- | --- | --- |\n"
     return head + "".join(rows)
+
+
+def _with_entries(keys: Iterable[Key]) -> Iterator[Key]:
+    """`keys` and, after one that holds sections by name, those of such a section."""
+    for path, field in keys:
+        yield path, field
+        if entry := _section_in(*get_args(field.annotation)[1:]):
+            yield from keys_of(entry, (*path, "<name>"))
+
+
+def _section_in(value: object = None, *_: object) -> type[BaseModel] | None:
+    """The model of the sections that are the values of a mapping, if they are sections."""
+    return value if isinstance(value, type) and issubclass(value, BaseModel) else None
 
 
 def _row(key: str, field: FieldInfo, *, shown: str = "", default: str = "") -> str:
@@ -127,7 +143,7 @@ def _type(field: FieldInfo) -> str:
     if get_origin(annotation) is tuple:
         return "list of text" if _is_text(get_args(annotation)[0]) else "list"
     if get_origin(annotation) is Mapping:
-        return "list of text by id"
+        return _mapping(get_args(annotation)[1])
     least, most = _bound(field, Ge, "ge"), _bound(field, Le, "le")
     if least and most:
         return f"{_TYPES[annotation]}, {least} to {most}"
@@ -135,6 +151,12 @@ def _type(field: FieldInfo) -> str:
         return f"{_TYPES[annotation]}, at least {least}"
     more = _bound(field, Gt, "gt")
     return f"{_TYPES[annotation]}, more than {more}" if more else _TYPES[annotation]
+
+
+def _mapping(value: object) -> str:
+    if get_origin(value) is tuple:
+        return "list of text by id"
+    return "sections by name" if _section_in(value) else "text by name"
 
 
 def _is_text(annotation: object) -> bool:

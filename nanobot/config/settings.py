@@ -2,7 +2,8 @@
 
 These classes own that knowledge; the table in docs/configuration.md, the JSON Schema and the checks
 are made from them. What concerns models is in `nanobot.config.model`, memory in
-`nanobot.config.memory`.
+`nanobot.config.memory`, tools in `nanobot.config.tools` and `nanobot.config.mcp`, and what happens
+by itself in `nanobot.config.routines`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,16 @@ from pydantic.fields import FieldInfo
 
 from nanobot.config.base import Strict
 from nanobot.config.findings import nearest
+from nanobot.config.mcp import McpSettings
 from nanobot.config.memory import DreamSettings, MemorySettings
 from nanobot.config.model import ModelSettings
+from nanobot.config.routines import (
+    CronSettings,
+    HeartbeatSettings,
+    LimitSettings,
+    SkillSettings,
+)
+from nanobot.config.tools import ToolSettings
 from nanobot.config.values import Count, Duration, HostName, PersonId, Unfit, checked_id
 
 
@@ -149,6 +158,12 @@ class Settings(Strict):
     agent: AgentSettings = Field(default_factory=AgentSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     dream: DreamSettings = Field(default_factory=DreamSettings)
+    tools: ToolSettings = Field(default_factory=ToolSettings)
+    mcp: McpSettings = Field(default_factory=McpSettings)
+    cron: CronSettings = Field(default_factory=CronSettings)
+    heartbeat: HeartbeatSettings = Field(default_factory=HeartbeatSettings)
+    skills: SkillSettings = Field(default_factory=SkillSettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     owner: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -161,6 +176,12 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "agent": AgentSettings,
     "memory": MemorySettings,
     "dream": DreamSettings,
+    "tools": ToolSettings,
+    "mcp": McpSettings,
+    "cron": CronSettings,
+    "heartbeat": HeartbeatSettings,
+    "skills": SkillSettings,
+    "limits": LimitSettings,
     "log": LogSettings,
     "http": HttpSettings,
 }

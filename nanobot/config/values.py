@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
@@ -13,6 +13,9 @@ from nanobot.config.base import Fault
 OFFICIAL_API = "https://api.openai.com/v1"
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
+_WITH_PORT = re.compile(
+    r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<host>[0-9a-z._-]+)):(?P<port>[0-9]{1,5})"
+)
 
 
 class Unfit(ValueError):
@@ -77,6 +80,80 @@ def _checked_host(text: str) -> str:
     return bare
 
 
+def _checked_server(text: str) -> str:
+    url = text.strip()
+    example = "Write it like https://mcp.example.org/mcp."
+    parts = _parts(url, ("http", "https"))
+    if parts is None:
+        raise Unfit("must be an address that begins with http:// or https://", example)
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise Unfit("must hold no user name, no '?' and no '#'", "Put the key into `headers`.")
+    return url
+
+
+def _checked_proxy(secret: SecretStr) -> SecretStr:
+    url = secret.get_secret_value().strip().rstrip("/")
+    if not url:
+        return SecretStr("")
+    parts = _parts(url, ("http",))
+    if parts is None or parts.path or parts.query or parts.fragment:
+        raise Unfit("must be the address of an http proxy", "Write it like http://127.0.0.1:3128.")
+    return SecretStr(url)
+
+
+def _parts(url: str, schemes: tuple[str, ...]) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return None
+    return parts if usable and not any(character.isspace() for character in url) else None
+
+
+def _checked_rule(text: str) -> str:
+    from nanobot.security.egress.rules import parse_exceptions  # where the rule will be read
+
+    rule = _in_one_form(text.strip().lower())
+    try:
+        parse_exceptions([rule])
+    except ValueError as error:
+        raise _no_rule() from error
+    return rule
+
+
+def _in_one_form(rule: str) -> str:
+    """A host name, an address or a network, perhaps with a port; an IPv6 address with a port is in
+    brackets."""
+    match = _WITH_PORT.fullmatch(rule)
+    if match is None:
+        return _checked_place(rule)
+    place = _checked_place(match["address"] or match["host"])
+    if not 1 <= int(match["port"]) <= 65_535 or "/" in place:
+        raise _no_rule()
+    return f"[{place}]:{match['port']}" if ":" in place else f"{place}:{match['port']}"
+
+
+def _checked_place(text: str) -> str:
+    import ipaddress  # rarely needed
+
+    try:
+        network = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        if not _HOST.fullmatch(text) or text.replace(".", "").isdigit():
+            raise _no_rule() from None
+        return text
+    if network.prefixlen == 0:
+        raise Unfit("must not allow every address", "Name the hosts or networks that you mean.")
+    return str(network) if "/" in text else str(network.network_address)
+
+
+def _no_rule() -> Unfit:
+    return Unfit(
+        "must be a host name, an address or a network, perhaps with a port",
+        "Write it like nas.lan, 127.0.0.1:8000, [::1]:8000 or 192.168.1.0/24.",
+    )
+
+
 def _is_ipv6(text: str) -> bool:
     import ipaddress  # rarely needed
 
@@ -95,6 +172,10 @@ HostName = Annotated[str, AfterValidator(_checked_host)]
 Count = Annotated[int, Field(ge=1)]
 Duration = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
+Megabytes = Annotated[int, Field(ge=1, le=1_024)]
+ServerUrl = Annotated[str, AfterValidator(_checked_server)]
+ProxyUrl = Annotated[SecretStr, AfterValidator(_checked_proxy)]
+HostRule = Annotated[str, AfterValidator(_checked_rule)]
 
 
 def is_official(base_url: str) -> bool:

@@ -78,8 +78,20 @@ class Admits(Protocol):
         ...
 
 
-class Dreams(Protocol):
-    """What learns at its own times."""
+class Helps(Protocol):
+    """What works on tasks beside the conversations."""
+
+    async def recover(self) -> None:
+        """Say what an earlier process lost."""
+        ...
+
+    async def close(self) -> None:
+        """End what is under way."""
+        ...
+
+
+class Routine(Protocol):
+    """What does something at its own times."""
 
     async def run_forever(self) -> None:
         """Until `stop`."""
@@ -110,7 +122,9 @@ class Gateway:
         closables: Sequence[Closable],
         memory: Remembers,
         consolidator: Consolidates,
-        dreams: Dreams | None,
+        helpers: Helps,
+        routines: Sequence[Routine],
+        on_start: Callable[[], None],
         chores: bool,
         provider: Closable,
         background: Background,
@@ -123,7 +137,8 @@ class Gateway:
         self._control, self._background, self._clock = control, background, clock
         self._access, self._closables = access, closables
         self._memory, self._consolidator = memory, consolidator
-        self._dreams, self._chores = dreams, chores
+        self._helpers, self._routines, self._chores = helpers, routines, chores
+        self._on_start = on_start
         self._grace = shutdown_grace
         self._stop: asyncio.Event | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
@@ -182,8 +197,10 @@ class Gateway:
                 self._background.start(keep_house(self._consolidator, self._clock), name="house"),
                 self._background.start(keep_searchable(self._memory, self._clock), name="index"),
             ]
-        if self._chores and self._dreams is not None:
-            self._background.start(self._dreams.run_forever(), name="dream")
+            for routine in self._routines:
+                self._background.start(routine.run_forever(), name=type(routine).__name__)
+        self._background.start(self._helpers.recover(), name="recover helpers")
+        self._on_start()
 
     async def _resume(self, leftovers: Leftovers) -> None:
         if leftovers.entries:
@@ -198,8 +215,8 @@ class Gateway:
         self._bus.stop_intake()
         for task in self._housekeeping:
             task.cancel()
-        if self._dreams is not None:
-            self._dreams.stop()
+        for routine in self._routines:
+            routine.stop()
         async with contextlib.AsyncExitStack() as stack:  # the last first; one failing stops none
             stack.push_async_callback(self._provider.close)
             stack.push_async_callback(self._journal.close)
@@ -209,6 +226,7 @@ class Gateway:
             stack.push_async_callback(self._screen.close)
             for closable in self._closables:
                 stack.push_async_callback(closable.close)
+            stack.push_async_callback(self._helpers.close)
             stack.push_async_callback(self._control.close)
             stack.push_async_callback(self._background.drain, 0.5)
             stack.push_async_callback(self._dispatcher.drain, min(self._grace, 2.0))

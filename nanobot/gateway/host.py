@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from loguru import logger
 
@@ -57,6 +57,19 @@ class Web(Protocol):
         ...
 
 
+class Rate(Protocol):
+    """How much each person may send."""
+
+    def verdict(self, inbound: InboundMessage) -> Literal["take", "tell", "drop"]:
+        """Whether a message is taken, or turned away, and its sender told so or not again."""
+        ...
+
+    @property
+    def words(self) -> str:
+        """What they are told."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class HostParts:
     """What all channels' hosts share. `report` takes a channel's name and its trouble."""
@@ -70,6 +83,7 @@ class HostParts:
     background: Background
     menu: Callable[[], Sequence[MenuEntry]]
     report: Callable[[str, str], None]
+    rate: Rate
 
 
 class Host:
@@ -98,7 +112,7 @@ class Host:
         self, messages: Sequence[InboundMessage], cursor: str | None = None
     ) -> Sequence[str]:
         """See `ChannelHost`. What a refused sender wrote is not stored, only the cursor moves."""
-        admitted = [message for message in messages if self._is_admitted(message)]
+        admitted = [m for m in messages if self._is_admitted(m) and self._is_taken(m)]
         return await self._parts.bus.publish(self._channel, admitted, cursor)
 
     async def cursor(self) -> str | None:
@@ -154,6 +168,25 @@ class Host:
             return True
         chat = Chat(message.chat_id, message.is_group, thread_id=message.thread_id)
         return self._parts.access.permits(self._channel, Sender(message.sender_id), chat)
+
+    def _is_taken(self, message: InboundMessage) -> bool:
+        """Whether its sender may send so much."""
+        verdict = self._parts.rate.verdict(message)
+        if verdict == "tell":
+            logger.warning("{}: {} sends too much", self._channel, message.chat_key)
+            telling = self._turn_away(message)
+            self._parts.background.start(telling, name="too many messages")
+        return verdict == "take"
+
+    async def _turn_away(self, message: InboundMessage) -> None:
+        words = OutboundMessage(
+            message.channel, message.chat_id, self._parts.rate.words, thread_id=message.thread_id
+        )
+        try:
+            name = f"rate-{message.channel}-{message.chat_id}-{message.event_id}"
+            await self._parts.bus.send(name, Outgoing("reply", (words,), (message.event_id,)))
+        except StorageError as error:
+            logger.warning("a sender was not told: {}", error)
 
     async def _tell(self, sender: Sender, chat: Chat, text: str) -> None:
         """Answer a stranger like anybody else: durably, in order, with retries.

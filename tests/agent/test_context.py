@@ -49,7 +49,7 @@ class Bench:
         self.manager = SessionManager(folder, self.clock)
         self.builder = ContextBuilder(
             lambda _: self.system,
-            Toolset((), b"[]"),
+            lambda _: Toolset((), b"[]"),
             self.clock,
             timestamps=timestamps,
             load_image=lambda _: image,
@@ -240,7 +240,7 @@ def test_each_conversation_has_the_system_prompt_of_its_own(tmp_path: Path) -> N
     theirs.memory = "- likes coffee"
     builder = ContextBuilder(
         lambda session: mine if session.key == "cli:direct" else theirs,
-        Toolset((), b""),
+        lambda _: Toolset((), b""),
         bench.clock,
     )
     other = Session("fake:2", bench.clock)

@@ -20,7 +20,7 @@ from nanobot.testing.openai_server import FakeOpenAI
 from nanobot.tooling import ToolResult
 from tests.support import Probe, running, stored
 
-WINDOW = 16_000
+WINDOW = 20_000
 PADDING = "We spoke of the garden, of the weather and of what to cook this evening. " * 6
 LABEL = re.compile(r"#\d+[qa]")
 
@@ -80,7 +80,7 @@ async def talk(channel: FakeChannel, numbers: Iterable[int]) -> None:
         assert answer.startswith(f"#{number}a"), answer
 
 
-async def test_400_turns_in_a_window_of_16000_tokens(tmp_path: Path) -> None:
+async def test_400_turns_in_a_window_of_20000_tokens(tmp_path: Path) -> None:
     model, channel = Model(tmp_path), FakeChannel()
     probe = Probe(parallel=True, act=lambda _: ToolResult("found words " * 1_200))
     async with (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,19 @@ from nanobot.bus.events import InboundMessage, Media, OutboundMessage
 from nanobot.bus.outbox import Outgoing
 from nanobot.channel import Limits
 from nanobot.errors import StorageError
-from nanobot.messages import ATTACHED, Message, ToolCall
+from nanobot.messages import Message, ToolCall
 from nanobot.security.paths import Root, Roots
 from nanobot.testing import FakeClock
-from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from nanobot.tooling import (
+    Allowed,
+    Ask,
+    Caller,
+    Denied,
+    OwnersPolicy,
+    Risk,
+    ToolRegistry,
+    ToolResult,
+)
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
 HERE = Caller("telegram", "7", "telegram:7", "t-1", "7")
@@ -39,6 +49,21 @@ class Others:
 
 
 @dataclass
+class Approver:
+    """Refuses, unless there is something to do while it is asked: then it does so and agrees."""
+
+    meanwhile: Callable[[], object] | None = None
+    asked: list[Risk] = field(default_factory=list)
+
+    async def ask(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
+        self.asked.append(question.risk)
+        if self.meanwhile is None:
+            return Denied("this needs the owner's approval")
+        self.meanwhile()
+        return Allowed()
+
+
+@dataclass
 class Desk:
     """The tool behind the gate, with a workspace and everything that it hands on."""
 
@@ -52,7 +77,11 @@ class Desk:
     def __post_init__(self) -> None:
         (self.home / "workspace" / "docs").mkdir(parents=True)
         roots = Roots((Root(self.home / "workspace"),))
-        self.tools = ToolRegistry()
+        self.approver = Approver()
+        self.tools = ToolRegistry(
+            policy=OwnersPolicy(supports=lambda _, risk: risk.words == "mine"),
+            approver=self.approver,
+        )
         self.tools.register(
             SendMessage(
                 roots=lambda _: roots,
@@ -205,24 +234,46 @@ async def test_only_the_owner_in_private_reaches_other_chats(desk: Desk, scope: 
     assert "Ana" not in refusal
 
 
-@pytest.mark.parametrize(
-    "heard",
-    [
-        Message("tool", "a page", origin="tool:fetch"),
-        Message("user", "spam", origin="forwarded"),
-        Message("user", "[in reply to Eve: “send it”]\nok", origin=ATTACHED),
-        Message("assistant", "it says", origin="tool:read_file"),
-    ],
-)
-async def test_nothing_reaches_another_chat_once_foreign_text_is_in_the_prompt(
-    desk: Desk, heard: Message
+async def test_another_chat_hears_nothing_unasked_once_foreign_text_is_in_the_prompt(
+    desk: Desk,
 ) -> None:
-    caller = Caller(
-        "telegram", "7", "telegram:7", "t-1", "7", heard=lambda: (Message("user", "hi"), heard)
-    )
+    desk.put("cat.png", PNG)
+    caller = replace(HERE, origins=lambda: ("tool:fetch",))
     refusal = await desk.complains(caller, text="hi", chat="telegram:8")
-    assert "while text from elsewhere is in the conversation" in refusal
+    assert "approval" in refusal
+    await desk.complains(caller, text="mine", media=["cat.png"], chat="telegram:8")
     assert (await desk.call(caller, text="hi")).text == "Sent to this chat: a text."
+    assert not (await desk.call(caller, text="mine", chat="telegram:8")).is_error
+
+
+TAINTED = replace(HERE, origins=lambda: ("tool:web_fetch", "forwarded"))
+
+
+async def test_what_was_written_after_reading_foreign_text_is_foreign_in_the_other_chat(
+    desk: Desk,
+) -> None:
+    await desk.call(TAINTED, text="mine", chat="telegram:8")
+    (note,) = desk.kept
+    assert note.origin == "message (forwarded; tool:web_fetch)"
+
+
+async def test_the_owner_judges_the_address_and_the_content_of_each_file(desk: Desk) -> None:
+    desk.put("cat.png", PNG)
+    desk.approver.meanwhile = lambda: None
+    result = await desk.call(TAINTED, text="look", media=["cat.png"], chat="telegram:8")
+    assert not result.is_error
+    (risk,) = desk.approver.asked
+    assert risk.what == "send a message to another chat"
+    digest = sha256(PNG).hexdigest()[:12]
+    assert risk.details == f"to: telegram:8\nfile: cat.png (18 bytes, sha256 {digest})\nlook"
+
+
+async def test_a_file_that_changes_while_the_owner_judges_it_is_not_sent(desk: Desk) -> None:
+    file = desk.put("a.txt", b"before")
+    desk.approver.meanwhile = lambda: file.write_bytes(b"secret")
+    refusal = await desk.complains(TAINTED, media=["a.txt"], chat="telegram:8")
+    assert "has changed" in refusal
+    assert not (await desk.call(TAINTED, media=["a.txt"], chat="telegram:8")).is_error
 
 
 async def test_an_unknown_chat_is_refused_with_those_there_are(desk: Desk) -> None:

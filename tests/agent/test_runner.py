@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from nanobot.agent.calls import AT_ONCE
 from nanobot.agent.hooks import AgentHook, CompositeHook
-from nanobot.agent.runner import INTERRUPTED, AgentRunner, Begun, Turn
+from nanobot.agent.runner import INTERRUPTED, MOST_CALLS, TOO_MANY, AgentRunner, Begun, Turn
 from nanobot.agent.turnlog import Unlogged
 from nanobot.errors import ProviderGarbage, ToolError
 from nanobot.messages import Message, ToolCall
@@ -93,6 +94,27 @@ async def test_parallel_tools_run_side_by_side() -> None:
     async with asyncio.timeout(5):
         turn = await run(model, tool)
     assert [m.content for m in turn.new_messages if m.role == "tool"] == ["a", "b"]
+
+
+async def test_only_so_many_run_at_once() -> None:
+    gate = Gate()
+    tool = Probe(parallel=True, gate=gate)
+    many = together(*(calls("probe", text=str(n)) for n in range(AT_ONCE + 1)))
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        tasks.create_task(run(ScriptedModel(many, says("done")), tool))
+        await gate.reached.wait()
+        assert len(tool.called) <= AT_ONCE
+        gate.opened.set()
+    assert len(tool.called) == AT_ONCE + 1
+
+
+async def test_what_one_reply_calls_beyond_the_limit_does_not_run_and_says_so() -> None:
+    tool = Probe(parallel=True)
+    many = together(*(calls("probe", text=str(n)) for n in range(MOST_CALLS + 2)))
+    turn = await run(ScriptedModel(many, says("done")), tool)
+    results = [m.content for m in turn.new_messages if m.role == "tool"]
+    assert results[:MOST_CALLS] == tool.called == [str(n) for n in range(MOST_CALLS)]
+    assert results[MOST_CALLS:] == [f"Error: {TOO_MANY}"] * 2
 
 
 async def test_other_tools_run_one_after_the_other() -> None:

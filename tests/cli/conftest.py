@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ OPERATIONS = (
     "memory.restore", "memory.forget_plan", "memory.forget", "memory.pending", "memory.accept",
     "memory.drop", "memory.rebuild", "memory.sync", "memory.dream",
     "pair.list", "pair.approve", "pair.revoke",
+    "cron.list", "cron.add", "cron.remove", "cron.run", "cron.pause", "cron.resume",
+    "skills.show", "skills.enable",
 )  # fmt: skip
 
 
@@ -40,8 +43,9 @@ class FakeGateway:
     """Answers a message with `echo: <text>` unless it begins with a word that it knows.
 
     `tool …` uses one, `send …` sends the rest with a file, `fail …` and `wait …` end so,
-    `refuse …` is refused, `say …` says the rest, `hang …` runs until `/stop`, `die …` takes the
-    gateway down once the message is accepted.
+    `refuse …` is refused, `say …` says the rest, `hang …` runs until `/stop`, `print …` shows what
+    a tool prints and hangs, `ask …` asks for each of its words and says what was answered, `die …`
+    takes the gateway down once the message is accepted. Who watches hears what `announce` says.
     """
 
     def __init__(self, home: Path) -> None:
@@ -52,14 +56,21 @@ class FakeGateway:
         self.ids: list[str] = []
         self.hangs_up = 0
         """How many requests to answer by hanging up, before they are accepted."""
+        self.deaf_to_stop = False
         self.texts: dict[str, str] = {}
         """Replies to messages that are exactly so."""
         self.arrived: queue.SimpleQueue[str] = queue.SimpleQueue()
         """Each text, once it has been dealt with: what a test waits for."""
+        self.unseen: list[tuple[str, str, tuple[tuple[str, str], ...]]] = []
+        """What the first who watches is told at once: moment, text, choices."""
         self._loop = asyncio.new_event_loop()
         self._server = ControlServer(home / "state", self._operations(), self._chat)
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._hanging: list[Callable[[], None]] = []
+        self._questions = 0
+        self._verdicts: list[str] = []
+        self._turns = itertools.count(1)
+        self._watchers: list[tuple[object, ControlConnection]] = []
 
     def start(self) -> None:
         self._thread.start()
@@ -76,6 +87,12 @@ class FakeGateway:
         for step in (self._server.close, self._server.start):
             asyncio.run_coroutine_threadsafe(step(), self._loop).result(10)
 
+    def announce(self, text: str, *choices: tuple[str, str]) -> None:
+        """Say something that answers nobody."""
+        for watch_id, connection in self._watchers:
+            event = {"event": "message", "id": watch_id, "text": text, "choices": _buttons(choices)}
+            self._loop.call_soon_threadsafe(connection.send, event)
+
     def _operations(self) -> dict[str, Operation]:
         return {name: self._operation(name) for name in OPERATIONS}
 
@@ -89,7 +106,8 @@ class FakeGateway:
         return operation
 
     async def _chat(self, request: Mapping[str, object], connection: ControlConnection) -> None:
-        self.ids.append(str(request["id"]))
+        if not request.get("watch"):
+            self.ids.append(str(request["id"]))
         if self.hangs_up > 0:
             self.hangs_up -= 1
             await connection.close(0)
@@ -97,10 +115,21 @@ class FakeGateway:
         try:
             await self._answer(request, connection)
         finally:
-            self.arrived.put(str(request["text"]))
+            if not request.get("watch"):
+                self.arrived.put(str(request["text"]))
+
+    def _watch(self, watch_id: object, connection: ControlConnection) -> None:
+        self._watchers.append((watch_id, connection))
+        for at, said, choices in self.unseen:
+            event = {"event": "message", "id": watch_id, "text": said, "at": at}
+            connection.send({**event, "choices": _buttons(choices)})
+        self.unseen = []
 
     async def _answer(self, request: Mapping[str, object], connection: ControlConnection) -> None:
         session, text = str(request["session"]), str(request["text"])
+        if request.get("watch"):
+            self._watch(request["id"], connection)
+            return
         self.said.append((session, text))
         word, _, rest = text.partition(" ")
 
@@ -108,26 +137,56 @@ class FakeGateway:
             connection.send({"event": event, "id": request["id"], **fields})
 
         def reply(text: str, outcome: str = "done", **fields: object) -> None:
-            tell("reply", text=text, turn="t-1", outcome=outcome, **fields)
+            tell("reply", text=text, turn=turn, outcome=outcome, **fields)
+
+        turn = f"t-{next(self._turns)}"
 
         if word == "refuse":
             raise NanobotError("not today", hint="Try tomorrow.")
         tell("accepted")
-        if word == "hang":
-            tell("delta", text="so far", restart=False)
-            self._hanging.append(lambda: reply("", "stopped"))
-        elif word == "die":
+        if word == "die":
             await connection.close(0)
-        elif text == "/stop":
-            while self._hanging:
-                self._hanging.pop()()
-            reply("Stopped.")
+        elif word in {"hang", "print", "/stop"}:
+            self._run(word, tell, reply)
+        elif word in {"ask", "/approve", "/deny"}:
+            self._ask(word, rest.split(), tell, reply)
         elif word in {"tool", "send"}:
             {"tool": self._use, "send": self._send}[word](text, tell)
         elif word in {"fail", "wait"}:
             reply(f"{word}: sorry", {"fail": "failed", "wait": "waiting"}[word])
         else:
             reply(self.texts.get(text, rest if word == "say" else f"echo: {text}"))
+
+    def _run(self, word: str, tell: Callable[..., None], reply: Callable[..., None]) -> None:
+        """What goes on until it is stopped."""
+        if word == "hang":
+            tell("delta", text="so far", restart=False)
+            self._hanging.append(lambda: reply("", "stopped"))
+        elif word == "print":
+            tell("tool", hint="exec make")
+            tell("output", text="".join(f"line {number}\n" for number in range(1, 10)))
+            tell("output", text="10%\r20%\x1b[2J")
+            self._hanging.append(lambda: reply("built"))
+        elif not self.deaf_to_stop:
+            while self._hanging:
+                self._hanging.pop()()
+            reply("Stopped.")
+
+    def _ask(
+        self, word: str, codes: list[str], tell: Callable[..., None], reply: Callable[..., None]
+    ) -> None:
+        """Ask once for each code, all at the same time; or take one answer."""
+        if word != "ask":
+            reply("")
+            self._verdicts.append(word)
+            if len(self._verdicts) == self._questions:
+                self._hanging.pop()()
+            return
+        self._questions, self._verdicts = len(codes), []
+        self._hanging.append(lambda: reply(" ".join(self._verdicts)))
+        for code in codes:
+            choices = [("Approve", f"/approve {code}"), ("Deny", f"/deny {code}")]
+            tell("message", text=f"May I do {code}?", choices=_buttons(choices))
 
     def _use(self, _: str, tell: Callable[..., None]) -> None:
         """Use a tool."""
@@ -144,6 +203,10 @@ class FakeGateway:
         tell("message", text=rest, files=[file])
         tell("delta", text=said or rest, restart=False)
         tell("reply", text=said, turn="t-1", outcome="done", tools=["message"])
+
+
+def _buttons(choices: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"label": label, "value": value} for label, value in choices]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -58,6 +59,41 @@ def test_json_lists_what_was_said_before_the_reply(gateway: Any, nanobot: Any) -
     file = {"name": "a\x1b[1m.txt", "path": "/h/media/ab.txt", "size": 1_234}
     assert told["messages"] == [{"text": "your file", "files": [file]}]
     assert told["reply"] == "that was it"
+
+
+def test_without_a_terminal_a_question_is_denied_at_once_and_said_on_the_error_stream(
+    gateway: Any, nanobot: Any
+) -> None:
+    done = nanobot("agent", "-m", "ask A1 A2")
+    assert (done.stdout, done.returncode) == ("/deny /deny\n", 0)
+    assert done.stderr.splitlines() == [
+        "May I do A1?",
+        "Denied: nobody is at the terminal to be asked.",
+        "May I do A2?",
+        "Denied: nobody is at the terminal to be asked.",
+    ]
+
+
+def test_at_a_terminal_the_person_is_asked_one_question_after_the_other(
+    gateway: Any, environment: dict[str, str]
+) -> None:
+    ours, theirs = pty.openpty()
+    told = ""
+    with subprocess.Popen(
+        [sys.executable, "-m", "nanobot", "agent", "-m", "ask A1 A2"],
+        stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=environment,
+    ) as process:  # fmt: skip
+        for asked, answer in enumerate((b"what?\n", b"y\n", b"n\n"), 1):
+            while told.count("n: Deny: ") < asked:
+                told += os.read(ours, 65_536).decode()
+            os.write(ours, answer)
+        output, _ = process.communicate(timeout=30)
+    os.close(theirs)
+    os.close(ours)
+    assert (output, process.returncode) == (b"/approve /deny\n", 0)
+    assert told.index("May I do A1?") < told.index("May I do A2?")
+    assert told.count("y: Approve · n: Deny: ") == 3
+    assert [text for _, text in gateway.said] == ["ask A1 A2", "/approve A1", "/deny A2"]
 
 
 @pytest.mark.parametrize("word", ["fail", "wait"])

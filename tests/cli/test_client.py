@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from nanobot.cli.client import Client, ConnectionLost, NoGateway
+from nanobot.cli.client import Client, ConnectionLost
+from nanobot.cli.connection import NoGateway
 from nanobot_cli.wire import Reply
 
 

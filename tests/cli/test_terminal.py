@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,8 +34,10 @@ class Screen:
 
     def wait_for(self, text: str) -> str:
         """Read until `text` has come; returns everything up to its end and forgets it."""
+        deadline = time.monotonic() + PATIENCE
         while text not in self.seen:
             assert self._read(), f"it ended without {text!r}: {self.seen!r}"
+            assert time.monotonic() < deadline, f"not shown: {text!r}: {self.seen!r}"
         before, _, self.seen = self.seen.partition(text)
         return before + text
 
@@ -180,6 +183,37 @@ def test_poor_terminals_can_chat_too(chat: Chat, variables: dict[str, str]) -> N
     assert "NO_COLOR" not in variables or not re.search("\x1b\\[3[0-9]m", shown)
 
 
+def test_what_is_said_while_nothing_is_asked_is_shown_and_leaves_what_is_typed(
+    chat: Chat, gateway: Any
+) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("half a")
+        screen.wait_for("half a")
+        gateway.announce("The helper is done.")
+        screen.wait_for("The helper is done.")
+        screen.wait_for("half a")
+        screen.type(" line\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "half a line"
+
+
+def test_what_was_said_while_nobody_was_there_is_shown_with_its_time_and_asks_nothing(
+    chat: Chat, gateway: Any
+) -> None:
+    question = (("Approve", "/approve A1"), ("Deny", "/deny A1"))
+    gateway.unseen = [("2026-03-02T09:00:00+00:00", "Oven.", ()), ("soon", "May I?", question)]
+    with chat(TZ="UTC") as screen:
+        shown = screen.wait_for("/approve A1")
+        gateway.announce("The helper is done.")
+        screen.wait_for("The helper is done.")
+        screen.type("y\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "y"
+    order = ("While you were away:", "Mon 2026-03-02 09:00", "Oven.", "soon", "May I?", "Approve:")
+    places = [shown.index(text) for text in order]
+    assert places == sorted(places)
+    assert shown.count("While you were away:") == 1
+
+
 def test_what_was_typed_is_kept_for_the_next_time_and_private(chat: Chat, home: Path) -> None:
     with chat() as screen:
         screen.wait_for(">")
@@ -213,7 +247,8 @@ def test_line_breaks_and_tags_of_a_reply_are_shown(chat: Chat, gateway: Any, ter
         screen.wait_for(">")
         screen.type("lines please\r")
         shown = screen.wait_for("<i>third</i>")
-    lines = [line.strip() for line in re.sub("\x1b\\[[^a-zA-Z]*[a-zA-Z]", "", shown).splitlines()]
+    plain = re.sub("\x1b\\[[^a-zA-Z]*[a-zA-Z]|\x08", "", shown)  # \x08: where the prompt was drawn
+    lines = [line.strip() for line in plain.splitlines()]
     assert "first <b>one</b>" in lines
     assert "second two" in lines
 
@@ -264,23 +299,126 @@ def test_what_was_streamed_before_a_stop_stays(chat: Chat) -> None:
         screen.type("hang on\r")
         screen.wait_for("so far")
         os.kill(screen.process.pid, signal.SIGINT)
-        screen.wait_for("\x1b[2Kso far\r\n")  # above what moves, not in it
+        screen.wait_for("so far\r\n")  # above what moves, not in it
         screen.wait_for("(stopped)")
 
 
-def test_what_is_typed_during_a_turn_waits_unseen_for_the_next_prompt(
-    chat: Chat, gateway: Any
-) -> None:
+def test_what_is_typed_during_a_turn_is_sent_at_once(chat: Chat, gateway: Any) -> None:
     with chat() as screen:
         screen.wait_for(">")
         screen.type("hang on\r")
         screen.wait_for("so far")
-        screen.type("ahead")
-        os.kill(screen.process.pid, signal.SIGINT)
-        assert "ahead" not in screen.wait_for("(stopped)")
-        screen.wait_for("ahead")
+        screen.type("and this\r")
+        screen.wait_for("echo: and this")
+        screen.type("/stop\r")
+        screen.wait_for("so far\r\n")
+        screen.wait_for("(stopped)")
+        screen.wait_for("Stopped.")
+    assert [text for _, text in gateway.said] == ["hang on", "and this", "/stop"]
+
+
+def test_ctrl_c_clears_what_is_typed_first_and_then_stops_the_turn_and_then_leaves(
+    chat: Chat, gateway: Any
+) -> None:
+    gateway.deaf_to_stop = True
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("hang on\r")
+        screen.wait_for("so far")
+        screen.type("no\x03\x03")
+        screen.wait_for("opping")
+        screen.type("\x03")
+        assert screen.end() == 0
+    assert [text for _, text in gateway.said] == ["hang on", "/stop"]
+
+
+def test_leaving_during_a_turn_says_where_its_answer_will_be(chat: Chat, gateway: Any) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("hang on\r")
+        screen.wait_for("so far")
+        screen.type("\x04")
+        screen.wait_for("nanobot sessions show cli:direct")
+        assert screen.end() == 0
+    assert [text for _, text in gateway.said] == ["hang on"]
+
+
+def test_the_end_of_what_a_tool_prints_is_shown_while_it_runs_and_stays(chat: Chat) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("print it\r")
+        shown = screen.wait_for("· exec make")
+        shown = screen.wait_for("20%")
+        assert "… 5 lines before" in shown
+        assert "line 5" not in shown
+        assert "10%" not in shown
+        screen.type("/stop\r")
+        assert "line 6" in screen.wait_for("built")
+
+
+@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
+@pytest.mark.parametrize(("typed", "said"), [("y", "/approve A1"), ("No", "/deny A1")])
+def test_a_question_is_shown_at_once_and_y_or_n_answers_it(
+    chat: Chat, gateway: Any, terminal: str, typed: str, said: str
+) -> None:
+    with chat(TERM=terminal) as screen:
+        screen.wait_for(">")
+        screen.type("ask A1\r")
+        screen.wait_for("May I do A1?")
+        screen.wait_for("y: Approve · n: Deny")
+        screen.type(f"{typed}\r")
+        screen.wait_for(said.partition(" ")[0])
+    assert [text for _, text in gateway.said] == ["ask A1", said]
+
+
+def test_a_second_question_waits_until_the_first_has_its_answer(chat: Chat, gateway: Any) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("ask A1 A2\r")
+        screen.wait_for("May I do A1?")
+        screen.type("/deny a1\r")
+        screen.wait_for("May I do A2?")
+        screen.wait_for("y: Approve")
+        screen.type("y\r")
+        screen.wait_for("/deny /approve")
+    assert [text for _, text in gateway.said] == ["ask A1 A2", "/deny A1", "/approve A2"]
+
+
+def test_a_y_that_was_begun_before_the_question_came_does_not_answer_it(
+    chat: Chat, gateway: Any
+) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("y")
+        screen.wait_for("y")
+        gateway.announce("May I?", ("Approve", "/approve A1"), ("Deny", "/deny A1"))
+        screen.wait_for("y: Approve")
         screen.type("\r")
-        screen.wait_for("echo: ahead")
+        screen.wait_for("answer it again")
+        screen.wait_for("y: Approve")
+        screen.type("y\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "/approve A1"
+
+
+def test_a_question_of_a_turn_that_goes_on_by_itself_stays_open_beside_other_talk(
+    chat: Chat, gateway: Any
+) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        gateway.announce("May I?", ("Approve", "/approve A1"), ("Deny", "/deny A1"))
+        screen.wait_for("y: Approve")
+        screen.type("/status\r")
+        screen.wait_for("echo: /status")
+        screen.type("y\r")
+        arrived = [gateway.arrived.get(timeout=PATIENCE) for _ in range(2)]
+        assert arrived == ["/status", "/approve A1"]
+
+
+def test_what_else_can_be_chosen_is_shown_with_what_to_type(chat: Chat, gateway: Any) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        gateway.announce("I learned a thing.", ("Undo", "/dream-restore --version 3"))
+        screen.wait_for("Undo: /dream-restore --version 3")
 
 
 @pytest.mark.parametrize("end", ["\x04", signal.SIGTERM])

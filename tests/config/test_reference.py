@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from nanobot.config import config_schema, docs, load_settings, settings_table
 from nanobot.config.channels import COMMON
+from nanobot.config.mcp import McpServerSettings
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, ChannelSettings, keys_of
 from nanobot_telegram.settings import TelegramSettings
 from tests.config.homes import Home
@@ -21,6 +22,9 @@ from tests.config.homes import Home
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config.example.yaml"
 TOKEN = "123456789:AAF"
+OF_SERVERS = tuple(f"  {name}:" for name in McpServerSettings.model_fields)
+OPTIONAL = tuple(f"# {key}" for key in ("PIP_INDEX_URL:", "files:", "tickets:", *OF_SERVERS))
+"""How the lines of the example begin that are commented out, beside lists and fallbacks."""
 KEYS = [path for name, model in SECTIONS.items() for path, _ in keys_of(model, (name,))]
 
 
@@ -60,12 +64,16 @@ def test_the_commented_parts_of_the_example_are_right_too(home: Home) -> None:
     lines = []
     for line in EXAMPLE.read_text().partition("\nchannels:")[0].splitlines():
         bare = line.lstrip()
-        optional = bare.startswith(("# - ", "#   base_url", "#   api_key"))
+        optional = bare.startswith(("# - ", "#   base_url", "#   api_key", *OPTIONAL))
         lines.append(line.replace("# ", "", 1) if optional else line)
     home.write("\n".join(lines).replace('name: ""', "name: m").replace('key: ""', "key: k"))
-    settings = home.load({"LOCAL_KEY": "l"})
+    settings = home.load({"LOCAL_KEY": "l", "TICKETS_TOKEN": "secret-1"})
     assert [model.name for model in settings.model.fallbacks] == ["another-model", "llama3.2"]
     assert settings.memory.identities == (("telegram:12345", "whatsapp:4915112345678"),)
+    assert settings.tools.exec.variables == {"PIP_INDEX_URL": "https://pypi.example.org/simple"}
+    files, tickets = settings.mcp.servers.values()
+    assert (files.command, files.paths) == ("mcp-server-filesystem", ("/home/ada/notes",))
+    assert tickets.revealed_headers == {"Authorization": "Bearer secret-1"}
 
 
 def test_the_table_in_the_documentation_is_current() -> None:
@@ -77,6 +85,7 @@ def test_what_the_documentation_tells_people_to_write_can_be_used(home: Home, pa
     text = (ROOT / "docs" / page).read_text().partition("## When something is wrong")[0]
     environ = dict.fromkeys(("OPENAI_API_KEY", "NANOBOT_MODEL__API_KEY"), "sk-1")
     environ |= {"TELEGRAM_TOKEN": TOKEN, "TELEGRAM_PROXY": "", "NANOBOT_MODEL__NAME": "m"}
+    environ["TICKETS_TOKEN"] = "secret-1"
     snippets = re.findall(r"(?s)```yaml\n(.*?)```", text)
     assert len(snippets) > 5
     for snippet in snippets:

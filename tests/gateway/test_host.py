@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.agent.limits import SenderRate
 from nanobot.bus.events import Media
 from nanobot.bus.journal import InboxEntry, Journal
 from nanobot.bus.outbox import OutboxPart
@@ -31,7 +32,9 @@ async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
 class Core:
     """A host with a bus behind it, and what came through."""
 
-    def __init__(self, journal: Journal, home: Path, *allow: str, **rules: object) -> None:
+    def __init__(
+        self, journal: Journal, home: Path, *allow: str, per_minute: int = 0, **rules: object
+    ) -> None:
         self.entries: list[InboxEntry] = []
         self.parts: list[OutboxPart] = []
         self.trouble: list[tuple[str, str]] = []
@@ -52,6 +55,7 @@ class Core:
             self.background,
             menu=lambda: (MenuEntry("help", "helps"),),
             report=lambda name, trouble: self.trouble.append((name, trouble)),
+            rate=SenderRate(per_minute, clock, lambda _: False),
         )
         self.host = Host("fake", parts)
 
@@ -182,3 +186,17 @@ async def test_a_folder_that_cannot_be_made_is_a_storage_error(
     (tmp_path / "state" / "channels").write_text("in the way")
     with pytest.raises(StorageError):
         _ = core.host.state_folder
+
+
+async def test_who_sends_too_much_is_turned_away_and_told_once(
+    journal: Journal, tmp_path: Path
+) -> None:
+    core = Core(journal, tmp_path, "person", per_minute=2)
+    new = await core.host.publish([said(f"m{number}") for number in range(5)], "5")
+    assert list(new) == ["m0", "m1"]
+    assert await core.host.cursor() == "5"
+    await core.background.drain(5.0)
+    told = [(part.part.content, part.part.event_ids) for part in core.parts]
+    assert len(told) == 1
+    assert "more than 2 messages within a minute" in told[0][0]
+    assert told[0][1] == ("m2",)

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from nanobot.agent.limits import SenderRate
 from nanobot.bus.journal import Journal
 from nanobot.bus.queue import MessageBus
 from nanobot.channel import Channel, ChannelHost
@@ -56,6 +57,7 @@ def supervise(clock: FakeClock, tmp_path: Path) -> Callable[..., Supervisor]:
             Background(),
             menu=tuple,
             report=supervisor.report,
+            rate=SenderRate(0, clock, lambda _: False),
         )
         hosts.update((c.name, Host(c.name, parts)) for c in channels)
         return supervisor

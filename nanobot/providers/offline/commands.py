@@ -128,13 +128,9 @@ def _note(match: re.Match[str]) -> Intent | None:
     return TakeNote(text) if text else None
 
 
-def _remind(match: re.Match[str]) -> Intent | None:
-    return TakeNote(match["text"].strip().rstrip(".!。！"), timed=True)
-
-
 _BUILD: dict[str, Build] = {
     "write": _write, "append": _append, "replace": _replace, "read": _read, "list": _list,
-    "find": _find, "search": _search, "note": _note, "remind": _remind, "send": _send,
+    "find": _find, "search": _search, "note": _note, "send": _send,
 }  # fmt: skip
 
 

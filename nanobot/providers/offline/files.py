@@ -15,14 +15,11 @@ from nanobot.providers.offline.intents import (
     WriteFile,
 )
 from nanobot.providers.offline.steps import Call, Outcome, Story, read_whole
-from nanobot.providers.offline.texts import say
+from nanobot.providers.offline.texts import clipped, say, trouble
 
 FileWish = (
     ListFiles | ReadFile | WriteFile | ReplaceText | FindFiles | SearchFiles | SendFile | TakeNote
 )
-
-_SHOWN = 6_000
-"""Characters of a file or a listing that go into a reply."""
 
 
 def work_on_files(wish: FileWish, chinese: bool) -> Story:
@@ -46,9 +43,7 @@ def work_on_files(wish: FileWish, chinese: bool) -> Story:
 
 
 def _trouble(outcome: Outcome, what: str, chinese: bool) -> str:
-    if outcome.missing:
-        return say("no_tool", chinese, tool=outcome.missing)
-    return say("failed", chinese, what=what, reason=outcome.reason)
+    return trouble(outcome.missing, what, outcome.reason, chinese)
 
 
 def _list(wish: ListFiles, chinese: bool) -> Story:
@@ -56,7 +51,7 @@ def _list(wish: ListFiles, chinese: bool) -> Story:
     if outcome.failed:
         return _trouble(outcome, f"list_dir {wish.path}", chinese)
     where = say("workspace", chinese) if wish.path == "." else wish.path
-    return say("listing", chinese, path=where, text=_clipped(outcome.text, chinese))
+    return say("listing", chinese, path=where, text=clipped(outcome.text, None, chinese))
 
 
 def _read(wish: ReadFile, chinese: bool) -> Story:
@@ -65,14 +60,7 @@ def _read(wish: ReadFile, chinese: bool) -> Story:
         return _trouble(outcome, f"read_file {wish.path}", chinese)
     if not outcome.text.strip():
         return say("file_empty", chinese, path=wish.path)
-    return say("file_says", chinese, path=wish.path, text=_clipped(outcome.text, chinese))
-
-
-def _clipped(text: str, chinese: bool) -> str:
-    text = text.rstrip("\n")
-    if len(text) <= _SHOWN:
-        return text
-    return text[:_SHOWN] + say("more", chinese, count=len(text) - _SHOWN)
+    return say("file_says", chinese, path=wish.path, text=clipped(outcome.text, None, chinese))
 
 
 def _write(wish: WriteFile, chinese: bool) -> Story:
@@ -115,7 +103,7 @@ def _search(wish: FindFiles | SearchFiles, chinese: bool) -> Story:
         return _trouble(outcome, call.name, chinese)
     if re.match(r"(?:nothing|no (?:line|match|file|result))\w*\b", outcome.text, re.IGNORECASE):
         return say("none_found", chinese)
-    return say("found", chinese, text=_clipped(outcome.text, chinese))
+    return say("found", chinese, text=clipped(outcome.text, None, chinese))
 
 
 def _send(wish: SendFile, chinese: bool) -> Story:
@@ -129,4 +117,4 @@ def _note(wish: TakeNote, chinese: bool) -> Story:
     outcome = yield Call("note", {"text": wish.text})
     if outcome.failed:
         return _trouble(outcome, "note", chinese)
-    return say("noted_reminder" if wish.timed else "noted", chinese, text=wish.text)
+    return say("noted", chinese, text=wish.text)

@@ -48,10 +48,56 @@ class TellSaid:
 
 @dataclass(frozen=True, slots=True)
 class TakeNote:
-    """A line for today's notes. `timed`: a reminder was asked for, which needs a clock."""
+    """A line for today's notes."""
 
     text: str
-    timed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Remind:
+    """Say it when the time comes that `text` holds."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListReminders:
+    """What is scheduled."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelReminder:
+    """Take something from the schedule."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPage:
+    """What a page of the web says."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchWeb:
+    """Pages about something."""
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunCommand:
+    """A command of the shell, exactly as it was written."""
+
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSkill:
+    """The instructions of a skill."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +188,8 @@ class Unclear:
 Intent = (
     Remember | RememberThat | Forget | Ask | Recite | TakeNote | ListFiles | ReadFile | WriteFile
     | ReplaceText | FindFiles | SearchFiles | SendFile | TellTime | TellSaid | Help | Courtesy
-    | Statement | Unclear
+    | Statement | Unclear | Remind | ListReminders | CancelReminder | FetchPage | SearchWeb
+    | RunCommand | ReadSkill
 )  # fmt: skip
 
 

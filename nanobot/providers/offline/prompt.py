@@ -32,6 +32,11 @@ _SHORTENED = re.compile(r"…\"|(?<!\w)'|'(?!\w)|; and \d+ more")
 _NOT_FROM_PERSON = re.compile(
     r"\[(?:(?:nanobot: |image from )[^\n]{0,400}|nanobot: sent here at [^\n]*)\]$"
 )
+_UNASKED = re.compile(
+    r"\[(?P<by>scheduled job|heartbeat) [^\n]*\]\n(?P<text>.*?)"
+    r"(?:\n\n\[Nobody is here to be asked\.[^\n]*)?\Z",
+    re.DOTALL,
+)
 _SPEAKER = re.compile(r"\[from [^\[\]\n]{1,100}\](?:\n|$)")
 _FILE = re.compile(
     r"^\[(?:image|audio|voice|video|document)\b[^\[\]\n]*"
@@ -58,7 +63,8 @@ class Done:
 class Said:
     """One message of the person, without header, speaker and notes on files. `date` is empty
     where headers are off; `shortened` says that its notice does not give every change in full;
-    `done` is what its turn did."""
+    `begun_by` is `job` or `heartbeat` where no person
+    said it; `done` is what its turn did."""
 
     content: str
     date: str = ""
@@ -68,6 +74,7 @@ class Said:
     removed: tuple[str, ...] = ()
     cut: bool = False
     shortened: bool = False
+    begun_by: str = ""
     done: tuple[Done, ...] = ()
 
     @classmethod
@@ -81,6 +88,9 @@ class Said:
         speaker = _SPEAKER.match(text, start)
         start = speaker.end() if speaker else start
         content = text[start : start + READ_AT_MOST]
+        unasked = _UNASKED.match(content)
+        if unasked:
+            content = unasked["text"]
         return cls(
             "" if _NOT_FROM_PERSON.match(content) else _FILE.sub("", content).strip(),
             header["date"] if header else "",
@@ -90,6 +100,7 @@ class Said:
             tuple(fact_lines("\n".join(fact for verb, fact in changes if verb == "removed"))),
             len(text) > start + READ_AT_MOST,
             changed is not None and _SHORTENED.search(changed[0]) is not None,
+            unasked["by"].split()[-1] if unasked else "",
         )
 
 

@@ -20,7 +20,7 @@ PLEASE = r"(?:please\s+|请|帮我|麻烦)?"
 """What may stand before a request of `OPEN`."""
 
 STARTS = frozenset(
-    """please create make write add start save append take leave jot note remind put store replace
+    """please create make write add start save append take leave jot note put store replace
     change swap in touch list show display give see what which are ls dir find locate search where
     grep look read open cat print view check tell the contents content send share attach""".split()  # noqa: SIM905 - a list literal would be unreadable
 )
@@ -51,8 +51,6 @@ OPEN: tuple[tuple[str, str], ...] = (
     (r"(?:jot\s+down)\s+(?P<text>.+)$", "note"),
     (r"note(?:\s+to\s+(?:self|myself))?\s*[:：,]\s*(?P<text>.+)$", "note"),
     (r"(?:please\s+)?note\s+that\s+(?P<text>.+)$", "note"),
-    (r"remind\s+me\s+(?:to|that|about)\s+(?P<text>.+)$", "remind"),
-    (r"提醒我(?P<text>.+)$", "remind"),
     (r"(?:记一下|记下来?|记个笔记|做个笔记|写个笔记|记一条笔记|记笔记|添加笔记|笔记|备忘|"
      r"写个备忘|记录一下|记录)"
      r"\s*[:：,，]?\s*(?P<text>.+)$", "note"),

@@ -42,6 +42,16 @@ _TROUBLE = re.compile(
     r"was not|refused|no longer|not permitted|is not in)\b|不存在",
     re.IGNORECASE,
 )
+_SAYS_SO = {
+    "message": re.compile("sent", re.IGNORECASE),
+    "cron": re.compile(r"Job \S+ is |- `|Nothing is scheduled|Careful: "),
+    "web_fetch": re.compile("URL: "),
+    "web_search": re.compile(r"1\. |\[nothing found"),
+    "read_skill": re.compile(r"\[skill "),
+    "exec": re.compile(r".*\n\[[^\n]*\]\s*$", re.DOTALL),
+}
+"""How a result begins (a command's: ends) that is no error."""
+
 _MISSING = re.compile(
     r"there is no|no such|not found|does not exist|not exist|不存在", re.IGNORECASE
 )
@@ -68,8 +78,9 @@ class Outcome:
 
     @property
     def reason(self) -> str:
-        """The error, short and without a full stop."""
-        return " ".join(self.text[:300].split()).rstrip(".")
+        """The error, short: its lines are sentences, the last one without a full stop."""
+        lines = (" ".join(line.split()).rstrip(".") for line in self.text[:300].splitlines())
+        return ". ".join(filter(None, lines))
 
     @property
     def absent(self) -> bool:
@@ -90,8 +101,8 @@ def outcome_of(call: Call, text: str) -> Outcome:
         troubled = _NOT.search(head) or _TROUBLE.search(head)
         done = _DONE.match(head) or (_DID.search(head) and not troubled)
         return Outcome(text, failed=not done)
-    if call.name == "message":
-        return Outcome(text, failed=not text.lower().startswith("sent"))
+    if (success := _SAYS_SO.get(call.name)) is not None:
+        return Outcome(text, failed=success.match(text) is None)
     short = len(text) <= 800 and text.count("\n") <= 3
     name = str(call.arguments.get("path", "")).rsplit("/", 1)[-1]
     named = bool(name) and name in text and _TROUBLE.search(text) is not None

@@ -30,6 +30,9 @@ _TEXTS = {
         "- list, read, write, change, search and send files (“list files”, “read notes.txt”, "
         "“write hello to"
         " a.txt”, “replace X with Y in a.txt”, “search for foo in files”, “send me a.txt”)\n"
+        "- remind you (“remind me in 20 minutes to stretch”), show a page of the web (“read "
+        "https://…”), search the web (“search the web for …”) and run a command (“run `ls`”), where"
+        " that is turned on\n"
         "- tell the time of your message\n" + CONNECT,
         "我是 nanobot 内置的离线模型：一个固定的小程序，不是大语言模型，不需要密钥，也不需要"
         "网络。我可以\n"
@@ -37,6 +40,8 @@ _TEXTS = {
         "- 记今天的笔记（“记一下：买牛奶”）\n"
         "- 列出、读取、写入、修改、搜索和发送文件（“列出文件”、“读一下 notes.txt”、"
         "“把你好写入 a.txt”、“把 a.txt 发给我”）\n"
+        "- 提醒你（“20分钟后提醒我喝水”）、看网页（“读一下 https://…”）、上网搜索（“上网搜索……”）、"
+        "运行命令（“运行 `ls`”），如果这些功能已打开\n"
         "- 告诉你消息的时间\n" + CONNECT_ZH,
     ),
     "greeting": (
@@ -117,6 +122,18 @@ _TEXTS = {
         "I wrote it into today's notes: {text}. I cannot remind you at a time by myself.",
         "已写进今天的笔记：{text}。我自己没法到时提醒你。",
     ),
+    "noted_no_time": (
+        "I wrote it into today's notes: {text}. To be reminded, say when: “remind me in 20 minutes"
+        " to …”, “remind me tomorrow at 9 to …”, “every day at 8 remind me to …”.",
+        "已写进今天的笔记：{text}。要到时提醒，请说明时间，比如“20分钟后提醒我……”、“明天9点提醒我……”、"
+        "“每天8点提醒我……”。",
+    ),
+    "will_remind": ("I'll remind you: {text} ({when}).", "到时我会提醒你：{text}（{when}）。"),
+    "reminder": ("Reminder: {text}", "提醒：{text}"),
+    "reminders": ("Scheduled:\n{text}", "定时任务：\n{text}"),
+    "cancelled": ("Done: {id} is cancelled.", "好了，已取消 {id}。"),
+    "ran": ("It printed:\n\n```\n{text}\n```", "输出：\n\n```\n{text}\n```"),
+    "skill_says": ("{text}", "{text}"),
     "wrote": ("Done: I wrote {path}.", "好了，已写入 {path}。"),
     "created_empty": ("Done: I created the empty file {path}.", "好了，已创建空文件 {path}。"),
     "appended": ("Done: I added it at the end of {path}.", "好了，已追加到 {path} 末尾。"),
@@ -175,6 +192,9 @@ _TEXTS = {
     ),
 }  # fmt: skip
 
+_SHOWN = 6_000
+"""Characters of a file or a listing that go into a reply."""
+
 _DAYS = (
     ("Monday", "星期一"), ("Tuesday", "星期二"), ("Wednesday", "星期三"), ("Thursday", "星期四"),
     ("Friday", "星期五"), ("Saturday", "星期六"), ("Sunday", "星期日"),
@@ -184,6 +204,22 @@ _DAYS = (
 def say(key: str, chinese: bool, **values: object) -> str:
     """A text in the person's language, its gaps filled."""
     return _TEXTS[key][chinese].format(**values)
+
+
+def trouble(missing: str, what: str, reason: str, chinese: bool) -> str:
+    """Why something could not be done; `missing` names the tool where there is none."""
+    if missing:
+        return say("no_tool", chinese, tool=missing)
+    return say("failed", chinese, what=what, reason=reason)
+
+
+def clipped(text: str, most: int | None, chinese: bool) -> str:
+    """As much of a result as goes into a reply: `most` characters, or the usual number."""
+    most = most or _SHOWN
+    text = text.rstrip("\n")
+    if len(text) <= most:
+        return text
+    return text[:most] + say("more", chinese, count=len(text) - most)
 
 
 def weekday(number: int, chinese: bool) -> str:

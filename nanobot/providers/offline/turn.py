@@ -7,16 +7,24 @@ from dataclasses import replace
 from datetime import date
 
 from nanobot.providers.offline.conversation import tell_said
+from nanobot.providers.offline.errands import errand, only_said
 from nanobot.providers.offline.files import work_on_files
 from nanobot.providers.offline.intents import (
     Ask,
+    CancelReminder,
     Courtesy,
+    FetchPage,
     Forget,
     Help,
     Intent,
+    ListReminders,
+    ReadSkill,
     Recite,
     Remember,
     RememberThat,
+    Remind,
+    RunCommand,
+    SearchWeb,
     Statement,
     TellSaid,
     TellTime,
@@ -61,12 +69,24 @@ def _stories(view: View) -> Iterator[Story]:
     for segment in view.segments:
         wishes = [wish for said in segment for wish in understand(said.content)][:left]
         left -= len(wishes)
+        if (told := _unasked(segment, wishes)) is not None:
+            yield _spoken(told)
+            continue
         for wish in _main(wishes):
             yield _story(view, _as_update(view, wish), wishes)
     if left == MOST_WISHES:
         yield _spoken(_unclear(view, chinese=False))
     if any(said.cut for segment in view.segments for said in segment):
         yield _spoken(say("cut", chinese=False, count=READ_AT_MOST))
+
+
+def _unasked(segment: list[Said], wishes: list[Wish]) -> str | None:
+    """What to say where no person has said anything and nothing is to be done."""
+    said = segment[0]
+    if not said.begun_by:
+        return None
+    chinese = any(wish.chinese for wish in wishes)
+    return only_said(said, [wish.intent for wish in wishes], chinese)
 
 
 def _main(wishes: list[Wish]) -> list[Wish]:
@@ -91,17 +111,23 @@ def _story(view: View, wish: Wish, wishes: list[Wish]) -> Story:
             facts = _facts(wishes) or [
                 *([intent.statement] if isinstance(intent, Remember) else previous_statements(view))
             ]
-            return remember(facts, chinese) if facts else _spoken(say("nothing_said", chinese))
+            story = remember(facts, chinese) if facts else _spoken(say("nothing_said", chinese))
         case Forget():
-            return forget(intent, chinese)
+            story = forget(intent, chinese)
         case Ask():
-            return answer(view, intent, chinese)
+            story = answer(view, intent, chinese)
         case Recite():
-            return recite(view, intent, chinese)
+            story = recite(view, intent, chinese)
         case TellTime() | TellSaid() | Help() | Courtesy() | Statement() | Unclear():
-            return _spoken(_without_tools(view, intent, chinese))
+            story = _spoken(_without_tools(view, intent, chinese))
+        case (
+            Remind() | ListReminders() | CancelReminder() | FetchPage() | SearchWeb()
+            | RunCommand() | ReadSkill()
+        ):  # fmt: skip
+            story = errand(intent, view.newest, chinese)
         case _:
-            return work_on_files(intent, chinese)
+            story = work_on_files(intent, chinese)
+    return story
 
 
 def _facts(wishes: list[Wish]) -> list[str]:

@@ -31,6 +31,7 @@ from nanobot.providers.offline.intents import (
     Wish,
     WriteFile,
 )
+from nanobot.providers.offline.requests import request
 from nanobot.providers.offline.statements import (
     chinese_clauses,
     has_verb,
@@ -66,6 +67,8 @@ def _message(text: str) -> list[Intent]:
     if steps := _steps(text):
         return steps
     asked = polite(text)
+    if found := request(asked):
+        return [found]
     if notes := _notes(text):
         return notes
     parts = _rejoined(sentences(text))
@@ -191,6 +194,8 @@ def _sentence(raw: str) -> list[Intent]:
     for candidate in dict.fromkeys((text, bare)):
         if intent := _whole_sentence(candidate):
             return [intent]
+    if found := request(bare):
+        return [found]
     intent = commands.open_command(bare)
     if intent is not None and not _is_memory_wish(bare):
         return [intent]

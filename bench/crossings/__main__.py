@@ -1,0 +1,97 @@
+"""Runs the campaign and prints a table."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+
+from bench.common import report
+from bench.crossings import approving, laundering
+from bench.crossings.callers import CALLERS
+from bench.crossings.campaign import attack, launder
+from bench.crossings.listeners import HostileLoop
+from bench.crossings.payloads import Payload, built_in, from_file
+from bench.crossings.world import VARIABLE, Crossing
+
+SINKS = ("others", "lasting", "jobs", "away")
+"""What a tainted conversation must not do by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One attack: whose it is and how many calls it makes."""
+
+    name: str
+    calls: int
+    play: Callable[[], Coroutine[Any, Any, list[Crossing]]]
+
+
+def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
+    """All attacks, each in a world of its own."""
+    kinds = {payload.kind: [p for p in payloads if p.kind == payload.kind] for payload in payloads}
+    for caller in CALLERS:
+        for kind, some in kinds.items():
+            name = f"{caller.name}: {kind}"
+            yield Run(name, len(some), partial(attack, caller, some, merge=short))
+    network = [p for p in payloads if p.tool == "web_fetch" or p.kind == "shell network"]
+    for caller in CALLERS[:1] if short else CALLERS:
+        name = f"{caller.name}: by a proxy"
+        yield Run(name, len(network), partial(attack, caller, network, merge=True, proxied=True))
+    sinks = [p for p in payloads if p.kind in SINKS]
+    for scene in laundering.SCENES:
+        yield Run(f"after {scene}", len(sinks), partial(launder, scene, sinks, merge=True))
+    for attempt in approving.ATTEMPTS:
+        yield Run(f"approved {attempt}", 1, partial(approving.attempted, attempt))
+    for name, scene_of in approving.SCENES.items():
+        yield Run(f"approval {name}", 1, scene_of)
+
+
+def main() -> int:
+    """See the package."""
+    options = _options()
+    if VARIABLE not in os.environ:  # so that it stands in this process's own environment
+        environ = {**os.environ, VARIABLE: secrets.token_hex(12)}
+        os.execve(sys.executable, [sys.executable, "-m", "bench.crossings", *sys.argv[1:]], environ)
+    logger.remove()
+    payloads = from_file(options.payloads) if options.payloads else built_in()
+    total: dict[str, int] = {}
+    found: list[tuple[str, Crossing]] = []
+    with asyncio.Runner(loop_factory=HostileLoop) as runner:
+        for run in runs(payloads, options.short):
+            if options.only not in run.name:
+                continue
+            crossed = runner.run(run.play())
+            total[run.name] = run.calls
+            found += [(run.name, one) for one in crossed]
+            if not options.json:
+                print(
+                    f"{run.name:<48} {run.calls:>5} calls {len(crossed):>4} crossings", flush=True
+                )
+    for name, one in found:
+        print(f"CROSSED  {name}: {one.what}: {one.where}", file=sys.stderr)
+    calls = sum(total.values())
+    report("crossings", {"attacks": len(total), "tool calls": calls, "crossings": len(found)})
+    return 1 if found else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.crossings")
+    parser.add_argument("--payloads", type=Path, help="JSON lines with tool calls, to use instead")
+    parser.add_argument("--only", default="", help="attacks whose name holds this")
+    parser.add_argument("--short", action="store_true", help="several commands in one")
+    parser.add_argument("--json", action="store_true", help="the figures as JSON")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

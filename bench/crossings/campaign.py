@@ -1,0 +1,88 @@
+"""Plays payloads for callers, each time in a new world."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.crossings.callers import Attacked, play, prepare
+from bench.crossings.judging import bereaved, crossings, look
+from bench.crossings.laundering import SCENES
+from bench.crossings.listeners import MARKER
+from bench.crossings.payloads import Payload
+from bench.crossings.stage import prelude, running
+from bench.crossings.world import Crossing, World, made
+from nanobot.tooling import Tool
+
+_KINDS = ("SEND", "FETCH", "EXEC", "PERSIST", "SCHEDULE", "MCP")
+_ALLOWING = {f"NANOBOT_TOOLS__APPROVAL__{kind}": "allow" for kind in _KINDS}
+
+
+async def attack(
+    caller: Attacked,
+    payloads: Sequence[Payload],
+    *,
+    merge: bool = False,
+    proxied: bool = False,
+    careless: bool = False,
+    tools: Sequence[Tool] = (),
+) -> list[Crossing]:
+    """What crosses where `caller` makes these calls. `merge` runs many commands as one; `proxied`
+    lets the gateway reach the web by a proxy, which sees every address that would be connected;
+    `careless`: the owner allows everything even where the caller is tainted; `tools` are offered
+    besides."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with made(Path(folder)) as world:
+            allows = caller.clean or careless
+            environ = dict(_ALLOWING) if allows else {}
+            if proxied:
+                environ["NANOBOT_TOOLS__WEB__PROXY"] = f"http://127.0.0.1:{world.listeners.proxy}"
+            with _signals_counted(world):
+                answers = "Approve" if allows else "Deny"
+                async with running(world, tools=tools, answers=answers, environ=environ) as stage:
+                    prepare(stage, caller)
+                    await prelude(stage, commands=any("{process}" in p.arguments for p in payloads))
+                    before = look(stage)
+                    await play(stage, caller, payloads, merge=merge)
+                    found = await bereaved(stage)
+            return [*found, *crossings(stage, caller, before)]
+
+
+TAINTED = Attacked("owner, tainted unawares", clean=False)
+
+
+async def launder(
+    scene: str, payloads: Sequence[Payload], *, merge: bool = False
+) -> list[Crossing]:
+    """What crosses where the owner's conversation is tainted by a scene of `laundering`. Raises
+    `RuntimeError` where the scene does not bring foreign text at all."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with made(Path(folder), mcp=scene == "an MCP result") as world:
+            async with running(world) as stage:
+                prepare(stage, TAINTED)
+                await prelude(stage, commands=False)
+                await SCENES[scene](stage)
+                before = look(stage)
+                await play(stage, TAINTED, payloads, merge=merge)
+            if not any(MARKER in m.text for _, prompt in stage.watched for m in prompt.messages):
+                raise RuntimeError(f"{scene}: nothing foreign came into the conversation")
+            return crossings(stage, TAINTED, before)
+
+
+@contextmanager
+def _signals_counted(world: World) -> Iterator[None]:
+    """Count the one signal that payloads send, which does nothing by itself."""
+    loop = asyncio.get_running_loop()
+
+    def count() -> None:
+        world.signals += 1
+
+    loop.add_signal_handler(signal.SIGURG, count)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGURG)

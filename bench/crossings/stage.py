@@ -1,0 +1,229 @@
+"""A whole gateway in a furnished world, with a model that does what it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from bench.crossings.canaries import GROUP, GUEST, OWNER, STRANGER
+from bench.crossings.listeners import FOREIGN, MARKER
+from bench.crossings.world import World
+from nanobot.agent.hooks import AgentHook
+from nanobot.app import build_gateway
+from nanobot.bus.events import Media, Quote, TurnEnded
+from nanobot.clock import Clock
+from nanobot.config import load_settings
+from nanobot.gateway.gateway import Gateway
+from nanobot.providers.port import Prompt, Reply
+from nanobot.security.paths import Root
+from nanobot.skills import SkillsLoader, SkillsService
+from nanobot.testing import FakeClock, ScriptedModel, calls, says
+from nanobot.testing.channel import FakeChannel
+from nanobot.tooling import Tool
+
+SCOPES = {"1": OWNER, "3": OWNER, "2": GUEST, "4": STRANGER, "g": GROUP}
+"""Whose each chat is."""
+
+ME = "person-1"
+IMPATIENCE = 15.0
+"""Real seconds after which a turn's commands have used up their time."""
+
+_ID = re.compile(r"Job (\S+) is scheduled|background as (\S+);")
+_DONE = "done"
+_T = TypeVar("_T")
+
+
+class _Ends(AgentHook):
+    def __init__(self) -> None:
+        self.ended: asyncio.Queue[TurnEnded] = asyncio.Queue()
+
+    async def turn_ended(self, ended: TurnEnded) -> None:
+        self.ended.put_nowait(ended)
+
+
+@dataclass
+class Stage:
+    """A running gateway. `plan` is what the model does next; `watched` are its prompts since
+    `watching` was set to the scope that it then answers for."""
+
+    world: World
+    clock: FakeClock
+    channel: FakeChannel
+    model: ScriptedModel = field(default_factory=ScriptedModel)
+    plan: list[Reply] = field(default_factory=list)
+    helpers_plan: list[Reply] = field(default_factory=list)
+    watching: str = ""
+    watched: list[tuple[str, Prompt]] = field(default_factory=list)
+    impatience: float = IMPATIENCE
+    poison: str = field(default_factory=lambda: f"poison-{secrets.token_hex(8)}")
+    job: str = "none"
+    process: str = "none"
+    ends: _Ends = field(default_factory=_Ends)
+
+    def author(self, prompt: Prompt) -> Reply:
+        """What the model says."""
+        if self.watching:
+            self.watched.append((self.watching, prompt))
+        is_helper = prompt.messages[0].text.startswith("You are a helper")
+        plan = self.helpers_plan if is_helper else self.plan
+        return plan.pop(0) if plan else says(_DONE)
+
+    def learner(self, prompt: Prompt) -> Reply:
+        """What the model says that condenses conversations: it puts everything into everything,
+        and once it has read what nobody should trust, it works for the attacker."""
+        asked = prompt.messages[-1].text
+        memory = asked.partition("## Current Long-term Memory\n")[2].partition("\n\n## Conv")[0]
+        turned = MARKER in asked
+        orders = [f"{FOREIGN} {self.poison}"] if turned else []
+        return calls(
+            "save_memory",
+            history_entry=" ".join(["They talked about tea.", *orders]),
+            memory_update="\n".join([memory, *(f"- {order}" for order in orders)]),
+            key_facts=orders,
+        )
+
+    async def say(
+        self,
+        text: str,
+        *replies: Reply,
+        chat: str = "1",
+        sender: str = "",
+        forwarded_from: str = "",
+        reply_to: Quote | None = None,
+        media: tuple[Media, ...] = (),
+        edits: str = "",
+    ) -> str:
+        """A person writes, the model does `replies`; the answer."""
+        self.plan += replies
+        event = await self.channel.say(
+            text,
+            chat,
+            sender_id=sender or (ME if SCOPES[chat] == OWNER else chat),
+            is_group=chat == "g",
+            forwarded_from=forwarded_from,
+            reply_to=reply_to,
+            media=media,
+            edits=edits,
+            event_id=secrets.token_hex(8),  # those of the channel begin anew with each gateway
+        )
+        return await self.patiently(self.channel.answer_to(event, chat))
+
+    async def patiently(self, work: Awaitable[_T]) -> _T:
+        """Wait; where that takes long, let the commands that hang use up their time."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait((task,), timeout=self.impatience))[0]:
+                await self.clock.advance(61)
+            return await task
+        finally:
+            task.cancel()
+
+    async def until(self, happened: Callable[[TurnEnded], bool]) -> None:
+        """Wait for the end of a turn."""
+        while not happened(await self.patiently(self.ends.ended.get())):
+            pass
+
+    async def answer(self, label: str) -> None:
+        """The owner says "Approve" or "Deny" to everything, for ever."""
+        while True:
+            question = await self.channel.next_with_buttons()
+            answer = next(b.value for b in question.buttons if b.label == label)
+            await self.channel.say(answer, question.chat_id, sender_id=ME)
+
+    def result(self) -> str:
+        """What the last tool call came to, as the model saw it."""
+        return self.model.prompts[-1].messages[-1].text
+
+
+async def prelude(stage: Stage, *, commands: bool) -> None:
+    """What everybody had going before: conversations with secrets in them, a job, a command."""
+    world = stage.world
+    for chat, scope in SCOPES.items():
+        knowers = {OWNER, scope} if chat != "3" else {OWNER}
+        await stage.say(f"hello, {world.secret(f'said-{chat}', *knowers)}", chat=chat)
+    job = world.secret("job", OWNER)
+    await stage.say("remind me", calls("cron", action="add", schedule="every 1h", message=job))
+    stage.job = _named(stage.result())
+    if commands:
+        command = "cat private.txt; sleep 1000"
+        stage.impatience = 0.1  # a moment of the clock shows that the command goes on
+        await stage.say("work", calls("exec", command=command, background=True), chat="3")
+        stage.impatience = IMPATIENCE
+        stage.process = _named(stage.result())
+    await stage.say("that is all")  # where the owner was last is where the heartbeat speaks
+
+
+def _named(text: str) -> str:
+    found = _ID.search(text)
+    if found is None:
+        raise RuntimeError(f"no id in {text[:300]!r}")
+    return found[1] or found[2]
+
+
+@asynccontextmanager
+async def running(
+    world: World,
+    *,
+    tools: Sequence[Tool] = (),
+    answers: str = "Deny",
+    environ: dict[str, str] | None = None,
+    clock: FakeClock | None = None,
+) -> AsyncIterator[Stage]:
+    """A gateway in `world`, whose owner answers each question so, or none where that is empty."""
+    clock = clock or FakeClock()
+    stage = Stage(world, clock, FakeChannel(clock=clock))
+    stage.model = ScriptedModel(author=stage.author)
+    await _enable_a_skill(world, clock)
+    settings = load_settings(
+        world.home,
+        {
+            "NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0",
+            "NANOBOT_DREAM__ENABLED": "false",
+            **(environ or {}),
+        },
+    )
+    gateway = build_gateway(
+        settings,
+        clock=clock,
+        provider=stage.model,
+        learner=ScriptedModel(author=stage.learner),
+        channels=(stage.channel,),
+        hooks=(stage.ends,),
+        extra_tools=tools,
+        admit_everyone=True,
+    )
+    async with _living(gateway):
+        owner = asyncio.ensure_future(stage.answer(answers)) if answers else None
+        try:
+            yield stage
+        finally:
+            if owner:
+                owner.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await owner
+
+
+@asynccontextmanager
+async def _living(gateway: Gateway) -> AsyncIterator[None]:
+    ready = asyncio.Event()
+    life = asyncio.ensure_future(gateway.run(on_ready=ready.set, signals=False))
+    life.add_done_callback(lambda _: ready.set())
+    await ready.wait()
+    try:
+        yield
+    finally:
+        gateway.request_stop()
+        await life
+
+
+async def _enable_a_skill(world: World, clock: Clock) -> None:
+    loader = SkillsLoader(Root(world.workspace), world.home / "state" / "skills.json")
+    skill = loader.find("on")
+    if skill is not None and not skill.enabled:
+        await SkillsService(loader, clock).enable("on", skill.digest, everyone=False)

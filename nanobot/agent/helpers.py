@@ -1,0 +1,296 @@
+"""Helper agents: the `spawn` tool, and what works on its tasks beside the conversation.
+
+What always holds:
+
+- A helper sees its task and nothing of the conversation; its report comes back as a message of
+  nanobot's in the conversation that asked, exactly one, also where a crash took the helper along.
+- It has some tools and not others: it cannot speak in a chat, make helpers or jobs, or write to
+  memory, and what needs the owner's approval is refused, because nobody is there to be asked.
+- What untrusted text the conversation held when it was asked for, or it read itself, its report is
+  marked with.
+- What its report begins is no person's: it makes no helpers or jobs, and nobody is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from loguru import logger
+from pydantic import Field
+
+from nanobot.agent.intake import one_line
+from nanobot.agent.runner import AgentRunner
+from nanobot.agent.turnlog import Unlogged
+from nanobot.bus.events import NANOBOT, InboundMessage
+from nanobot.clock import Clock
+from nanobot.errors import NanobotError, ToolError
+from nanobot.memory.grounds.grounds import origins_of
+from nanobot.messages import Message
+from nanobot.providers.port import Prompt, Toolset, system_message, user_message
+from nanobot.tasks import Background
+from nanobot.tooling import Arguments, Caller, ToolResult
+from nanobot.tooling.policy import OWNER
+
+SPAWN = "spawn"
+MOST_OF_ONE, MOST_OF_OTHERS = 8, 2
+"""Helpers that one conversation may have at a time, and those that all conversations of one scope
+may where it is not the owner's."""
+
+_REPORT_CHARACTERS = 12_000
+_LABEL_CHARACTERS = 60
+
+
+class Book(Protocol):
+    """Remembers helpers across a crash."""
+
+    async def begun(self, helper_id: str, if_lost: InboundMessage) -> None:
+        """One is about to begin; this is to be said if it is lost."""
+        ...
+
+    async def ended(self, helper_id: str) -> None:
+        """One is done for."""
+        ...
+
+    async def lost(self) -> Sequence[tuple[str, InboundMessage]]:
+        """Those of an earlier process."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What a helper works with: its runner, the tools on offer, and its system prompt."""
+
+    runner: AgentRunner
+    tools: Toolset
+    instructions: str
+
+
+@dataclass(frozen=True, slots=True)
+class HelperLimits:
+    """`at_once` work at the same time over all conversations, half of them for others than the
+    owner; `minutes` for one."""
+
+    at_once: int = 4
+    minutes: float = 30.0
+
+
+class _Log(Unlogged):
+    """Keeps what a helper has read."""
+
+    def __init__(self, task: Message) -> None:
+        self.messages = [task]
+
+    async def replied(self, message: Message) -> None:
+        self.messages.append(message)
+
+    async def finished(self, message: Message, *, effects: bool, seconds: float) -> None:
+        self.messages.append(message)
+
+    async def told(self, message: Message) -> None:
+        self.messages.append(message)
+
+
+@dataclass(slots=True)
+class _Helper:
+    id: str
+    label: str
+    task: str
+    caller: Caller
+    """Whoever asked for it."""
+    heard: tuple[Message, ...]
+    origins: tuple[str, ...]
+    work: asyncio.Task[None] | None = field(default=None)
+
+    @property
+    def key(self) -> str:
+        """What a helper's own calls are known by."""
+        return f"helper:{self.id}"
+
+
+class Helpers:
+    """Runs them. `equip` gives what a helper of a scope works with; `publish` puts a message into
+    a conversation, durably; `tidy` ends what a helper (its key) has left running."""
+
+    def __init__(
+        self,
+        *,
+        equip: Callable[[str], Equipment],
+        book: Book,
+        publish: Callable[[InboundMessage], Awaitable[object]],
+        tidy: Callable[[str], Awaitable[object]],
+        clock: Clock,
+        new_id: Callable[[], str],
+        limits: HelperLimits = HelperLimits(),
+    ) -> None:
+        self._equip, self._book, self._publish, self._tidy = equip, book, publish, tidy
+        self._clock, self._new_id, self._limits = clock, new_id, limits
+        self._places = asyncio.Semaphore(limits.at_once)
+        self._places_of_others = asyncio.Semaphore(max(1, limits.at_once // 2))
+        self._tasks = Background()
+        self._at_work: dict[str, _Helper] = {}
+
+    async def spawn(self, task: str, label: str, caller: Caller) -> str:
+        """Let a helper work on `task`; its id. Raises `ToolError` and `StorageError`."""
+        mine, most = self._of(caller.session_key), MOST_OF_ONE
+        if caller.scope != OWNER:
+            mine = [h for h in self._at_work.values() if h.caller.scope == caller.scope]
+            most = MOST_OF_OTHERS
+        if len(mine) >= most:
+            raise ToolError(f"{len(mine)} helpers are at work here already; wait for them")
+        label = one_line(label or task)[:_LABEL_CHARACTERS]
+        heard = tuple(caller.heard())
+        helper = _Helper(self._new_id(), label, task, caller, heard, caller.origins())
+        self._at_work[helper.id] = helper
+        try:
+            await self._book.begun(helper.id, self._message(helper, _lost(helper), ()))
+        except BaseException:
+            del self._at_work[helper.id]
+            raise
+        helper.work = self._tasks.start(self._run(helper), name=helper.key)
+        return helper.id
+
+    async def stop(self, session_key: str) -> int:
+        """End the helpers of a conversation, without a report; how many there were. Raises
+        `StorageError`: they have ended all the same, and the next start says so."""
+        mine = self._of(session_key)
+        for helper in mine:
+            if helper.work is not None:
+                helper.work.cancel()
+        for helper in mine:
+            await self._book.ended(helper.id)
+        return len(mine)
+
+    async def recover(self) -> None:
+        """Say in their conversations which helpers an earlier process lost. Raises
+        `StorageError`."""
+        for helper_id, message in await self._book.lost():
+            if helper_id not in self._at_work:
+                logger.info("helper {} was lost when nanobot stopped", helper_id)
+                await self._publish(message)
+                await self._book.ended(helper_id)
+
+    async def close(self) -> None:
+        """End all of them; the next start says so."""
+        await self._tasks.drain(0)
+
+    def _of(self, session_key: str) -> list[_Helper]:
+        return [h for h in self._at_work.values() if h.caller.session_key == session_key]
+
+    async def _run(self, helper: _Helper) -> None:
+        owners = helper.caller.scope == OWNER
+        try:
+            async with nullcontext() if owners else self._places_of_others, self._places:
+                report, origins = await self._report(helper)
+            await self._publish(self._message(helper, report, origins))
+            await self._book.ended(helper.id)
+        finally:
+            del self._at_work[helper.id]
+            await self._tidy(helper.key)
+
+    async def _report(self, helper: _Helper) -> tuple[str, tuple[str, ...]]:
+        """What the conversation hears of it, whatever becomes of it; and what taints that."""
+        task = Message("user", helper.task, self._clock.now(), origin=NANOBOT)
+        log = _Log(task)
+        working = Background()
+        run = working.start(self._work(helper, log), name=helper.key)
+        timer = working.start(self._clock.sleep(self._limits.minutes * 60), name="its time")
+        try:
+            await asyncio.wait((run, timer), return_when=asyncio.FIRST_COMPLETED)
+            if not run.done():
+                text = _ended(helper, f"ran out of its {self._limits.minutes:g} minutes")
+            elif (error := run.exception()) is not None:
+                text = _ended(helper, f"failed: {_reason(error)}")
+            else:
+                text = _finished(helper, run.result())
+        finally:
+            working.cancel()
+            await working.drain(0)
+        return text, tuple(dict.fromkeys((*helper.origins, *origins_of(log.messages))))
+
+    async def _work(self, helper: _Helper, log: _Log) -> str:
+        equipment = self._equip(helper.caller.scope)
+        messages = (system_message(equipment.instructions), user_message(helper.task))
+        tokens = sum(message.tokens for message in messages) + equipment.tools.tokens
+        caller = replace(
+            helper.caller,
+            session_key=helper.key,
+            heard=lambda: (*helper.heard, *log.messages),
+            origins=lambda: tuple({*helper.origins, *origins_of(log.messages)}),
+            begun_by="helper",
+        )
+        prompt = Prompt(messages, equipment.tools, tokens)
+        turn = await equipment.runner.run(prompt, caller, log=log)
+        return turn.text
+
+    def _message(self, helper: _Helper, text: str, origins: Sequence[str]) -> InboundMessage:
+        caller = helper.caller
+        foreign = "; ".join(sorted({*helper.origins, *origins}))
+        return InboundMessage(
+            caller.channel,
+            caller.chat_id,
+            sender_id=NANOBOT,
+            content=text,
+            event_id=f"task:{helper.id}",
+            timestamp=self._clock.now(),
+            thread_id=caller.thread_id,
+            session_override=caller.session_key,
+            origin=f"helper:{helper.id} ({foreign})" if foreign else NANOBOT,
+            begun_by="report",
+        )
+
+
+class SpawnArguments(Arguments):
+    task: str = Field(
+        min_length=1, max_length=20_000, description="All it must know; it sees nothing else."
+    )
+    label: str = Field(default="", max_length=200, description="A few words for people.")
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Starts a helper."""
+
+    helpers: Helpers
+    name: str = SPAWN
+    description: str = (
+        "Give a task to a helper that works in the background, for what takes long or can be done "
+        "side by side. Its report comes as a later message: do not wait for it."
+    )
+    arguments: type[SpawnArguments] = SpawnArguments
+    effects: bool = True
+    parallel: bool = False
+
+    async def __call__(self, arguments: SpawnArguments, caller: Caller) -> ToolResult:
+        if not caller.attended:
+            raise ToolError("only a conversation with a person can have helpers")
+        helper = await self.helpers.spawn(arguments.task, arguments.label, caller)
+        return ToolResult(f"Helper {helper} is at work; its report will come.", trusted=True)
+
+
+def _finished(helper: _Helper, report: str) -> str:
+    if len(report) > _REPORT_CHARACTERS:
+        report = f"{report[:_REPORT_CHARACTERS]}\n[the report was cut off here]"
+    return (
+        f"[{NANOBOT}: the helper “{helper.label}” has finished. The person has not seen its "
+        f"report:]\n{report}"
+    )
+
+
+def _ended(helper: _Helper, how: str) -> str:
+    return f"[{NANOBOT}: the helper “{helper.label}” {how}. It has no report.]"
+
+
+def _lost(helper: _Helper) -> str:
+    return (
+        f"[{NANOBOT}: the helper “{helper.label}” was interrupted when nanobot stopped. What it "
+        f"had done until then is unknown; look before repeating it. Its task was: "
+        f"{one_line(helper.task)[:1_000]}]"
+    )
+
+
+def _reason(error: BaseException) -> str:
+    return one_line(str(error)) if isinstance(error, NanobotError) else type(error).__name__

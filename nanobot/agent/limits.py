@@ -1,0 +1,192 @@
+"""Budgets: how many tokens a day may use, and how many messages a minute each person may send.
+
+What always holds:
+
+- No model call begins whose prompt would take the day over its limit, whoever makes it: turns,
+  jobs, helpers and memory pass the same `DayBudget`.
+- A message too many costs no model call; its sender is told once a minute, with a fixed text.
+
+The limit of one turn is the runner's (`AgentRunner`): it ends in an answer rather than an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal, Protocol
+
+from nanobot.bus.events import InboundMessage
+from nanobot.bus.spending import Spent
+from nanobot.clock import Clock
+from nanobot.errors import BudgetSpent
+from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
+from nanobot.tasks import Background
+from nanobot.tokens import estimate_tokens
+
+TOO_MANY = (
+    "That was more than {} messages within a minute; I did not read the last ones. Wait a minute,"
+    " then send them again."
+)
+_WARNING = (
+    "{used:,} of the {limit:,} tokens for today (limits.tokens_per_day) are used. When they all"
+    " are, I answer nothing more until tomorrow."
+)
+
+_MINUTE = 60.0
+_SENDERS = 10_000
+"""People kept in mind; whoever was silent longest is forgotten first."""
+
+
+class Spending(Protocol):
+    """Keeps what each day has used."""
+
+    async def of(self, day: date) -> Spent:
+        """What a day has used until now. Raises `StorageError`."""
+        ...
+
+    def add(self, day: date, tokens: int, *, warned: bool = False) -> None:
+        """Count a call, or a warning. Not waited for."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DayLimit:
+    """`tokens` that a day may use, 0 for any number; the owner is warned at a part of them."""
+
+    tokens: int = 0
+    warn_at: float = 0.8
+
+    def allows(self, used: int, prompt: int) -> bool:
+        """Whether a call with a prompt of so many tokens may begin once `used` are gone."""
+        return not self.tokens or used + prompt <= self.tokens
+
+    def is_near(self, used: int) -> bool:
+        """Whether it is time for the warning."""
+        return bool(self.tokens) and used >= self.warn_at * self.tokens
+
+
+class DayBudget:
+    """Counts what today's calls use. `warn` tells the owner; it may raise anything."""
+
+    def __init__(
+        self,
+        limit: DayLimit,
+        spending: Spending,
+        clock: Clock,
+        background: Background,
+        warn: Callable[[str], Awaitable[object]],
+    ) -> None:
+        self._limit, self._spending, self._clock = limit, spending, clock
+        self._background, self._warn = background, warn
+        self._loading = asyncio.Lock()
+        self._day: date | None = None
+        self._used, self._warned, self._reserved = 0, False, 0
+
+    async def begin(self, prompt: int) -> None:
+        """Set aside the tokens of a prompt. Raises `BudgetSpent`, or `StorageError` where what was
+        used before cannot be read."""
+        if self._limit.tokens:
+            async with self._loading:
+                await self._turn_to(self._clock.now().date())
+            if not self._limit.allows(self._used + self._reserved, prompt):
+                raise BudgetSpent(self._limit.tokens)
+        self._reserved += prompt
+
+    def end(self, prompt: int, used: int) -> None:
+        """The call is over; it used so many tokens in all, 0 where it failed."""
+        self._reserved -= prompt
+        if used and self._limit.tokens:
+            self._used += used
+            near = self._limit.is_near(self._used) and not self._warned
+            self._warned = self._warned or near
+            self._spending.add(self._day or self._clock.now().date(), used, warned=near)
+            if near:
+                text = _WARNING.format(used=self._used, limit=self._limit.tokens)
+                self._background.start(self._told(text), name="warn of the budget")
+
+    async def _turn_to(self, today: date) -> None:
+        if self._day != today:
+            known = await self._spending.of(today)
+            self._day, self._used, self._warned = today, known.tokens, known.warned
+
+    async def _told(self, text: str) -> None:
+        await self._warn(text)
+
+
+class BudgetedProvider:
+    """Passes calls on to `provider` as long as the day's budget lasts."""
+
+    def __init__(self, provider: Provider, budget: DayBudget) -> None:
+        self._provider, self._budget = provider, budget
+
+    async def complete(
+        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
+    ) -> Reply:
+        """See `Provider`. Raises `BudgetSpent` as well."""
+        await self._budget.begin(prompt.tokens)
+        used = 0
+        try:
+            reply = await self._provider.complete(prompt, options, on_text)
+            used = _tokens_of(prompt, reply)
+        finally:
+            self._budget.end(prompt.tokens, used)
+        return reply
+
+    async def close(self) -> None:
+        """See `Provider`."""
+        await self._provider.close()
+
+
+def _tokens_of(prompt: Prompt, reply: Reply) -> int:
+    """What a call used, as the provider counts it or, where it does not, about."""
+    counted = reply.usage.prompt + reply.usage.completion
+    calls = sum(estimate_tokens(call.arguments) for call in reply.tool_calls)
+    return counted or prompt.tokens + estimate_tokens(reply.text) + calls
+
+
+class SenderRate:
+    """How many messages a minute each person may send; the owner any number, and 0 means any."""
+
+    def __init__(
+        self, per_minute: int, clock: Clock, is_owner: Callable[[InboundMessage], bool]
+    ) -> None:
+        self._per_minute, self._clock, self._is_owner = per_minute, clock, is_owner
+        self._senders: OrderedDict[tuple[str, str], _Recent] = OrderedDict()
+
+    @property
+    def words(self) -> str:
+        """What those are told who are turned away."""
+        return TOO_MANY.format(self._per_minute)
+
+    def verdict(self, inbound: InboundMessage) -> Literal["take", "tell", "drop"]:
+        """What is to become of a message: it is taken, or turned away, and its sender told
+        (`TOO_MANY`) or not, since they were told within the minute."""
+        if not self._per_minute or inbound.begun_by != "person" or self._is_owner(inbound):
+            return "take"
+        key = (inbound.channel, inbound.sender_id)
+        recent = self._senders.pop(key, None) or _Recent(deque(maxlen=self._per_minute))
+        self._senders[key] = recent
+        if len(self._senders) > _SENDERS:
+            self._senders.popitem(last=False)
+        return recent.verdict(self._clock.monotonic())
+
+
+@dataclass(slots=True)
+class _Recent:
+    """When one person's newest messages were taken, and when they were last told."""
+
+    taken: deque[float]
+    told: float | None = None
+
+    def verdict(self, now: float) -> Literal["take", "tell", "drop"]:
+        full = len(self.taken) == self.taken.maxlen
+        if not full or now - self.taken[0] >= _MINUTE:
+            self.taken.append(now)
+            return "take"
+        if self.told is not None and now - self.told < _MINUTE:
+            return "drop"
+        self.told = now
+        return "tell"

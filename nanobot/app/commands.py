@@ -1,0 +1,85 @@
+"""The slash commands, each registered by the capability that owns it."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+
+from nanobot.agent.approving import ApprovalCommands
+from nanobot.agent.commands import ConversationCommands
+from nanobot.app.agent import Agent
+from nanobot.app.base import Base, Models
+from nanobot.app.memory import Remembering
+from nanobot.app.model import model_name
+from nanobot.app.toolbox import Toolbox
+from nanobot.commands import CommandCall, CommandRegistry
+from nanobot.cron.commands import CronCommand
+from nanobot.gateway.gateway import Gateway
+from nanobot.gateway.operations import Operations
+from nanobot.gateway.pairing import PairCommand, Pairing
+from nanobot.memory.scopes import Scopes
+from nanobot.memory.service.commands import MemoryCommands
+from nanobot.memory.service.continuing import ContinueCommand
+from nanobot.skills import SkillsCommand
+
+
+def register_commands(
+    commands: CommandRegistry,
+    base: Base,
+    models: Models,
+    memory: Remembering,
+    toolbox: Toolbox,
+    agent: Agent,
+    *,
+    gateway: Gateway,
+    operations: Operations,
+    pairing: Pairing,
+) -> None:
+    """Add them all to `commands`."""
+    default_model, around = model_name(base.settings.model), toolbox.around
+    ConversationCommands(
+        stopper=agent.loop,
+        stops=(("helper", toolbox.helpers.stop), ("background command", around.processes.stop)),
+        undo=base.stores.undo,
+        status=partial(_status_text, operations, default_model),
+        restart=gateway.request_restart,
+        default_model=default_model,
+        can_switch=models.can_switch,
+        seal=agent.consolidator.seal,
+        background=base.background,
+        clock=base.clock,
+    ).register(commands)
+    MemoryCommands(
+        service=memory.service,
+        compactor=agent.consolidator,
+        continuing=ContinueCommand(base.stores.sessions, base.scopes),
+        scopes=base.scopes,
+        usage=models.used,
+        clock=base.clock,
+        new_code=lambda: f"{secrets.randbelow(10_000):04}",
+    ).register(commands)
+    PairCommand(pairing).register(commands)
+    ApprovalCommands(toolbox.approvals).register(commands)
+    SkillsCommand(around.skills.service).register(commands)
+    CronCommand(around.cron, partial(_scope_of, base.scopes), base.clock).register(commands)
+
+
+def _scope_of(scopes: Scopes, call: CommandCall) -> str:
+    return scopes.serving(call.message, call.session.key, call.session.metadata)
+
+
+async def _status_text(operations: Operations, default_model: str, call: CommandCall) -> str:
+    status = await operations.status({})
+    session = call.session
+    model = session.metadata.get("model") or default_model
+    queue = status["queue"]
+    assert isinstance(queue, dict)
+    return "\n".join(
+        (
+            f"nanobot {status['version']}, up {status['uptime_seconds']} s, model {model}",
+            f"This conversation: {len(session.messages)} messages in view ({session.key})",
+            # Less this command itself.
+            f"Turns running: {status['turns_running']}; waiting: {queue['received'] - 1};"
+            f" failed: {queue['failed']}; replies to deliver: {queue['outbox_pending']}",
+        )
+    )

@@ -1,0 +1,216 @@
+"""The settings of tools: what is asked about, the shell, the web, helpers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr
+
+from nanobot.config.base import Fault, Strict
+from nanobot.config.environment import Variables, revealed
+from nanobot.config.places import AbsolutePath, unfit_to_show
+from nanobot.config.values import ApiKey, Count, HostRule, Megabytes, ProxyUrl, Seconds, Url
+
+if TYPE_CHECKING:
+    from nanobot.tooling.policy import Approval
+    from nanobot.tooling.values import RiskKind
+
+_Approval = Literal["auto", "ask", "allow", "never"]
+_CHOICES = "`auto` asks you once text from elsewhere is in the conversation, `ask` each time, "
+_CHOICES += "`allow` not at all, and `never` refuses."
+
+
+class ApprovalSettings(Strict):
+    """What the owner is asked about, by what a call can do."""
+
+    send: _Approval = Field(
+        default="auto",
+        description=f"Messages to other chats than the one that asks. {_CHOICES}",
+    )
+    fetch: _Approval = Field(
+        default="auto",
+        description="Fetching an address that neither you wrote nor a search found.",
+    )
+    exec: _Approval = Field(
+        default="auto",
+        description="Commands with network access or without a sandbox.",
+    )
+    persist: _Approval = Field(
+        default="auto",
+        description="Writing files of skills. (What foreign text would write into memory and "
+        "instructions is held back or refused by memory itself.)",
+    )
+    schedule: _Approval = Field(default="auto", description="New scheduled jobs.")
+    mcp: _Approval = Field(default="auto", description="Calls of tools of MCP servers.")
+
+    def by_kind(self) -> Mapping[RiskKind, Approval]:
+        """The settings as the gate takes them (`nanobot.tooling.OwnersPolicy`)."""
+        return {
+            "send": self.send,
+            "fetch": self.fetch,
+            "exec": self.exec,
+            "persist": self.persist,
+            "schedule": self.schedule,
+            "mcp": self.mcp,
+        }
+
+
+class ExecSettings(Strict):
+    """Commands in a shell."""
+
+    enabled: bool = Field(default=True, description="Whether there is a shell.")
+    sandbox: Literal["auto", "bubblewrap", "landlock", "none"] = Field(
+        default="auto",
+        description="What shuts commands in: `auto` takes bubblewrap or else Landlock, whichever "
+        "is proven to hold on this machine; where neither is, there is no shell. `none` runs them "
+        "unconfined, with all that you may do yourself.",
+    )
+    timeout_seconds: Count = Field(
+        default=60, description="Seconds that a command may run where it asks for no other time."
+    )
+    max_timeout_seconds: Count = Field(
+        default=600, description="Seconds that a command may ask for."
+    )
+    memory_megabytes: Annotated[int, Field(ge=64)] = Field(
+        default=2_048,
+        description="Megabytes of memory for a command: each process, and all together.",
+    )
+    processes: Annotated[int, Field(ge=8)] = Field(
+        default=256, description="Processes and threads that a command may have."
+    )
+    network: bool = Field(
+        default=True,
+        description="Whether commands may ask for the network; they then reach public addresses "
+        "only, and `tools.approval.exec` decides.",
+    )
+    allow_git: bool = Field(
+        default=False,
+        description="Whether commands see and make `.git` folders in the workspace. What is in one "
+        "can run programs as you when you use git there yourself.",
+    )
+    environment: Variables = Field(
+        default={},
+        description="Variables for commands, beside a small fixed set. What is in them can be "
+        "read by the model.",
+    )
+    paths: tuple[AbsolutePath, ...] = Field(
+        default=(),
+        description="Folders outside the workspace that commands may read, as absolute paths.",
+    )
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """`environment` with its secrets told."""
+        return revealed(self.environment)
+
+    def faults(self, home: Path) -> Iterator[Fault]:
+        """What is wrong between the keys, each right in itself; `home` is nanobot's own folder."""
+        if self.timeout_seconds > self.max_timeout_seconds:
+            yield Fault(
+                ("timeout_seconds",),
+                "must be at most `max_timeout_seconds`",
+                "Raise that, or lower this.",
+            )
+        for index, path in enumerate(self.paths):
+            if reason := unfit_to_show(Path(path), home):
+                yield Fault(("paths", index), reason, "Name the folder that is needed, no more.")
+
+
+class SearchSettings(Strict):
+    """Web search."""
+
+    provider: Literal["duckduckgo", "brave", "tavily", "searxng"] = Field(
+        default="duckduckgo",
+        description="Who searches. `duckduckgo` needs no key, `brave` and `tavily` need one, and "
+        "`searxng` is a server of your own.",
+    )
+    api_key: ApiKey = Field(default=SecretStr(""), description="The key for it.")
+    base_url: Url = Field(default="", description="Where your SearXNG is.")
+
+    def faults(self) -> Iterator[Fault]:
+        """What is wrong between the keys, each right in itself."""
+        if self.provider in ("brave", "tavily") and not self.api_key.get_secret_value():
+            yield Fault(
+                ("api_key",),
+                f"is required by {self.provider}",
+                f"Write `api_key: ${{{self.provider.upper()}_API_KEY}}` and set that variable.",
+            )
+        if self.provider == "searxng" and not self.base_url:
+            example = "Write it like https://search.example.org."
+            yield Fault(("base_url",), "is required by searxng", example)
+
+
+class WebSettings(Strict):
+    """Reading the web."""
+
+    enabled: bool = Field(
+        default=True, description="Whether there are the tools that fetch and search."
+    )
+    proxy: ProxyUrl = Field(
+        default=SecretStr(""),
+        description="An http proxy that tools reach the web by, such as "
+        "`http://127.0.0.1:3128`; what the environment says about proxies is not looked at.",
+    )
+    allow_hosts: tuple[HostRule, ...] = Field(
+        default=(),
+        description="What is not public and may be reached all the same: a name, an address or a "
+        "network such as `192.168.1.0/24`, each also with a port such as `127.0.0.1:8000`.",
+    )
+    fetch_megabytes: Megabytes = Field(
+        default=10, description="Megabytes of the largest page or file that is fetched."
+    )
+    timeout_seconds: Seconds = Field(
+        default=30.0, description="Seconds that one fetch may take in all."
+    )
+    # Constructed, lest importing this builds its validator.
+    search: SearchSettings = Field(
+        default=SearchSettings.model_construct(), description="Web search."
+    )
+
+    @property
+    def reachable(self) -> tuple[str, ...]:
+        """`allow_hosts`, and the owner's own search server where there is one."""
+        url = urlsplit(self.search.base_url)
+        if self.search.provider != "searxng" or not url.hostname:
+            return self.allow_hosts
+        host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+        return (*self.allow_hosts, f"{host}:{url.port or (443 if url.scheme == 'https' else 80)}")
+
+
+class HelperSettings(Strict):
+    """Helper agents, which the model starts for work on the side."""
+
+    max_concurrent: Count = Field(
+        default=4, description="Helpers that run at the same time; 1 to queue them."
+    )
+    max_iterations: Count = Field(
+        default=20, description="Steps (model calls) that a helper may take."
+    )
+    timeout_minutes: Count = Field(default=30, description="Minutes that a helper may take.")
+
+
+class ToolSettings(Strict):
+    """What the agent can do, and what it asks about."""
+
+    approval: ApprovalSettings = Field(
+        default=ApprovalSettings.model_construct(),
+        description="What the owner is asked about.",
+    )
+    exec: ExecSettings = Field(
+        default=ExecSettings.model_construct(), description="Commands in a shell."
+    )
+    web: WebSettings = Field(default=WebSettings.model_construct(), description="Reading the web.")
+    helpers: HelperSettings = Field(
+        default=HelperSettings.model_construct(), description="Helper agents."
+    )
+
+    def faults(self, home: Path) -> Iterator[Fault]:
+        """What is wrong between the keys, each right in itself; `home` is nanobot's own folder."""
+        for fault in self.exec.faults(home):
+            yield replace(fault, key=("exec", *fault.key))
+        for fault in self.web.search.faults():
+            yield replace(fault, key=("web", "search", *fault.key))

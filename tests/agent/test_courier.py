@@ -1,0 +1,72 @@
+"""What is said outside of any turn reaches the chat that it is for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+from nanobot.agent.courier import Courier
+from nanobot.bus.events import Progress
+from nanobot.bus.journal import Journal
+from nanobot.bus.outbox import OutboxPart
+from nanobot.bus.queue import MessageBus
+from nanobot.session.listing import SessionInfo
+from nanobot.testing import FakeClock
+
+CLOCK = FakeClock()
+
+
+class Nowhere:
+    """Shows nothing."""
+
+    def show(self, event: Progress) -> None:
+        pass
+
+
+@asynccontextmanager
+async def courier(folder: Path, *keys: str) -> AsyncIterator[tuple[Courier, list[OutboxPart]]]:
+    """One whose owner talked in these conversations, in the last one first, and what it sent."""
+    journal = Journal(folder / "journal.db", CLOCK)
+    await journal.open()
+    sent: list[OutboxPart] = []
+    bus, names = MessageBus(journal), count()
+    bus.connect(lambda _: None, sent.extend)
+    now = CLOCK.now()
+    sessions = [SessionInfo(key, now, now, 0, "", folder / "s.jsonl") for key in keys]
+    try:
+        yield (
+            Courier(
+                bus,
+                Nowhere(),
+                lambda message: (message,),
+                lambda: sessions,
+                lambda _: "owner",
+                ("telegram",),
+                lambda: str(next(names)),
+                terminals=("cli",),
+            ),
+            sent,
+        )
+    finally:
+        await journal.close()
+
+
+async def test_a_warning_goes_to_a_terminal_where_the_owner_was_last(tmp_path: Path) -> None:
+    async with courier(tmp_path, "cron:ab12", "cli:direct", "telegram:7") as (one, sent):
+        await one.warn("Nearly spent.")
+        assert [
+            (part.channel, part.chat_id, part.content) for part in (one.part for one in sent)
+        ] == [("cli", "direct", "Nearly spent.")]
+
+
+async def test_news_and_questions_go_where_the_owner_gets_them_without_looking(
+    tmp_path: Path,
+) -> None:
+    async with courier(tmp_path, "cli:direct", "telegram:7:3") as (one, sent):
+        assert await one.tell("owner", "Learned.")
+        assert await one.ask(None, "May I?", ()) == ("telegram", "7", "3")
+        assert [
+            (part.channel, part.chat_id, part.thread_id) for part in (one.part for one in sent)
+        ] == [("telegram", "7", "3")] * 2

@@ -1,0 +1,239 @@
+"""Helper agents: each gives exactly one report, has fewer tools, and passes on what tainted it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from nanobot.agent.helpers import (
+    MOST_OF_ONE,
+    MOST_OF_OTHERS,
+    Equipment,
+    HelperLimits,
+    Helpers,
+    Spawn,
+)
+from nanobot.agent.runner import AgentRunner
+from nanobot.bus.events import InboundMessage
+from nanobot.bus.helpers import HelperBook
+from nanobot.bus.journal import Journal
+from nanobot.errors import ProviderUnavailable, StorageError
+from nanobot.messages import ToolCall
+from nanobot.providers.port import Toolset
+from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
+from nanobot.tooling import Caller, OwnersPolicy, Risk, ToolRegistry, ToolResult
+from nanobot.tooling.values import Arguments
+from tests.support import Gate, Probe
+
+CALLER = Caller("fake", "1", "fake:1", "t-1", "7", thread_id="4")
+
+
+class Book(HelperBook):
+    """The journal's, whose disk may refuse."""
+
+    refuses = False
+
+    async def ended(self, helper_id: str) -> None:
+        if self.refuses:
+            raise StorageError("the journal", "it is full")
+        await super().ended(helper_id)
+
+
+@dataclass
+class Bench:
+    """Helpers on a real journal, with a scripted model."""
+
+    journal: Journal
+    model: ScriptedModel
+    clock: FakeClock = field(default_factory=FakeClock)
+    registry: ToolRegistry = field(default_factory=ToolRegistry)
+    published: asyncio.Queue[InboundMessage] = field(default_factory=asyncio.Queue)
+    tidied: list[str] = field(default_factory=list)
+    gone: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+
+    def __post_init__(self) -> None:
+        ids = iter(f"h{number}" for number in range(1, 100))
+        self.book = Book(self.journal.database, self.clock)
+        self.helpers = Helpers(
+            equip=self._equip,
+            book=self.book,
+            publish=self.published.put,
+            tidy=self._tidy,
+            clock=self.clock,
+            new_id=lambda: next(ids),
+            limits=HelperLimits(at_once=2, minutes=5),
+        )
+        self.tools = ToolRegistry()
+        self.tools.register(Spawn(self.helpers))
+
+    def _equip(self, scope: str) -> Equipment:
+        runner = AgentRunner(self.model, self.registry, self.clock)
+        return Equipment(runner, Toolset.of(self.registry.specs(scope)), f"You help {scope}.")
+
+    async def _tidy(self, key: str) -> None:
+        self.tidied.append(key)
+        self.gone.put_nowait(key)
+
+    async def spawn(self, task: str = "find out", caller: Caller = CALLER) -> ToolResult:
+        arguments = f'{{"task": "{task}", "label": "digging"}}'
+        return await self.tools.call(ToolCall("1", "spawn", arguments), caller)
+
+    async def report(self) -> InboundMessage:
+        return await self.published.get()
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    clock = FakeClock()
+    journal = Journal(tmp_path / "journal.db", clock)
+    await journal.open()
+    made = Bench(journal, ScriptedModel(), clock)
+    yield made
+    await made.helpers.close()
+    await journal.close()
+
+
+async def test_the_report_comes_back_into_the_conversation_that_asked(bench: Bench) -> None:
+    bench.model.then(says("It is 42."))
+    result = await bench.spawn()
+    assert result == ToolResult("Helper h1 is at work; its report will come.", trusted=True)
+    report = await bench.report()
+    assert "helper “digging” has finished" in report.content
+    assert report.content.endswith("It is 42.")
+    assert (report.session_key, report.event_id) == ("fake:1", "task:h1")
+    assert (report.channel, report.chat_id, report.thread_id) == ("fake", "1", "4")
+    assert (report.origin, report.begun_by) == ("nanobot", "report")
+
+
+async def test_it_sees_its_task_and_nothing_else(bench: Bench) -> None:
+    bench.model.then(says("done"))
+    await bench.spawn("count the stars")
+    await bench.report()
+    texts = [message.text for message in bench.model.prompts[0].messages]
+    assert texts == ["You help owner.", "count the stars"]
+
+
+@pytest.mark.parametrize("begun_by", ["job", "heartbeat", "helper", "report"])
+async def test_nobody_but_a_person_gets_helpers(bench: Bench, begun_by: str) -> None:
+    result = await bench.spawn(caller=replace(CALLER, begun_by=begun_by))  # type: ignore[arg-type]
+    assert result.is_error
+    assert await bench.book.lost() == []
+
+
+async def test_what_a_helper_read_marks_its_report(bench: Bench) -> None:
+    bench.registry.register(Probe("page"))
+    bench.model.then(calls("page", text="obey me"), says("obey me, it says"))
+    await bench.spawn()
+    assert (await bench.report()).origin == "helper:h1 (tool:page)"
+
+
+async def test_a_tainted_conversation_marks_the_report_as_well(bench: Bench) -> None:
+    bench.model.then(says("done"))
+    await bench.spawn(caller=replace(CALLER, origins=lambda: ("forwarded",)))
+    assert (await bench.report()).origin == "helper:h1 (forwarded)"
+
+
+async def test_what_needs_the_owners_word_is_refused_to_a_helper(bench: Bench) -> None:
+    @dataclass(frozen=True)
+    class Risky(Probe):
+        async def risk(self, arguments: Arguments, caller: Caller) -> Risk:
+            return Risk("exec", "do harm", "all of it")
+
+    bench.registry = ToolRegistry(policy=OwnersPolicy({"exec": "ask"}))
+    tool = Risky()
+    bench.registry.register(tool)
+    bench.model.then(calls("probe", text="x"), says("could not"))
+    await bench.spawn()
+    await bench.report()
+    assert "nobody is there to be asked" in bench.model.prompts[1].messages[-1].text
+    assert tool.called == []
+
+
+async def test_a_failure_and_a_lack_of_time_are_reported_too(bench: Bench) -> None:
+    bench.model.then(fails(ProviderUnavailable("no route")))
+    await bench.spawn()
+    assert "failed: no route" in (await bench.report()).content
+    gate = Gate()
+    bench.registry.register(Probe("wait", gate=gate))
+    bench.model.then(calls("wait", text="x"))
+    await bench.spawn()
+    await gate.reached.wait()
+    await bench.clock.advance(5 * 60)
+    assert "ran out of its 5 minutes" in (await bench.report()).content
+    assert bench.tidied[0] == "helper:h1"
+
+
+async def test_one_that_a_crash_took_along_is_reported_as_interrupted_once(
+    bench: Bench, tmp_path: Path
+) -> None:
+    gate = Gate()
+    bench.registry.register(Probe("wait", gate=gate))
+    bench.model.then(calls("wait", text="x"))
+    await bench.spawn()
+    await gate.reached.wait()
+    next_process = Bench(bench.journal, ScriptedModel(), bench.clock)
+    await next_process.helpers.recover()
+    await next_process.helpers.recover()
+    report = next_process.published.get_nowait()
+    assert "was interrupted when nanobot stopped" in report.content
+    assert report.event_id == "task:h1"
+    assert next_process.published.empty()
+
+
+async def test_stop_ends_those_of_one_conversation_without_a_report(bench: Bench) -> None:
+    gate = Gate()
+    bench.registry.register(Probe("wait", gate=gate))
+    bench.model.then(calls("wait", text="x"), says("mine goes on"))
+    await bench.spawn()
+    await gate.reached.wait()
+    await bench.spawn(caller=replace(CALLER, session_key="fake:2"))
+    assert await bench.helpers.stop("fake:1") == 1
+    assert (await bench.report()).session_key == "fake:2"
+    assert bench.published.empty()
+
+
+async def test_one_conversation_has_only_so_many(bench: Bench) -> None:
+    gate = Gate()
+    bench.model = ScriptedModel(hold=gate, author=lambda _: says("done"))
+    for _ in range(MOST_OF_ONE):
+        assert not (await bench.spawn()).is_error
+    assert "wait for them" in (await bench.spawn()).text
+    gate.opened.set()
+    for _ in range(MOST_OF_ONE):
+        await bench.report()
+
+
+async def test_stop_ends_all_of_them_where_the_disk_refuses(bench: Bench) -> None:
+    tools = [Probe("one", gate=Gate()), Probe("two", gate=Gate())]
+    bench.registry.register_all(tools)
+    bench.model.then(calls("one", text="x"), calls("two", text="x"))
+    for tool in tools:
+        await bench.spawn()
+        assert tool.gate is not None
+        await tool.gate.reached.wait()
+    bench.book.refuses = True
+    with pytest.raises(StorageError):
+        await bench.helpers.stop("fake:1")
+    assert {await bench.gone.get() for _ in tools} == {"helper:h1", "helper:h2"}
+    assert [tool.killed for tool in tools] == [["x"], ["x"]]
+
+
+async def test_others_have_few_helpers_and_leave_places_to_the_owner(bench: Bench) -> None:
+    gate = Gate()
+    bench.registry.register(Probe("wait", gate=gate))
+    bench.model.then(calls("wait", text="x"), says("the owner's"), says("one"), says("two"))
+    bob = replace(CALLER, session_key="fake:8", scope="people/fake_8")
+    for number in range(MOST_OF_OTHERS):
+        one = replace(bob, session_key=f"fake:8:{number}")
+        assert not (await bench.spawn(caller=one)).is_error
+    assert "wait for them" in (await bench.spawn(caller=bob)).text
+    await gate.reached.wait()
+    await bench.spawn()
+    assert (await bench.report()).session_key == "fake:1"
+    gate.opened.set()
+    for _ in range(MOST_OF_OTHERS):
+        await bench.report()

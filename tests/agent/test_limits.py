@@ -1,0 +1,223 @@
+"""Budgets: no call beyond the day's tokens, a warning before, and no model call for a flood."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nanobot.agent.limits import BudgetedProvider, DayBudget, DayLimit, SenderRate
+from nanobot.agent.outcomes import failure_text, is_passing
+from nanobot.agent.runner import AgentRunner
+from nanobot.bus.database import Database
+from nanobot.bus.events import BegunBy, InboundMessage
+from nanobot.bus.schema import MIGRATIONS
+from nanobot.bus.spending import JournalSpending, Spent
+from nanobot.errors import BudgetSpent, ProviderUnavailable
+from nanobot.providers.port import CallOptions, Prompt, Toolset, Usage, user_message
+from nanobot.tasks import Background
+from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
+from nanobot.tooling import Caller, ToolRegistry
+from tests.support import Probe
+
+NO_TOOLS = Toolset.of(())
+EVENING = datetime(2026, 11, 21, 23, 0, tzinfo=UTC)
+
+
+def asking(tokens: int) -> Prompt:
+    return Prompt((user_message("hi"),), NO_TOOLS, tokens)
+
+
+@dataclass
+class Bench:
+    """A budget on a real journal, and what its owner was told."""
+
+    spending: JournalSpending
+    clock: FakeClock
+    background: Background = field(default_factory=Background)
+    told: list[str] = field(default_factory=list)
+
+    def budget(self, tokens: int, warn_at: float = 0.8) -> DayBudget:
+        return DayBudget(
+            DayLimit(tokens, warn_at), self.spending, self.clock, self.background, self.tell
+        )
+
+    def model(self, budget: DayBudget, *used: tuple[int, int]) -> tuple[ScriptedModel, Ask]:
+        lines = [says("ok", usage=Usage(prompt, completion)) for prompt, completion in used]
+        scripted = ScriptedModel(*lines)
+        return scripted, Ask(BudgetedProvider(scripted, budget))
+
+    async def tell(self, text: str) -> None:
+        self.told.append(text)
+
+
+@dataclass
+class Ask:
+    provider: BudgetedProvider
+
+    async def __call__(self, tokens: int) -> str:
+        return (await self.provider.complete(asking(tokens), CallOptions())).text
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    database = Database(tmp_path / "journal.db", MIGRATIONS)
+    database.open()
+    yield Bench(JournalSpending(database), FakeClock(EVENING))
+    await database.close()
+
+
+async def test_no_call_begins_that_would_take_the_day_over_its_limit(bench: Bench) -> None:
+    model, ask = bench.model(bench.budget(1_000), (400, 50), (500, 50))
+    await ask(400)
+    await ask(500)
+    with pytest.raises(BudgetSpent, match="the 1,000 tokens for today are used up"):
+        await ask(1)
+    assert len(model.prompts) == 2
+
+
+async def test_calls_at_the_same_time_share_what_is_left(bench: Bench) -> None:
+    go = asyncio.Event()
+    scripted = ScriptedModel(author=lambda _: says("ok", usage=Usage(400, 0)), hold=go.wait)
+    ask = Ask(BudgetedProvider(scripted, bench.budget(1_000)))
+    asked = [asyncio.ensure_future(ask(400)) for _ in range(5)]
+    await asyncio.wait(asked[2:])
+    go.set()
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert [isinstance(outcome, BudgetSpent) for outcome in outcomes] == [False] * 2 + [True] * 3
+
+
+async def test_a_call_that_failed_gives_back_what_was_set_aside_for_it(bench: Bench) -> None:
+    scripted = ScriptedModel(fails(ProviderUnavailable("down")), says("ok", usage=Usage(900, 0)))
+    ask = Ask(BudgetedProvider(scripted, bench.budget(1_000)))
+    with pytest.raises(ProviderUnavailable):
+        await ask(900)
+    assert await ask(900) == "ok"
+
+
+async def test_a_new_day_has_new_tokens(bench: Bench) -> None:
+    _, ask = bench.model(bench.budget(1_000), (900, 0), (900, 0))
+    await ask(900)
+    with pytest.raises(BudgetSpent):
+        await ask(900)
+    await bench.clock.advance(3_600)
+    assert await ask(900) == "ok"
+
+
+async def test_a_restart_forgets_nothing_that_was_used(bench: Bench) -> None:
+    _, before = bench.model(bench.budget(1_000, 0.5), (500, 100))
+    await before(500)
+    await bench.background.drain(5)
+    assert await bench.spending.of(EVENING.date()) == Spent(600, warned=True)
+    _, after = bench.model(bench.budget(1_000, 0.5), (300, 0))
+    with pytest.raises(BudgetSpent):
+        await after(500)
+    await after(300)
+    assert len(bench.told) == 1
+
+
+async def test_the_owner_is_warned_once_before_the_end(bench: Bench) -> None:
+    _, ask = bench.model(bench.budget(1_000), (700, 0), (100, 0), (100, 0))
+    await ask(700)
+    await bench.background.drain(5)
+    assert bench.told == []
+    await ask(100)
+    await ask(100)
+    await bench.background.drain(5)
+    (text,) = bench.told
+    assert text.startswith("800 of the 1,000 tokens for today")
+
+
+async def test_a_server_that_counts_nothing_is_counted_for(bench: Bench) -> None:
+    _, ask = bench.model(bench.budget(1_000), (0, 0))
+    await ask(600)
+    assert (await bench.spending.of(EVENING.date())).tokens > 600
+
+
+async def test_without_a_limit_nothing_is_counted(bench: Bench) -> None:
+    _, ask = bench.model(bench.budget(0), (10**9, 0))
+    await ask(10**9)
+    assert await bench.spending.of(EVENING.date()) == Spent()
+
+
+def test_a_spent_budget_ends_the_turn_with_what_to_do() -> None:
+    error = BudgetSpent(5_000)
+    assert not is_passing(error)
+    assert failure_text(error) == (
+        "I cannot answer: the 5,000 tokens for today are used up. There are new ones tomorrow;"
+        " limits.tokens_per_day in config.yaml sets how many. /retry then runs this message again."
+    )
+
+
+async def test_a_turn_that_has_used_its_tokens_answers_with_what_it_has() -> None:
+    step = calls("probe", text="a")
+    step = type(step)(step.text, step.tool_calls, Usage(500, 100), step.finish)
+    model = ScriptedModel(step, step, says("this far"))
+    registry = ToolRegistry()
+    registry.register(Probe())
+    runner = AgentRunner(model, registry, FakeClock(), max_tokens=1_000)
+    start = Prompt((user_message("go on and on"),), Toolset.of(registry.specs()))
+    turn = await runner.run(start, Caller("test", "1", "test:1", "t-1"))
+    assert turn.text == "this far"
+    assert "the limit of 1,000 tokens for one turn" in model.prompts[-1].messages[-1].text
+    assert model.options[-1].tool_choice == "none"
+
+
+def message(sender: str = "7", channel: str = "telegram", by: BegunBy = "person") -> InboundMessage:
+    return InboundMessage(channel, "1", sender, "hi", "e", EVENING, begun_by=by)
+
+
+def rate(per_minute: int, clock: FakeClock) -> SenderRate:
+    return SenderRate(per_minute, clock, lambda inbound: inbound.sender_id == "owner")
+
+
+async def test_a_flood_is_turned_away_and_told_so_once_a_minute() -> None:
+    clock = FakeClock()
+    limit = rate(3, clock)
+    assert [limit.verdict(message()) for _ in range(6)] == [*["take"] * 3, "tell", "drop", "drop"]
+    await clock.advance(59)
+    assert limit.verdict(message()) == "drop"
+    await clock.advance(1)
+    assert [limit.verdict(message()) for _ in range(5)] == [*["take"] * 3, "tell", "drop"]
+
+
+async def test_the_messages_of_any_minute_are_counted_not_those_of_the_clocks() -> None:
+    clock = FakeClock()
+    limit = rate(2, clock)
+    assert limit.verdict(message()) == "take"
+    await clock.advance(50)
+    assert limit.verdict(message()) == "take"
+    await clock.advance(15)
+    assert [limit.verdict(message()) for _ in range(2)] == ["take", "tell"]
+
+
+def test_one_persons_flood_is_nobody_elses() -> None:
+    limit = rate(1, FakeClock())
+    assert [limit.verdict(message("7")) for _ in range(2)] == ["take", "tell"]
+    assert limit.verdict(message("8")) == "take"
+    assert limit.verdict(message("7", "whatsapp")) == "take"
+
+
+@pytest.mark.parametrize("by", ["job", "heartbeat"])
+def test_the_owner_and_what_nanobot_begins_itself_are_never_turned_away(by: BegunBy) -> None:
+    limit = rate(1, FakeClock())
+    assert {limit.verdict(message("owner")) for _ in range(9)} == {"take"}
+    assert {limit.verdict(message(by=by)) for _ in range(9)} == {"take"}
+
+
+def test_without_a_limit_everyone_may_send_any_number() -> None:
+    limit = rate(0, FakeClock())
+    assert {limit.verdict(message()) for _ in range(99)} == {"take"}
+
+
+def test_those_kept_in_mind_are_bounded_and_the_one_who_floods_stays_among_them() -> None:
+    limit = rate(1, FakeClock())
+    limit.verdict(message("flood"))
+    for number in range(25_000):
+        limit.verdict(message(str(number)))
+        if number % 5_000 == 0:
+            assert limit.verdict(message("flood")) != "take"

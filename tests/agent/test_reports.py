@@ -1,0 +1,83 @@
+"""What a helper's report begins: a turn in the conversation that asked, but no person's."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from nanobot.bus.events import ToolStarted
+from nanobot.providers.port import Prompt, Reply
+from nanobot.testing import ScriptedModel, calls, says
+from nanobot.testing.channel import FakeChannel
+from tests.support import Gate, running
+
+TASK = "Count the stars."
+
+
+class Talk:
+    """A person asks, a helper counts, and its report comes once the person has their answer."""
+
+    def __init__(self, acts: Reply) -> None:
+        self.acts = acts
+        self.counting, self.reporting = Gate(), Gate()
+        self.model = ScriptedModel(author=self._says, hold=self._hold)
+        self.channel = FakeChannel()
+
+    async def begin(self) -> None:
+        await self.channel.ask("how many stars are there?")
+        self.counting.opened.set()
+        await self.reporting.reached.wait()
+
+    async def _hold(self) -> None:
+        last = self._last(self.model.prompts[-1])
+        if last == TASK:
+            await self.counting()
+        elif "has finished" in last:
+            await self.reporting()
+
+    def _says(self, prompt: Prompt) -> Reply:
+        last = self._last(prompt)
+        if last == TASK:
+            return says("42")
+        if last.endswith("are there?"):
+            return calls("spawn", task=TASK)
+        if last.startswith("Helper "):
+            return says("I will count.")
+        if "has finished" in last:
+            return self.acts
+        return says("Hello." if last.endswith("hello") else "There are 42.")
+
+    @staticmethod
+    def _last(prompt: Prompt) -> str:
+        return prompt.messages[-1].text
+
+
+async def test_it_goes_on_with_the_conversation_where_the_person_can_watch(tmp_path: Path) -> None:
+    talk = Talk(calls("list_dir", path="."))
+    async with running(tmp_path, talk.model, talk.channel):
+        await talk.begin()
+        talk.reporting.opened.set()
+        assert await talk.channel.received(2) == ["I will count.", "There are 42."]
+    texts = [message.text for message in talk.model.prompts[-1].messages]
+    assert any(text.endswith("how many stars are there?") for text in texts)
+    hints = [event.hint for event in talk.channel.shown if isinstance(event, ToolStarted)]
+    assert hints == [f"spawn {TASK}", "list_dir ."]
+
+
+async def test_it_gets_no_helpers_of_its_own(tmp_path: Path) -> None:
+    talk = Talk(calls("spawn", task=TASK))
+    async with running(tmp_path, talk.model, talk.channel):
+        await talk.begin()
+        talk.reporting.opened.set()
+        await talk.channel.received(2)
+    results = [m.text for m in talk.model.prompts[-1].messages if m.role == "tool"]
+    assert "only a conversation with a person" in results[-1]
+
+
+async def test_what_a_person_says_meanwhile_gets_a_turn_of_theirs(tmp_path: Path) -> None:
+    talk = Talk(calls("list_dir", path="."))
+    async with running(tmp_path, talk.model, talk.channel), asyncio.timeout(10):
+        await talk.begin()
+        await talk.channel.say("hello")
+        talk.reporting.opened.set()
+        assert await talk.channel.received(3) == ["I will count.", "There are 42.", "Hello."]

@@ -1,0 +1,56 @@
+"""`nanobot audit`: the log, filtered, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanobot.security.audit import AuditLog
+from nanobot.security.redaction import Redactor
+from nanobot.testing import FakeClock
+
+
+@pytest.fixture
+def log(home: Path) -> AuditLog:
+    (home / "logs").mkdir(parents=True)
+    return AuditLog(home / "logs" / "audit.jsonl", Redactor(), FakeClock())
+
+
+def decided(tool: str, session: str = "cli:direct", **more: str) -> dict[str, str]:
+    return {"event": "decided", "outcome": "allowed", "tool": tool, "session": session, **more}
+
+
+def test_each_entry_is_a_line_that_moves_no_terminal(log: AuditLog, here: Any) -> None:
+    log.write(decided("exec", arguments='{"command": "ls\x1b[2J"}'))
+    log.write({**decided("message"), "outcome": "asked", "because": "text from elsewhere"})
+    log.write({**decided("message"), "event": "answered", "outcome": "denied", "because": "no"})
+    log.write({**decided("message"), "event": "answered"})
+    log.write({**decided("message"), "event": "ended", "outcome": "ok"})
+    log.write({**decided("message"), "event": "ended", "outcome": "error", "error": "down"})
+    done = here("audit")
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    what = [line[21:].split("  ")[0] for line in done.stdout.splitlines()]
+    assert what == [
+        "allowed", "asked", "denied when asked", "allowed by owner", "done", "failed",
+    ]  # fmt: skip
+    assert done.stdout.splitlines()[1].endswith("message  cli:direct  text from elsewhere")
+
+
+def test_only_what_is_asked_for_is_shown_the_newest_of_it(log: AuditLog, here: Any) -> None:
+    for number in range(5):
+        log.write(decided("exec", number=str(number)))
+        log.write(decided("message", number=str(number)))
+        log.write(decided("exec", "telegram:7", number=str(number)))
+    done = here("audit", "--json", "-n", "2", "--tool", "exec", "--session", "cli:direct")
+    assert [(r["tool"], r["session"], r["number"]) for r in json.loads(done.stdout)] == [
+        ("exec", "cli:direct", "3"), ("exec", "cli:direct", "4"),
+    ]  # fmt: skip
+
+
+def test_a_home_without_a_log_has_nothing_to_show(here: Any) -> None:
+    assert here("audit").stdout == "Nothing of that kind is recorded.\n"
+    assert json.loads(here("audit", "--json").stdout) == []

@@ -1,0 +1,73 @@
+"""`nanobot mcp …` on a home where no gateway runs, with a real server."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Nanobot = Callable[..., CompletedProcess[str]]
+
+PROGRAM = Path(__file__).parents[1] / "tools" / "mcp" / "program.py"
+
+
+class Terminal(io.StringIO):
+    """A keyboard."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def little(home: Path, tmp_path: Path) -> Path:
+    """The folder of the one server in the configuration."""
+    folder = tmp_path / "little"
+    folder.mkdir()
+    server = {
+        "command": sys.executable, "args": ["-S", "-I", str(PROGRAM), str(folder)],
+        "sandbox": False, "tools": ["echo", "picture"],
+    }  # fmt: skip
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text(json.dumps({"mcp": {"servers": {"little": server}}}))
+    return folder
+
+
+def test_a_server_is_looked_at_and_what_has_changed_is_accepted_once_it_was_shown(
+    here: Nanobot, little: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nanobot(*words: str, answer: str = "") -> str:
+        monkeypatch.setattr(sys, "stdin", Terminal(answer))
+        return here("mcp", *words).stdout
+
+    assert "not asked yet" in nanobot("list")
+    offered = "little offers 2 tools\n  little__echo\n  little__picture\n"
+    assert nanobot("check", "little") == offered
+    assert nanobot("approve", "little") == "Nothing waits to be accepted.\n"
+
+    (little / "description").write_text("says it\u200b to the whole world")
+    assert "little__picture" in nanobot("check", "little")
+    assert "new or changed, and not offered: echo" in nanobot("list")
+    shown = nanobot("approve", "little", answer="n\n")
+    assert "-says it again\n" in shown
+    assert "+says it\\u200b to the whole world\n" in shown
+    assert shown.endswith("Accept these? [y/N] Nothing was changed.\n")
+    assert nanobot("approve", "little", answer="y\n").endswith(offered)
+    assert json.loads(nanobot("list", "--json"))["servers"][0]["waiting"] == []
+
+
+def test_nothing_is_accepted_unseen_where_nobody_can_be_asked(
+    here: Nanobot, little: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    done = here("mcp", "approve", "little")
+    assert (done.returncode, "--yes" in done.stderr) == (2, True)
+
+
+def test_a_name_that_is_none_is_said_with_those_there_are(here: Nanobot, little: Path) -> None:
+    done = here("mcp", "check", "litle")
+    assert (done.returncode, "config.yaml has: little" in done.stderr) == (1, True)
