@@ -77,6 +77,15 @@ class Courier:
             channel, chat, thread = _place(key)
             await self.say(channel, chat, text, thread)
 
+    async def warn_elsewhere(self, channel: str, text: str, name: str) -> None:
+        """Tell the owner that `channel` is closed to them, in the chat that they used last on
+        another one. The same `name` is told once. Raises `StorageError`."""
+        others = [name for name in self._anywhere if name != channel]
+        if key := await asyncio.to_thread(self._latest, OWNER, others):
+            there, chat, thread = _place(key)
+            message = OutboundMessage(there, chat, text, thread_id=thread)
+            await self._bus.send(name, Outgoing("reply", self._split(message)))
+
     async def say(self, channel: str, chat_id: str, text: str, thread_id: str = "") -> None:
         """Send a message to a chat. Raises `StorageError`."""
         await self._send(OutboundMessage(channel, chat_id, text, thread_id=thread_id))

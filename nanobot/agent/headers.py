@@ -15,6 +15,8 @@ from typing import Literal
 Timestamps = Literal["relative", "absolute", "off"]
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_LATE_MINUTES = 5
+"""From then on it matters to an answer that the question waited."""
 _NOTICE_LINES = 8
 _NOTICE_CHARACTERS = 160
 
@@ -28,6 +30,17 @@ def header(stamp: datetime | None, session_key: str, today: date, style: Timesta
     if style == "absolute":
         return f"[{moment}, {session_key}]"
     return f"[{_day_label((today - stamp.date()).days)}, {moment}, {session_key}]"
+
+
+def late_notice(stamp: datetime, now: datetime) -> str:
+    """`[late: sent 3 h 5 min before this answer]` for what waited, else empty."""
+    minutes = int((now - stamp).total_seconds() // 60)
+    if minutes < _LATE_MINUTES:
+        return ""
+    days, rest = divmod(minutes, 24 * 60)
+    parts = zip((days, *divmod(rest, 60)), ("days", "h", "min"), strict=True)
+    words = " ".join([f"{number} {unit}" for number, unit in parts if number][:2])
+    return f"[late: sent {words} before this answer]"
 
 
 def memory_notice(before: str, after: str) -> str:

@@ -148,7 +148,8 @@ def _tokens_of(prompt: Prompt, reply: Reply) -> int:
 
 
 class SenderRate:
-    """How many messages a minute each person may send; the owner any number, and 0 means any."""
+    """How many messages a minute each person may send, by when they were sent; the owner any
+    number, and 0 means any."""
 
     def __init__(
         self, per_minute: int, clock: Clock, is_owner: Callable[[InboundMessage], bool]
@@ -171,20 +172,25 @@ class SenderRate:
         self._senders[key] = recent
         if len(self._senders) > _SENDERS:
             self._senders.popitem(last=False)
-        return recent.verdict(self._clock.monotonic())
+        late = (self._clock.now() - inbound.timestamp).total_seconds()
+        return recent.verdict(self._clock.monotonic(), max(0.0, late))
 
 
 @dataclass(slots=True)
 class _Recent:
-    """When one person's newest messages were taken, and when they were last told."""
+    """When one person's newest messages that were taken had been sent, and when they were last
+    told."""
 
     taken: deque[float]
     told: float | None = None
 
-    def verdict(self, now: float) -> Literal["take", "tell", "drop"]:
+    def verdict(self, now: float, late: float) -> Literal["take", "tell", "drop"]:
+        """`late`: so many seconds ago it was sent. What was written over hours, and comes at once
+        after an outage, is not too much."""
+        sent = max([now - late, *list(self.taken)[-1:]])
         full = len(self.taken) == self.taken.maxlen
-        if not full or now - self.taken[0] >= _MINUTE:
-            self.taken.append(now)
+        if not full or sent - self.taken[0] >= _MINUTE:
+            self.taken.append(sent)
             return "take"
         if self.told is not None and now - self.told < _MINUTE:
             return "drop"

@@ -50,8 +50,13 @@ class Replies:
     def to(
         self, inbound: InboundMessage, text: str, event_ids: tuple[str, ...], call: str
     ) -> Outgoing:
-        """A text for the chat of `inbound`; `call` tells the messages of a turn apart."""
+        """A text for the chat of `inbound`, in a group as a reply, so that all see to what; `call`
+        tells the messages of a turn apart."""
         message = OutboundMessage(
-            inbound.channel, inbound.chat_id, text, thread_id=inbound.thread_id
+            inbound.channel,
+            inbound.chat_id,
+            text,
+            reply_to=inbound.message_id if inbound.is_group else "",
+            thread_id=inbound.thread_id,
         )
         return Outgoing(call, self._split(message), event_ids)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from nanobot.agent.calls import open_calls
+from nanobot.agent.headers import late_notice
 from nanobot.agent.intake import Intake
 from nanobot.agent.mailbox import Mailbox
 from nanobot.agent.runner import Begun
@@ -119,12 +120,18 @@ class RunningTurn:
             self.messages[0] = replace(self.messages[0], notice=notice)
         if self.inbound.group_id:
             await self._until_the_album_is_here()
-        first = await self._intake.to_message(self.inbound, notice)
+        first = await self._taken_in(self.inbound, notice)
         self.refuse_if_ended()
         self.messages[0] = first
         if not self.begun.messages:  # else it joins as the turn goes on, behind open calls
             taken = self._mailbox.take_those(self._key, self.includes)
             self.begun = Begun(tuple(await self._join(taken)))
+
+    async def _taken_in(self, inbound: InboundMessage, notice: str = "") -> Message:
+        late = ""
+        if inbound.begun_by == "person":
+            late = late_notice(inbound.timestamp, self._clock.now())
+        return await self._intake.to_message(inbound, "\n".join(filter(None, (late, notice))))
 
     async def _until_the_album_is_here(self) -> None:
         """Items of an album come one by one, and nothing says which is the last."""
@@ -189,7 +196,7 @@ class RunningTurn:
         self.entries += taken
         self.messages += [self._intake.text_of(entry.message) for entry in taken]
         try:
-            messages = [await self._intake.to_message(entry.message) for entry in taken]
+            messages = [await self._taken_in(entry.message) for entry in taken]
             steps = [Step("message", encode(message)) for message in messages]
             await self._write(*steps, joined=[entry.id for entry in taken])
         except BaseException:
@@ -219,11 +226,11 @@ class RunningTurn:
 
     def includes(self, entry: InboxEntry) -> bool:
         """Whether a message is part of what is being answered, however busy we are: of its album,
-        or a correction of it."""
-        album, corrected = self.inbound.group_id, entry.message.edits
-        in_album = bool(album) and entry.message.group_id == album
-        events = {entry.message.event_id for entry in self.entries}
-        return in_album or (bool(corrected) and corrected in events)
+        or a correction of it by whoever wrote it."""
+        album, message = self.inbound.group_id, entry.message
+        in_album = bool(album) and message.group_id == album
+        told = {(each.message.event_id, each.message.sender_id) for each in self.entries}
+        return in_album or (bool(message.edits) and (message.edits, message.sender_id) in told)
 
     @property
     def _key(self) -> str:

@@ -114,6 +114,7 @@ class FakeChannel:
             content=text,
             event_id=event_id,
             timestamp=self._clock.now(),
+            message_id=event_id,
             media=media,
             thread_id=thread_id,
             reply_to=reply_to,

@@ -83,6 +83,19 @@ async def test_a_correction_of_a_message_that_waits_is_answered_with_it(tmp_path
     assert "2 and 3?" in texts(model.prompts[1])[-1]
 
 
+async def test_nobody_corrects_what_somebody_else_has_said(tmp_path: Path) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(says("first"), says("four"), hold=gate)
+    async with running(tmp_path, model, channel, NANOBOT_AGENT__ON_BUSY="queue"):
+        await channel.say("wait", is_group=True)
+        await gate.reached.wait()
+        question = await channel.say("2 and 2?", is_group=True)
+        await channel.say("2 and 3?", is_group=True, sender_id="another", edits=question)
+        gate.opened.set()
+        assert await channel.answer_to(question) == "four"
+    assert "2 and 3?" not in texts(model.prompts[1])[-1]
+
+
 async def test_a_correction_during_the_turn_reaches_the_model_and_stops_nothing(
     tmp_path: Path,
 ) -> None:

@@ -70,3 +70,15 @@ async def test_news_and_questions_go_where_the_owner_gets_them_without_looking(
         assert [
             (part.channel, part.chat_id, part.thread_id) for part in (one.part for one in sent)
         ] == [("telegram", "7", "3")] * 2
+
+
+async def test_that_a_channel_is_closed_is_said_on_another_one_and_once(tmp_path: Path) -> None:
+    async with courier(tmp_path, "telegram:7", "cli:direct") as (one, sent):
+        await one.warn_elsewhere("telegram", "It is off.", "off-telegram-1")
+        await one.warn_elsewhere("telegram", "It is off.", "off-telegram-1")
+        assert [(part.channel, part.content) for part in (one.part for one in sent)] == [
+            ("cli", "It is off.")
+        ]
+    async with courier(tmp_path, "telegram:7") as (one, sent):
+        await one.warn_elsewhere("telegram", "It is off.", "off-telegram-2")
+        assert not sent

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from nanobot.agent.headers import Timestamps, header, memory_notice
+from nanobot.agent.headers import Timestamps, header, late_notice, memory_notice
 
 BERLIN = ZoneInfo("Europe/Berlin")
 TODAY = date(2026, 11, 21)
@@ -70,3 +70,18 @@ def test_a_long_notice_is_cut_and_says_where_the_rest_is() -> None:
     assert "and 12 more, see memory/MEMORY.md" in notice
     assert len(notice) < 1_600
     assert "\n" not in notice
+
+
+@pytest.mark.parametrize(
+    ("waited", "notice"),
+    [
+        (timedelta(minutes=4), ""),
+        (-timedelta(hours=1), ""),  # a clock that went wrong
+        (timedelta(minutes=5), "[late: sent 5 min before this answer]"),
+        (timedelta(hours=3, minutes=5), "[late: sent 3 h 5 min before this answer]"),
+        (timedelta(days=2, minutes=1), "[late: sent 2 days 1 min before this answer]"),
+    ],
+)
+def test_what_waited_is_shown_with_its_age(waited: timedelta, notice: str) -> None:
+    sent = datetime(2026, 11, 21, 14, 3, tzinfo=BERLIN)
+    assert late_notice(sent, sent + waited) == notice

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -193,6 +193,16 @@ async def test_the_messages_of_any_minute_are_counted_not_those_of_the_clocks() 
     assert limit.verdict(message()) == "take"
     await clock.advance(15)
     assert [limit.verdict(message()) for _ in range(2)] == ["take", "tell"]
+
+
+async def test_what_was_written_over_hours_and_comes_at_once_is_not_too_much() -> None:
+    clock = FakeClock()
+    limit, start = rate(2, clock), clock.now()
+    await clock.advance(3_600)
+    written = [start + timedelta(seconds=seconds) for seconds in (0, 40, 60, 100, 110)]
+    backlog = [replace(message(), timestamp=at) for at in written]
+    assert [limit.verdict(each) for each in backlog] == ["take", "take", "take", "take", "tell"]
+    assert [limit.verdict(message()) for _ in range(2)] == ["take", "take"]
 
 
 def test_one_persons_flood_is_nobody_elses() -> None:

@@ -165,3 +165,14 @@ async def test_a_message_that_was_sent_before_a_crash_is_not_sent_again(tmp_path
         assert await channel.answer_to("e1") == "I will check"
     assert [part.content for part in channel.sent] == ["look", "I will check"]
     assert model.prompts[0].messages[-1].text == INTERRUPTED
+
+
+async def test_in_a_group_an_answer_is_a_reply_and_elsewhere_it_needs_no_mark(
+    tmp_path: Path,
+) -> None:
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(says("noon"), says("one")), channel):
+        asked = await channel.say("when?", "-5", is_group=True)
+        await channel.answer_to(asked, "-5")
+        await channel.ask("and when?")
+    assert [part.reply_to for part in channel.sent] == [asked, ""]
