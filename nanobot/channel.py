@@ -144,6 +144,10 @@ class ChannelHost(Protocol):
         """What keeps the channel from working, for `nanobot status`; empty: nothing does."""
         ...
 
+    def connected(self, who: str) -> None:
+        """Which account of the platform this is, for `nanobot channels status`."""
+        ...
+
     @property
     def owners(self) -> Sequence[str]:
         """The ids of the owner on this channel, as far as they are known."""
@@ -191,3 +195,22 @@ class Channel(Protocol):
     async def show(self, event: Progress) -> None:
         """Show progress if the platform can; never raise for want of it."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRequest:
+    """What signing in needs: the adapter's own settings (`options`), a folder (0700) for its state,
+    and a person to talk to. `number` is a phone number in digits where they want a code to type in
+    rather than one to scan. While it lasts nothing else uses the account or the folder."""
+
+    options: object
+    state_folder: Path
+    say: Callable[[str], None]
+    clock: Clock
+    number: str = ""
+
+
+Login = Callable[[LoginRequest], Awaitable[None]]
+"""Signs in at a platform that wants a person for it; found by entry point in the group
+`nanobot.channel_logins`, by the name of the channel. Returns when it is done; raises
+`NanobotError`."""

@@ -132,6 +132,7 @@ class TelegramChannel:
             group.create_task(previews.run())
             identity = await client.identify(trouble.say)
             trouble.over()
+            host.connected(f"@{identity.username}")
             group.create_task(tell_menu(client, host, identity.id))
             names = frozenset(entry.name for entry in host.menu())
             me = Me(identity.id, identity.username, names)

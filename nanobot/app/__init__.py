@@ -6,6 +6,7 @@ configuration. `build_gateway` reads from top to bottom as the list of what a na
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -35,6 +36,7 @@ from nanobot.gateway.control import ControlServer, Operation
 from nanobot.gateway.dispatcher import Dispatcher
 from nanobot.gateway.gateway import Gateway, Routine
 from nanobot.gateway.host import Host, HostParts
+from nanobot.gateway.lending import ChannelOperations
 from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.operations import About, Operations, Running
 from nanobot.gateway.pairing import Pairing, PairingOperations
@@ -97,7 +99,9 @@ def build_gateway(
     outbox = Outbox(base.stores.journal.database)
     dispatcher = Dispatcher(base.outlets, outbox, base.screen, base.clock, base.rng)
     hosts: dict[str, ChannelHost] = {}
-    supervisor = Supervisor(base.outlets, hosts, base.clock, base.rng)
+    supervisor = Supervisor(
+        base.outlets, hosts, base.clock, base.rng, on_off=partial(_tell_of_channel, base)
+    )
     web = build_web(settings)
     parts = HostParts(
         base.bus,
@@ -109,6 +113,7 @@ def build_gateway(
         base.background,
         menu=partial(menu_of, commands),
         report=supervisor.report,
+        connected=supervisor.connected,
         rate=SenderRate(settings.limits.messages_per_minute, base.clock, commands.is_owner),
     )
     hosts.update((name, Host(name, parts)) for name in base.outlets)
@@ -121,6 +126,7 @@ def build_gateway(
         **SkillsOperations(toolbox.around.skills.service).table(),
         **CronOperations(toolbox.around.cron, toolbox.job_chats, base.clock).table(),
         **McpOperations(toolbox.mcp).table(),
+        **ChannelOperations((), supervisor, base.background, base.clock).table(),
         "commands": partial(_command_list, commands),
     }
     state = settings.home / "state"
@@ -197,6 +203,15 @@ def _routines(base: Base, memory: Remembering, toolbox: Toolbox) -> Sequence[Rou
         base.clock,
     )
     return jobs if memory.schedule is None else (memory.schedule, *jobs)
+
+
+def _tell_of_channel(base: Base, channel: str, detail: str) -> None:
+    """Tell the owner, once a day for the same reason, that a channel stays off."""
+    text = f"The channel {channel} is off: {detail}"
+    reason = hashlib.sha256(detail.encode()).hexdigest()[:8]
+    name = f"off-{channel}-{base.clock.now():%y%m%d}-{reason}"
+    telling = base.courier.warn_elsewhere(channel, text, name)
+    base.background.start(telling, name="a channel is off")
 
 
 async def _send_digest(courier: Courier, report: DreamReport) -> None:

@@ -23,6 +23,7 @@ from nanobot.cron.operations import CronOperations
 from nanobot.cron.service import CronService
 from nanobot.cron.store import JobStore
 from nanobot.errors import NanobotError
+from nanobot.gateway.lending import ChannelOperations
 from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing, PairingOperations
@@ -31,6 +32,7 @@ from nanobot.memory.service.operations import MemoryOperations
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.skills import SkillsOperations
+from nanobot.tasks import Background
 from nanobot.tools.mcp import McpOperations
 
 Table = Mapping[str, Callable[[Mapping[str, object]], Awaitable[object]]]
@@ -131,7 +133,15 @@ async def _on_mcp(settings: Settings) -> AsyncIterator[Table]:
         await servers.close()
 
 
+@asynccontextmanager
+async def _on_channels(settings: Settings) -> AsyncIterator[Table]:
+    enabled = sorted(name for name, channel in settings.channels.items() if channel.enabled)
+    clock = SystemClock(settings.agent.timezone)
+    yield ChannelOperations(enabled, None, Background(), clock).table()
+
+
 _ROOMS = {
+    "channels": _on_channels,
     "mcp": _on_mcp,
     "memory": _on_memory,
     "pair": _on_access,

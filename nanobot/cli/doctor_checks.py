@@ -26,7 +26,7 @@ _MENDING = "docs/security.md, “Which sandbox, and how to get it”, says what 
 _PROBE_SECONDS = 8.0
 _SHOWN_MODELS = 5
 _SYSTEM = ("/usr", "/bin", "/sbin")
-_WELL = ("running", "stopped", "starting")
+_WELL = ("running", "stopped", "starting", "lent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,9 @@ def _gateway(settings: Settings) -> Iterator[Finding]:
     if not ill:
         yield Finding("gateway", "ok", f"running, pid {field(data, 'pid')}")
         return
-    said = "; ".join(f"{field(c, 'name')}: {field(c, 'state')} {field(c, 'detail')}" for c in ill)
+    said = "; ".join(
+        f"{field(c, 'name')} is {field(c, 'state')}: {field(c, 'detail')}" for c in ill
+    )
     yield Finding("gateway", "warn", f"running, but {said}", "`nanobot status` says more.")
 
 

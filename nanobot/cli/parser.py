@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nanobot import __version__
 from nanobot.cli.audit_grammar import add_audit, add_doctor
+from nanobot.cli.channels_grammar import add_channels
 from nanobot.cli.cron_grammar import add_cron
 from nanobot.cli.grammar import add, add_json, count, home_of
 from nanobot.cli.mcp_grammar import add_mcp
@@ -43,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_agent(commands)
     add(commands, "gateway", "run nanobot with all its channels", _gateway)
     add_json(add(commands, "status", "what runs and what waits", _status))
+    add_channels(commands)
     add_pair(commands)
     add_memory(commands)
     add_dream(commands)

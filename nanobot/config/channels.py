@@ -12,13 +12,14 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, e
 from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from nanobot.config.check import Checker
 from nanobot.config.findings import suggestion
 from nanobot.config.memory import OwnerSettings
 from nanobot.config.settings import ChannelSettings
 from nanobot.config.tree import Items, Nothing, Path, Section, put
+from nanobot.errors import NanobotError
 
 SETTINGS_GROUP = "nanobot.channel_settings"
 CHANNELS_GROUP = "nanobot.channels"
@@ -86,6 +87,22 @@ def check_channels(checker: Checker) -> dict[str, ChannelSettings]:
         if settings is not None:
             channels[name] = settings
     return channels
+
+
+def options_of(channels: Mapping[str, ChannelSettings], name: str) -> BaseModel:
+    """A channel's own settings: those in the configuration, or the defaults where it has none.
+
+    Raises `NanobotError` where the defaults will not do.
+    """
+    if name in channels and (options := channels[name].options) is not None:
+        return options
+    try:
+        return options_model(installed_channels().get(name))()
+    except (BrokenAdapter, ValidationError):
+        raise NanobotError(
+            f"the channel {name} has to be set up first",
+            hint=f"Write what it needs under channels.{name} in config.yaml.",
+        ) from None
 
 
 def webhook_hosts(channels: Mapping[str, ChannelSettings]) -> tuple[str, ...]:

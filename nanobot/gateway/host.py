@@ -72,7 +72,8 @@ class Rate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostParts:
-    """What all channels' hosts share. `report` takes a channel's name and its trouble."""
+    """What all channels' hosts share. `report` takes a channel's name and its trouble, `connected`
+    its name and which account it is."""
 
     bus: MessageBus
     journal: Journal
@@ -83,6 +84,7 @@ class HostParts:
     background: Background
     menu: Callable[[], Sequence[MenuEntry]]
     report: Callable[[str, str], None]
+    connected: Callable[[str, str], None]
     rate: Rate
 
 
@@ -97,12 +99,15 @@ class Host:
     def admit(self, sender: Sender, chat: Chat, *, addressed: bool = True) -> Admission:
         """See `ChannelHost`."""
         access, pair = self._parts.access, (sender.id, chat.id)
-        self._admitted.pop(pair, None)
         if access.permits(self._channel, sender, chat, addressed=addressed):
+            self._admitted.pop(pair, None)
             self._admitted[pair] = None
             if len(self._admitted) > _REMEMBERED:
                 self._admitted.popitem(last=False)
             return "allowed"
+        if not access.permits(self._channel, sender, chat):
+            # Who is only not spoken to here keeps what of the same batch was for the agent.
+            self._admitted.pop(pair, None)
         if addressed and (text := access.stranger(self._channel, sender, chat)):
             telling = self._tell(sender, chat, text)
             self._parts.background.start(telling, name="a stranger's answer")
@@ -143,6 +148,10 @@ class Host:
     def report(self, trouble: str) -> None:
         """See `ChannelHost`."""
         self._parts.report(self._channel, trouble)
+
+    def connected(self, who: str) -> None:
+        """See `ChannelHost`."""
+        self._parts.connected(self._channel, who)
 
     @property
     def owners(self) -> Sequence[str]:

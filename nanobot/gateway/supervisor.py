@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -19,16 +19,22 @@ _STABLE_SECONDS = 60.0
 
 @dataclass(slots=True)
 class ChannelState:
-    """How a channel is doing: `starting`, `running`, `backoff`, `off` (until a person mends it) or
-    `stopped`; `detail` says why it does not run, or what keeps it from working."""
+    """How a channel is doing: `starting`, `running`, `backoff`, `off` (until a person mends it),
+    `lent` (to somebody who signs in) or `stopped`; `detail` says why it does not run, or what keeps
+    it from working, `who` which account it is."""
 
     name: str
     state: str = "starting"
     detail: str = ""
+    who: str = ""
+
+
+def _tell_nobody(_name: str, _detail: str) -> None:
+    """For those who have nobody to tell."""
 
 
 class Supervisor:
-    """Runs every channel until stopped."""
+    """Runs every channel until stopped. `on_off` is told of one that stays off, and why."""
 
     def __init__(
         self,
@@ -36,25 +42,50 @@ class Supervisor:
         hosts: Mapping[str, ChannelHost],
         clock: Clock,
         rng: Random,
+        on_off: Callable[[str, str], None] = _tell_nobody,
     ) -> None:
         self._channels, self._hosts, self._clock, self._rng = channels, hosts, clock, rng
+        self._on_off = on_off
         self._tasks = Background()
+        self._running: dict[str, asyncio.Task[None]] = {}
         self.states = {name: ChannelState(name) for name in channels}
 
     def start(self) -> None:
         """Start all channels."""
-        for name, channel in self._channels.items():
-            self._tasks.start(self._keep_running(channel, self.states[name]), name=name)
+        for name in self._channels:
+            self._start(name)
+
+    async def lend(self, name: str) -> None:
+        """Stop a channel, so that somebody else may use its account and its folder, until
+        `take_back`."""
+        running = self._running[name]
+        running.cancel()
+        await asyncio.wait([running])
+        state = self.states[name]
+        state.state, state.detail, state.who = "lent", "somebody signs in", ""
+
+    def take_back(self, name: str) -> None:
+        """Start a channel that was lent."""
+        if self.states[name].state == "lent":
+            self._start(name)
 
     def report(self, name: str, trouble: str) -> None:
         """What keeps a running channel from working; empty: nothing."""
         self.states[name].detail = trouble
+
+    def connected(self, name: str, who: str) -> None:
+        """Which account a channel is."""
+        self.states[name].who = who
 
     async def stop(self) -> None:
         """Stop intake at once."""
         await self._tasks.drain(0.0)
         for state in self.states.values():
             state.state = "stopped"
+
+    def _start(self, name: str) -> None:
+        running = self._keep_running(self._channels[name], self.states[name])
+        self._running[name] = self._tasks.start(running, name=name)
 
     async def _keep_running(self, channel: Channel, state: ChannelState) -> None:
         crashes = 0
@@ -67,6 +98,7 @@ class Supervisor:
                 detail = f"{error}. {error.hint}" if error.hint else str(error)
                 logger.error("channel {} is off: {}", channel.name, detail)
                 state.state, state.detail = "off", detail
+                self._on_off(channel.name, detail)
                 return
             lasted = self._clock.monotonic() - started
             crashes = 1 if lasted > _STABLE_SECONDS else crashes + 1

@@ -82,6 +82,9 @@ class Core:
     def report(self, trouble: str) -> None:
         raise AssertionError("nothing keeps the CLI from working")
 
+    def connected(self, who: str) -> None:
+        raise AssertionError("the terminal has no account")
+
     @property
     def owners(self) -> Sequence[str]:
         return ()

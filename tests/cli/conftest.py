@@ -36,6 +36,7 @@ OPERATIONS = (
     "pair.list", "pair.approve", "pair.revoke",
     "cron.list", "cron.add", "cron.remove", "cron.run", "cron.pause", "cron.resume",
     "skills.show", "skills.enable",
+    "channels.status", "channels.borrow", "channels.return",
 )  # fmt: skip
 
 

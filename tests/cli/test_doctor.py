@@ -148,7 +148,7 @@ def test_a_running_gateway_is_asked_how_its_channels_are(gateway: Any, doctor: A
         {
             "check": "gateway",
             "state": "warn",
-            "text": "running, but telegram: off token revoked",
+            "text": "running, but telegram is off: token revoked",
             "hint": "`nanobot status` says more.",
         }
     ]

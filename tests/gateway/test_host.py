@@ -38,6 +38,7 @@ class Core:
         self.entries: list[InboxEntry] = []
         self.parts: list[OutboxPart] = []
         self.trouble: list[tuple[str, str]] = []
+        self.accounts: list[tuple[str, str]] = []
         self.background = Background()
         clock = FakeClock()
         bus = MessageBus(journal)
@@ -55,6 +56,7 @@ class Core:
             self.background,
             menu=lambda: (MenuEntry("help", "helps"),),
             report=lambda name, trouble: self.trouble.append((name, trouble)),
+            connected=lambda name, who: self.accounts.append((name, who)),
             rate=SenderRate(per_minute, clock, lambda _: False),
         )
         self.host = Host("fake", parts)
@@ -87,6 +89,16 @@ async def test_who_was_admitted_by_another_id_of_theirs_may_publish(
     sender = Sender("person", also=("+491",))
     assert core.host.admit(sender, Chat("1")) == "allowed"
     assert await core.host.publish((said("m1"),))
+
+
+async def test_what_was_for_the_agent_is_stored_though_the_next_line_of_the_batch_is_not(
+    journal: Journal, tmp_path: Path
+) -> None:
+    core = Core(journal, tmp_path, "+491", groups="mention", allow_groups={"1": frozenset()})
+    sender, group = Sender("person", also=("+491",)), Chat("1", is_group=True)
+    assert core.host.admit(sender, group) == "allowed"
+    assert core.host.admit(sender, group, addressed=False) == "refused"
+    assert await core.host.publish((replace(said("m1"), is_group=True),))
 
 
 async def test_a_stranger_is_answered_once_durably_and_nothing_of_theirs_is_kept(

@@ -87,7 +87,9 @@ async def test_status_of_a_running_gateway(house: House) -> None:
     assert status["pid"]
     assert (status["version"], status["model"], status["uptime_seconds"]) == ("1.2.3", "gpt-x", 12)
     assert (status["sessions"], status["turns_running"]) == (1, 2)
-    assert status["channels"] == [{"name": "fake", "state": "backoff", "detail": "it broke"}]
+    assert status["channels"] == [
+        {"name": "fake", "state": "backoff", "detail": "it broke", "who": ""}
+    ]
     assert status["queue"] == {
         "received": 0, "working": 0, "failed": 1, "outbox_pending": 0, "dead": 1,
     }  # fmt: skip

@@ -57,6 +57,7 @@ def supervise(clock: FakeClock, tmp_path: Path) -> Callable[..., Supervisor]:
             Background(),
             menu=tuple,
             report=supervisor.report,
+            connected=supervisor.connected,
             rate=SenderRate(0, clock, lambda _: False),
         )
         hosts.update((c.name, Host(c.name, parts)) for c in channels)

@@ -70,6 +70,7 @@ class RecordingHost:
         self.asked: list[tuple[Sender, Chat, bool]] = []
         self.buttons: dict[str, str] = {}
         self.reports: list[str] = []
+        self.account = ""
         self.entries: list[MenuEntry] = []
         self.owner_ids: list[str] = []
         self.port = 0
@@ -111,6 +112,9 @@ class RecordingHost:
     def report(self, trouble: str) -> None:
         self.reports.append(trouble)
         self._tell()
+
+    def connected(self, who: str) -> None:
+        self.account = who
 
     @property
     def owners(self) -> Sequence[str]:

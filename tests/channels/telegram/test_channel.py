@@ -40,6 +40,7 @@ async def test_what_a_person_says_comes_in_and_a_part_goes_out(
         assert await host.texts(1) == ["hello"]
         receipt = await channel.send(part("hello *yourself*"))
     (message,) = host.stored
+    assert host.account.startswith("@")
     assert (message.channel, message.chat_id, message.sender_id) == ("telegram", "7", "7")
     assert message.event_id == str(question)
     (sent,) = telegram.messages(ANN)

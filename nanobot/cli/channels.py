@@ -1,0 +1,122 @@
+"""`nanobot channels status|login`: how the channels are doing, and signing in at one.
+
+Signing in is the adapter's own work, done here where the person sits. Meanwhile a running gateway
+lets go of the channel; where none runs, nobody else can start one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from nanobot.channel import Login, LoginRequest
+from nanobot.cli.admin import asked, put, to_json
+from nanobot.cli.client import Client
+from nanobot.cli.connection import NoGateway
+from nanobot.cli.reach import state_folder
+from nanobot.cli.show import Data, field, records, table
+from nanobot.errors import NanobotError
+
+_RENEW_SECONDS = 10.0
+"""How often the gateway hears that its channel is still needed; see `gateway.lending`."""
+
+
+def status(home: Path, *, as_json: bool) -> int:
+    """`nanobot channels status`."""
+    data = asked(home, "channels.status", {})
+    return put(to_json(data) if as_json else _status_text(data))
+
+
+def login(home: Path, name: str, number: str) -> int:
+    """`nanobot channels login NAME`. Raises `NanobotError` where that does not work."""
+    from nanobot.app.home import make_home
+    from nanobot.app.model import secrets
+    from nanobot.clock import SystemClock
+    from nanobot.config import load_settings
+    from nanobot.config.channels import options_of
+    from nanobot.logs import log_to_console
+    from nanobot.security.redaction import Redactor
+
+    settings = load_settings(home)
+    sign_in, options = _login_of(name), options_of(settings.channels, name)
+    log_to_console("warning", Redactor(secrets(settings)))
+    make_home(home)
+    folder = home / "state" / "channels" / name
+    request = LoginRequest(options, folder, _say, SystemClock(settings.agent.timezone), number)
+    with _borrowed(home, name):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        asyncio.run(_sign_in(sign_in, request))
+    return 0
+
+
+async def _sign_in(sign_in: Login, request: LoginRequest) -> None:
+    await sign_in(request)
+
+
+def _login_of(name: str) -> Login:
+    from importlib.metadata import entry_points
+
+    found = {point.name: point for point in entry_points(group="nanobot.channel_logins")}
+    if name not in found:
+        can = ", ".join(sorted(found)) or "none"
+        raise NanobotError(
+            f"there is nothing to sign in at for the channel {name!r}",
+            hint=f"Channels that want it: {can}.",
+        )
+    sign_in: Login = found[name].load()
+    return sign_in
+
+
+@contextmanager
+def _borrowed(home: Path, name: str) -> Iterator[None]:
+    """Nobody else uses the channel while inside."""
+    from nanobot.gateway.lock import HomeLock
+
+    def tell_gateway(operation: str) -> None:
+        with Client(state_folder(home)) as client:
+            client.ask(operation, {"name": name, "by": me})
+
+    me = secrets.token_hex(8)
+    try:
+        tell_gateway("channels.borrow")
+    except NoGateway:
+        with HomeLock(home / "state"):
+            yield
+        return
+    over = threading.Event()
+    renewing = threading.Thread(target=_renew, args=(tell_gateway, over), daemon=True)
+    renewing.start()
+    try:
+        yield
+    finally:
+        over.set()
+        renewing.join()
+        with suppress(NanobotError):  # it ended meanwhile, and starts its channels anew
+            tell_gateway("channels.return")
+
+
+def _renew(tell_gateway: Callable[[str], None], over: threading.Event) -> None:
+    while not over.wait(_RENEW_SECONDS):
+        with suppress(NanobotError):  # it starts anew, say: asked again, it lets go again
+            tell_gateway("channels.borrow")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _status_text(data: Data) -> str:
+    channels = [c for c in records(data, "channels") if field(c, "name") != "cli"]
+    if not channels:
+        return "No channel is enabled; config.yaml has them under `channels:`.\n"
+    rows = [tuple(field(c, key) for key in ("name", "state", "who")) for c in channels]
+    troubles = [
+        f"\n{field(c, 'name')}: {detail}\n" for c in channels if (detail := field(c, "detail", 600))
+    ]
+    return table([("channel", "state", "account"), *rows]) + "".join(troubles)

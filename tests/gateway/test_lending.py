@@ -1,0 +1,138 @@
+"""Who signs in at a platform has the channel to themselves, and it comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import cast
+
+import pytest
+
+from nanobot.channel import ChannelHost
+from nanobot.errors import ChannelOff, NanobotError
+from nanobot.gateway.lending import LEASE_SECONDS, ChannelOperations
+from nanobot.gateway.supervisor import Supervisor
+from nanobot.tasks import Background
+from nanobot.testing import FakeClock
+from nanobot.testing.channel import FakeChannel
+
+
+class Account(FakeChannel):
+    """A channel that counts who uses its account."""
+
+    def __init__(self) -> None:
+        super().__init__("fake")
+        self.users = self.starts = 0
+        self.trouble: ChannelOff | None = None
+
+    async def run(self, host: ChannelHost) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+        self.starts += 1
+        self.users += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.users -= 1
+
+
+class Office:
+    """A supervisor with one channel, and what is asked of it."""
+
+    def __init__(self) -> None:
+        self.clock, self.background = FakeClock(), Background()
+        self.channel = Account()
+        hosts = {"fake": cast(ChannelHost, None)}  # the channel does not look at it
+        self.told: list[tuple[str, str]] = []
+        self.supervisor = Supervisor(
+            {"fake": self.channel},
+            hosts,
+            self.clock,
+            Random(1),
+            on_off=lambda name, why: self.told.append((name, why)),
+        )
+        self.operations = ChannelOperations(
+            (), self.supervisor, self.background, self.clock
+        ).table()
+
+    async def ask(self, operation: str, **arguments: object) -> object:
+        """Do one operation, and let what it starts begin."""
+        data = await self.operations[operation](arguments)
+        await asyncio.sleep(0)
+        return data
+
+    async def close(self) -> None:
+        """End everything."""
+        await self.supervisor.stop()
+        self.background.cancel()
+        await self.background.drain(0)
+
+
+async def test_a_borrowed_channel_rests_until_it_is_given_back() -> None:
+    office = Office()
+    office.supervisor.start()
+    await asyncio.sleep(0)
+    assert office.channel.users == 1
+    office.supervisor.connected("fake", "@bot")
+    assert await office.ask("channels.borrow", name="fake", by="me") == {"lent": True}
+    assert office.channel.users == 0
+    assert await office.ask("channels.status") == {
+        "running": True,
+        "channels": [{"name": "fake", "state": "lent", "detail": "somebody signs in", "who": ""}],
+    }
+    await office.ask("channels.return", name="fake", by="me")
+    assert (office.channel.users, office.channel.starts) == (1, 2)
+    await office.close()
+
+
+async def test_one_whose_borrower_says_nothing_more_is_started_again() -> None:
+    office = Office()
+    office.supervisor.start()
+    await office.ask("channels.borrow", name="fake", by="me")
+    await office.clock.advance(LEASE_SECONDS - 1)
+    await office.ask("channels.borrow", name="fake", by="me")
+    await office.clock.advance(LEASE_SECONDS - 1)
+    assert office.channel.users == 0
+    await office.clock.advance(1)
+    assert office.channel.users == 1
+    await office.ask("channels.return", name="fake", by="me")  # too late, and no harm
+    assert office.channel.users == 1
+    await office.close()
+
+
+async def test_two_do_not_sign_in_at_the_same_time() -> None:
+    office = Office()
+    office.supervisor.start()
+    await office.ask("channels.borrow", name="fake", by="me")
+    with pytest.raises(NanobotError, match="somebody else signs in at fake"):
+        await office.ask("channels.borrow", name="fake", by="another")
+    await office.ask("channels.return", name="fake", by="another")
+    assert office.channel.users == 0
+    await office.ask("channels.return", name="fake", by="me")
+    assert office.channel.users == 1
+    await office.close()
+
+
+async def test_a_channel_that_does_not_run_need_not_be_borrowed() -> None:
+    office = Office()
+    assert await office.ask("channels.borrow", name="other", by="me") == {"lent": False}
+    with pytest.raises(NanobotError, match="needs a text in 'name'"):
+        await office.ask("channels.borrow")
+    alone = ChannelOperations(("fake",), None, office.background, office.clock).table()
+    assert await alone["channels.borrow"]({"name": "fake", "by": "me"}) == {"lent": False}
+    assert await alone["channels.return"]({"name": "fake", "by": "me"}) == {"lent": False}
+    status = await alone["channels.status"]({})
+    assert status == {
+        "running": False,
+        "channels": [{"name": "fake", "state": "stopped", "detail": "no gateway runs", "who": ""}],
+    }
+
+
+async def test_that_one_stays_off_is_told_once() -> None:
+    office = Office()
+    office.channel.trouble = ChannelOff("the device was unlinked", hint="Link it again.")
+    office.supervisor.start()
+    await office.ask("channels.status")
+    await office.clock.advance(1_000)
+    assert office.told == [("fake", "the device was unlinked. Link it again.")]
+    await office.close()
