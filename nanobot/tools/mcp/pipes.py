@@ -208,7 +208,11 @@ async def _end(process: Process) -> None:
             return
         if harder:
             _signal(process, harder)
-    logger.warning("an MCP server (pid {}) does not end although it was killed", process.pid)
+    if process.returncode is None:
+        logger.warning("an MCP server (pid {}) does not end although it was killed", process.pid)
+    # A process of its own may hold its pipes still; asyncio has no public way to let go of them.
+    process._transport.close()  # type: ignore[attr-defined]
+    await asyncio.sleep(0)
 
 
 def _signal(process: Process, number: signal.Signals) -> None:
