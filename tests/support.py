@@ -84,7 +84,26 @@ async def talking(
 ) -> AsyncIterator[Gateway]:
     """The same, configured as people do it: with a `config.yaml` that leads to `telegram`, where
     the person 7 is the owner. `settings` are further keys of `channels.telegram`, and win."""
-    configure(home, telegram, settings or {})
+    written = _leading_to(telegram, settings or {})
+    async with configured(
+        home, written, model, clock=clock, tools=tools, hooks=hooks, **environ
+    ) as gateway:
+        yield gateway
+
+
+@contextlib.asynccontextmanager
+async def configured(
+    home: Path,
+    config: Mapping[str, object],
+    model: Provider | None,
+    *,
+    clock: Clock | None = None,
+    tools: Sequence[Tool] = (),
+    hooks: Sequence[AgentHook] = (),
+    **environ: str,
+) -> AsyncIterator[Gateway]:
+    """The same with any `config.yaml`."""
+    write_config(home, config)
     gateway = build_gateway(
         load_settings(home, _QUICK | environ),
         clock=clock,
@@ -100,12 +119,20 @@ async def talking(
 
 def configure(home: Path, telegram: FakeTelegram, settings: Mapping[str, object]) -> None:
     """Write the `config.yaml` of `talking`."""
+    write_config(home, _leading_to(telegram, settings))
+
+
+def _leading_to(telegram: FakeTelegram, settings: Mapping[str, object]) -> Mapping[str, object]:
     section = {"enabled": True, "token": telegram.token, "base_url": telegram.base_url}
-    written = {"owner": {"telegram": ["7"]}, "channels": {"telegram": {**section, **settings}}}
+    return {"owner": {"telegram": ["7"]}, "channels": {"telegram": {**section, **settings}}}
+
+
+def write_config(home: Path, config: Mapping[str, object]) -> None:
+    """Write a `config.yaml` that only its owner can read."""
     home.mkdir(exist_ok=True)
-    config = home / "config.yaml"
-    config.touch(mode=0o600)
-    config.write_text(json.dumps(written))  # which YAML reads as well
+    path = home / "config.yaml"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(config))  # which YAML reads as well
 
 
 @contextlib.asynccontextmanager

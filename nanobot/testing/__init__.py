@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nanobot.testing.clock import FakeClock
+    from nanobot.testing.graph import FakeGraphAPI
     from nanobot.testing.model import ScriptedModel, calls, fails, says, together
     from nanobot.testing.openai_server import FakeOpenAI
     from nanobot.testing.telegram import FakeTelegram
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FakeClock",
+    "FakeGraphAPI",
     "FakeOpenAI",
     "FakeTelegram",
     "FakeWeb",
@@ -31,6 +33,7 @@ __all__ = [
 
 _HOMES = {
     "FakeClock": "clock",
+    "FakeGraphAPI": "graph",
     "FakeOpenAI": "openai_server",
     "FakeTelegram": "telegram",
     "FakeWeb": "web",

@@ -11,7 +11,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Literal
 
-from nanobot.testing.telegram.answers import Cut, Fail, Garbled, Hang, Huge, Reply, Slow, Step
+from nanobot.testing.answers import Cut, Hang, Huge, Instead, Reply, Slow, Step
+from nanobot.testing.telegram.answers import refused
 from nanobot.testing.telegram.updates import TERMINATED, Updates
 from nanobot.testing.telegram.values import Call, Json, Refusal
 
@@ -51,7 +52,7 @@ class Faults:
     ) -> None:
         """Answer the next calls with this error; 5xx, 429 with `{"retry_after": 3}`, and so on."""
         refusal = Refusal(code, description or _WORDS.get(code, "Error"), parameters)
-        self._arm(method, Fail(refusal), times, chat)
+        self._arm(method, Instead(refused(refusal)), times, chat)
 
     def flood(self, chat: int, retry_after: int, *, times: int = 1) -> None:
         """Answer the next calls for this chat with 429."""
@@ -86,7 +87,7 @@ class Faults:
         """Answer 200 with HTML, as a captive portal does, or with `body`."""
         page = b"<!doctype html><html><body>Please sign in.</body></html>"
         kind = "application/json" if body else "text/html"
-        self._arm(method, Garbled(Reply(body or page, content_type=kind)), times, None)
+        self._arm(method, Instead(Reply(body or page, content_type=kind)), times, None)
 
     def slow(self, method: str, times: int = 1) -> asyncio.Event:
         """Send half of each answer, the other half once the event is set."""

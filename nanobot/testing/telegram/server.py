@@ -12,7 +12,9 @@ from aiohttp import web
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.tasks import Background
-from nanobot.testing.telegram.answers import Answer, Exchange, Reply
+from nanobot.testing.answers import Answer, Exchange, Reply
+from nanobot.testing.changes import Changes
+from nanobot.testing.telegram.answers import refused
 from nanobot.testing.telegram.events import Events
 from nanobot.testing.telegram.faults import Faults
 from nanobot.testing.telegram.methods import Methods
@@ -21,7 +23,7 @@ from nanobot.testing.telegram.requests import read_call
 from nanobot.testing.telegram.rules import first_problem
 from nanobot.testing.telegram.schema import DOCUMENTED, load_schema
 from nanobot.testing.telegram.seen import Seen
-from nanobot.testing.telegram.updates import Changes, Updates
+from nanobot.testing.telegram.updates import Updates
 from nanobot.testing.telegram.values import Call, Json, Refusal, Violation
 from nanobot.testing.telegram.webhook import Webhook
 from nanobot.testing.telegram.world import World
@@ -136,7 +138,7 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
             self._authorize(http)
             call = await read_call(http, method, self._schema)
         except Refusal as refusal:
-            return _response(_refused(refusal))
+            return _response(refused(refusal))
         return await self._exchange(http, call, lambda: self._answer(call))
 
     async def _download(self, http: web.Request) -> web.StreamResponse:
@@ -144,7 +146,7 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
         try:
             self._authorize(http)
         except Refusal as refusal:
-            return _response(_refused(refusal))
+            return _response(refused(refusal))
         return await self._exchange(http, call, lambda: self._file_content(call))
 
     def _authorize(self, http: web.Request) -> None:
@@ -158,7 +160,7 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
         self.calls.append(call)
         self._changes.tell()
         step = self._take(call)
-        exchange = Exchange(http, call, answer, _refused, lambda: self._stopping)
+        exchange = Exchange(http, answer, lambda: self._stopping)
         playing = step.play(exchange) if step else answer()
         if call.method == "getUpdates":
             reply = await playing
@@ -172,7 +174,7 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
             self._check(call)
             result = await self._methods.answer(call)
         except Refusal as refusal:
-            return _refused(refusal)
+            return refused(refusal)
         return Reply(json.dumps({"ok": True, "result": result}, ensure_ascii=False).encode())
 
     def _check(self, call: Call) -> None:
@@ -186,15 +188,8 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
     async def _file_content(self, call: Call) -> Reply:
         file = self._world.file_at(call.text("file_path"))
         if file is None:
-            return _refused(Refusal(404, "Not Found"))
+            return refused(Refusal(404, "Not Found"))
         return Reply(file.upload.content, content_type="application/octet-stream")
-
-
-def _refused(refusal: Refusal) -> Reply:
-    body: Json = {"ok": False, "error_code": refusal.code, "description": refusal.description}
-    if refusal.parameters:
-        body["parameters"] = refusal.parameters
-    return Reply(json.dumps(body).encode(), refusal.code)
 
 
 def _response(reply: Reply) -> web.Response:

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from bisect import insort
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
+from nanobot.testing.changes import Changes
 from nanobot.testing.telegram.values import Json, Refusal
-
-T = TypeVar("T")
 
 FIRST_UPDATE = 1000
 TERMINATED = (
@@ -27,28 +24,6 @@ WEBHOOK_ACTIVE = (
     "use deleteWebhook to delete the webhook first"
 )
 _NOT_BY_DEFAULT = {"chat_member", "message_reaction", "message_reaction_count"}
-
-
-class Changes:
-    """Lets many wait until something is so; whoever changes something tells them."""
-
-    def __init__(self) -> None:
-        self._waiting: list[asyncio.Future[None]] = []
-
-    def tell(self) -> None:
-        """Everybody who waits looks again."""
-        waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            if not one.done():
-                one.set_result(None)
-
-    async def until(self, ready: Callable[[], T]) -> T:
-        """The value of `ready()` once it is true."""
-        while not (value := ready()):
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            await turn
-        return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ import asyncio
 
 import aiohttp
 
-from nanobot.testing.telegram.updates import Changes, Pending, Updates
+from nanobot.testing.changes import Changes
+from nanobot.testing.telegram.updates import Pending, Updates
 from nanobot.testing.telegram.values import Json
 
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105  # its name

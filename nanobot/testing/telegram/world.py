@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from nanobot.clock import Clock
-from nanobot.testing.telegram.updates import Changes
+from nanobot.testing.changes import Changes
 from nanobot.testing.telegram.values import (
     Draft,
     Json,
