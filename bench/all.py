@@ -20,6 +20,7 @@ BENCHES = (
     ("crash_memory", "--every", "50"),  # every step of it takes hours
     ("crash_routines", "--every", "20"),  # likewise
     ("crash_telegram", "--every", "20"),  # likewise
+    ("crash_whatsapp", "--every", "60"),  # likewise
 )
 
 

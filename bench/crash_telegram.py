@@ -30,15 +30,8 @@ from pathlib import Path
 
 import nanobot_telegram.channel  # noqa: F401 - loaded once here, and not in every process
 from bench.faults import AFTER, TORN, Campaign, Plans, every_call, run
-from bench.telegram_side import (
-    GIVEN_UP,
-    MARK,
-    People,
-    TelegramPlatform,
-    UntilOver,
-    ended_by,
-    faults_of_chats,
-)
+from bench.staged import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
+from bench.telegram_side import People, TelegramPlatform
 from bench.telegram_talk import GROUP, LONG, OWNER, STRANGER, HastyClock, Model, converse
 from bench.transcript import faults_of_transcript, files_of_transcript
 from bench.wire import Platform
@@ -93,7 +86,7 @@ class Conversation:
         private = ["o1", "p1", "p2", "p3", "p4", "p5", "p7", "p8", *LONG]
         private += ["f1", "p9", "p10"] if sent else ["p9", "p10"]
         wrong = [
-            *faults_of_chats(platform, {OWNER: private, GROUP: ["g1", "g2", "g3"]}),
+            *faults_of_chats(platform, {str(OWNER): private, str(GROUP): ["g1", "g2", "g3"]}),
             *faults_of_transcript(home, f"telegram:{OWNER}", MARK, _SPOKEN),
             *faults_of_transcript(home, f"telegram:{GROUP}", MARK, ("g1", "g2", "g3")),
         ]
@@ -133,7 +126,7 @@ class Backlog:
     def faults(self, home: Path, platform: Platform) -> list[str]:
         """Whether all were answered, once and in order."""
         assert isinstance(platform, TelegramPlatform)
-        wanted = dict.fromkeys(self._people, self._marks)
+        wanted = dict.fromkeys(map(str, self._people), self._marks)
         wrong = list(faults_of_chats(platform, wanted))
         for person in self._people:
             wrong += faults_of_transcript(home, f"telegram:{person}", MARK, self._marks)
@@ -149,7 +142,7 @@ class Backlog:
 
 def _configure(home: Path, platform: TelegramPlatform, friends: list[str]) -> None:
     config = _CONFIG.format(
-        owner=OWNER, token=TOKEN, url=platform.base_url, group=GROUP, friends=json.dumps(friends)
+        owner=OWNER, token=TOKEN, url=platform.address, group=GROUP, friends=json.dumps(friends)
     )
     (home / "config.yaml").write_text(config)
 

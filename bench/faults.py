@@ -76,12 +76,12 @@ class Campaign:
     hangs."""
 
     def __init__(self, scenario: Scenario, folder: Path, patience: float = PATIENCE) -> None:
-        self._scenario, self._folder, self._patience = scenario, folder, patience
+        self._scenario, self.folder, self._patience = scenario, folder, patience
         self._count = 0
 
     def of(self, scenario: Scenario, patience: float = PATIENCE) -> Campaign:
         """A campaign of another scenario in the same folder, after this one."""
-        return Campaign(scenario, self._folder, patience)
+        return Campaign(scenario, self.folder, patience)
 
     def unharmed(self) -> Tally:
         """The conversation once, with nothing killed."""
@@ -156,7 +156,7 @@ class Campaign:
 
     def _home(self) -> tuple[Path, Platform]:
         self._count += 1
-        home = self._folder / f"home-{self._count}"
+        home = self.folder / f"home-{self._count}"
         home.mkdir()
         return home, self._scenario.furnish(home)
 
@@ -167,7 +167,9 @@ class Campaign:
         repeated = platform.repeated()
         if ended == "over":
             wrong = self._scenario.faults(home, platform)
-            wrong += [f"{n} replies came twice in a chat" for n in repeated if n > kills]
+            wrong += [
+                f"{n} replies came twice in a chat" for n in repeated if n > kills + platform.breaks
+            ]
         tally.failures += [f"{label}: {fault}" for fault in wrong]
         tally.duplicates += sum(repeated)
         platform.close()

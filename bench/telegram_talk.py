@@ -28,13 +28,17 @@ _TOOLS = {
 
 
 class HastyClock(SystemClock):
-    """Time passes as it does, but whoever sleeps is woken early."""
+    """Time passes as it does, but whoever sleeps is woken `speed` times as early."""
+
+    def __init__(self, speed: float = _SPEED) -> None:
+        super().__init__()
+        self._speed = speed
 
     def monotonic(self) -> float:
-        return super().monotonic() * _SPEED
+        return super().monotonic() * self._speed
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / _SPEED)
+        await asyncio.sleep(seconds / self._speed)
 
 
 class Model:

@@ -24,8 +24,10 @@ from nanobot.gateway.gateway import Gateway
 
 @dataclass
 class Platform:
-    """What the chat platform knows, which no kill touches: messages taken, replies delivered."""
+    """What the chat platform knows, which no kill touches: messages taken, replies delivered.
+    `breaks`: so often it breaks a connection off by itself, in the middle of whatever is sent."""
 
+    breaks: int = 0
     tried: set[str] = field(default_factory=set)
     acked: set[str] = field(default_factory=set)
     delivered: list[tuple[tuple[str, ...], str]] = field(default_factory=list)

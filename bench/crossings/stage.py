@@ -157,6 +157,10 @@ async def prelude(stage: Stage, *, commands: bool) -> None:
         stage.impatience = IMPATIENCE
         stage.process = _named(stage.result())
     await stage.say("that is all")  # where the owner was last is where the heartbeat speaks
+    files = [world.home / "sessions" / f"fake_{chat}.jsonl" for chat in SCOPES]
+    # Until then nobody can be written to there, and no event tells of a file.
+    while not all(file.exists() for file in files):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
 
 
 def _named(text: str) -> str:

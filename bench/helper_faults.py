@@ -1,0 +1,83 @@
+"""The part of a fault campaign in which not the gateway is killed but the helper of its channel.
+
+The helper is a program of its own that the gateway starts; the library that kills it is loaded by
+what stands in for Node.js (see `bench.whatsapp_side`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bench.faults import AFTER, BEFORE, BROKEN, FULL, PATIENCE, Campaign, Scenario, Tally
+from bench.whatsapp_side import died, plan
+
+MOMENT = 5
+"""As a mode: the number is one of milliseconds after the helper's start, and not of a call."""
+
+
+class HelperCampaign(Campaign):
+    """Kills helpers, each at a call; `with_gateway`: and with it the gateway that started it."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        folder: Path,
+        *,
+        with_gateway: bool = False,
+        patience: float = PATIENCE,
+    ) -> None:
+        super().__init__(scenario, folder, patience)
+        self._with_gateway = with_gateway
+
+    def at_moments(self, count: int, rng: random.Random, longest: float) -> Tally:
+        """Kill at random moments up to `longest` seconds after its start, up to three times in one
+        conversation."""
+        tally = Tally()
+        while tally.kills < count:
+            moments = [rng.randint(1, round(1000 * longest)) for _ in range(rng.randint(1, 3))]
+            label = f"helper after {moments} ms"
+            self._converse(tally, label, [(moment, MOMENT) for moment in moments])
+        return tally
+
+    def with_a_disk_that_refuses_it(self, count: int, rng: random.Random, most: int) -> Tally:
+        """No kill: for half a second the disk takes nothing of it, from a random call up to `most`
+        on, because it is full or broken."""
+        tally = Tally()
+        for _ in range(count):
+            n, mode = rng.randint(1, most), rng.choice((FULL, BROKEN))
+            self._converse(tally, f"helper refused from call {n}, mode {mode}", [(n, mode)])
+            tally.refusals += 1
+        return tally
+
+    def again_and_again(self, step: int, most: int) -> Tally:
+        """Kill five helpers in one conversation after their `step`th call, then five after twice as
+        many, up to `most`: where the first one died in a sending, so does the next."""
+        tally = Tally()
+        for n in range(step, most, step):
+            self._converse(tally, f"five times after call {n}", [(n, AFTER)] * 5)
+        return tally
+
+    def in_one_conversation(self, *calls: tuple[int, int, bool]) -> Tally:
+        """Kill helpers one after the other; where True is given, with the gateway."""
+        tally = Tally()
+        self._kill(tally, f"{calls}", calls)
+        return tally
+
+    def _converse(self, tally: Tally, label: str, calls: Iterable[tuple[int, int]]) -> int:
+        return self._kill(tally, label, [(n, mode, self._with_gateway) for n, mode in calls])
+
+    def _kill(self, tally: Tally, label: str, calls: Sequence[tuple[int, int, bool]]) -> int:
+        home, platform = self._home()
+        plan(home, calls)
+        ended = ""
+        for _ in range(1 + sum(with_gateway for _, _, with_gateway in calls)):
+            ended = self._life(home, platform, 0, BEFORE)
+            if ended != "killed":
+                break
+        kills = died(home)
+        tally.kills += kills
+        # Where the disk refuses, the connection ends in the middle of a sending as well.
+        self._judge(tally, f"helper, {label}", home, platform, ended, max(kills, len(calls)))
+        return kills

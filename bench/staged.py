@@ -1,0 +1,178 @@
+"""A platform of a fault campaign that people use, in a process of its own.
+
+No kill touches it. Processes of nanobot come and go on the other side of the network; when the last
+thing has happened that the people wait for, a pipe tells whichever of them lives then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import tempfile
+import traceback
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, closing
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Protocol
+
+from bench.wire import Platform, Wire
+from nanobot.agent.outcomes import GAVE_UP
+from nanobot.bus.journal import GIVE_UP_AFTER
+from nanobot.channel import ChannelHost
+from nanobot.gateway.gateway import Gateway
+
+MARK = re.compile(r"\b([a-z]+\d+)\b")
+"""What people say and what is answered are told apart by these: `p1`, `g2`."""
+
+GIVEN_UP = GAVE_UP.format(GIVE_UP_AFTER)
+"""What is said about a message over which that many processes have died."""
+
+
+class Cast(Protocol):
+    """The people. `address` says where their platform is."""
+
+    address: str
+
+    async def perform(self) -> None:
+        """Do what they do; return when they have all that they waited for."""
+        ...
+
+    def state(self) -> Mapping[str, Any]:
+        """What the platform knows, for JSON. `texts`: what stands in each chat for good;
+        `violations`: what was asked of the platform that it refuses."""
+        ...
+
+
+class StagedPlatform(Platform):
+    """What all of them share. `address` is where the fake is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over, tells = os.pipe()
+        self._link, theirs = socket.socketpair()
+        self.lost: list[str] = []
+        self.ended = 0
+        self._process = os.fork()
+        if self._process == 0:
+            self._link.close()
+            _be(self.cast, theirs, tells)
+        theirs.close()
+        os.close(tells)
+        self._lines = self._link.makefile("rw")
+        self.address = self._lines.readline().strip()
+
+    @abstractmethod
+    def cast(self) -> AbstractAsyncContextManager[Cast]:
+        """The fake and its people; called in their process."""
+
+    def state(self) -> Any:
+        """What the fake knows now."""
+        self._lines.write("?\n")
+        self._lines.flush()
+        return json.loads(self._lines.readline())
+
+    def close(self) -> None:
+        """See `Platform`."""
+        self._lines.close()
+        self._link.close()
+        os.close(self.over)
+        os.kill(self._process, signal.SIGKILL)
+        os.waitpid(self._process, 0)
+
+
+class UntilOver(Wire):
+    """A channel that nobody talks on: it ends the gateway when the people have all they want."""
+
+    def __init__(self, link: socket.socket, platform: StagedPlatform) -> None:
+        super().__init__(link, platform)
+        self._pipe = platform.over
+
+    async def talk(self, host: ChannelHost) -> None:
+        """Wait for the people."""
+        over = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._pipe, over.set)
+        await over.wait()
+        loop.remove_reader(self._pipe)
+
+
+def ended_by(gateway: Gateway, channel: Wire) -> Gateway:
+    """The gateway, which `channel` may stop."""
+    channel.gateway = gateway
+    return gateway
+
+
+def marks_of(text: str) -> list[str]:
+    """The marks in a text, in order."""
+    return MARK.findall(text)
+
+
+def answers(texts: Sequence[str]) -> list[str]:
+    """The marks in a chat, in order, where what came twice in a row came once."""
+    return [mark for text, _ in groupby(texts) for mark in marks_of(text)]
+
+
+def faults_of_chats(platform: StagedPlatform, wanted: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Every chat must hold exactly these marks, in this order, but for what was given up."""
+    state = platform.state()
+    for chat, marks in wanted.items():
+        texts = state["texts"].get(chat, [])
+        found = answers(texts)
+        left = [mark for mark in marks if mark in found]
+        if found != (left if GIVEN_UP in texts else list(marks)):
+            yield f"chat {chat} has {found}"
+        if GIVEN_UP in texts and platform.ended <= GIVE_UP_AFTER:
+            yield f"chat {chat} was given up too early"
+    if state["violations"]:
+        yield f"the platform was asked what it refuses: {state['violations']}"
+    yield from platform.lost
+
+
+def inbox_of(home: Path, channel: str) -> set[tuple[str, str]]:
+    """Chat and event of each message in the inbox of a home in which no gateway runs. A copy is
+    read: looking at a journal mends it, and that is the next process's part."""
+    with tempfile.TemporaryDirectory() as name:
+        for path in (home / "state").glob("journal.db*"):
+            shutil.copy(path, name)
+        with closing(sqlite3.connect(Path(name) / "journal.db")) as db:
+            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'inbox'").fetchone():
+                return set()
+            rows = db.execute("SELECT chat_id, event_id FROM inbox WHERE channel = ?", (channel,))
+            return {(chat, event) for chat, event in rows}
+
+
+def _be(
+    cast: Callable[[], AbstractAsyncContextManager[Cast]], link: socket.socket, tells: int
+) -> None:
+    """The child: does not return."""
+    try:
+        asyncio.run(_serve(cast, link, tells))
+    except BaseException:  # noqa: BLE001 - a child must never return
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+async def _serve(
+    cast: Callable[[], AbstractAsyncContextManager[Cast]], link: socket.socket, tells: int
+) -> None:
+    reader, writer = await asyncio.open_connection(sock=link)
+    async with cast() as people, asyncio.TaskGroup() as group:
+        performing = group.create_task(_perform(people, tells))
+        writer.write(people.address.encode() + b"\n")
+        while await reader.readline():
+            writer.write(json.dumps(people.state()).encode() + b"\n")
+        performing.cancel()
+
+
+async def _perform(people: Cast, tells: int) -> None:
+    await people.perform()
+    os.write(tells, b".")

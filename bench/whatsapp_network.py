@@ -1,0 +1,91 @@
+"""The fake WhatsApp of the helper's own tests, driven from here (see its README).
+
+It runs in Node.js, speaks the encrypted protocol of WhatsApp Web with the unmodified client, and
+takes commands as lines of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import nanobot_whatsapp
+from nanobot.testing.changes import Changes
+
+BRIDGE = Path(nanobot_whatsapp.__file__).parent / "bridge"
+TRUST = BRIDGE / "test" / "trust.mjs"
+"""What a helper has to load to find the fake in place of WhatsApp."""
+
+_FAKE = BRIDGE / "test" / "fake" / "main.mjs"
+_LONGEST_LINE = 64 * 1024 * 1024
+
+
+class Network:
+    """A fake that runs. `trust` is what a helper must be given to find it; `heard` is called with
+    each event."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._numbers = count(1)
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._changes = Changes()
+        self.trust = ""
+        self.heard: Callable[[dict[str, Any]], None] = lambda event: None
+
+    async def do(self, name: str, /, **fields: object) -> dict[str, Any]:
+        """Give a command; its answer."""
+        assert self._process.stdin is not None
+        number = next(self._numbers)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        line = json.dumps({"id": number, "do": name, **fields})
+        self._process.stdin.write(line.encode() + b"\n")
+        said: dict[str, Any] = await answer
+        return said
+
+    async def until(self, ready: Callable[[], object]) -> None:
+        """Wait until this is so; looked at after each event."""
+        await self._changes.until(ready)
+
+    async def read(self) -> None:
+        """Hear what it says, to its end."""
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            said = json.loads(line)
+            if "event" not in said:
+                self._answered(said)
+            elif said["event"] == "ready":
+                self.trust = said["trust"]
+            else:
+                self.heard(said)
+            self._changes.tell()
+
+    def _answered(self, said: dict[str, Any]) -> None:
+        answer = self._answers.pop(said["id"])
+        if said["ok"]:
+            answer.set_result(said)
+        else:
+            answer.set_exception(RuntimeError(said["error"]))
+
+
+@asynccontextmanager
+async def network() -> AsyncIterator[Network]:
+    """A fake of its own."""
+    process = await asyncio.create_subprocess_exec(
+        "node", str(_FAKE), stdin=PIPE, stdout=PIPE, limit=_LONGEST_LINE
+    )
+    fake = Network(process)
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(fake.read())
+        await fake.until(lambda: fake.trust)
+        try:
+            yield fake
+        finally:
+            reading.cancel()
+            process.kill()
+            await process.wait()
