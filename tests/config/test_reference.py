@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pydantic import SecretStr
+from pydantic import BaseModel
 
 from nanobot.config import config_schema, docs, load_settings, settings_table
 from nanobot.config.channels import COMMON
 from nanobot.config.mcp import McpServerSettings
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, ChannelSettings, keys_of
 from nanobot_telegram.settings import TelegramSettings
+from nanobot_whatsapp.settings import WhatsAppSettings
 from tests.config.homes import Home
 
 ROOT = Path(__file__).parents[2]
@@ -49,15 +50,20 @@ def _paths(value: object, *path: str) -> Iterator[tuple[str, ...]]:
         yield path
 
 
-def test_the_example_has_every_key_of_telegram_with_its_default() -> None:
+@pytest.mark.parametrize(
+    ("name", "model", "required"),
+    [("telegram", TelegramSettings, {"token": TOKEN}), ("whatsapp", WhatsAppSettings, {})],
+)
+def test_the_example_has_every_key_of_a_channel_with_its_default(
+    name: str, model: type[BaseModel], required: dict[str, str]
+) -> None:
     commented = EXAMPLE.read_text().partition("\nchannels:\n")[2]
-    telegram = yaml.safe_load(re.sub(r"(?m)^  # ?", "", commented).partition("\n")[2])["telegram"]
-    assert [*telegram] == [*COMMON, *TelegramSettings.model_fields]
-    telegram["groups"] = str(telegram["groups"] or "off")  # YAML's own idea of the word
-    common = {key: telegram.pop(key) for key in COMMON}
+    channel = yaml.safe_load(re.sub(r"(?m)^  # ?", "", commented).partition("\n")[2])[name]
+    assert [*channel] == [*COMMON, *model.model_fields]
+    channel["groups"] = str(channel["groups"] or "off")  # YAML's own idea of the word
+    common = {key: channel.pop(key) for key in COMMON}
     assert ChannelSettings.model_validate(common) == ChannelSettings()
-    telegram["token"] = TOKEN
-    assert TelegramSettings.model_validate(telegram) == TelegramSettings(token=SecretStr(TOKEN))
+    assert model.model_validate(channel | required) == model.model_validate(required)
 
 
 def test_the_commented_parts_of_the_example_are_right_too(home: Home) -> None:

@@ -1,0 +1,290 @@
+/**
+ * One connection to WhatsApp, from its opening to its end.
+ *
+ * What always holds: a message that could not be brought to disk ends the connection before
+ * WhatsApp hears anything of it, so that it is delivered again; once `ended` has resolved, nothing
+ * of this connection touches the keys any more.
+ */
+
+import { EventEmitter } from 'node:events'
+import {
+  DEFAULT_CONNECTION_CONFIG,
+  makeWASocket,
+  type BaileysEventMap,
+  type BinaryNode,
+  type ConnectionState,
+  type GroupMetadata,
+  type SignalAuthState,
+  type SignalKeyStoreWithTransaction,
+  type SocketConfig,
+  type UserFacingSocketConfig,
+  type WAMessageKey,
+  type WASocket,
+  type WAVersion,
+} from 'baileys'
+import type { Auth } from './auth.js'
+import { closingOf, expireOf, wordsOf } from './boom.js'
+import type { Clock } from './clock.js'
+import type { Groups } from './groups.js'
+import { bare, isPublic } from './jids.js'
+import { baileysLogger, type Log } from './log.js'
+import { oneByOne } from './order.js'
+import type { Closing } from './policy.js'
+import type { Jid } from './protocol.js'
+import type { Receiver } from './receive.js'
+import { Gate, keeping } from './repository.js'
+import { Sender } from './send.js'
+import type { SentStore } from './sent.js'
+
+/** WhatsApp has 20 s for each answer. */
+const ANSWER_WITHIN = 20_000
+/** How long work may take that was begun before a connection ended. */
+const END_WITHIN = 60_000
+
+export interface ConnectionParts {
+  readonly auth: Auth
+  readonly sent: SentStore
+  readonly groups: Groups
+  readonly receiver: Receiver
+  readonly clock: Clock
+  readonly log: Log
+  readonly version: WAVersion
+  readonly online: boolean
+}
+
+/** Told of what happens. */
+export interface ConnectionListener {
+  opened(): void
+  qr(data: string): void
+}
+
+/** Why our side ended a connection. */
+type Own = Pick<Closing, 'words' | 'disk'>
+
+export class Connection {
+  readonly sock: WASocket
+  readonly sender: Sender
+  readonly ended: Promise<Closing>
+  readonly #gate: Gate
+  #end: (closing: Closing) => void = () => undefined
+  #own: Own | null = null
+  #isOpen = false
+  #codeAsked = false
+
+  constructor(
+    private readonly parts: ConnectionParts,
+    private readonly listener: ConnectionListener,
+  ) {
+    const { auth, clock, log } = parts
+    this.ended = new Promise((resolve) => {
+      this.#end = resolve
+    })
+    this.#gate = new Gate((error) => {
+      this.#diskFailed(error)
+    })
+    auth.keys.onFailure((error) => {
+      this.#diskFailed(error)
+    })
+    this.sock = withoutSurprises(() => makeWASocket(this.#config()), log)
+    const logger = baileysLogger(log)
+    const members = (group: Jid): Promise<readonly Jid[]> => this.#members(group)
+    this.sender = new Sender({ sock: this.sock, sent: parts.sent, clock, logger, members })
+    this.#listen()
+  }
+
+  /** Whether WhatsApp takes messages from us. */
+  get isOpen(): boolean {
+    return this.#isOpen && this.#own === null
+  }
+
+  /** Whether a code to link with was asked for. */
+  get codeAsked(): boolean {
+    return this.#codeAsked
+  }
+
+  /** Ask for a code to link the number (digits) with. */
+  async pairCode(number: string): Promise<string> {
+    this.#codeAsked = true
+    return this.sock.requestPairingCode(number)
+  }
+
+  /** End the connection. */
+  close(): void {
+    this.#stop({ words: 'closed', disk: false })
+  }
+
+  #config(): UserFacingSocketConfig {
+    const { auth, groups, log, version, online } = this.parts
+    return {
+      auth: auth.state,
+      version,
+      logger: baileysLogger(log),
+      browser: ['nanobot', 'Chrome', '1.0.0'],
+      markOnlineOnConnect: online,
+      emitOwnEvents: false,
+      syncFullHistory: false,
+      shouldSyncHistoryMessage: () => false,
+      shouldIgnoreJid: isPublic,
+      generateHighQualityLinkPreview: false,
+      defaultQueryTimeoutMs: ANSWER_WITHIN,
+      // While Baileys pauses over a message that it cannot read, the others wait.
+      retryRequestDelayMs: 0,
+      // A disk that refuses once ends the connection; there is nothing to wait for.
+      transactionOpts: { maxCommitRetries: 1, delayBetweenTriesMs: 0 },
+      cachedGroupMetadata: (group) => groups.metadata(group, (each) => this.#ask(each)),
+      getMessage: (key) => this.#message(key),
+      makeSignalRepository: this.#repository,
+    }
+  }
+
+  readonly #repository: SocketConfig['makeSignalRepository'] = (state, logger, numbersToLids) => {
+    const lids: typeof numbersToLids = async (numbers) => {
+      try {
+        return await numbersToLids?.(numbers)
+      } catch {
+        // Without the LID a message is read by the number; with an error it would be refused.
+        return []
+      }
+    }
+    const inner = DEFAULT_CONNECTION_CONFIG.makeSignalRepository(state, logger, lids)
+    return keeping(inner, transactional(state), this.parts.receiver, this.#gate)
+  }
+
+  #listen(): void {
+    const { ev, ws } = this.sock
+    const { receiver, groups, clock, log } = this.parts
+    oneByOne(ws, clock, {
+      failed: (error) => {
+        log.debug(`a message was not read: ${wordsOf(error)}`)
+      },
+      stuck: (seconds) => {
+        this.#stop({ words: `a message could not be read within ${seconds} s`, disk: false })
+      },
+    })
+    ws.prependListener('CB:message', (stanza: BinaryNode) => {
+      receiver.watch(stanza)
+      void groups.meet(bare(stanza.attrs['from']), (each) => this.#ask(each))
+    })
+    ws.on('CB:ack,class:message', (stanza: BinaryNode) => {
+      this.sender.acks.take(stanza)
+    })
+    ev.on('connection.update', (update) => {
+      this.#changed(update)
+    })
+    ev.on('creds.update', () => {
+      this.#keepToDisk(() => {
+        this.parts.auth.save()
+      })
+    })
+    ev.on('messages.upsert', ({ messages }) => {
+      receiver.takeOpen(messages).catch((error: unknown) => {
+        this.#diskFailed(error)
+      })
+    })
+    this.#listenToGroups(ev)
+  }
+
+  #listenToGroups(ev: WASocket['ev']): void {
+    const { groups } = this.parts
+    const changed = (all: BaileysEventMap['groups.update']): void => {
+      for (const { id, subject } of all) {
+        if (id !== undefined) groups.changed(id)
+        if (id !== undefined && subject !== undefined) groups.named(id, subject)
+      }
+    }
+    ev.on('groups.update', changed)
+    ev.on('groups.upsert', changed)
+    ev.on('group-participants.update', ({ id }) => {
+      groups.changed(id)
+    })
+  }
+
+  #changed({ connection, qr, lastDisconnect }: Partial<ConnectionState>): void {
+    if (qr !== undefined) this.listener.qr(qr)
+    if (connection === 'open') {
+      this.#isOpen = true
+      this.parts.groups.allChanged()
+      this.listener.opened()
+    }
+    if (connection === 'close') this.#closed(lastDisconnect?.error)
+  }
+
+  #closed(error: unknown): void {
+    this.#isOpen = false
+    this.sender.acks.close()
+    const own = this.#own
+    const closing = own
+      ? { code: 0, expire: 0, ...own }
+      : { code: closingOf(error), expire: expireOf(error), words: wordsOf(error), disk: false }
+    const hanging = this.parts.clock.after(END_WITHIN, () => {
+      // Nobody knows what it waits for, and there is no going on beside it: better a new process.
+      throw new Error('work on the keys does not end')
+    })
+    // What is being brought to disk now must not meet the next connection.
+    void this.#gate.close().then(() => {
+      hanging()
+      this.#end(closing)
+    })
+  }
+
+  #keepToDisk(work: () => void): void {
+    try {
+      work()
+    } catch (error) {
+      this.#diskFailed(error)
+    }
+  }
+
+  #diskFailed(error: unknown): void {
+    this.#stop({ words: `cannot write to disk: ${wordsOf(error)}`, disk: true })
+  }
+
+  /** End it from our side: nothing leaves from now on. */
+  #stop(own: Own): void {
+    if (this.#own !== null) return
+    this.#own = own
+    void this.#gate.close()
+    void this.sock.end(undefined)
+  }
+
+  #ask(group: Jid): Promise<GroupMetadata> {
+    return this.sock.groupMetadata(group)
+  }
+
+  async #members(group: Jid): Promise<readonly Jid[]> {
+    const metadata = await this.parts.groups.metadata(group, (each) => this.#ask(each))
+    return metadata.participants.map((each) => each.id)
+  }
+
+  /** A message that a phone asks for again. */
+  #message({ id, remoteJid }: WAMessageKey): ReturnType<SocketConfig['getMessage']> {
+    const { sent, auth } = this.parts
+    const asking = bare(remoteJid)
+    return Promise.resolve(sent.messageTo(id ?? '', asking, auth.otherOf(asking)))
+  }
+}
+
+/**
+ * Make the socket so that what its listeners fail with is logged: most of them are asynchronous,
+ * and fail when the connection goes while they answer.
+ */
+function withoutSurprises(make: () => WASocket, log: Log): WASocket {
+  const before = EventEmitter.captureRejections
+  EventEmitter.captureRejections = true
+  try {
+    const sock = make()
+    Object.assign(sock.ws, {
+      [EventEmitter.captureRejectionSymbol]: (error: unknown) => {
+        log.debug(`while the connection ended: ${wordsOf(error)}`)
+      },
+    })
+    return sock
+  } finally {
+    EventEmitter.captureRejections = before
+  }
+}
+
+function transactional({ keys }: SignalAuthState): SignalKeyStoreWithTransaction {
+  if (!('transaction' in keys)) throw new TypeError('Baileys gave a key store without transactions')
+  return keys
+}

@@ -1,0 +1,113 @@
+/**
+ * The helper: `node dist/main.js --socket PATH --folder PATH`.
+ *
+ * It connects to the daemon's Unix socket, serves it with one WhatsApp account whose files lie in
+ * the folder, and ends with the connection; it opens no port and never outlives the daemon.
+ *
+ * It exits with 0 when the daemon is gone or has enough, 64 for wrong arguments, 65 when the daemon
+ * speaks nonsense, 69 when it cannot be reached, 70 for a fault of the helper's own, 74 when it
+ * cannot go on, for instance because of the disk.
+ */
+
+import { createRequire } from 'node:module'
+import { join, resolve } from 'node:path'
+import { parseArgs } from 'node:util'
+import { privateFolder, sweep } from './atomic.js'
+import { systemClock } from './clock.js'
+import { Link, type Ending } from './link.js'
+import { quietConsole, SinkLog, stderrSink } from './log.js'
+import type { Hello } from './protocol.js'
+import { Spool } from './spool.js'
+
+/** Milliseconds that the session has to bring its things to disk. */
+const GRACE = 1500
+
+const EXIT: Readonly<Record<Ending['how'], number>> = {
+  closed: 0,
+  goodbye: 0,
+  asked: 0,
+  garbage: 65,
+  unreachable: 69,
+  broken: 74,
+}
+
+async function main(socket: string, folder: string): Promise<number> {
+  const sinks = [stderrSink]
+  const log = new SinkLog(sinks)
+  dieOfSurprises()
+  quietConsole(log)
+  await privateFolder(folder)
+  await sweep(folder)
+  const spool = await Spool.open(join(folder, 'spool'), systemClock, log)
+  const link = new Link({ socket, hello: about(), spool, clock: systemClock, log })
+  sinks.unshift((level, message) => link.log(level, message))
+  // Baileys takes most of a second to load, and wrong arguments need none of it.
+  const { WhatsAppSession } = await import('./session.js')
+  const session = new WhatsAppSession({ folder, spool, outlet: link, log, clock: systemClock })
+  for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
+    process.on(name, () => {
+      link.end({ how: 'asked', reason: name })
+    })
+  }
+  const ending = await link.run(session)
+  if (EXIT[ending.how] !== 0 || ending.how === 'goodbye') log.error(ending.reason)
+  await withinGrace(session.stop().then(() => spool.idle()))
+  return EXIT[ending.how]
+}
+
+/** Wait for what is in hand, but not for ever: the daemon may be about to start the next helper. */
+async function withinGrace(work: Promise<void>): Promise<void> {
+  const late = new Promise<void>((resolve) => {
+    systemClock.after(GRACE, resolve)
+  })
+  await Promise.race([work, late])
+}
+
+/** A helper in a state that nobody foresaw is worth less than a new one; all else is on disk. */
+function dieOfSurprises(): void {
+  const die = (error: unknown): void => {
+    stderrSink('error', `the helper failed: ${describe(error)}`)
+    process.exit(70)
+  }
+  process.on('uncaughtException', die)
+  process.on('unhandledRejection', die)
+}
+
+function describe(error: unknown): string {
+  return error instanceof Error ? (error.stack ?? error.message) : String(error)
+}
+
+function about(): Hello {
+  const load = createRequire(import.meta.url)
+  const version = (file: string): string => (load(file) as { readonly version: string }).version
+  return {
+    bridge: version('../package.json'),
+    baileys: version('baileys/package.json'),
+    node: process.version,
+    pid: process.pid,
+  }
+}
+
+interface Arguments {
+  readonly socket: string
+  readonly folder: string
+}
+
+function readArguments(): Arguments | null {
+  try {
+    const options = { socket: { type: 'string' }, folder: { type: 'string' } } as const
+    const { socket, folder } = parseArgs({ options }).values
+    if (socket === undefined || folder === undefined) return null
+    return { socket, folder: resolve(folder) }
+  } catch {
+    return null
+  }
+}
+
+const given = readArguments()
+if (given === null) {
+  stderrSink('error', 'usage: node main.js --socket PATH --folder PATH')
+  process.exit(64)
+}
+process.umask(0o077)
+process.exit(await main(given.socket, given.folder))

@@ -1,0 +1,190 @@
+/**
+ * Fetching inbound files: over HTTPS from WhatsApp's own hosts, decrypted into a file.
+ *
+ * What always holds: no request goes anywhere else, whatever a sender wrote into the message; never
+ * more than `limit` bytes are written; a file that is handed over is what the sender sent (its
+ * authentication code and its hash are right); a failure leaves no file.
+ */
+
+import {
+  createDecipheriv,
+  createHash,
+  createHmac,
+  randomBytes,
+  timingSafeEqual,
+  type Decipher,
+} from 'node:crypto'
+import { open, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { DEFAULT_ORIGIN, getMediaKeys, type MediaType } from 'baileys'
+import type { Clock } from './clock.js'
+import { fileOf, type FileRef } from './files.js'
+import { RequestFailed } from './port.js'
+import type { MediaKind, MediaRef } from './protocol.js'
+
+const HOST = 'mmg.whatsapp.net'
+const HOSTS = '.whatsapp.net'
+/** Bytes of the authentication code behind the ciphertext, and how much padding may come before. */
+const CODE = 10
+const PADDING = 16
+const PATIENCE = 300_000
+const LATER = 30
+
+/** How keys are derived for the kinds of files. */
+const DERIVED: Readonly<Record<MediaKind, MediaType>> = {
+  image: 'image',
+  audio: 'audio',
+  voice: 'audio',
+  video: 'video',
+  document: 'document',
+  sticker: 'sticker',
+}
+
+export interface Downloaded {
+  /** Below the helper's folder. */
+  readonly path: string
+  readonly size: number
+}
+
+export class Downloads {
+  /** `folder/name` must be there and belong to nobody else. */
+  constructor(
+    private readonly folder: string,
+    private readonly name: string,
+    private readonly clock: Clock,
+  ) {}
+
+  /** Fetch a file of at most `limit` bytes; rejects with `RequestFailed`. */
+  async fetch(ref: MediaRef, limit: number): Promise<Downloaded> {
+    const file = fileOf(ref)
+    const url = file && urlOf(file)
+    if (!url) throw new RequestFailed('refused', 'this is not a file on WhatsApp')
+    const abort = new AbortController()
+    const patience = this.clock.after(PATIENCE, () => {
+      abort.abort()
+    })
+    try {
+      return await this.#fetch(file, url, limit, abort.signal)
+    } finally {
+      patience()
+      abort.abort()
+    }
+  }
+
+  async #fetch(
+    file: FileRef,
+    url: string,
+    limit: number,
+    signal: AbortSignal,
+  ): Promise<Downloaded> {
+    const body = await bodyOf(url, limit, signal)
+    const path = join(this.name, randomBytes(12).toString('hex'))
+    const whole = join(this.folder, path)
+    const handle = await open(whole, 'wx', 0o600)
+    try {
+      let size = 0
+      for await (const bytes of decrypted(body, file)) {
+        size += bytes.length
+        if (size > limit) throw tooLarge(limit)
+        await handle.writeFile(bytes)
+      }
+      return { path, size }
+    } catch (error) {
+      await rm(whole, { force: true })
+      throw error
+    } finally {
+      await handle.close()
+    }
+  }
+}
+
+/** Where a file lies; null where the sender means something else than WhatsApp's hosts. */
+export function urlOf({ path, url }: FileRef): string | null {
+  if (/^\/[^@\s\\]*$/.test(path)) return `https://${HOST}${path}`
+  const parsed = path === '' && URL.canParse(url) ? new URL(url) : null
+  if (parsed?.protocol !== 'https:' || !parsed.hostname.endsWith(HOSTS)) return null
+  const plain = parsed.username === '' && parsed.password === '' && parsed.port === ''
+  return plain ? parsed.href : null
+}
+
+type Body = AsyncIterable<Uint8Array>
+
+async function bodyOf(url: string, limit: number, signal: AbortSignal): Promise<Body> {
+  const response = await asked(url, signal)
+  if (!response.ok || response.body === null) throw answered(response.status)
+  const length = Number(response.headers.get('content-length') ?? 0)
+  if (length > limit + CODE + PADDING) throw tooLarge(limit)
+  return passing(response.body)
+}
+
+async function asked(url: string, signal: AbortSignal): Promise<Response> {
+  try {
+    return await fetch(url, { headers: { Origin: DEFAULT_ORIGIN }, redirect: 'error', signal })
+  } catch (error) {
+    throw unreachable(error)
+  }
+}
+
+/** The body, whose failures are the network's. */
+async function* passing(body: Body): Body {
+  try {
+    yield* body
+  } catch (error) {
+    throw unreachable(error)
+  }
+}
+
+async function* decrypted(body: Body, { kind, key, sha256 }: FileRef): Body {
+  const { cipherKey, iv, macKey } = await getMediaKeys(key, DERIVED[kind])
+  if (!macKey) throw damaged()
+  const cipher = createDecipheriv('aes-256-cbc', cipherKey, iv)
+  const code = createHmac('sha256', macKey).update(iv)
+  const hash = createHash('sha256')
+  let held = Buffer.alloc(0)
+  for await (const chunk of body) {
+    const bytes = Buffer.concat([held, chunk])
+    const ready = bytes.subarray(0, Math.max(0, bytes.length - CODE))
+    held = bytes.subarray(ready.length)
+    code.update(ready)
+    const plain = cipher.update(ready)
+    hash.update(plain)
+    yield plain
+  }
+  if (!equal(code.digest().subarray(0, CODE), held)) throw damaged()
+  const last = ending(cipher)
+  if (!equal(hash.update(last).digest(), sha256)) throw damaged()
+  yield last
+}
+
+function ending(cipher: Decipher): Uint8Array {
+  try {
+    return cipher.final()
+  } catch {
+    // The sender padded it wrongly and signed that.
+    throw damaged()
+  }
+}
+
+function equal(a: Uint8Array, b: Uint8Array): boolean {
+  return a.length === b.length && timingSafeEqual(a, b)
+}
+
+function answered(status: number): RequestFailed {
+  if (status === 429 || status >= 500) {
+    return new RequestFailed('later', `WhatsApp's file host answered ${status}`, LATER)
+  }
+  return new RequestFailed('refused', `WhatsApp does not have the file any more (${status})`)
+}
+
+function unreachable(error: unknown): RequestFailed {
+  const words = error instanceof Error ? error.message : String(error)
+  return new RequestFailed('later', `WhatsApp's file host cannot be reached: ${words}`, LATER)
+}
+
+function tooLarge(limit: number): RequestFailed {
+  return new RequestFailed('refused', `the file is larger than ${limit} bytes`)
+}
+
+function damaged(): RequestFailed {
+  return new RequestFailed('refused', 'the file is damaged')
+}

@@ -1,0 +1,83 @@
+/** A process that is killed while it writes, at moments that nobody chose. */
+
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { test, type TestContext } from 'node:test'
+import { AppendLog } from '../src/appendlog.js'
+import { Spool } from '../src/spool.js'
+import { FakeClock, message, recordedLog, temporaryFolder } from './parts.js'
+
+const DIST = new URL('../dist/', import.meta.url).href
+
+/** Writes for ever, and prints each name once it was told that it is on disk. */
+const WRITER = `
+  import { Spool } from '${DIST}spool.js'
+  import { AppendLog } from '${DIST}appendlog.js'
+  const [folder, round, event] = [process.argv[1], process.argv[2], JSON.parse(process.argv[3])]
+  const clock = { now: () => 0, after: () => () => {} }
+  const quiet = () => {}
+  const words = { debug: quiet, info: quiet, warning: quiet, error: quiet }
+  const codec = { encode: JSON.stringify, decode: JSON.parse }
+  const state = { seen: [], apply(x) { this.seen.push(x) }, live() { return this.seen } }
+  const spool = await Spool.open(folder + '/spool', clock, words)
+  const log = await AppendLog.open(folder + '/keys.jsonl', codec, state, clock, words)
+  for (let i = 0; ; i++) {
+    const name = round + '-' + i
+    await Promise.all([spool.put({ ...event, id: name }), log.append(name)])
+    console.log(name)
+  }
+`
+
+async function writeUntilKilled(t: TestContext, folder: string, round: number): Promise<string[]> {
+  const args = [
+    '--input-type=module',
+    '-e',
+    WRITER,
+    folder,
+    `${round}`,
+    JSON.stringify(message('')),
+  ]
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] })
+  t.after(() => child.kill('SIGKILL'))
+  const told: string[] = []
+  for await (const name of createInterface({ input: child.stdout })) {
+    told.push(name)
+    if (told.length === 7 * round) child.kill('SIGKILL')
+  }
+  if (child.exitCode === null && child.signalCode === null) await once(child, 'exit')
+  return told
+}
+
+test('whatever a killed process was told to be on disk is there', async (t) => {
+  const folder = await temporaryFolder(t)
+  const told: string[] = []
+  for (const round of [1, 2, 3]) told.push(...(await writeUntilKilled(t, folder, round)))
+  assert.ok(told.length >= 42)
+
+  const { log: words, lines } = recordedLog()
+  const spool = await Spool.open(join(folder, 'spool'), new FakeClock(), words)
+  const kept: string[] = []
+  for (let next = await spool.after(0); next !== null; next = await spool.after(next.seq)) {
+    kept.push(next.event.id)
+  }
+  const appended: string[] = []
+  const state = { apply: (name: string) => appended.push(name), live: () => appended }
+  const codec = { encode: JSON.stringify, decode: (line: string) => String(JSON.parse(line)) }
+  const log = await AppendLog.open(join(folder, 'keys.jsonl'), codec, state, new FakeClock(), words)
+  await log.close()
+  for (const found of [kept, appended]) {
+    assert.deepEqual(
+      found.filter((name) => told.includes(name)),
+      told,
+    )
+    // At most the one that each round had in hand.
+    assert.ok(found.length <= told.length + 3)
+  }
+  assert.deepEqual(
+    lines.filter((line) => line.startsWith('warning')),
+    [],
+  )
+})

@@ -1,0 +1,275 @@
+import assert from 'node:assert/strict'
+import { stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { Link, type Ending } from '../src/link.js'
+import { RequestFailed, type Session } from '../src/port.js'
+import {
+  MAX_LINE,
+  WINDOW,
+  type ReplyData,
+  type Request,
+  type StateReport,
+  type Welcome,
+} from '../src/protocol.js'
+import { Spool } from '../src/spool.js'
+import { Daemon, WELCOME } from './listener.js'
+import { FakeClock, message, recordedLog, temporaryFolder } from './parts.js'
+
+const TO = '15550001111@s.whatsapp.net'
+const CONNECTING: StateReport = {
+  state: 'connecting',
+  detail: '',
+  retry_in: null,
+  me: { number: TO, lid: '999@lid', name: 'Ada' },
+}
+
+/** A session that does what a test says. */
+class ScriptedSession implements Session {
+  readonly welcomes: Welcome[] = []
+  readonly requests: Request[] = []
+  started: () => void = () => undefined
+  answer: () => Promise<ReplyData> = () => Promise.resolve({})
+
+  start(welcome: Welcome): void {
+    this.welcomes.push(welcome)
+    this.started()
+  }
+
+  request(request: Request): Promise<ReplyData> {
+    this.requests.push(request)
+    return this.answer()
+  }
+
+  stop(): Promise<void> {
+    return Promise.resolve()
+  }
+}
+
+interface Running {
+  readonly daemon: Daemon
+  readonly link: Link
+  readonly session: ScriptedSession
+  readonly spool: Spool
+  readonly clock: FakeClock
+  readonly ending: Promise<Ending>
+  readonly logged: readonly string[]
+}
+
+async function running(t: TestContext, waiting: readonly string[] = []): Promise<Running> {
+  const folder = await temporaryFolder(t)
+  const daemon = await Daemon.listen(t, join(folder, 'bridge.sock'))
+  const clock = new FakeClock()
+  const { log, lines } = recordedLog()
+  const spool = await Spool.open(join(folder, 'spool'), clock, log)
+  for (const id of waiting) await spool.put(message(id))
+  const hello = { bridge: '0.1.0', baileys: '7', node: 'v20', pid: 1 }
+  const link = new Link({ socket: join(folder, 'bridge.sock'), hello, spool, clock, log })
+  const session = new ScriptedSession()
+  session.started = () => {
+    link.state(CONNECTING)
+  }
+  const ending = link.run(session)
+  t.after(() => {
+    link.end({ how: 'asked', reason: 'the test is over' })
+  })
+  return { daemon, link, session, spool, clock, ending, logged: lines }
+}
+
+async function welcomed(t: TestContext, waiting: readonly string[] = []): Promise<Running> {
+  const parts = await running(t, waiting)
+  await parts.daemon.next('hello')
+  parts.daemon.say(WELCOME)
+  await parts.daemon.next('state')
+  return parts
+}
+
+function send(id: number): object {
+  return { type: 'request', id, method: 'send', params: { to: TO, id: `M${id}`, text: 'hi' } }
+}
+
+test('hello comes first, and nothing else before the welcome', async (t) => {
+  const { daemon, link, session } = await running(t, ['A'])
+  link.log('info', 'too early')
+  const hello = { type: 'hello', protocol: 1, bridge: '0.1.0', baileys: '7', node: 'v20', pid: 1 }
+  assert.deepEqual(await daemon.next(), hello)
+  daemon.say({ type: 'ping', id: 1 })
+  assert.deepEqual(await daemon.next(), { type: 'pong', id: 1 })
+  daemon.say({ ...WELCOME, pair: 'qr', future: true })
+  assert.equal((await daemon.next())['state'], 'connecting')
+  assert.equal((await daemon.next('event'))['seq'], 1)
+  assert.equal(session.welcomes[0]?.pair, 'qr')
+})
+
+test('what the session says reaches the daemon', async (t) => {
+  const { daemon, link } = await welcomed(t)
+  link.state({ ...CONNECTING, state: 'open' })
+  assert.deepEqual(await daemon.next(), { type: 'state', ...CONNECTING, state: 'open' })
+  link.qr('2@abc')
+  assert.deepEqual(await daemon.next(), { type: 'qr', data: '2@abc' })
+  link.pairCode('ABCD-EFGH')
+  assert.deepEqual(await daemon.next(), { type: 'pair_code', code: 'ABCD-EFGH' })
+  link.identity('888@lid', TO)
+  assert.deepEqual(await daemon.next(), { type: 'identity', lid: '888@lid', number: TO })
+  assert.ok(link.log('warning', 'careful'))
+  assert.deepEqual(await daemon.next(), { type: 'log', level: 'warning', message: 'careful' })
+})
+
+test('events are sent in order and leave the spool when they are confirmed', async (t) => {
+  const { daemon, spool } = await welcomed(t, ['A', 'B'])
+  assert.deepEqual(await daemon.next('event'), { type: 'event', seq: 1, event: message('A') })
+  assert.equal((await daemon.next('event'))['seq'], 2)
+  await spool.put(message('C'))
+  assert.equal((await daemon.next('event'))['seq'], 3)
+  assert.equal(spool.size, 3)
+  daemon.say({ type: 'ack', seq: 2 })
+  await daemon.echo()
+  await spool.idle()
+  assert.equal(spool.size, 1)
+})
+
+test('no event is sent before it is said whose account this is', async (t) => {
+  const { daemon, session, link } = await running(t, ['A'])
+  session.started = () => undefined
+  await daemon.next('hello')
+  daemon.say(WELCOME)
+  assert.equal((await daemon.next())['me'], null)
+  link.state({ ...CONNECTING, state: 'backoff', me: null })
+  assert.equal((await daemon.next())['state'], 'backoff')
+  assert.equal(await daemon.echo(), 0)
+  link.state({ ...CONNECTING, state: 'need_pairing', me: null })
+  assert.equal((await daemon.next())['state'], 'need_pairing')
+  assert.equal((await daemon.next())['seq'], 1, 'nobody is linked who could be said to be it')
+})
+
+test('no more events are on the wire than the window holds', async (t) => {
+  const ids = Array.from({ length: WINDOW + 2 }, (_, i) => `M${i}`)
+  const { daemon } = await welcomed(t, ids)
+  for (let seq = 1; seq <= WINDOW; seq++) assert.equal((await daemon.next('event'))['seq'], seq)
+  assert.equal(await daemon.echo(), 0)
+  daemon.say({ type: 'ack', seq: 1 })
+  assert.equal((await daemon.next('event'))['seq'], WINDOW + 1)
+  assert.equal(await daemon.echo(), 0)
+})
+
+test('a confirmation of what was never sent drops nothing that was not', async (t) => {
+  const { daemon, spool, logged } = await welcomed(t)
+  await spool.put(message('A'))
+  await daemon.next('event')
+  daemon.say({ type: 'ack', seq: 99 })
+  await daemon.echo()
+  assert.match(logged.join(), /confirmed 99/)
+  await spool.put(message('B'))
+  assert.equal((await daemon.next('event'))['seq'], 2)
+})
+
+test('each request gets one reply: data, an error in words, or a fault', async (t) => {
+  const { daemon, session } = await welcomed(t)
+  session.answer = () => Promise.resolve({ id: 'M1', at: 1 })
+  daemon.say(send(1))
+  assert.deepEqual(await daemon.next('reply'), {
+    type: 'reply',
+    id: 1,
+    ok: true,
+    data: { id: 'M1', at: 1 },
+  })
+  session.answer = () => Promise.reject(new RequestFailed('later', 'not connected', 5))
+  daemon.say(send(2))
+  const later = { code: 'later', message: 'not connected', retry_after: 5 }
+  assert.deepEqual((await daemon.next('reply'))['error'], later)
+  session.answer = () => Promise.reject(new TypeError('oops'))
+  daemon.say(send(3))
+  const unknown = { code: 'unknown', message: 'send failed: TypeError: oops' }
+  assert.deepEqual((await daemon.next('reply'))['error'], unknown)
+  daemon.say({ type: 'request', id: 4, method: 'dance', params: {} })
+  const refused = { code: 'refused', message: 'there is no method "dance"' }
+  assert.deepEqual((await daemon.next('reply'))['error'], refused)
+  assert.equal(session.requests.length, 3)
+})
+
+test('requests do not wait for each other, and too many at once are put off', async (t) => {
+  const { daemon, session } = await welcomed(t)
+  let release: (data: ReplyData) => void = () => undefined
+  session.answer = () =>
+    new Promise((resolve) => {
+      release = resolve
+    })
+  for (let id = 1; id <= 65; id++) daemon.say(send(id))
+  const put = await daemon.next('reply')
+  assert.deepEqual([put['id'], put['ok'], session.requests.length], [65, false, 64])
+  release({ id: 'M64' })
+  assert.equal((await daemon.next('reply'))['id'], 64)
+})
+
+test('something unknown is passed over', async (t) => {
+  const { daemon, logged } = await welcomed(t)
+  daemon.say({ type: 'dance' })
+  assert.equal(await daemon.echo(), 0)
+  assert.deepEqual(logged, ['debug: the daemon said something unknown: dance'])
+})
+
+for (const line of ['garbage\n', '{"type":"ack"}\n', 'x'.repeat(MAX_LINE + 1)]) {
+  test(`garbage ends the connection: ${line.slice(0, 15).trim()}`, async (t) => {
+    const { daemon, ending, spool } = await welcomed(t, ['A'])
+    daemon.write(line)
+    assert.equal((await ending).how, 'garbage')
+    await daemon.closed
+    assert.equal(spool.size, 1)
+  })
+}
+
+test('a daemon of another version, or one that says goodbye, is left', async (t) => {
+  const first = await running(t)
+  await first.daemon.next('hello')
+  first.daemon.say({ ...WELCOME, protocol: 2 })
+  assert.match((await first.ending).reason, /speaks protocol 2/)
+  const second = await running(t)
+  await second.daemon.next('hello')
+  second.daemon.say({ type: 'goodbye', reason: 'too old' })
+  assert.deepEqual(await second.ending, { how: 'goodbye', reason: 'too old' })
+})
+
+test('when the daemon closes the connection, what it did not confirm stays', async (t) => {
+  const { daemon, ending, spool, link } = await welcomed(t, ['A'])
+  await daemon.next('event')
+  daemon.close()
+  assert.equal((await ending).how, 'closed')
+  assert.equal(spool.size, 1)
+  assert.equal(link.log('info', 'nobody there'), false)
+})
+
+test('a daemon that does not say welcome in time is left', async (t) => {
+  const { daemon, ending, clock } = await running(t)
+  await daemon.next('hello')
+  clock.advance(10_000)
+  assert.equal((await ending).how, 'broken')
+})
+
+test('a daemon that cannot be reached is said to be so', async (t) => {
+  const folder = await temporaryFolder(t)
+  const { log } = recordedLog()
+  const spool = await Spool.open(join(folder, 'spool'), new FakeClock(), log)
+  const hello = { bridge: '0.1.0', baileys: '7', node: 'v20', pid: 1 }
+  const socket = join(folder, 'none.sock')
+  const link = new Link({ socket, hello, spool, clock: new FakeClock(), log })
+  assert.equal((await link.run(new ScriptedSession())).how, 'unreachable')
+  await assert.rejects(stat(socket))
+})
+
+test('log lines are dropped and events wait while the daemon does not read', async (t) => {
+  const text = 'x'.repeat(60_000)
+  const { daemon, link, spool } = await welcomed(t)
+  daemon.pause()
+  for (let i = 0; i < 40; i++) await spool.put(message(`M${i}`, { text }))
+  for (let i = 0; i < 10_000; i++) link.log('info', 'x'.repeat(1000))
+  daemon.resume()
+  for (let seq = 1; seq <= 40; seq++) assert.equal((await daemon.next('event'))['seq'], seq)
+  assert.ok(daemon.seen('log') < 2000)
+})
+
+test('a daemon that never reads what it must get is given up', async (t) => {
+  const { daemon, link, ending } = await welcomed(t)
+  daemon.pause()
+  for (let i = 0; i < 20; i++) link.qr('x'.repeat(1_000_000))
+  assert.deepEqual((await ending).how, 'broken')
+})

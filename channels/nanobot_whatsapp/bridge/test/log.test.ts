@@ -1,0 +1,40 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { baileysLogger, quietConsole, SinkLog } from '../src/log.js'
+import { recordedLog } from './parts.js'
+
+test('of what Baileys logs only its sentence and the reason of an error are passed on', () => {
+  const { log, lines } = recordedLog()
+  const logger = baileysLogger(log)
+  const secret = { key: 'SECRET', message: { conversation: 'SECRET' } }
+  logger.error({ ...secret, err: new Error('Bad MAC') }, 'failed to decrypt')
+  logger.child({ class: 'SECRET' }).warn(secret)
+  logger.info('connected')
+  logger.debug(secret, 'SECRET')
+  assert.deepEqual(lines, [
+    'debug: baileys: failed to decrypt: Bad MAC',
+    'debug: baileys: (no words)',
+    'debug: baileys: connected',
+  ])
+})
+
+test('what libraries print keeps its sentence only and does not reach the terminal', (t) => {
+  const { log, lines } = recordedLog()
+  const before = { ...globalThis.console }
+  t.after(() => Object.assign(globalThis.console, before))
+  quietConsole(log)
+  globalThis.console.info('Closing session:', { privKey: 'SECRET' })
+  globalThis.console.log({ privKey: 'SECRET' })
+  assert.deepEqual(lines, ['debug: console: Closing session:', 'debug: console: (no words)'])
+})
+
+test('a message goes to the first sink that takes it, cut to a length', () => {
+  const heard: string[] = []
+  const log = new SinkLog([
+    (level) => level === 'error',
+    (level, text) => heard.push(`${level} ${text.length}`) > 0,
+  ])
+  log.error('not for the second')
+  log.warning('x'.repeat(5000))
+  assert.deepEqual(heard, ['warning 2000'])
+})

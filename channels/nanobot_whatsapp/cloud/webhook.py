@@ -1,0 +1,106 @@
+"""Answers the calls of Meta. It is told 200 only when what it brought is in the inbox, and calls
+again with what got another answer.
+
+Calls are known by their signature, which is checked on the body as it came and before anything of
+it is read. The signature is of the app's secret, which Meta and the owner alone know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Protocol
+
+from pydantic import SecretStr
+
+from nanobot.channel import WebhookReply, WebhookRequest
+from nanobot.errors import StorageError
+from nanobot_whatsapp.cloud.reading import document_of
+from nanobot_whatsapp.concerns import Concerns
+
+HEADER = "x-hub-signature-256"
+
+_SCHEME = "sha256="
+_LONGEST_CHALLENGE = 256
+_MOST_WAITING = 32
+"""Calls that wait for their turn; more are told to come again."""
+_PLAIN = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
+
+
+class Take(Protocol):
+    """What becomes of the calls; see `Inbox`."""
+
+    async def take(self, document: object) -> None:
+        """Returns when all of it is durable; raises `StorageError`, and then none of it is."""
+        ...
+
+    def put_aside(self, raw: object, reason: str) -> None:
+        """Keeps what cannot be read."""
+        ...
+
+
+def signature_of(body: bytes, app_secret: str) -> str:
+    """What Meta's header says of a call with this body."""
+    return _SCHEME + hmac.new(app_secret.encode(), body, sha256).hexdigest()
+
+
+class Receiver:
+    """Implements `nanobot.channel.WebhookHandler`."""
+
+    def __init__(
+        self, app_secret: SecretStr, verify_token: SecretStr, inbox: Take, concerns: Concerns
+    ) -> None:
+        self._app_secret, self._verify_token = app_secret, verify_token
+        self._inbox, self._concerns = inbox, concerns
+        self._order = asyncio.Lock()
+        self._waiting = 0
+
+    async def __call__(self, request: WebhookRequest) -> WebhookReply:
+        """The answer to one call."""
+        if request.method == "GET":
+            return self._challenged(request.query)
+        if request.method != "POST":
+            return WebhookReply(405)
+        expected = signature_of(request.body, self._app_secret.get_secret_value())
+        if not _is_same(request.headers.get(HEADER, ""), expected):
+            return WebhookReply(403)
+        if self._waiting >= _MOST_WAITING:
+            return WebhookReply(503)
+        self._waiting += 1
+        try:
+            async with self._order:  # as they came: what was said first is answered first
+                return await self._taken(request.body)
+        finally:
+            self._waiting -= 1
+
+    def _challenged(self, query: Mapping[str, str]) -> WebhookReply:
+        """Meta asks once, when the webhook is entered there, whether it is wanted here."""
+        wanted = self._verify_token.get_secret_value()
+        known = _is_same(query.get("hub.verify_token", ""), wanted)
+        if not known or query.get("hub.mode") != "subscribe":
+            return WebhookReply(403)
+        challenge = query.get("hub.challenge", "")[:_LONGEST_CHALLENGE]
+        return WebhookReply(200, challenge.encode("utf-8", "replace"), _PLAIN)
+
+    async def _taken(self, body: bytes) -> WebhookReply:
+        try:
+            document = document_of(body)
+        except (ValueError, RecursionError) as error:
+            self._inbox.put_aside(body.decode("utf-8", "replace"), type(error).__name__)
+            return WebhookReply(200)  # it would come again, and be no better
+        try:
+            await self._inbox.take(document)
+        except StorageError as error:
+            self._concerns.say("disk", f"messages wait at Meta: {error}")
+            return WebhookReply(500)
+        self._concerns.over("disk")
+        return WebhookReply(200)
+
+
+def _is_same(given: str, expected: str) -> bool:
+    """Compared in a time that does not tell how much of it is right."""
+    return hmac.compare_digest(
+        given.strip().encode("utf-8", "surrogateescape"), expected.encode("utf-8")
+    )

@@ -1,0 +1,201 @@
+"""From an event of the helper's spool to what was said: pure.
+
+The helper has taken WhatsApp's own format apart; what is left is to tell who is who, and whether a
+message was meant for us. `Taking` sees to it that no name and no note passes for something else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from nanobot.bus.events import Media, MediaKind, Quote
+from nanobot_whatsapp.ids import id_of, is_group, is_id, is_number
+from nanobot_whatsapp.linked.protocol import Me
+from nanobot_whatsapp.values import OURS, Heard, Person
+
+_LONGEST_ID = 256
+_MOST_NOTES = 20
+_MOST_QUOTED = 16 * 1024
+_MOST_REF = 16 * 1024
+
+_MENTION = re.compile(r"\s*@\+?([0-9]{5,20})(?![0-9])[,:]?\s*", re.ASCII)
+
+
+class Unreadable(Exception):
+    """An event that is not what the helper promises. Says nothing of what is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What was said, and the JIDs that WhatsApp knows its chat and its sender by."""
+
+    heard: Heard
+    chat: str
+    sender: str
+
+
+class _Part(BaseModel):
+    """What of an event is read; a newer helper may say more."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+
+class _Quote(_Part):
+    id: str
+    sender: str = ""
+    text: str = ""
+    ours: bool = False
+
+
+class _Media(_Part):
+    kind: Literal["image", "audio", "voice", "video", "document", "sticker"]
+    mime: str = ""
+    name: str = ""
+    size: int = Field(default=0, ge=0)
+    ref: dict[str, str | int | float]
+
+
+class _Message(_Part):
+    """An event of the kind `message`; docs/channels/whatsapp-bridge.md says what the fields are."""
+
+    id: str = Field(min_length=1, max_length=_LONGEST_ID)
+    chat: str = Field(min_length=1, max_length=256)
+    sender: str = Field(min_length=1, max_length=256)
+    alt: str = ""
+    name: str = ""
+    at: float
+    from_me: bool = False
+    text: str = ""
+    mentions_me: bool = False
+    quote: _Quote | None = None
+    forwarded: bool = False
+    title: str = ""
+    media: _Media | None = None
+    notes: tuple[str, ...] = ()
+    edits: str = ""
+    unknown: str = ""
+
+
+def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Spoken | None:
+    """What was said, None for an event of a kind that is not known. `me` is our own account as far
+    as it is known; `now` gives the time zone. Raises `Unreadable`."""
+    if body.get("kind") != "message":
+        return None
+    try:
+        message = _Message.model_validate(body)
+    except ValidationError as error:
+        where = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors()[:5])
+        raise Unreadable(f"unexpected: {where}") from None
+    return Spoken(_heard(message, me or Me(), now), message.chat, message.sender)
+
+
+def _heard(message: _Message, me: Me, now: datetime) -> Heard:
+    person = _person(message, me)
+    group = message.chat if is_group(message.chat) else ""
+    called = message.mentions_me or (message.quote is not None and message.quote.ours)
+    media = _media(message.media)
+    return Heard(
+        id=message.id,
+        person=person,
+        at=_time(message.at, now),
+        group=group,
+        title=message.title if group else "",
+        own=message.from_me and not group,
+        addressed=not group or called,
+        text=_without_mention(message.text, me) if message.mentions_me else message.text,
+        media=media,
+        quote=_quote(message, person),
+        forwarded=message.forwarded,
+        notes=_notes(message, media),
+        edits=_plain(message.edits),
+    )
+
+
+def _person(message: _Message, me: Me) -> Person:
+    """The sender. In private the chat is one of their ids; what we wrote to ourselves has ours,
+    which are nobody else's."""
+    jids = [message.sender, message.alt]
+    if not is_group(message.chat):
+        jids.append(message.chat)
+    if message.from_me:
+        jids += [me.number, me.lid]
+    ids = dict.fromkeys(id_of(jid) for jid in jids if jid)
+    if not message.from_me:
+        is_us = id_of(message.sender) in me.ids
+        ids = dict.fromkeys(id for id in ids if (id in me.ids) == is_us)
+    name = message.name or (me.name if message.from_me else "")
+    return Person(tuple(sorted(ids, key=lambda id: not is_number(id))), name)
+
+
+def _time(at: float, now: datetime) -> datetime:
+    """0 is for a message of which WhatsApp does not say when it was sent."""
+    if at <= 0:
+        return now
+    try:
+        return datetime.fromtimestamp(at, now.tzinfo)
+    except (ValueError, OverflowError, OSError):
+        return now
+
+
+def _without_mention(text: str, me: Me) -> str:
+    """The words behind a mention of us that stands in front; a bare one is something said too."""
+    mention = _MENTION.match(text)
+    if mention is None or mention[1] not in {_user(me.number), _user(me.lid)}:
+        return text
+    return text[mention.end() :] or text
+
+
+def _user(jid: str) -> str:
+    return jid.partition("@")[0].partition(":")[0]
+
+
+def _quote(message: _Message, person: Person) -> Quote | None:
+    quote = message.quote
+    if quote is None:
+        return None
+    return Quote(
+        _plain(quote.id), _author(quote, person), quote.text[:_MOST_QUOTED] or "(a message)"
+    )
+
+
+def _plain(id: str) -> str:
+    """The id of another message; empty where it is none. Senders write them as they like."""
+    return id if len(id) <= _LONGEST_ID and is_id(id) else ""
+
+
+def _author(quote: _Quote, person: Person) -> str:
+    """Who wrote what is quoted; a name that means the agent is nobody else's."""
+    if quote.ours:
+        return OURS
+    author = id_of(quote.sender)
+    name = person.name if author in person.ids and person.name else author
+    return f"someone called {name}" if name.casefold() == OURS else name
+
+
+def _media(item: _Media | None) -> Media | None:
+    if item is None:
+        return None
+    ref = json.dumps(item.ref, separators=(",", ":"))
+    if len(ref) > _MOST_REF:
+        return None
+    kind: MediaKind = "image" if item.kind == "sticker" else item.kind
+    mime = item.mime.partition(";")[0].strip().lower()
+    return Media(ref, kind, mime, item.name, item.size)
+
+
+def _notes(message: _Message, media: Media | None) -> tuple[str, ...]:
+    notes = list(message.notes[:_MOST_NOTES])
+    if message.media is not None and message.media.kind == "sticker":
+        notes.append("sticker")
+    if message.media is not None and media is None:
+        notes.append(f"{message.media.kind}: it cannot be fetched")
+    if message.unknown:
+        notes.append(f"a message of a kind that nanobot cannot read: {message.unknown}")
+    return tuple(notes)

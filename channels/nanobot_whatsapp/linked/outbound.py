@@ -1,0 +1,170 @@
+"""Delivers one part: one request to the helper, two where a sound comes with words.
+
+The id of a message is made from the part. So it is the same on every attempt, and a phone that has
+the message already drops it: an attempt whose end nobody saw costs nothing. Keys alone would not
+do: a home that is set up anew begins with the same ones, and phones would drop what it says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from nanobot.bus.events import Media, MediaKind, OutboundPart, Receipt
+from nanobot.errors import SendError, SendRefused, SendUnknown
+from nanobot_whatsapp.ids import is_group, jid_of
+from nanobot_whatsapp.kinds import plain_mime, shown_as
+from nanobot_whatsapp.linked.protocol import Me, Method
+from nanobot_whatsapp.linked.quoting import Quotables
+from nanobot_whatsapp.markup import render, with_choices
+from nanobot_whatsapp.people import People
+
+LARGEST_FILE = 100 * 1024 * 1024
+_LARGEST_SHOWN = 16 * 1024 * 1024
+"""A larger picture, film or sound goes as a document."""
+
+_VOICE = "audio/ogg; codecs=opus"
+"""Phones do not play a voice note that does not say so, and some do not even show it."""
+
+_TEXT_SECONDS = 60.0
+_SLOWEST = 100_000
+"""Bytes a second, as an upload goes at worst."""
+_NAME = 200
+
+
+class Link(Protocol):
+    """The helper."""
+
+    @property
+    def me(self) -> Me | None:
+        """The account that is linked."""
+        ...
+
+    async def request(
+        self, method: Method, params: Mapping[str, object], patience: float = ...
+    ) -> Mapping[str, object]:
+        """Ask for something; raises one of the `SendError`s."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file as it is sent. `size` is in bytes."""
+
+    path: Path
+    kind: MediaKind
+    mime: str
+    name: str
+    size: int
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether WhatsApp has no place for words under it."""
+        return self.kind in {"audio", "voice"}
+
+    def as_params(self) -> Mapping[str, object]:
+        """For the helper."""
+        mime = _VOICE if self.kind == "voice" else self.mime
+        return {"path": str(self.path), "kind": self.kind, "mime": mime, "name": self.name}
+
+
+class Outbound:
+    """Sends parts. `path_of` says where a file lies (see `ChannelHost`); `prefix` stands before
+    what is said in the chat with oneself."""
+
+    def __init__(
+        self,
+        link: Link,
+        people: People,
+        quotables: Quotables,
+        path_of: Callable[[Media], Path],
+        prefix: str,
+    ) -> None:
+        self._link, self._people, self._quotables = link, people, quotables
+        self._path_of, self._prefix = path_of, prefix
+
+    async def send(self, part: OutboundPart) -> Receipt:
+        """Deliver a part; raises one of the `SendError`s, but never `SendUnknown`."""
+        address = self._people.address(part.chat_id)
+        text = render(with_choices(part.content, part.buttons))
+        files = [_file(media, self._path_of(media)) for media in part.media]
+        if len(files) > 1:
+            raise SendRefused("WhatsApp takes one file with a message")
+        if not files and not text.strip():
+            raise SendRefused("there is nothing to send")
+        if text and self._is_self(address):
+            text = f"{self._prefix}{text}"
+        to, quote = jid_of(address), self._quote(part)
+        if not files:
+            return await self._send(sent_id(part), to, text, quote)
+        if text and files[0].is_sound:
+            await self._send(sent_id(part, "words"), to, text, quote)
+            return await self._send(sent_id(part), to, "", None, files[0])
+        return await self._send(sent_id(part), to, text, quote, files[0])
+
+    async def _send(
+        self,
+        id: str,
+        to: str,
+        text: str,
+        quote: Mapping[str, object] | None,
+        file: _File | None = None,
+    ) -> Receipt:
+        params: Mapping[str, object] = {
+            "to": to,
+            "id": id,
+            "text": text,
+            "quote": quote,
+            "file": None if file is None else file.as_params(),
+        }
+        size = 0 if file is None else file.size
+        try:
+            await self._link.request("send", params, _TEXT_SECONDS + size / _SLOWEST)
+        except SendUnknown as error:
+            # The core gives up what may have arrived twice. This costs nothing where it did, as the
+            # phone knows its id, so it is tried as often as what failed for another reason.
+            raise SendError(str(error)) from error
+        return Receipt(id)
+
+    def _quote(self, part: OutboundPart) -> Mapping[str, object] | None:
+        """In a group only: in private everybody sees what an answer is about."""
+        if not part.reply_to or not is_group(part.chat_id):
+            return None
+        quoted = self._quotables.find(part.chat_id, part.reply_to)
+        if quoted is None:
+            return None
+        return {
+            "id": quoted.id,
+            "sender": quoted.sender,
+            "text": quoted.text,
+            "from_me": False,
+        }
+
+    def _is_self(self, address: str) -> bool:
+        me = self._link.me
+        return me is not None and address in me.ids
+
+
+def sent_id(part: OutboundPart, piece: str = "") -> str:
+    """The id of the message that a part becomes, in the form that phones use: another one for each
+    part that says something else, elsewhere, or in answer to something else."""
+    files = [(media.ref, media.name) for media in part.media]
+    made_of = (part.key, piece, part.chat_id, part.content, files, part.event_ids)
+    return f"3EB0{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:18].upper()}"
+
+
+def _file(media: Media, path: Path) -> _File:
+    try:
+        size = path.stat().st_size
+    except OSError:
+        raise SendRefused(f"the file {media.name or media.ref} is no longer there") from None
+    if size > LARGEST_FILE:
+        raise SendRefused(f"the file has {size:,} bytes, more than {LARGEST_FILE:,}")
+    mime = plain_mime(media.mime) or "application/octet-stream"
+    name = " ".join((media.name or path.name).split())[:_NAME]
+    kind = shown_as(media.kind, mime) if size <= _LARGEST_SHOWN else "document"
+    return _File(path, kind, mime, name, size)

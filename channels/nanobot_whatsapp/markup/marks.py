@@ -1,0 +1,178 @@
+"""One line of text with WhatsApp's marks.
+
+A mark counts where the character outside it is no letter or digit and the one inside it is no
+space; it ends at the latest with the line. What stands for itself may look the same: then a hair
+space on its inner side makes it none, which holds for every phone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import Literal
+
+Style = Literal["strong", "em", "s"]
+
+_MARKS: dict[Style, str] = {"strong": "*", "em": "_", "s": "~"}
+_CODE = "`"
+_DELIMITER = re.compile(r"[*_~`]")
+_ADDRESS = re.compile(r"(https?://[^\s<>]+)", re.IGNORECASE)
+HAIR = "\u200a"
+_JOINER = "\u2060"
+_LOOKS_LIKE_BLOCK = re.compile(r">|[-*] ")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a line. Of `code`, and of what is `raw` (an address), every character stands for
+    itself."""
+
+    text: str
+    styles: tuple[Style, ...] = ()
+    code: bool = False
+    raw: bool = False
+
+
+def write(spans: Iterable[Span]) -> str:
+    """The line that these make, without blanks at its end."""
+    writer = _Writer()
+    for span in spans:
+        writer.add(span)
+    return writer.finish()
+
+
+def unbroken(code: str) -> str:
+    """`code` with nothing in it that would end a block of code."""
+    return code.replace(_CODE * 3, _JOINER.join(_CODE * 3))
+
+
+class _Writer:
+    """Puts marks around words and never around blanks."""
+
+    def __init__(self) -> None:
+        self._pieces: list[tuple[str, bool]] = []  # a text, and whether it stands for itself
+        self._open: list[Style] = []
+        self._blank = ""
+        self._last = ""
+        self._closed = False
+
+    def add(self, span: Span) -> None:
+        words = span.text.strip()
+        if not words:
+            self._close(self._kept(span.styles))
+            self._blank += span.text
+            return
+        before, _, after = span.text.partition(words)
+        self._blank += before
+        if span.code:
+            self._code(words)
+        else:
+            self._restyle(span.styles)
+            parts = [words] if span.raw else _ADDRESS.split(words)
+            for number, part in enumerate(parts):
+                self._text(part, literal=not span.raw and number % 2 == 0)
+        self._blank += after
+
+    def finish(self) -> str:
+        self._close(0)
+        line = _set_apart(self._pieces)
+        return f"{_JOINER}{line}" if _LOOKS_LIKE_BLOCK.match(line) else line
+
+    def _code(self, words: str) -> None:
+        self._restyle(())
+        if _CODE in words:  # three of them make code too, and hold single ones
+            fence, words = _CODE * 3, unbroken(words).replace(_CODE * 2, _JOINER.join(_CODE * 2))
+            words = f"{_JOINER * words.startswith(_CODE)}{words}{_JOINER * words.endswith(_CODE)}"
+        else:
+            fence = _CODE
+        self._mark(fence)
+        self._text(words, literal=False)
+        self._put(fence, literal=False)
+        self._closed = True
+
+    def _restyle(self, wanted: Sequence[Style]) -> None:
+        """From here on the text has these styles."""
+        self._close(self._kept(wanted))
+        self._flush()
+        for style in dict.fromkeys(wanted):
+            if style not in self._open:
+                self._open.append(style)
+                self._mark(_MARKS[style])
+
+    def _kept(self, wanted: Sequence[Style]) -> int:
+        """How many of the styles that are open go on."""
+        ended = (number for number, style in enumerate(self._open) if style not in wanted)
+        return next(ended, len(self._open))
+
+    def _close(self, kept: int) -> None:
+        while len(self._open) > kept:
+            self._put(_MARKS[self._open.pop()], literal=False)
+            self._closed = True
+
+    def _mark(self, mark: str) -> None:
+        """Begin something, apart from a letter before it."""
+        if self._last.isalnum():
+            self._put(HAIR, literal=False)
+        self._put(mark, literal=False)
+        self._closed = False
+
+    def _text(self, text: str, *, literal: bool) -> None:
+        if not text:
+            return
+        if self._closed and text[0].isalnum():
+            self._put(HAIR, literal=False)
+        self._put(text, literal=literal)
+        self._closed = False
+
+    def _flush(self) -> None:
+        if self._blank:
+            self._put(self._blank, literal=False)
+            self._blank, self._closed = "", False
+
+    def _put(self, text: str, *, literal: bool) -> None:
+        self._pieces.append((text, literal))
+        self._last = text[-1]
+
+
+def _set_apart(pieces: Sequence[tuple[str, bool]]) -> str:
+    """The pieces together, with what looks like a mark and is none set apart."""
+    line = "".join(text for text, _ in pieces)
+    counts = Counter(_DELIMITER.findall(line))
+    pairs = frozenset(mark for mark, count in counts.items() if count > 1)
+    written: list[str] = []
+    start = 0
+    for text, literal in pieces:
+        end = start + len(text)
+        if literal and pairs:
+            written.extend(_apart(line, at, pairs, start, end) for at in range(start, end))
+        else:
+            written.append(text)
+        start = end
+    return "".join(written)
+
+
+def _apart(line: str, at: int, pairs: Set[str], start: int, end: int) -> str:
+    """The character there, set apart from what it could begin or end. The piece that it is in goes
+    from `start` to `end`; what borders on that may be a mark that counts, and keeps its place."""
+    mark = line[at]
+    if mark not in pairs:
+        return mark
+    before, after = line[at - 1 : at] if at else "", line[at + 1 : at + 2]
+    is_tied_before = bool(before) and not before.isspace()
+    is_tied_after = bool(after) and not after.isspace()
+    anywhere = mark == _CODE
+    ends = is_tied_before and (anywhere or not _is_word(after))
+    begins = is_tied_after and (anywhere or not _is_word(before))
+    # A hair space takes the letter away that kept the mark from counting the other way.
+    if ends and at + 1 < end:
+        begins = is_tied_after
+    elif begins and at > start:
+        ends = is_tied_before
+    return f"{HAIR * ends}{mark}{HAIR * begins}"
+
+
+def _is_word(character: str) -> bool:
+    """Whether every phone takes it for a part of a word."""
+    return character.isascii() and character.isalnum()

@@ -1,0 +1,292 @@
+"""Who is who: the ids of each person, and the one under which the core knows them.
+
+The same person comes under a number, a LID (linked devices) or a user id (Cloud API), and which of
+them is known may change from one message to the next. Their chat has the first id that was given
+out for it, for ever: the conversation hangs on it, and what is remembered. What always holds: an id
+is one person's, and no two people share a chat. Numbers pass to somebody else after a while, so
+where a number comes with another account (LID, user id) than before, it is somebody else's from
+then on, who gets a chat of their own. What was allowed to a number does not pass on with it: while
+it is the chat of whoever had it before, it is no id of the new holder's for lists and pairings.
+
+Only people who were admitted are kept on disk; some thousands of others are remembered.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain, count
+from pathlib import Path
+
+from loguru import logger
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from nanobot.channel import Sender
+from nanobot.errors import SendRefused, StorageError
+from nanobot_whatsapp.disk import replace
+from nanobot_whatsapp.ids import id_of, is_group, is_id, is_number, is_person, jid_of, kind_of
+from nanobot_whatsapp.values import Person
+
+_FILE = "people.json"
+_MOST = 5_000
+"""So many who were admitted are kept, and so many others; then whoever was silent longest goes."""
+_MOST_IDS = 12
+"""Ids of one person; with one more the oldest goes."""
+
+
+class _Entry(BaseModel):
+    """A person in the file; see `_Known`."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    chats: list[str]
+    ids: list[str]
+
+
+class _Stored(BaseModel):
+    """The file. Whoever was heard from last is at the end."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    version: int = 1
+    people: list[_Entry] = []
+
+
+@dataclass(slots=True, eq=False)
+class _Known:
+    """A person. `chats`: theirs, and before it those of people who turned out to be the same;
+    `ids`: what was learned last is at the end."""
+
+    chats: list[str]
+    ids: list[str]
+    admitted: bool = False
+
+    @property
+    def chat(self) -> str:
+        return self.chats[-1]
+
+    @property
+    def address(self) -> str:
+        """The newest number, else the newest of what there is; empty where nothing is left."""
+        numbers = [id for id in self.ids if is_number(id)]
+        return next(reversed(numbers or self.ids), "")
+
+    def has_another(self, accounts: Iterable[str]) -> bool:
+        """Whether one of these is another account than theirs, of the same kind."""
+        own = {kind_of(id) for id in self.ids}
+        return any(id not in self.ids and kind_of(id) in own for id in accounts)
+
+    def is_nothing_but(self, new: str) -> bool:
+        """Whether all that is known of them is this id, and numbers."""
+        return all(id == new or is_number(id) for id in self.ids)
+
+
+class People:
+    """`folder` is the adapter's own and exists. Ids may be JIDs too. Raises `StorageError` where
+    what is known cannot be read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / _FILE
+        self._admitted: OrderedDict[str, _Known] = OrderedDict()
+        self._others: OrderedDict[str, _Known] = OrderedDict()
+        self._by_chat: dict[str, _Known] = {}
+        self._by_id: dict[str, _Known] = {}
+        for entry in _read(self._path).people:
+            self._load(entry)
+        self._is_written = True
+
+    def met(self, ids: Sequence[str]) -> str:
+        """These ids are one person's: the id of their chat, which never changes once given out.
+
+        It is that of the person who had one of them already, else the number, else the first.
+        Raises `ValueError` without any id; what has other characters than ids have is none.
+        """
+        given = list(dict.fromkeys(id_of(id) for id in ids if is_id(id)))
+        if not given:
+            raise ValueError("somebody without any id")
+        numbers = [id for id in given if is_number(id)]
+        accounts = [id for id in given if not is_number(id)]
+        known = self._whose(numbers, accounts) or self._new([*numbers, *accounts])
+        for id in given:
+            self._give(id, known, newest=bool(accounts))
+        self._heard_from(known)
+        return known.chat
+
+    def admitted(self, chat_id: str) -> None:
+        """They are listened to: from now on what is known of them is kept."""
+        known = self._by_chat.get(chat_id)
+        if known is not None and not known.admitted:
+            del self._others[known.chat]
+            known.admitted = True
+            self._is_written = False
+            self._heard_from(known)
+
+    def sender(self, person: Person) -> Sender:
+        """The person as the core knows them. `also` has all their other ids, numbers in each way in
+        which people write them into lists; but for those that are somebody else's chat.
+
+        Raises `ValueError` for one without any id.
+        """
+        known = self._by_chat[self.met(person.ids)]
+        own = [id for id in known.ids if self._by_chat.get(id, known) is known]
+        forms = dict.fromkeys(form for id in (known.chat, *own) for form in _forms(id))
+        return Sender(known.chat, person.name, tuple(form for form in forms if form != known.chat))
+
+    def address(self, chat_id: str) -> str:
+        """The id to send to: the newest number, else what there is; groups stay as they are.
+
+        Raises `SendRefused` for what is no chat of WhatsApp.
+        """
+        id = id_of(chat_id)
+        known = self._by_chat.get(chat_id) or self._by_chat.get(id) or self._by_id.get(id)
+        address = id if known is None else known.address
+        if known is None and not (is_group(id) or is_person(id)):
+            address = ""
+        if address:
+            return address
+        raise SendRefused(
+            f"{chat_id!r} is no chat of WhatsApp",
+            hint="Chats are numbers with the country code, digits only, or ids as they came in.",
+        )
+
+    def moved(self, old: str, new: str) -> None:
+        """Someone has the id `new` in place of `old`, and stays who they are. Told again, it
+        changes nothing. Whoever had `new` so far is the same person if nothing else is known of
+        them than numbers; somebody with an account of their own only loses it.
+
+        Raises `ValueError` for what is no id.
+        """
+        old, new = id_of(old), id_of(new)
+        if not is_id(new):
+            raise ValueError("a move to nowhere")
+        if old not in self._by_id and new in self._by_id:
+            return
+        known = self._by_id.get(old) or self._by_chat[self.met([old])]
+        other = self._by_id.get(new)
+        if other is not None and other is not known and other.is_nothing_but(new):
+            self._merge(other, known)
+        self._give(new, known, newest=True)
+        if old != new:
+            self._take(old)
+
+    def keep(self) -> None:
+        """Put on disk what is not there yet. Raises `StorageError`; the next call tries again."""
+        if self._is_written:
+            return
+        people = [_Entry(chats=each.chats, ids=each.ids) for each in self._admitted.values()]
+        content = _Stored(people=people).model_dump_json()
+        try:
+            replace(self._path, content.encode())
+        except OSError as error:
+            raise StorageError.of(self._path, error) from error
+        self._is_written = True
+
+    def _whose(self, numbers: Iterable[str], accounts: Sequence[str]) -> _Known | None:
+        """Who these ids belong to, if that is somebody known: two who were taken for different
+        people are made one. A number that comes with another account is not its owner's any more.
+        """
+        by_account = next(filter(None, map(self._by_id.get, accounts)), None)
+        by_number = next(filter(None, map(self._by_id.get, numbers)), None)
+        if by_number is not None and by_number.has_another(accounts):
+            by_number = None
+        if by_account is None or by_number is None or by_account is by_number:
+            return by_account or by_number
+        if by_account.admitted and not by_number.admitted:
+            return self._merge(by_number, by_account)
+        return self._merge(by_account, by_number)
+
+    def _new(self, ids: Sequence[str]) -> _Known:
+        """Somebody new. A number may still be the chat of whoever had it before."""
+        names = chain(ids, (f"{ids[0]}#{number}" for number in count(2)))
+        chat = next(name for name in names if name not in self._by_chat)
+        known = self._by_chat[chat] = self._others[chat] = _Known([chat], [])
+        return known
+
+    def _merge(self, other: _Known, known: _Known) -> _Known:
+        """These are the same: `known` has all of it."""
+        self._drop(other)
+        known.chats = [*other.chats, *known.chats]
+        self._by_chat |= dict.fromkeys(other.chats, known)
+        for id in reversed(other.ids):
+            known.ids.insert(0, id)
+            self._by_id[id] = known
+        self._changed(known)
+        return known
+
+    def _give(self, id: str, known: _Known, *, newest: bool) -> None:
+        """An id is this person's; `newest`: it is now, whatever they had before."""
+        if self._by_id.get(id) is not known:
+            self._take(id)
+            self._by_id[id] = known
+        elif not newest or not is_number(id) or known.address == id:
+            return
+        else:
+            known.ids.remove(id)
+        known.ids.append(id)
+        while len(known.ids) > _MOST_IDS:
+            del self._by_id[known.ids.pop(0)]
+        self._changed(known)
+
+    def _take(self, id: str) -> None:
+        """An id is nobody's."""
+        before = self._by_id.pop(id, None)
+        if before is not None:
+            before.ids.remove(id)
+            self._changed(before)
+
+    def _changed(self, known: _Known) -> None:
+        self._is_written = self._is_written and not known.admitted
+
+    def _heard_from(self, known: _Known) -> None:
+        """Put them last among those who may be forgotten."""
+        group = self._admitted if known.admitted else self._others
+        group[known.chat] = known
+        group.move_to_end(known.chat)
+        if len(group) > _MOST:
+            self._drop(next(iter(group.values())))
+
+    def _drop(self, known: _Known) -> None:
+        """Nothing is known of them any more."""
+        del (self._admitted if known.admitted else self._others)[known.chat]
+        for chat in known.chats:
+            del self._by_chat[chat]
+        for id in known.ids:
+            del self._by_id[id]
+        self._changed(known)
+
+    def _load(self, entry: _Entry) -> None:
+        """Take a person from the file. What is somebody's there already stays theirs."""
+        chats = [chat for chat in dict.fromkeys(entry.chats) if chat not in self._by_chat]
+        if chats:
+            ids = [id for id in dict.fromkeys(entry.ids) if id not in self._by_id]
+            known = self._admitted[chats[-1]] = _Known(chats, ids, admitted=True)
+            self._by_chat |= dict.fromkeys(chats, known)
+            self._by_id |= dict.fromkeys(ids, known)
+
+
+def _forms(id: str) -> Iterator[str]:
+    """An id in each way in which it may stand in a list."""
+    yield id
+    if is_number(id):
+        yield f"+{id}"
+        yield jid_of(id)
+
+
+def _read(path: Path) -> _Stored:
+    """What the file says. A damaged one is put aside; whoever had another chat than their number
+    then begins a new conversation."""
+    try:
+        return _Stored.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return _Stored()
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+    except ValidationError:
+        names = (path.with_suffix(f".damaged{number or ''}") for number in count())
+        aside = next(name for name in names if not name.exists())
+        logger.error("whatsapp: {} is damaged and put aside as {}", path, aside.name)
+        with suppress(OSError):
+            path.replace(aside)
+        return _Stored()

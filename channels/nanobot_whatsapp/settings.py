@@ -1,0 +1,204 @@
+"""What can be set about WhatsApp. Light: checking the configuration loads neither transport.
+
+What is wrong with a value is said without repeating it, since values may be secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+)
+
+OFFICIAL_API = "https://graph.facebook.com"
+
+_PATH = re.compile(r"/[A-Za-z0-9._~/-]+", re.ASCII)
+_ID = re.compile(r"[0-9]{5,32}", re.ASCII)
+_VERSION = re.compile(r"v[0-9]{1,3}\.[0-9]{1,2}", re.ASCII)
+_SECRET = re.compile(r"[\x21-\x7e]{6,1000}")
+_LONGEST_PREFIX = 16
+
+
+def _split(url: str, *schemes: str) -> SplitResult:
+    wanted = " or ".join(f"{scheme}://" for scheme in schemes)
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or any(character.isspace() for character in url):
+        raise ValueError(f"must be an address that begins with {wanted}")
+    return parts
+
+
+def _checked_prefix(text: str) -> str:
+    if len(text) > _LONGEST_PREFIX or not text.isprintable():
+        raise ValueError(f"must be at most {_LONGEST_PREFIX} characters on one line")
+    return text
+
+
+def _checked_program(text: str) -> str:
+    program = text.strip()
+    if not program or not program.isprintable():
+        raise ValueError("must be the name of a program, or the path to it")
+    return program
+
+
+def _checked_id(text: str) -> str:
+    number = text.strip()
+    if number and not _ID.fullmatch(number):
+        raise ValueError("must be digits: the phone number's id, which is not the number itself")
+    return number
+
+
+def _checked_secret(secret: SecretStr) -> SecretStr:
+    value = secret.get_secret_value().strip()
+    if value and not _SECRET.fullmatch(value):
+        raise ValueError("must be at least 6 characters without spaces")
+    return SecretStr(value)
+
+
+def _checked_api(text: str) -> str:
+    url = text.strip().rstrip("/")
+    parts = _split(url, "https", "http")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError(f"must be no more than an address, such as {OFFICIAL_API}")
+    return url
+
+
+def _checked_version(text: str) -> str:
+    version = text.strip()
+    if not _VERSION.fullmatch(version):
+        raise ValueError("must be a version of the Graph API, such as v23.0")
+    return version
+
+
+def _checked_path(text: str) -> str:
+    path = text.strip().rstrip("/")
+    if path and not _PATH.fullmatch(path):
+        raise ValueError("must be a path such as /whatsapp")
+    return path
+
+
+Secret = Annotated[SecretStr, AfterValidator(_checked_secret)]
+
+
+class WhatsAppSettings(BaseModel):
+    """The keys of `channels.whatsapp` beyond those that every channel has."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
+    )
+
+    transport: Literal["linked", "cloud"] = Field(
+        default="linked",
+        description="How WhatsApp is reached: as a device `linked` to a number by a code that you "
+        "scan, or through Meta's `cloud` API for businesses.",
+    )
+    pairing: Literal["auto", "always", "never"] = Field(
+        default="auto",
+        description="Whether strangers who write in private get a code to be let in with. `auto`: "
+        "with the Cloud API only, since a linked number may be one that others write to you at.",
+    )
+    read_receipts: bool = Field(
+        default=True, description="Whether what the agent took in is marked as read."
+    )
+    self_chat: bool = Field(
+        default=False,
+        description="Linked: whether the agent answers in the chat that you have with yourself.",
+    )
+    self_chat_prefix: Annotated[str, AfterValidator(_checked_prefix)] = Field(
+        default="🤖 ",
+        description="Linked: what its answers begin with there, where your words and its own look "
+        "alike.",
+    )
+    online: bool = Field(
+        default=False,
+        description="Linked: whether the number shows as online. Your phone stays silent then.",
+    )
+    node: Annotated[str, AfterValidator(_checked_program)] = Field(
+        default="node",
+        description="Linked: the program Node.js, as a path where the service does not find it.",
+    )
+    phone_number_id: Annotated[str, AfterValidator(_checked_id)] = Field(
+        default="", description="Cloud: the id of the phone number, from Meta's app dashboard."
+    )
+    access_token: Secret = Field(
+        default=SecretStr(""), description="Cloud: an access token of a system user."
+    )
+    app_secret: Secret = Field(
+        default=SecretStr(""), description="Cloud: the app's secret, with which Meta signs."
+    )
+    verify_token: Secret = Field(
+        default=SecretStr(""),
+        description="Cloud: a word of your choice that you also tell Meta, which repeats it.",
+    )
+    webhook_url: str = Field(
+        default="", description="Cloud: the public https address that Meta calls."
+    )
+    webhook_path: Annotated[str, AfterValidator(_checked_path)] = Field(
+        default="",
+        description="Cloud: where nanobot's own HTTP server takes the calls; empty: as in "
+        "`webhook_url`.",
+    )
+    base_url: Annotated[str, AfterValidator(_checked_api)] = Field(
+        default=OFFICIAL_API, description="Cloud: where the Graph API is."
+    )
+    api_version: Annotated[str, AfterValidator(_checked_version)] = Field(
+        default="v23.0", description="Cloud: the version of the Graph API."
+    )
+
+    @field_validator("self_chat")
+    @classmethod
+    def _check_self_chat(cls, wanted: bool, info: ValidationInfo) -> bool:
+        if wanted and _is_cloud(info.data):
+            raise ValueError("works with transport: linked only")
+        return wanted
+
+    @field_validator("phone_number_id", "access_token", "app_secret", "verify_token")
+    @classmethod
+    def _check_given(cls, value: str | SecretStr, info: ValidationInfo) -> str | SecretStr:
+        if not len(value) and _is_cloud(info.data):
+            raise ValueError("is required with transport: cloud")
+        return value
+
+    @field_validator("webhook_url")
+    @classmethod
+    def _check_webhook(cls, text: str, info: ValidationInfo) -> str:
+        url = text.strip()
+        if not url and _is_cloud(info.data):
+            raise ValueError("is required with transport: cloud")
+        if url and not _is_cloud(info.data):
+            raise ValueError("works with transport: cloud only")
+        if url:
+            parts = _split(url, "https")
+            if parts.username is not None or parts.query or parts.fragment:
+                raise ValueError("must hold no user name, no '?' and no '#'")
+            if not _PATH.fullmatch(parts.path.rstrip("/")):
+                raise ValueError("must hold a path, as in https://example.org/whatsapp")
+        return url
+
+    @property
+    def answers_strangers(self) -> bool:
+        """Whether a stranger who writes in private gets a code."""
+        return self.pairing == "always" or (self.pairing == "auto" and self.transport == "cloud")
+
+    @property
+    def local_path(self) -> str:
+        """The path to register with the HTTP server."""
+        return self.webhook_path or urlsplit(self.webhook_url).path.rstrip("/")
+
+
+def _is_cloud(known: Mapping[str, Any]) -> bool:
+    """Whether the transport, as far as it is right, is the Cloud API."""
+    return known.get("transport") == "cloud"

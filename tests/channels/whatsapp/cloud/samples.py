@@ -1,0 +1,67 @@
+"""Calls of the webhook as Meta makes them, put together from their parts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from nanobot_whatsapp.cloud.items import Item, Said
+from nanobot_whatsapp.cloud.payload import read
+from nanobot_whatsapp.values import Heard
+
+Json = dict[str, object]
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+SENT = 1777636800
+OURS = "15550001111"
+OUR_ID = "100000000000001"
+ANN = "15550002222"
+ANN_ID = "US.13491208655302741918"
+GROUP = "Y2FwaV9ncm91cDoxNTU1MDAwMTExMToxMjAzNjM0MDQ2OTQyMzM4MjAZD"
+
+
+def message(kind: str, content: object = None, **fields: object) -> Json:
+    """A message from Ann; `content` is what stands under the name of its kind."""
+    told = {} if content is None else {kind: content}
+    return {
+        "from": ANN,
+        "id": "wamid.one",
+        "timestamp": str(SENT),
+        "type": kind,
+        **told,
+        **fields,
+    }
+
+
+def call(*messages: object, **value: object) -> Json:
+    """A call with these messages; `value` wins over what stands beside them."""
+    contact = {"profile": {"name": "Ann"}, "wa_id": ANN, "user_id": ANN_ID}
+    inside: Json = {
+        "messaging_product": "whatsapp",
+        "metadata": {"display_phone_number": OURS, "phone_number_id": OUR_ID},
+        "contacts": [contact],
+        **({"messages": list(messages)} if messages else {}),
+        **value,
+    }
+    return changed({"field": "messages", "value": inside})
+
+
+def changed(*changes: object) -> Json:
+    """A call with these changes."""
+    entry = {"id": "200000000000002", "changes": list(changes)}
+    return {"object": "whatsapp_business_account", "entry": [entry]}
+
+
+def items(document: object) -> list[Item]:
+    """What is read of a call."""
+    return read(document, OUR_ID, NOW)
+
+
+def said(document: object) -> list[Said]:
+    """What people said in a call."""
+    return [item for item in items(document) if isinstance(item, Said)]
+
+
+def heard(kind: str, content: object = None, **fields: object) -> Heard:
+    """The one thing that a message says."""
+    (one,) = said(call(message(kind, content, **fields)))
+    return one.heard

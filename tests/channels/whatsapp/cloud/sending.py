@@ -1,0 +1,90 @@
+"""The sending half of the transport against a fake Graph API, with a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanobot.bus.events import Button, Media, MediaKind, OutboundPart, Receipt
+from nanobot.errors import SendRefused
+from nanobot.testing import FakeClock, FakeGraphAPI
+from nanobot_whatsapp.cloud.graph import Graph
+from nanobot_whatsapp.cloud.outbound import Outbound
+from nanobot_whatsapp.cloud.recent import Recent
+from nanobot_whatsapp.cloud.wire import Wire
+from nanobot_whatsapp.concerns import Concerns
+from nanobot_whatsapp.people import People
+from nanobot_whatsapp.settings import WhatsAppSettings
+from nanobot_whatsapp.trouble import Trouble
+from tests.channels.telegram.support import RecordingHost
+
+ANN = "15550002222"
+PUBLIC = "https://bot.example.org/whatsapp"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where outbound files lie."""
+
+    folder: Path
+
+    def path_of(self, media: Media) -> Path:
+        """A file of the folder."""
+        path = self.folder / media.ref
+        if not path.exists():
+            raise SendRefused(f"{media.ref} is gone")
+        return path
+
+    def file(
+        self, ref: str, kind: MediaKind = "document", mime: str = "", content: bytes = b"content"
+    ) -> Media:
+        """Make a file."""
+        (self.folder / ref).write_bytes(content)
+        return Media(ref, kind, mime, ref, len(content))
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """The parts, connected."""
+
+    meta: FakeGraphAPI
+    graph: Graph
+    outbound: Outbound
+    people: People
+    recent: Recent
+    host: RecordingHost
+    home: Home
+
+    async def send(
+        self,
+        text: str = "",
+        *files: Media,
+        chat: str = ANN,
+        reply_to: str = "",
+        buttons: tuple[Button, ...] = (),
+        key: str = "key",
+    ) -> Receipt:
+        """Send one part."""
+        part = OutboundPart(key, "whatsapp", chat, text, files, reply_to, "", buttons)
+        return await self.outbound.send(part)
+
+
+@asynccontextmanager
+async def rigged(folder: Path, **settings: str) -> AsyncIterator[Rig]:
+    """Everything up, and Ann has written."""
+    clock = FakeClock(auto=True)
+    host = RecordingHost(folder, clock)
+    async with FakeGraphAPI(clock=clock) as meta:
+        meta.say("hello", person=ANN)
+        given = {**meta.settings(), "webhook_url": PUBLIC, **settings}
+        options = WhatsAppSettings.model_validate(given)
+        wire = Wire(options.base_url, options.access_token)
+        graph = Graph(wire, options, clock, Concerns(Trouble(host)))
+        people, recent, home = People(folder), Recent(), Home(folder)
+        outbound = Outbound(graph, people, home, recent)
+        try:
+            yield Rig(meta, graph, outbound, people, recent, host, home)
+        finally:
+            await wire.close()

@@ -1,0 +1,308 @@
+"""What the Cloud API posts, one of each shape that is documented or was seen by others.
+
+Here is what is heard: with the words, and what the notes tell. For the rest see `quiet`.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tests.channels.whatsapp.cloud.samples import (
+    ANN,
+    ANN_ID,
+    GROUP,
+    OURS,
+    Json,
+    message,
+)
+
+Heard = tuple[Json, str, tuple[str, ...]]
+"""A message, its words, and what its notes tell."""
+
+ASKED = {"from": OURS, "id": "wamid.asked"}
+PARENT = "US.ENT.11815799212886844830"
+FILE = {"id": "900000000000009", "sha256": "bm90aGluZw=="}
+CARD = {
+    "name": {"formatted_name": "Bo Doe", "first_name": "Bo", "last_name": "Doe"},
+    "phones": [{"phone": "+1 555-000-3333", "wa_id": "15550003333", "type": "CELL"}],
+}
+WARES = [{"product_retailer_id": "TEA", "quantity": 2, "item_price": 7.99, "currency": "EUR"}]
+PLACE = {"latitude": 52.52, "longitude": 13.4}
+ADVERT = {
+    "source_url": "https://fb.example/ad",
+    "source_id": "1",
+    "source_type": "ad",
+    "headline": "Tea",
+    "body": "Warm",
+    "media_type": "image",
+    "image_url": "https://fb.example/ad.jpg",
+    "ctwa_clid": "x",
+}
+UNREADABLE = "a message of a kind that nanobot cannot read: "
+
+
+def error(code: int, title: str, details: str = "") -> Json:
+    """An error as Meta tells it."""
+    told = {"error_data": {"details": details}} if details else {}
+    return {"code": code, "title": title, "message": title, **told}
+
+
+def text(body: str = "hi", /, **fields: object) -> Json:
+    """A message of words."""
+    return message("text", {"body": body}, **fields)
+
+
+def _chosen(kind: str, **reply: object) -> Json:
+    return message("interactive", {"type": kind, kind: reply}, context=ASKED)
+
+
+def _form(answers: object, name: str = "flow") -> Json:
+    return _chosen("nfm_reply", name=name, body="Sent", response_json=answers)
+
+
+def unsupported(**fields: object) -> Json:
+    """A message that the Cloud API has no words for."""
+    reason = error(131051, "Message type unknown", "Not supported.")
+    return message("unsupported", **{"errors": [reason], **fields})
+
+
+WORDS: dict[str, Heard] = {
+    "text": (text(), "hi", ()),
+    "many lines": (text("a\n\nb"), "a\n\nb", ()),
+    "right to left": (text("שלום 👋🏽"), "שלום 👋🏽", ()),
+    "as long as can be": (text("x" * 4096), "x" * 4096, ()),
+    "an answer": (text(context=ASKED), "hi", ()),
+    "an answer to who hides": (text(context={"id": "wamid.asked"}), "hi", ()),
+    "no context": (text(context=None), "hi", ()),
+    "passed on": (text(context={"forwarded": True}), "hi", ()),
+    "passed on often": (text(context={"frequently_forwarded": True}), "hi", ()),
+    "about a ware": (
+        text(
+            context={
+                **ASKED,
+                "referred_product": {"catalog_id": "1", "product_retailer_id": "TEA"},
+            }
+        ),
+        "hi",
+        ("about this product: TEA",),
+    ),
+    "from an advert": (
+        text(referral=ADVERT),
+        "hi",
+        ("came here from this ad: Tea, Warm, https://fb.example/ad",),
+    ),
+    "from a post, greeted": (
+        text(referral={"source_type": "post", "welcome_message": {"text": "Hello!"}}),
+        "hi",
+        ("came here from this post",),
+    ),
+    "with the sender's key": (
+        text(identity={"acknowledged": True, "created_timestamp": "1", "hash": "x"}),
+        "hi",
+        (),
+    ),
+    "with all ids": (text(from_user_id=ANN_ID, from_parent_user_id=PARENT), "hi", ()),
+    "with an id that nobody explains": (text(from_logical_id="7"), "hi", ()),
+    "without a number": ({**text(from_user_id=ANN_ID), "from": None}, "hi", ()),
+    "with numbers for strings": ({**text(timestamp=1777636800), "from": int(ANN)}, "hi", ()),
+    "without a kind": ({**text(), "type": None}, "hi", ()),
+    "in a group": (text(f"@{OURS} hi", group_id=GROUP), "hi", ()),
+    "in a group, an answer": (text(group_id=GROUP, context=ASKED), "hi", ()),
+}
+
+FILES: dict[str, Heard] = {
+    "picture": (message("image", {**FILE, "mime_type": "image/jpeg"}), "", ()),
+    "picture with words": (
+        message("image", {**FILE, "mime_type": "image/jpeg", "caption": "look"}),
+        "look",
+        (),
+    ),
+    "picture with an address": (
+        message("image", {**FILE, "mime_type": "image/png", "url": "https://x.example/1"}),
+        "",
+        (),
+    ),
+    "picture from an advert": (
+        message("image", {**FILE, "mime_type": "image/png"}, referral=ADVERT),
+        "",
+        ("came here from this ad",),
+    ),
+    "film": (message("video", {**FILE, "mime_type": "video/mp4", "caption": "ha"}), "ha", ()),
+    "music": (message("audio", {**FILE, "mime_type": "audio/mpeg", "voice": False}), "", ()),
+    "voice": (
+        message("audio", {**FILE, "mime_type": "audio/ogg; codecs=opus", "voice": True}),
+        "",
+        (),
+    ),
+    "sound": (message("audio", {**FILE, "mime_type": "audio/amr"}), "", ()),
+    "sticker": (
+        message("sticker", {**FILE, "mime_type": "image/webp", "animated": True}),
+        "",
+        ("sticker",),
+    ),
+    "document": (
+        message("document", {**FILE, "mime_type": "application/pdf", "filename": "a.pdf"}),
+        "",
+        (),
+    ),
+    "document without a name": (
+        message("document", {**FILE, "mime_type": "text/calendar", "caption": "see"}),
+        "see",
+        (),
+    ),
+    "document of no kind": (message("document", FILE), "", ()),
+    "file with a number for its id": (message("image", {"id": 900000000000009}), "", ()),
+    "file that Meta could not load": (
+        message("image", None, errors=[error(131052, "Media download error", "Not loaded.")]),
+        "",
+        (f"{UNREADABLE}image, Not loaded.",),
+    ),
+}
+
+THINGS: dict[str, Heard] = {
+    "place": (message("location", PLACE), "", ("location: 52.52, 13.4",)),
+    "place with a name": (
+        message(
+            "location", {**PLACE, "name": "HQ", "address": "1 Way", "url": "https://x.example"}
+        ),
+        "",
+        ("location: 52.52, 13.4, HQ, 1 Way, https://x.example",),
+    ),
+    "place in strings": (
+        message("location", {"latitude": "52.52", "longitude": "13.4"}),
+        "",
+        ("location: 52.52, 13.4",),
+    ),
+    "place without a kind": (
+        {**message("location", PLACE), "type": None},
+        "",
+        ("location: 52.52, 13.4",),
+    ),
+    "card": (message("contacts", [CARD]), "", ("contact: Bo Doe, +1 555-000-3333",)),
+    "cards": (message("contacts", [CARD, {"name": {"first_name": "Cy"}}]), "", ("contact: Cy",)),
+    "card with all there is": (
+        message(
+            "contacts",
+            [
+                {
+                    **CARD,
+                    "org": {"company": "Acme", "department": "Tea", "title": "Cook"},
+                    "emails": [{"email": "bo@example.org", "type": "WORK"}],
+                    "addresses": [{"city": "Town", "type": "HOME"}],
+                    "urls": [{"url": "https://bo.example", "type": "WORK"}],
+                    "birthday": "1990-01-01",
+                }
+            ],
+        ),
+        "",
+        ("contact: Bo Doe, Acme, +1 555-000-3333, bo@example.org",),
+    ),
+    "card that was asked for": (
+        message(
+            "contacts",
+            [{"vcard": "BEGIN:VCARD", "origin": "contact_request", "phones": CARD["phones"]}],
+        ),
+        "",
+        ("contact: +1 555-000-3333",),
+    ),
+    "order": (
+        message("order", {"catalog_id": "1", "text": "", "product_items": WARES}),
+        "",
+        ("order: 2 × TEA at 7.99 EUR",),
+    ),
+    "order with words": (
+        message("order", {"catalog_id": "1", "text": "please", "product_items": WARES}),
+        "please",
+        ("order: 2 × TEA at 7.99 EUR",),
+    ),
+}
+
+PRESSED: dict[str, Heard] = {
+    "button": (_chosen("button_reply", id="b-1", title="Yes"), "Yes", ()),
+    "row": (_chosen("list_reply", id="b-2", title="Two"), "Two", ()),
+    "row with more": (
+        _chosen("list_reply", id="b-2", title="Two", description="the second"),
+        "Two",
+        ("it was described there as: the second",),
+    ),
+    "template's button": (
+        message("button", {"payload": "p", "text": "No"}, context=ASKED),
+        "No",
+        (),
+    ),
+    "template's button alone": (message("button", {"text": "No"}), "No", ()),
+    "form": (
+        _form(json.dumps({"flow_token": "secret", "taste": "good", "stars": 4})),
+        "",
+        ("form filled in: taste: good, stars: 4",),
+    ),
+    "form in other letters": (
+        _form(json.dumps({"options": ["чай", "café"]})),
+        "",
+        ('form filled in: options: ("чай", "café")',),
+    ),
+    "form that is no string": (_form({"taste": "good"}), "", ("form filled in: taste: good",)),
+    "address": (
+        _form(json.dumps({"values": {"city": "Town"}}), "address_message"),
+        "",
+        ('form filled in: values: {"city": "Town"}',),
+    ),
+    "address by another name": (
+        message(
+            "interactive",
+            {
+                "type": "interactive",
+                "action": "address_message",
+                "nfm_reply": {"response_json": '{"city": "Town"}'},
+            },
+        ),
+        "",
+        ("form filled in: city: Town",),
+    ),
+    "leave to call": (
+        _chosen("call_permission_reply", response="accept", is_permanent=False),
+        "",
+        ("answer about calls: accept",),
+    ),
+    "something new": (_chosen("hologram_reply", id="1"), "", (f"{UNREADABLE}hologram reply",)),
+    "nothing": (message("interactive", None), "", (f"{UNREADABLE}interactive",)),
+}
+
+UNREAD: dict[str, Heard] = {
+    "unsupported": (unsupported(), "", (f"{UNREADABLE}unsupported, Not supported.",)),
+    "poll": (unsupported(unsupported={"type": "poll_creation"}), "", ("poll creation, Not",)),
+    "event": (unsupported(unsupported={"type": "event_creation"}), "", ("event creation",)),
+    "edit of long ago": (unsupported(unsupported={"type": "edit"}), "", ("read: edit, Not",)),
+    "unsupported in a group": (
+        {**unsupported(), "group_id": GROUP, "context": ASKED},
+        "",
+        ("unsupported, Not supported.",),
+    ),
+    "unavailable": (
+        unsupported(errors=[error(131060, "This message is currently unavailable.")]),
+        "",
+        ("This message is currently unavailable.",),
+    ),
+    "unknown, as it was told once": (
+        message(
+            "unknown", errors=[{"code": 131051, "details": "Not for you.", "title": "Unsupported"}]
+        ),
+        "",
+        (f"{UNREADABLE}unknown, Not for you.",),
+    ),
+    "ephemeral": (message("ephemeral"), "", (f"{UNREADABLE}ephemeral",)),
+    "kind of tomorrow": (message("hologram", {"id": "1"}), "", (f"{UNREADABLE}hologram",)),
+    "no kind at all": ({**message("x"), "type": None}, "", (f"{UNREADABLE}unknown",)),
+}
+
+EDITS: dict[str, Heard] = {
+    kind: (message("edit", {"original_message_id": "wamid.0", "message": inner}), "better", ())
+    for kind, inner in {
+        "edit": {"type": "text", "text": {"body": "better"}, "context": {"id": "M0"}},
+        "edit without more": {"type": "text", "text": {"body": "better"}},
+        "edit of a picture": {"type": "image", "image": {**FILE, "caption": "better"}},
+        "edit of a film": {"type": "video", "video": {**FILE, "caption": "better"}},
+    }.items()
+}
+
+HEARD: dict[str, Heard] = WORDS | FILES | THINGS | PRESSED | UNREAD | EDITS

@@ -1,0 +1,284 @@
+"""Calls of the webhook are understood whatever is in them, each thing in them alone."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nanobot.bus.events import Quote
+from nanobot_whatsapp.cloud.items import Broken, Moved, Remark, Said, Status
+from nanobot_whatsapp.cloud.payload import read
+from tests.channels.whatsapp.cloud.samples import (
+    ANN,
+    ANN_ID,
+    GROUP,
+    NOW,
+    OUR_ID,
+    OURS,
+    Json,
+    call,
+    changed,
+    heard,
+    items,
+    message,
+    said,
+)
+
+SAMPLES = Path("../shared/data/whatsapp-cloud")
+PARENT = "US.ENT.11815799212886844830"
+TEXT = {"body": "hi"}
+KINDS = [
+    *("text", "image", "audio", "document", "location", "contacts", "order", "button", "edit"),
+    *("interactive", "system", "sticker", "unsupported", "reaction", "x"),
+]
+KEYS = [
+    *("id", "type", "from", "text", "body", "context", "wa_id", "code", "interactive", "edit"),
+    *("message", "system", "contacts", "name", "phones", "button_reply"),
+]
+
+
+def test_a_message_has_its_sender_its_time_and_its_id() -> None:
+    one = heard("text", TEXT)
+    assert (one.id, one.person.ids, one.person.name) == ("wamid.one", (ANN, ANN_ID), "Ann")
+    assert (one.at, one.group, one.addressed) == (NOW, "", True)
+
+
+@pytest.mark.parametrize(
+    ("sender", "contacts", "ids"),
+    [
+        ({"from": ANN}, [], (ANN,)),
+        ({"from": f"+{ANN}"}, [{"wa_id": ANN}], (ANN,)),
+        ({"from": int(ANN)}, None, (ANN, ANN_ID)),
+        ({"from": None, "from_user_id": ANN_ID}, [{"user_id": ANN_ID}], (ANN_ID,)),
+        (
+            {"from": None, "from_user_id": ANN_ID, "from_parent_user_id": PARENT},
+            [],
+            (ANN_ID, PARENT),
+        ),
+        ({"from_user_id": ANN_ID}, [], (ANN, ANN_ID)),
+        ({"from": None}, [{"user_id": ANN_ID, "parent_user_id": PARENT}], (ANN_ID, PARENT)),
+        ({"from": ANN}, [{"wa_id": "15550009999", "user_id": "US.9"}], (ANN,)),
+        (
+            {"from": ANN},
+            [{"wa_id": "15550009999"}, {"wa_id": ANN, "user_id": ANN_ID}],
+            (ANN, ANN_ID),
+        ),
+    ],
+)
+def test_who_wrote_is_known_by_all_ids_that_are_theirs(
+    sender: Json, contacts: object, ids: tuple[str, ...]
+) -> None:
+    beside = {} if contacts is None else {"contacts": contacts}
+    (one,) = said(call(message("text", TEXT, **sender), **beside))
+    assert one.heard.person.ids == ids
+
+
+@pytest.mark.parametrize(
+    ("stamp", "late"),
+    [
+        ("1777636795", -5.0),
+        (1777636795, -5.0),
+        ("1777636795000", -5.0),
+        ("soon", 0.0),
+        (None, 0.0),
+        ("-1", 0.0),
+        ("9" * 400, 0.0),
+        ("1e300", 0.0),
+        ("1977636795", 0.0),
+    ],
+)
+def test_a_time_that_cannot_be_is_now(stamp: object, late: float) -> None:
+    assert heard("text", TEXT, timestamp=stamp).at - NOW == timedelta(seconds=late)
+
+
+@pytest.mark.parametrize(
+    ("context", "quote", "forwarded"),
+    [
+        ({"from": OURS, "id": "wamid.q"}, Quote("wamid.q", "you"), False),
+        ({"from": OUR_ID, "id": "wamid.q"}, Quote("wamid.q", "you"), False),
+        ({"from": ANN, "id": "wamid.q"}, Quote("wamid.q"), False),
+        ({"id": "wamid.q", "from": None}, Quote("wamid.q"), False),
+        ({"forwarded": True}, None, True),
+        ({"frequently_forwarded": True}, None, True),
+        ({"id": 1.5, "forwarded": "yes"}, None, False),
+        ("nothing", None, False),
+    ],
+)
+def test_what_is_quoted_or_passed_on(context: object, quote: Quote | None, forwarded: bool) -> None:
+    one = heard("text", TEXT, context=context)
+    assert (one.quote, one.forwarded) == (quote, forwarded)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "addressed"),
+    [
+        ({"text": {"body": "hello all"}}, "hello all", False),
+        ({"text": {"body": f"@{OURS}, hello"}}, "hello", True),
+        ({"text": {"body": f"well @{OURS}"}}, f"well @{OURS}", True),
+        ({"text": {"body": f"@{OURS}"}}, f"@{OURS}", True),
+        ({"text": {"body": f"@{OURS}9"}}, f"@{OURS}9", False),
+        ({"text": {"body": "yes"}, "context": {"from": OURS, "id": "wamid.q"}}, "yes", True),
+        ({"text": {"body": "yes"}, "context": {"from": ANN, "id": "wamid.q"}}, "yes", False),
+        ({"text": {"body": f"@{OURS}"}, "context": {"forwarded": True}}, f"@{OURS}", False),
+    ],
+)
+def test_in_a_group_it_is_for_us_when_we_are_named_or_answered(
+    fields: Json, text: str, addressed: bool
+) -> None:
+    one = heard("text", group_id=GROUP, **fields)
+    assert (one.group, one.text, one.addressed) == (GROUP, text, addressed)
+
+
+def test_an_edit_names_what_it_corrects() -> None:
+    inner = {"context": {"id": "M0"}, "type": "image", "image": {"id": "7", "caption": "better"}}
+    edit = {"original_message_id": "wamid.first", "message": inner}
+    one = heard("edit", edit)
+    assert (one.id, one.edits, one.text, one.quote) == ("wamid.one", "wamid.first", "better", None)
+    assert one.media is not None
+    assert one.at == NOW
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [
+        message("reaction", {"message_id": "wamid.q", "emoji": "👍"}),
+        message("reaction", {"message_id": "wamid.q"}),
+        message("revoke", {"original_message_id": "wamid.q"}),
+        message("request_welcome"),
+        message("unsupported", {"type": "poll_update"}),
+        message("system", {"type": "customer_identity_changed", "body": "changed"}),
+        message("text", TEXT, **{"from": OURS}),
+    ],
+)
+def test_what_says_nothing_is_only_remarked(silent: Json) -> None:
+    (item,) = items(call(silent))
+    assert isinstance(item, Remark)
+
+
+def test_a_new_number_and_new_ids_are_told() -> None:
+    system = {
+        "type": "user_changed_number",
+        "wa_id": "15550003333",
+        "previous_user_id": ANN_ID,
+        "user_id": "US.2",
+    }
+    found = items(call(message("system", system)))
+    assert [item for item in found if isinstance(item, Moved)] == [
+        Moved(ANN, "15550003333"),
+        Moved(ANN_ID, "US.2"),
+    ]
+    old = {"type": "customer_changed_number", "new_wa_id": "15550003333", "customer": ANN}
+    found = items(call(message("system", old, **{"from": None})))
+    assert found[0] == Moved(ANN, "15550003333")
+
+
+def test_the_fate_of_what_we_sent_is_told() -> None:
+    error = {"code": 131047, "title": "Re-engagement", "error_data": {"details": "too late"}}
+    failed = {"id": "wamid.s", "status": "failed", "recipient_id": ANN, "errors": [error]}
+    read_by = {"id": "wamid.s", "status": "read", "recipient_user_id": ANN_ID, "timestamp": "x"}
+    found = items(call(statuses=[failed, 7, {}, read_by]))
+    assert found[0] == Status("wamid.s", "failed", ANN, NOW, 131047, "too late")
+    assert isinstance(found[1], Broken)
+    assert isinstance(found[2], Broken)
+    assert found[3] == Status("wamid.s", "read", ANN_ID, NOW)
+
+
+def test_errors_of_meta_are_grave_and_other_notifications_are_not() -> None:
+    error = {"code": 131000, "title": "Something went wrong"}
+    (grave,) = items(call(errors=[error]))
+    assert grave == Remark("Meta reports Something went wrong (131000)", grave=True)
+    echo = {"field": "smb_message_echoes", "value": {"message_echoes": [message("text", TEXT)]}}
+    other = {"display_phone_number": "15550008888", "phone_number_id": "100000000000009"}
+    for quiet in (changed(echo), call(message("text", TEXT), metadata=other)):
+        (item,) = items(quiet)
+        assert isinstance(item, Remark)
+        assert not item.grave
+
+
+def test_a_bad_item_takes_no_other_along() -> None:
+    good = [message("text", {"body": str(n)}, id=f"wamid.{n}") for n in range(3)]
+    nobody = message("text", TEXT, **{"from": "<WHATSAPP_USER_PHONE_NUMBER>"})
+    document = call(good[0], None, message("text", TEXT, id=""), good[1], nobody, good[2])
+    entries = [7, {"changes": "none"}, {"changes": [None]}, *document["entry"]]  # type: ignore[misc]
+    found = read({"entry": entries}, OUR_ID, NOW)
+    assert [item.heard.text for item in found if isinstance(item, Said)] == ["0", "1", "2"]
+    assert sum(isinstance(item, Broken) for item in found) == 5
+
+
+@pytest.mark.parametrize("document", [None, 7, "text", [], {}, {"entry": {}}])
+def test_what_is_no_call_is_broken(document: object) -> None:
+    (item,) = items(document)
+    assert isinstance(item, Broken)
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["", "text", "image", OURS, ANN, ANN_ID, OUR_ID, "wamid.x", "a\n[b]"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(KEYS),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(KINDS), anything, anything, anything)
+def test_no_message_is_fatal_and_what_is_heard_is_whole(
+    kind: str, content: object, beside: object, sender: object
+) -> None:
+    fields: Json = {"context": beside, "referral": beside, "errors": [beside], "from": sender}
+    odd = message(kind, content, **fields)
+    good = message("text", TEXT, id="wamid.good")
+    found = items(call(odd, beside, good, contacts=[beside, sender], statuses=[content]))
+    for item in found:
+        if isinstance(item, Said):
+            one = item.heard
+            assert one.text or one.media or one.notes
+            assert one.person.ids
+            assert one.at.tzinfo is not None
+            assert all("\n" not in note and "[" not in note for note in one.notes)
+    assert any(isinstance(item, Said) and item.heard.id == "wamid.good" for item in found)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(anything)
+def test_no_document_is_fatal(document: object) -> None:
+    items(document)
+    items({"entry": [document, {"changes": [document, {"field": "messages", "value": document}]}]})
+
+
+@pytest.mark.skipif(not SAMPLES.exists(), reason="the sample calls are not at hand")
+def test_calls_that_others_recorded_are_understood() -> None:
+    heard_of: dict[str, list[str]] = {}
+    for path in sorted(SAMPLES.glob("*.json")):
+        for name, document in json.loads(path.read_text("utf-8")).items():
+            number = document["entry"][0]["changes"][0]["value"]["metadata"]["phone_number_id"]
+            found = read(document, number, NOW)
+            assert found
+            assert not any(isinstance(item, Broken) for item in found)
+            said_here = [item for item in found if isinstance(item, Said)]
+            heard_of[f"{path.stem}/{name}"] = [type(item).__name__ for item in found]
+            for item in said_here:
+                assert item.heard.text or item.heard.notes
+                assert item.heard.person.ids[0].isdigit()
+    assert heard_of["callback_button/quick_reply"] == ["Said"]
+    assert heard_of["callback_selection/description"] == ["Said"]
+    assert heard_of["edited_message/image"] == ["Said"]
+    assert heard_of["deleted_message/revoke"] == ["Remark"]
+    assert heard_of["system/phone_number_change"] == ["Moved", "Remark"]
+    assert heard_of["message_status/failed"] == ["Status"]
+    assert heard_of["outgoing_message/text"] == ["Remark"]
+    assert heard_of["user_marketing_preferences/resume"] == ["Remark"]

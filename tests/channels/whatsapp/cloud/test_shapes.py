@@ -1,0 +1,33 @@
+"""Each shape in which the Cloud API tells something is understood, and none is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from nanobot_whatsapp.cloud.items import Broken, Moved, Remark, Said, Status
+from tests.channels.whatsapp.cloud.quiet import QUIET_MESSAGES, STATUSES, elsewhere
+from tests.channels.whatsapp.cloud.samples import call, items, said
+from tests.channels.whatsapp.cloud.shapes import HEARD
+
+
+@pytest.mark.parametrize("name", HEARD)
+def test_what_is_said_is_heard(name: str) -> None:
+    raw, text, notes = HEARD[name]
+    (one,) = said(call(raw))
+    assert one.heard.text == text
+    assert len(one.heard.notes) >= len(notes)
+    for note in notes:
+        assert any(note in told for told in one.heard.notes)
+    assert text or notes or one.heard.media
+    assert one.heard.addressed
+    assert one.heard.person.name == "Ann"
+
+
+def test_what_says_nothing_is_no_message_and_nothing_of_it_is_unreadable() -> None:
+    for raw in QUIET_MESSAGES.values():
+        assert all(isinstance(item, Remark) for item in items(call(raw)))
+    for status in STATUSES.values():
+        (item,) = items(call(statuses=[status]))
+        assert isinstance(item, Status)
+    for document in elsewhere():
+        assert not any(isinstance(item, Said | Moved | Status | Broken) for item in items(document))

@@ -1,0 +1,147 @@
+"""Meta, and nobody else, is listened to, and told 200 only for what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from nanobot.channel import WebhookReply, WebhookRequest
+from nanobot.errors import StorageError
+from nanobot.testing import FakeClock
+from nanobot_whatsapp.cloud.webhook import HEADER, Receiver, signature_of
+from nanobot_whatsapp.concerns import Concerns
+from nanobot_whatsapp.trouble import Trouble
+from tests.channels.telegram.support import RecordingHost
+
+SECRET = "0123456789abcdef"
+WORD = "agreed-beforehand"
+
+
+class Inbox:
+    """Takes documents; `gate` closed makes it wait, `full` refuse."""
+
+    def __init__(self) -> None:
+        self.taken: list[object] = []
+        self.aside: list[tuple[object, str]] = []
+        self.full = False
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.begun = 0
+        self.entered = asyncio.Event()
+
+    async def take(self, document: object) -> None:
+        self.begun += 1
+        self.entered.set()
+        await self.gate.wait()
+        if self.full:
+            raise StorageError("inbox.db", "no space left on device")
+        self.taken.append(document)
+
+    def put_aside(self, raw: object, reason: str) -> None:
+        self.aside.append((raw, reason))
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    return Inbox()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> RecordingHost:
+    return RecordingHost(tmp_path, FakeClock())
+
+
+@pytest.fixture
+def receiver(inbox: Inbox, host: RecordingHost) -> Receiver:
+    return Receiver(SecretStr(SECRET), SecretStr(WORD), inbox, Concerns(Trouble(host)))
+
+
+def signed(body: bytes, secret: str = SECRET) -> WebhookRequest:
+    """A call with this body."""
+    return WebhookRequest("POST", "", {HEADER: signature_of(body, secret)}, {}, body)
+
+
+def asked(**query: str) -> WebhookRequest:
+    """The question whether the webhook is wanted."""
+    return WebhookRequest("GET", "", {}, {f"hub.{name}": text for name, text in query.items()}, b"")
+
+
+async def test_the_challenge_is_repeated_to_who_knows_the_word(receiver: Receiver) -> None:
+    reply = await receiver(asked(mode="subscribe", verify_token=WORD, challenge="1158201444"))
+    assert (reply.status, reply.body) == (200, b"1158201444")
+    assert reply.headers["Content-Type"].startswith("text/plain")
+    for wrong in (
+        {"mode": "subscribe", "verify_token": WORD + "x"},
+        {"mode": "subscribe", "verify_token": "é"},
+        {"mode": "subscribe"},
+        {"mode": "unsubscribe", "verify_token": WORD},
+        {},
+    ):
+        assert await receiver(asked(**wrong, challenge="1")) == WebhookReply(403)
+
+
+async def test_only_what_is_signed_is_read(receiver: Receiver, inbox: Inbox) -> None:
+    body = b'{"entry": []}'
+    good = signature_of(body, SECRET)
+    for wrong in ("", good[:-1], good.removeprefix("sha256="), good.replace("256", "1"), "\xe9"):
+        request = WebhookRequest("POST", "", {HEADER: wrong}, {}, body)
+        assert await receiver(request) == WebhookReply(403)
+    assert await receiver(WebhookRequest("POST", "", {}, {}, body)) == WebhookReply(403)
+    assert await receiver(signed(body, "another-secret")) == WebhookReply(403)
+    assert (await receiver(WebhookRequest("PUT", "", {HEADER: good}, {}, body))).status == 405
+    assert (inbox.begun, inbox.aside) == (0, [])
+    assert await receiver(signed(body)) == WebhookReply(200)
+    assert inbox.taken == [{"entry": []}]
+
+
+def test_the_signature_is_as_meta_makes_it() -> None:
+    # the example of RFC 4231, test case 2
+    made = signature_of(b"what do ya want for nothing?", "Jefe")
+    assert made == "sha256=5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+
+
+@pytest.mark.parametrize(
+    "body", [b"no JSON", b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}", b"\xff"]
+)
+async def test_what_is_no_json_is_put_aside_and_not_asked_for_again(
+    body: bytes, receiver: Receiver, inbox: Inbox
+) -> None:
+    assert await receiver(signed(body)) == WebhookReply(200)
+    assert inbox.begun == 0
+    assert len(inbox.aside) == 1
+
+
+async def test_halves_of_characters_do_not_pass(receiver: Receiver, inbox: Inbox) -> None:
+    await receiver(signed(b'{"a": "x\\ud83d", "b": "\\ud83d\\ude2e"}'))
+    assert json.dumps(inbox.taken, ensure_ascii=False).encode() == (
+        '[{"a": "x\ufffd", "b": "😮"}]'.encode()
+    )
+
+
+async def test_200_is_said_after_the_commit_and_500_without_one(
+    receiver: Receiver, inbox: Inbox, host: RecordingHost
+) -> None:
+    inbox.full = True
+    assert await receiver(signed(b"{}")) == WebhookReply(500)
+    assert "messages wait at Meta" in host.reports[-1]
+    inbox.full = False
+    assert await receiver(signed(b"{}")) == WebhookReply(200)
+    assert host.reports[-1] == ""
+
+
+async def test_calls_are_taken_in_order_and_too_many_come_again(
+    receiver: Receiver, inbox: Inbox
+) -> None:
+    inbox.gate.clear()
+    bodies = [json.dumps({"n": n}).encode() for n in range(40)]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(receiver(signed(body))) for body in bodies]
+        await inbox.entered.wait()
+        inbox.gate.set()
+    statuses = [task.result().status for task in tasks]
+    assert statuses == [200] * 32 + [503] * 8
+    assert inbox.taken == [{"n": n} for n in range(32)]

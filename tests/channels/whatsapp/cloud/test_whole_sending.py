@@ -1,0 +1,152 @@
+"""Answers reach people through the Cloud API, in order and once, or it is told why they do not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.events import Button, OutboundMessage
+from nanobot.bus.journal import Journal
+from nanobot.bus.outbox import Outgoing
+from nanobot.testing import FakeGraphAPI, ScriptedModel
+from tests.channels.telegram.support import PATIENCE, WatchedClock
+from tests.channels.telegram.whole import heard, repeat, status_of
+from tests.channels.whatsapp.cloud.whole import OWNER, channel_state, meta, talking, until
+from tests.support import Gate
+
+QUEUE = "queue"
+OTHER = "15550003333"
+PEOPLE = {"allow_from": [OTHER]}
+PAIR_SECONDS, TOKEN_SECONDS = 10.0, 300.0
+"""After which is tried again: what the API takes only so often, and what a person has to mend."""
+TINY = 1e-9
+"""Others sleep for whole seconds."""
+
+
+@pytest.fixture
+def clock() -> WatchedClock:
+    return WatchedClock()
+
+
+@pytest.fixture
+async def graph(clock: WatchedClock) -> AsyncIterator[FakeGraphAPI]:
+    async with meta(clock) as server:
+        yield server
+
+
+async def test_a_pair_that_wrote_too_much_gets_its_answers_in_order_and_delays_nobody(
+    tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock
+) -> None:
+    model = ScriptedModel(author=repeat)
+    async with talking(
+        tmp_path, graph, model, clock, settings=PEOPLE, NANOBOT_AGENT__ON_BUSY=QUEUE
+    ):
+        graph.fail("messages", 131056, times=2, person=OWNER)
+        for text in ("one", "two"):
+            graph.say(text)
+        await graph.wait_for(lambda: graph.called("messages"))
+        graph.say("hello", person=OTHER)
+        assert await graph.received(1, OTHER) == ["re: hello"]
+        await clock.until_asked(PAIR_SECONDS)
+        await clock.advance(PAIR_SECONDS)
+        await clock.until_asked(PAIR_SECONDS, times=2)
+        assert graph.texts() == []
+        await clock.advance(PAIR_SECONDS)
+        assert await graph.received(2) == ["re: one", "re: two"]
+    assert graph.violations == []
+
+
+async def test_what_became_of_an_answer_is_told_in_any_order_and_a_closed_window_until_it_opens(
+    tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock
+) -> None:
+    gate = Gate()
+    model = ScriptedModel(author=repeat, hold=gate)
+    async with talking(tmp_path, graph, model, clock):
+        graph.say("one")
+        await gate.reached.wait()
+        graph.close_window()
+        gate.opened.set()
+        await until(tmp_path, "running", "24 hours")
+        graph.say("two")
+        assert await graph.received(1) == ["re: two"]
+        (sent,) = graph.messages()
+        for status in ("read", "sent", "delivered", "read", "played", "unheard of"):
+            graph.status(sent.id, status)
+        await graph.wait_for(lambda: not graph.webhook.pending)
+        assert await channel_state(tmp_path) == ("running", "")
+    assert set(graph.webhook.answers) <= {0, 200, 503}
+
+
+async def test_an_answer_that_is_refused_is_kept_for_a_person_and_holds_up_none(
+    tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock
+) -> None:
+    async with talking(tmp_path, graph, ScriptedModel(author=repeat), clock):
+        graph.fail("messages", 131047)
+        graph.say("one")
+        await graph.wait_for(lambda: graph.called("messages"))
+        async with asyncio.timeout(PATIENCE):
+            while (await status_of(tmp_path))["queue"]["dead"] == 0:
+                pass
+        graph.say("two")
+        assert await graph.received(1) == ["re: two"]
+
+
+async def test_a_send_without_an_answer_is_tried_once_more_and_then_left_to_a_person(
+    tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock
+) -> None:
+    async with talking(tmp_path, graph, ScriptedModel(author=repeat), clock):
+        graph.cut("messages", after="effect", times=2)
+        graph.say("one")
+        await graph.received(1)
+        await clock.until_asked_between(1.0 + TINY, 2.0 - TINY)
+        await clock.advance(2.0)
+        await graph.received(2)
+        graph.say("two")
+        assert await graph.received(3) == ["re: one", "re: one", "re: two"]
+        assert (await status_of(tmp_path))["queue"]["dead"] == 1
+
+
+async def test_an_answer_waits_for_a_token_that_is_good(
+    tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock
+) -> None:
+    gate = Gate()
+    async with talking(tmp_path, graph, ScriptedModel(author=repeat, hold=gate), clock):
+        graph.say("one")
+        await gate.reached.wait()
+        graph.revoke_token()
+        gate.opened.set()
+        await until(tmp_path, "running", "access token")
+    await clock.advance(TOKEN_SECONDS)
+    async with talking(tmp_path, graph, ScriptedModel(), clock):
+        assert await graph.received(1) == ["re: one"]
+
+
+async def test_a_button_is_good_after_a_restart_and_only_in_its_chat(
+    tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock
+) -> None:
+    graph.say("hello")
+    graph.say("hello", person=OTHER)
+    choices = (Button("Yes", "yes, do it"), Button("No", "no"))
+    question = OutboundMessage("whatsapp", OWNER, "Shall I?", buttons=choices)
+    (tmp_path / "state").mkdir()
+    journal = Journal(tmp_path / "state" / "journal.db", clock)
+    await journal.open()
+    await journal.send("t-1", Outgoing("reply", (question,)))
+    await journal.close()
+    model = ScriptedModel(author=repeat)
+    async with talking(tmp_path, graph, model, clock):
+        await graph.received(2)
+    asked = next(one for one in graph.messages() if one.labels)
+    assert asked.labels == ("Yes", "No")
+    async with talking(tmp_path, graph, model, clock, settings=PEOPLE):
+        graph.press(asked.id, "Yes", person=OTHER)
+        await graph.wait_for(lambda: not graph.webhook.pending)
+        graph.press(asked.id, "Yes")
+        await graph.wait_for(lambda: "re: yes, do it" in graph.texts())
+    assert "re: yes, do it" not in graph.texts(OTHER)
+    assert "yes" not in asked.buttons[0].id
+    assert heard(model.prompts[-1]) == "yes, do it"
+    assert graph.violations == []

@@ -1,0 +1,79 @@
+"""What tests of a whole nanobot on the Cloud API share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from loguru import logger
+
+from nanobot.clock import Clock
+from nanobot.gateway.gateway import Gateway
+from nanobot.providers.port import Provider
+from nanobot.testing.graph import PERSON, FakeGraphAPI
+from tests.channels.telegram.support import PATIENCE
+from tests.channels.telegram.whole import status_of
+from tests.support import configured
+
+OWNER = PERSON
+PUBLIC = "https://bot.example.org/whatsapp"
+
+
+@contextlib.asynccontextmanager
+async def meta(clock: Clock) -> AsyncIterator[FakeGraphAPI]:
+    """Meta, which posts to where the nanobot of `talking` will listen. No secret is in the log."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    async with FakeGraphAPI(clock=clock, retry=0.01) as graph:
+        graph.webhook.deliver_to(f"http://127.0.0.1:{port}/whatsapp")
+        secrets = (graph.token, graph.app_secret, graph.verify_token)
+        lines: list[str] = []
+        sink = logger.add(lines.append, level=0, backtrace=True, diagnose=True)
+        try:
+            yield graph
+        finally:
+            logger.remove(sink)
+    assert not any(secret in line for secret in secrets for line in lines)
+
+
+@contextlib.asynccontextmanager
+async def talking(
+    home: Path,
+    graph: FakeGraphAPI,
+    model: Provider | None,
+    clock: Clock,
+    *,
+    settings: Mapping[str, object] | None = None,
+    **environ: str,
+) -> AsyncIterator[Gateway]:
+    """A gateway on `home`, whose owner is `OWNER`; `settings` are further keys of
+    `channels.whatsapp`, and win."""
+    section = {"enabled": True, **graph.settings(), "webhook_url": PUBLIC, **(settings or {})}
+    config = {
+        "owner": {"whatsapp": [OWNER]},
+        "http": {"port": urlsplit(graph.webhook.url).port},
+        "channels": {"whatsapp": section},
+    }
+    async with configured(
+        home, config, model, clock=clock, tools=(), hooks=(), **environ
+    ) as gateway:
+        yield gateway
+
+
+async def channel_state(home: Path) -> tuple[str, str]:
+    """What `nanobot status` says about WhatsApp."""
+    (state,) = [one for one in (await status_of(home))["channels"] if one["name"] == "whatsapp"]
+    return state["state"], state["detail"]
+
+
+async def until(home: Path, state: str, words: str = "") -> None:
+    """Wait until `nanobot status` says so of WhatsApp: with these words, or nothing more at all."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            now, detail = await channel_state(home)
+            if now == state and (words in detail if words else not detail):
+                return

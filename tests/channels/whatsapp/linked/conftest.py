@@ -1,0 +1,31 @@
+"""A folder with a short path (sockets lie in it), a clock that stands still, and the core."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nanobot.testing.clock import FakeClock
+from tests.channels.whatsapp.linked.helpers import Core
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """The adapter's own."""
+    with tempfile.TemporaryDirectory(prefix="linked") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """Only the test moves it."""
+    return FakeClock()
+
+
+@pytest.fixture
+def core(folder: Path, clock: FakeClock) -> Core:
+    """The core."""
+    return Core(folder, clock)

@@ -1,0 +1,61 @@
+"""A helper whose strings a test pulls: what the daemon says goes to `control.sock` in its folder,
+and what comes from there goes to the daemon. Lines that begin with `!` are for it alone:
+
+`!print TEXT`, `!exit STATUS`, `!hangup`, `!stay` (it does not leave with its connection any more).
+
+Run as `python fake_helper.py MAIN --socket NAME --folder .`; needs the standard library only.
+"""
+
+import select
+import socket
+import sys
+
+
+def connected(name: str) -> socket.socket:
+    """A connection to a socket in the folder that we are in."""
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(name)
+    return link
+
+
+def obey(order: str, link: socket.socket) -> None:
+    """Do what only concerns us."""
+    verb, _, argument = order.partition(" ")
+    if verb == "print":
+        print(argument, file=sys.stderr, flush=True)
+    elif verb == "exit":
+        sys.exit(int(argument))
+    elif verb == "hangup":
+        link.shutdown(socket.SHUT_RDWR)
+
+
+def main() -> None:
+    """Pass on what is said until either side ends."""
+    stays = False
+    control = connected("control.sock")
+    link = connected(sys.argv[sys.argv.index("--socket") + 1])
+    rest = b""
+    sources = [control, link]
+    while True:
+        ready, _, _ = select.select(sources, [], [])
+        if link in ready:
+            said = link.recv(65536)
+            if not said and not stays:
+                return
+            if not said:
+                sources.remove(link)
+            control.sendall(said)
+        if control in ready:
+            orders = control.recv(65536)
+            if not orders:
+                return
+            *lines, rest = (rest + orders).split(b"\n")
+            for line in lines:
+                if line.startswith(b"!"):
+                    stays = stays or line in {b"!stay", b"!hangup"}
+                    obey(line[1:].decode(), link)
+                else:
+                    link.sendall(line + b"\n")
+
+
+main()

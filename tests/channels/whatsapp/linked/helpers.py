@@ -1,0 +1,246 @@
+"""The helper's side of a link, as tests play it, and the core's side of the port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from nanobot.bus.events import InboundMessage, Media
+from nanobot.channel import Admission, Chat, MenuEntry, Sender, WebhookHandler
+from nanobot.errors import StorageError
+from nanobot.testing.changes import Changes
+from nanobot.testing.clock import FakeClock
+
+PATIENCE = 20.0
+"""Real seconds after which a test that waits for ever fails."""
+
+PROGRAM = (sys.executable, "-I", "-S", str(Path(__file__).with_name("fake_helper.py")), "main.js")
+US = {"number": "15550001111@s.whatsapp.net", "lid": "999@lid", "name": "Sam"}
+
+Line = dict[str, Any]
+
+
+class FakeHelper:
+    """One connection, from the helper's end. `heard` is all that the daemon said; pings are
+    answered unless it is `deaf`."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._changes = Changes()
+        self._seen = 0
+        self.heard: list[Line] = []
+        self.deaf = False
+        self.ended = False
+
+    async def listen(self) -> None:
+        """Hear what is said, to its end."""
+        with contextlib.suppress(ConnectionError):
+            while line := await self._reader.readline():
+                said = json.loads(line)
+                self.heard.append(said)
+                if said["type"] == "ping" and not self.deaf:
+                    self.say("pong", id=said["id"])
+                self._changes.tell()
+        self.ended = True
+        self._changes.tell()
+
+    def say(self, kind: str, **fields: object) -> None:
+        """Say something of the protocol."""
+        self.write(json.dumps({"type": kind, **fields}))
+
+    def write(self, line: str) -> None:
+        """Say something, whatever it is."""
+        self._writer.write(line.encode() + b"\n")
+
+    def greet(self, protocol: int = 1) -> None:
+        """Say hello."""
+        self.say("hello", protocol=protocol, bridge="0.1.0", baileys="7", node="v22.1.0", pid=1)
+
+    def state(self, name: str, detail: str = "", retry_in: float | None = None) -> None:
+        """Say how the connection with WhatsApp is."""
+        self.say("state", state=name, detail=detail, retry_in=retry_in, me=US)
+
+    async def open(self) -> None:
+        """Say hello, be welcomed, be connected."""
+        self.greet()
+        await self.until(lambda: self.all("welcome"))
+        self.state("open")
+
+    def answer(self, request: Line, **data: object) -> None:
+        """A request is done."""
+        self.say("reply", id=request["id"], ok=True, data=data)
+
+    def fail(self, request: Line, code: str, message: str, retry_after: float = 0.0) -> None:
+        """A request failed."""
+        error = {"code": code, "message": message, "retry_after": retry_after}
+        self.say("reply", id=request["id"], ok=False, error=error)
+
+    def all(self, kind: str) -> list[Line]:
+        """What was said of a type so far."""
+        return [line for line in self.heard if line["type"] == kind]
+
+    async def request(self, method: str) -> Line:
+        """The next request for this, after the last one asked for here."""
+
+        def found() -> int:
+            for at, line in enumerate(self.heard[self._seen :], self._seen + 1):
+                if line["type"] == "request" and line["method"] == method:
+                    return at
+            return 0
+
+        self._seen = await self._changes.until(found)
+        return self.heard[self._seen - 1]
+
+    async def acked(self, seq: int) -> None:
+        """Wait until everything up to there is confirmed."""
+        await self.until(lambda: any(line["seq"] >= seq for line in self.all("ack")))
+
+    async def until(self, ready: Callable[[], object]) -> None:
+        """Wait until this is so of what was said."""
+        await self._changes.until(ready)
+
+
+class Stage:
+    """Where helpers come to be played."""
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        self._entered: asyncio.Queue[FakeHelper] = asyncio.Queue()
+        self._playing: list[tuple[asyncio.Task[None], asyncio.StreamWriter]] = []
+
+    async def next(self) -> FakeHelper:
+        """The next helper that is started."""
+        return await self._entered.get()
+
+    def play(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> FakeHelper:
+        """Be a helper over a connection."""
+        helper = FakeHelper(reader, writer)
+        self._playing.append((self._group.create_task(helper.listen()), writer))
+        return helper
+
+    async def enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One that was started has come."""
+        self._entered.put_nowait(self.play(reader, writer))
+
+    def close(self) -> None:
+        """All leave."""
+        for listening, writer in self._playing:
+            listening.cancel()
+            writer.close()
+
+
+@contextlib.asynccontextmanager
+async def staged(folder: Path) -> AsyncIterator[Stage]:
+    """Play the helpers of `PROGRAM` that run in `folder`."""
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+        stage = Stage(group)
+        server = await asyncio.start_unix_server(stage.enter, folder / "control.sock")
+        try:
+            yield stage
+        finally:
+            server.close()
+            stage.close()
+
+
+class Core:
+    """Implements `nanobot.channel.ChannelHost`. `stored` is what was published; `disk_full` makes
+    that fail, and `strangers` are refused."""
+
+    def __init__(self, folder: Path, clock: FakeClock) -> None:
+        self._folder, self._clock = folder, clock
+        self._changes = Changes()
+        self.stored: list[InboundMessage] = []
+        self.disk_full = False
+        self.strangers: set[str] = set()
+        self.reports: list[str] = []
+        self.account = ""
+
+    def admit(self, sender: Sender, chat: Chat, *, addressed: bool = True) -> Admission:
+        return "refused" if sender.id in self.strangers else "allowed"
+
+    async def publish(
+        self, messages: Sequence[InboundMessage], cursor: str | None = None
+    ) -> Sequence[str]:
+        if self.disk_full:
+            raise StorageError("inbox.db", "no space left on device")
+        self.stored += messages
+        self._changes.tell()
+        return [message.event_id for message in messages]
+
+    async def cursor(self) -> str | None:
+        return None
+
+    async def pressed(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
+        return None
+
+    def webhook(
+        self, path: str, handler: WebhookHandler
+    ) -> contextlib.AbstractAsyncContextManager[str]:
+        raise AssertionError("a linked device has no webhook")
+
+    def path_of(self, media: Media) -> Path:
+        return self._folder / media.ref
+
+    def menu(self) -> Sequence[MenuEntry]:
+        return (MenuEntry("status", "says how it is"),)
+
+    def report(self, trouble: str) -> None:
+        self.reports.append(trouble)
+        self._changes.tell()
+
+    def connected(self, who: str) -> None:
+        self.account = who
+        self._changes.tell()
+
+    @property
+    def trouble(self) -> str:
+        """What was reported last."""
+        return self.reports[-1] if self.reports else "nothing was reported"
+
+    @property
+    def owners(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def clock(self) -> FakeClock:
+        return self._clock
+
+    @property
+    def state_folder(self) -> Path:
+        return self._folder
+
+    async def until(self, ready: Callable[[], object]) -> None:
+        """Wait until this is so of what the core was told."""
+        await self._changes.until(ready)
+
+
+def said(id: str, text: str = "hello", **more: object) -> Line:
+    """An event: something that Ann, 15557770000, wrote in private."""
+    return {
+        "kind": "message",
+        "id": id,
+        "chat": "15557770000@s.whatsapp.net",
+        "sender": "15557770000@s.whatsapp.net",
+        "alt": "888@lid",
+        "name": "Ann",
+        "at": 1_772_442_000,
+        "from_me": False,
+        "group": False,
+        "title": "",
+        "offline": False,
+        "text": text,
+        "mentions": [],
+        "mentions_me": False,
+        "quote": None,
+        "forwarded": False,
+        "media": None,
+        "notes": [],
+        "edits": "",
+        "unknown": "",
+        **more,
+    }

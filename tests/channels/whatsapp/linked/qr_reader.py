@@ -1,0 +1,76 @@
+"""Reads a QR code off the lines that a terminal shows, as a phone does off the glass.
+
+Where the data lie and which modules are only there to find and to align it is the same for all
+codes of a size, so `segno` says it of any; an undamaged code needs no correction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import segno
+from segno.consts import TYPE_DATA_DARK, TYPE_DATA_LIGHT
+
+_MARGIN = 2
+_BYTES_PER_BLOCK = {1: 19, 2: 34, 3: 55, 4: 80, 5: 108, 6: 68, 7: 78, 8: 97, 9: 116}
+"""Of the least correction; from version 6 on there are two blocks, byte by byte in turn."""
+_BYTE_MODE = 0b0100
+_FORMAT_MASK = 0b101
+"""What the three bits that name the mask are themselves masked with."""
+
+_MASKS: Sequence[Callable[[int, int], bool]] = (
+    lambda row, column: (row + column) % 2 == 0,
+    lambda row, _: row % 2 == 0,
+    lambda _, column: column % 3 == 0,
+    lambda row, column: (row + column) % 3 == 0,
+    lambda row, column: (row // 2 + column // 3) % 2 == 0,
+    lambda row, column: (row * column) % 2 + (row * column) % 3 == 0,
+    lambda row, column: ((row * column) % 2 + (row * column) % 3) % 2 == 0,
+    lambda row, column: ((row + column) % 2 + (row * column) % 3) % 2 == 0,
+)
+
+
+def scanned(shown: str) -> str:
+    """What the code says whose lines these are, drawn in light on dark without colours."""
+    dark = _modules(shown.splitlines())
+    version = (len(dark[0]) - 17) // 4
+    found = [int(dark[8][column]) for column in (2, 3, 4)]
+    mask = _MASKS[(found[0] << 2 | found[1] << 1 | found[2]) ^ _FORMAT_MASK]
+    bits = [dark[row][column] != mask(row, column) for row, column in _path(version)]
+    words = [
+        sum(bit << 7 - place for place, bit in enumerate(bits[at : at + 8]))
+        for at in range(0, len(bits) - 7, 8)
+    ]
+    size, blocks = _BYTES_PER_BLOCK[version], 1 if version < 6 else 2
+    content = b"".join(bytes(words[block : size * blocks : blocks]) for block in range(blocks))
+    number = int.from_bytes(content)
+    left = 8 * len(content) - 12
+    assert number >> left + 8 == _BYTE_MODE
+    length = number >> left & 0xFF
+    return (number >> left - 8 * length & (1 << 8 * length) - 1).to_bytes(length).decode()
+
+
+def _modules(lines: Sequence[str]) -> Sequence[Sequence[bool]]:
+    """Which are dark, without the margin."""
+    rows = []
+    for line in lines:
+        inner = line[_MARGIN:-_MARGIN]
+        rows += [[char not in "█▀" for char in inner], [char not in "█▄" for char in inner]]
+    size = len(rows[0])
+    return rows[_MARGIN : _MARGIN + size]
+
+
+def _path(version: int) -> Iterator[tuple[int, int]]:
+    """Where the bits of the data lie, in their order."""
+    example = segno.make_qr("x", version=version, error="l", boost_error=False)
+    kinds = [list(row) for row in example.matrix_iter(border=0, verbose=True)]
+    size = len(kinds)
+    kinds[8][size - 9] = TYPE_DATA_LIGHT  # which segno takes for one of those that say the format
+    upwards = True
+    for right in range(size - 1, 0, -2):
+        pair = right if right > 6 else right - 1
+        for row in range(size - 1, -1, -1) if upwards else range(size):
+            for column in (pair, pair - 1):
+                if kinds[row][column] in (TYPE_DATA_DARK, TYPE_DATA_LIGHT):
+                    yield row, column
+        upwards = not upwards

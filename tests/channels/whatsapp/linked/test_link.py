@@ -1,0 +1,304 @@
+"""The conversation with one helper, over its socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from nanobot.errors import NanobotError, SendError, SendLater, SendRefused, SendUnknown
+from nanobot.testing.clock import FakeClock
+from nanobot_whatsapp.linked.greeting import greet
+from nanobot_whatsapp.linked.hearing import HelperFailed
+from nanobot_whatsapp.linked.link import PING_SECONDS, BridgeLink
+from nanobot_whatsapp.linked.listening import SOCKET_NAME, Listener
+from nanobot_whatsapp.linked.protocol import MAX_LINE, Event, Me, Qr, State, Welcome
+from tests.channels.whatsapp.linked.helpers import US, FakeHelper, Line, Stage, staged
+
+
+@dataclass
+class Taker:
+    """Takes events, one batch after the other while `gate` is set."""
+
+    batches: list[list[int]] = field(default_factory=list)
+    mine: list[Me | None] = field(default_factory=list)
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def take(self, events: Sequence[Event], me: Me | None) -> None:
+        self.batches.append([event.seq for event in events])
+        self.mine.append(me)
+        await self.gate.wait()
+
+
+@dataclass
+class Pair:
+    """Both ends. `ended` is why the daemon's end ended."""
+
+    link: BridgeLink
+    helper: FakeHelper
+    stage: Stage
+    ended: asyncio.Future[BaseException]
+
+    async def failure(self) -> str:
+        return str(await self.ended)
+
+
+@contextlib.asynccontextmanager
+async def linked(
+    folder: Path, clock: FakeClock, taker: Taker | None = None, welcome: Welcome | None = None
+) -> AsyncIterator[Pair]:
+    """A link to a helper that was welcomed."""
+    async with staged(folder) as stage, asyncio.TaskGroup() as group:
+        with Listener(folder) as listener:
+            coming = group.create_task(listener.accept())
+            helper = stage.play(*await asyncio.open_unix_connection(folder / SOCKET_NAME))
+            helper.greet()
+            streams = await coming
+        await greet(*streams, welcome or Welcome(), clock)
+        link = BridgeLink(*streams, clock, taker.take if taker else None)
+        ended: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            try:
+                await link.run()
+            except NanobotError as error:
+                ended.set_result(error)
+
+        running = group.create_task(run())
+        try:
+            yield Pair(link, helper, stage, ended)
+        finally:
+            running.cancel()
+
+
+async def test_the_socket_is_ours_alone_and_gone_once_the_helper_is_there(folder: Path) -> None:
+    async with staged(folder) as stage, asyncio.TaskGroup() as group:
+        with Listener(folder) as listener:
+            mode = (folder / SOCKET_NAME).stat().st_mode
+            coming = group.create_task(listener.accept())
+            stage.play(*await asyncio.open_unix_connection(folder / SOCKET_NAME))
+            _, writer = await coming
+            assert not (folder / SOCKET_NAME).exists()
+            writer.close()
+    assert stat.S_ISSOCK(mode)
+    assert stat.S_IMODE(mode) == 0o600
+
+
+def test_a_folder_with_a_path_too_long_for_a_socket_will_do(folder: Path) -> None:
+    deep = folder / ("d" * 120)
+    deep.mkdir()
+    os.mknod(deep / SOCKET_NAME)  # what a dead process left
+    with Listener(deep):
+        assert stat.S_ISSOCK((deep / SOCKET_NAME).stat().st_mode)
+
+
+async def test_the_helper_is_told_how_to_work(folder: Path, clock: FakeClock) -> None:
+    welcome = Welcome("code", "15550001111", read_receipts=False, online=True)
+    async with linked(folder, clock, welcome=welcome) as pair:
+        await pair.helper.until(lambda: pair.helper.heard)
+    assert pair.helper.heard[0] == {
+        "type": "welcome",
+        "protocol": 1,
+        "pair": "code",
+        "number": "15550001111",
+        "read_receipts": False,
+        "online": True,
+    }
+
+
+async def test_a_helper_of_another_version_is_sent_away(folder: Path, clock: FakeClock) -> None:
+    async with staged(folder) as stage, asyncio.TaskGroup() as group:
+        with Listener(folder) as listener:
+            coming = group.create_task(listener.accept())
+            helper = stage.play(*await asyncio.open_unix_connection(folder / SOCKET_NAME))
+            helper.greet(protocol=2)
+            reader, writer = await coming
+        with pytest.raises(HelperFailed, match="version 2") as failure:
+            await greet(reader, writer, Welcome(), clock)
+        await helper.until(lambda: helper.all("goodbye"))
+        writer.close()
+    assert "channels login whatsapp" in failure.value.hint
+
+
+async def test_what_becomes_known_comes_in_order(folder: Path, clock: FakeClock) -> None:
+    async with linked(folder, clock) as pair:
+        pair.helper.state("connecting")
+        pair.helper.say("later than this version")
+        pair.helper.say("qr", data="2@x")
+        changes = pair.link.states()
+        assert await anext(changes) == State("connecting", me=Me(**US))
+        assert await anext(changes) == Qr("2@x")
+        assert pair.link.me == Me(**US)
+        await changes.aclose()
+
+
+async def test_events_are_confirmed_when_they_are_taken_and_not_before(
+    folder: Path, clock: FakeClock
+) -> None:
+    taker = Taker()
+    async with linked(folder, clock, taker) as pair:
+        pair.helper.state("open")
+        pair.helper.say("event", seq=4, event={})
+        await pair.helper.until(lambda: taker.batches)
+        pair.helper.say("event", seq=5, event={})
+        pair.helper.say("event", seq=6, event={})
+        pair.helper.say("reply", id=99, ok=True)  # to nobody
+        await round_trip(pair)
+        assert pair.helper.all("ack") == []
+        taker.gate.set()
+        await pair.helper.acked(6)
+    assert taker.batches == [[4], [5, 6]]
+    assert [ack["seq"] for ack in pair.helper.all("ack")] == [4, 6]
+    assert taker.mine[0] == Me(**US)
+
+
+async def test_an_event_that_was_taken_is_confirmed_again_and_not_taken_again(
+    folder: Path, clock: FakeClock
+) -> None:
+    taker = Taker()
+    taker.gate.set()
+    async with linked(folder, clock, taker) as pair:
+        pair.helper.say("event", seq=4, event={})
+        await pair.helper.acked(4)
+        pair.helper.say("event", seq=4, event={})
+        await pair.helper.until(lambda: len(pair.helper.all("ack")) == 2)
+    assert taker.batches == [[4]]
+
+
+async def test_without_a_taker_events_stay_in_the_spool(folder: Path, clock: FakeClock) -> None:
+    async with linked(folder, clock) as pair:
+        for seq in range(200):
+            pair.helper.say("event", seq=seq, event={})
+        await round_trip(pair)
+    assert pair.helper.all("ack") == []
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("later", SendLater), ("refused", SendRefused), ("unknown", SendUnknown)]
+)
+async def test_a_request_that_fails_says_what_to_do_about_it(
+    folder: Path, clock: FakeClock, code: str, kind: type[SendError]
+) -> None:
+    async with linked(folder, clock) as pair, asyncio.TaskGroup() as group:
+        asked = group.create_task(outcome(pair.link))
+        pair.helper.fail(await pair.helper.request("send"), code, "no such group", 7.0)
+        error = await asked
+    assert type(error) is kind
+    assert str(error) == "no such group"
+    assert not isinstance(error, SendLater) or error.retry_after == 7.0
+
+
+async def test_answers_find_their_requests_in_any_order(folder: Path, clock: FakeClock) -> None:
+    async with linked(folder, clock) as pair, asyncio.TaskGroup() as group:
+        asked = [group.create_task(pair.link.request("send", {"n": n})) for n in range(3)]
+        requests = [await pair.helper.request("send") for _ in asked]
+        for request in reversed(requests):
+            pair.helper.answer(request, n=request["params"]["n"])
+        assert [(await task)["n"] for task in asked] == [0, 1, 2]
+
+
+async def test_a_request_that_is_never_answered_ends_as_unknown(
+    folder: Path, clock: FakeClock
+) -> None:
+    async with linked(folder, clock) as pair, asyncio.TaskGroup() as group:
+        asked = group.create_task(outcome(pair.link, patience=30.0))
+        await pair.helper.request("send")
+        for pings in range(2, 4):
+            await clock.until_sleeping()
+            await clock.advance(PING_SECONDS)
+            await pings_of(pair.helper, pings)
+        assert isinstance(await asked, SendUnknown)
+        assert not pair.ended.done()
+
+
+async def test_when_the_helper_ends_what_was_asked_is_unknown_and_what_is_asked_comes_later(
+    folder: Path, clock: FakeClock
+) -> None:
+    async with linked(folder, clock) as pair, asyncio.TaskGroup() as group:
+        asked = group.create_task(outcome(pair.link))
+        await pair.helper.request("send")
+        pair.stage.close()
+        assert isinstance(await asked, SendUnknown)
+        assert isinstance(await outcome(pair.link), SendLater)
+        await clock.until_sleeping(2)
+        await clock.advance(2.0)
+        assert "hung up" in await pair.failure()
+
+
+async def test_a_helper_that_answers_no_pings_has_failed_after_a_minute(
+    folder: Path, clock: FakeClock
+) -> None:
+    async with linked(folder, clock) as pair:
+        pair.helper.deaf = True
+        for _ in range(3):
+            assert not pair.ended.done()
+            await clock.until_sleeping()
+            await clock.advance(PING_SECONDS)
+        assert "does not answer" in await pair.failure()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no JSON",
+        '{"type":"event"}',
+        '{"type":"hello","protocol":1,"pid":1}',
+        '{"type":"qr","data":"' + "x" * MAX_LINE + '"}',
+    ],
+    ids=["no JSON", "half an event", "hello again", "too long"],
+)
+async def test_a_helper_that_does_not_keep_to_the_protocol_has_failed(
+    folder: Path, clock: FakeClock, line: str
+) -> None:
+    async with linked(folder, clock) as pair:
+        pair.helper.write(line)
+        assert "the WhatsApp helper" in await pair.failure()
+
+
+async def test_a_helper_that_does_not_wait_for_confirmation_has_failed(
+    folder: Path, clock: FakeClock
+) -> None:
+    async with linked(folder, clock, Taker()) as pair:
+        for seq in range(200):
+            pair.helper.say("event", seq=seq, event={})
+        assert "nobody confirmed" in await pair.failure()
+
+
+async def test_a_fault_of_the_core_ends_the_link_and_confirms_nothing(
+    folder: Path, clock: FakeClock
+) -> None:
+    class Broken(Taker):
+        async def take(self, events: Sequence[Event], me: Me | None) -> None:
+            raise NanobotError("the core is broken")
+
+    async with linked(folder, clock, Broken()) as pair:
+        pair.helper.say("event", seq=1, event={})
+        assert await pair.failure() == "the core is broken"
+        await pair.helper.until(lambda: pair.helper.ended)
+    assert pair.helper.all("ack") == []
+
+
+async def round_trip(pair: Pair) -> None:
+    """After this, each end has heard what the other has said before."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(pair.link.request("typing", {}))
+        pair.helper.answer(await pair.helper.request("typing"))
+
+
+async def pings_of(helper: FakeHelper, number: int) -> None:
+    """Wait until so many pings came."""
+    await helper.until(lambda: len(helper.all("ping")) == number)
+
+
+async def outcome(link: BridgeLink, patience: float = 60.0) -> SendError | Line:
+    """What becomes of a request."""
+    try:
+        return dict(await link.request("send", {}, patience))
+    except SendError as error:
+        return error

@@ -1,0 +1,413 @@
+"""The linked device as a whole, between a helper that tests play and the core."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.events import Media, OutboundPart, TurnEnded, TurnStarted
+from nanobot.errors import ChannelOff, SendError, SendLater, SendRefused, SendUnknown
+from nanobot.testing.clock import FakeClock
+from nanobot_whatsapp.linked.outbound import sent_id
+from nanobot_whatsapp.linked.transport import OPEN_SECONDS, LinkedTransport, installed_program
+from nanobot_whatsapp.settings import WhatsAppSettings
+from nanobot_whatsapp.transport import Transport
+from tests.channels.whatsapp.linked.helpers import (
+    PROGRAM,
+    US,
+    Core,
+    FakeHelper,
+    Line,
+    Stage,
+    said,
+    staged,
+)
+
+ANN = "15557770000"
+ANN_JID = "15557770000@s.whatsapp.net"
+GROUP = "120363000000000001@g.us"
+HELLO = OutboundPart("k1", "whatsapp", ANN, "hello")
+PICTURE = Media(json.dumps({"directPath": "/v/t62"}), "image", "image/png", "", 5)
+
+
+@dataclass
+class Scene:
+    """The transport while it runs, and the tasks of a test."""
+
+    core: Core
+    transport: Transport
+    stage: Stage
+    group: asyncio.TaskGroup
+    life: asyncio.Task[None]
+
+    async def opened(self) -> FakeHelper:
+        """The next helper that is started, connected with WhatsApp."""
+        helper = await self.stage.next()
+        self.core.account = ""
+        await helper.open()
+        await self.core.until(lambda: self.core.account)
+        return helper
+
+    def sending(self, text: str, chat_id: str = ANN) -> asyncio.Task[str | SendError]:
+        """Send a part, always of the same key; the id it got, or why it did not."""
+        return self.group.create_task(self._send(OutboundPart("k1", "whatsapp", chat_id, text)))
+
+    def fetching(self, limit: int = 1000) -> asyncio.Task[bytes | SendError]:
+        """Fetch the picture."""
+        return self.group.create_task(self._fetch(limit))
+
+    async def _send(self, part: OutboundPart) -> str | SendError:
+        try:
+            return (await self.transport.send(part)).platform_id
+        except SendError as error:
+            return error
+
+    async def _fetch(self, limit: int) -> bytes | SendError:
+        try:
+            return await self.transport.fetch(PICTURE, limit)
+        except SendError as error:
+            return error
+
+
+@contextlib.asynccontextmanager
+async def running(core: Core, **options: object) -> AsyncIterator[Scene]:
+    """The transport runs until the end of the `with`."""
+    settings = WhatsAppSettings.model_validate(options)
+    transport = LinkedTransport(settings, find_program=lambda _options, _folder: PROGRAM)
+    async with staged(core.state_folder) as stage, asyncio.TaskGroup() as group:
+        life = group.create_task(transport.run(core))
+        yield Scene(core, transport, stage, group, life)
+        life.cancel()
+
+
+async def test_what_is_said_is_stored_then_confirmed_then_shown_as_read(core: Core) -> None:
+    async with running(core) as scene:
+        helper = await scene.opened()
+        helper.say("event", seq=1, event=said("A1", "hello"))
+        await helper.acked(1)
+        (message,) = core.stored
+        read = await helper.request("read")
+        helper.answer(read)
+    assert (message.chat_id, message.event_id, message.content) == (ANN, "A1", "hello")
+    assert message.message_id == "A1"
+    assert read["params"] == {"chat": ANN_JID, "id": "A1", "sender": ANN_JID}
+    assert core.account == "+15550001111 (linked)"
+    assert core.trouble == ""
+
+
+async def test_nothing_is_shown_as_read_of_strangers_or_where_nobody_wants_that(
+    core: Core,
+) -> None:
+    core.strangers = {ANN}
+    for options in ({}, {"read_receipts": False}):
+        async with running(core, **options) as scene:
+            helper = await scene.opened()
+            helper.say("event", seq=1, event=said("A1"))
+            await helper.acked(1)
+            sending = scene.sending("hello")
+            helper.answer(await helper.request("send"))
+            await sending
+        assert {line["method"] for line in helper.all("request")} == {"send"}
+        core.strangers = set()
+    assert helper.all("welcome")[0]["read_receipts"] is False
+
+
+async def test_a_part_that_is_sent_early_waits_for_the_connection(core: Core) -> None:
+    async with running(core) as scene:
+        sending = scene.sending("hello")
+        helper = await scene.opened()
+        request = await helper.request("send")
+        helper.answer(request)
+        assert await sending == sent_id(HELLO) == request["params"]["id"]
+    assert request["params"]["text"] == "hello"
+
+
+async def test_a_part_does_not_wait_for_ever_for_whatsapp(core: Core, clock: FakeClock) -> None:
+    async with running(core) as scene:
+        helper = await scene.stage.next()
+        helper.greet()
+        helper.state("backoff", "no route to host")
+        await core.until(lambda: "no route" in core.trouble)
+        sending = scene.sending("hello")
+        await clock.until_sleeping(2)
+        await clock.advance(OPEN_SECONDS)
+        error = await sending
+    assert isinstance(error, SendLater)
+    assert error.retry_after == OPEN_SECONDS
+    assert helper.all("request") == []
+
+
+async def test_a_helper_that_dies_is_started_again_and_nothing_is_lost(
+    core: Core, clock: FakeClock, folder: Path
+) -> None:
+    async with running(core) as scene:
+        first = await scene.opened()
+        sending = scene.sending("hello")
+        await first.request("send")
+        os.kill(int((folder / "helper.lock").read_text()), signal.SIGKILL)
+        error = await sending
+        assert isinstance(error, SendError)
+        assert not isinstance(error, SendUnknown)  # which is tried only once more
+        await core.until(lambda: "signal 9" in core.trouble)
+        again = scene.sending("hello")
+        await clock.until_sleeping()
+        await clock.advance(1.0)
+        second = await scene.opened()
+        request = await second.request("send")
+        second.answer(request)
+        assert await again == sent_id(HELLO)
+        second.say("event", seq=1, event=said("A1"))
+        await second.acked(1)
+        await core.until(lambda: core.trouble == "")
+    assert len(core.stored) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ("need_pairing", "no WhatsApp account is linked"),
+        ("logged_out", "unlinked this device: by the phone"),
+        ("banned", "refuses this account: by the phone"),
+    ],
+)
+async def test_what_only_a_person_can_mend_turns_the_channel_off(
+    core: Core, state: str, why: str
+) -> None:
+    async def play() -> None:
+        async with running(core) as scene:
+            helper = await scene.stage.next()
+            helper.greet()
+            helper.state(state, "by the phone")
+            await scene.life
+
+    with pytest.raises(ExceptionGroup) as failure:
+        await play()
+    assert failure.group_contains(ChannelOff, match=why)
+
+
+async def test_without_node_the_channel_is_off_and_says_what_is_missing(folder: Path) -> None:
+    options = WhatsAppSettings(node=str(folder / "node"))
+    with pytest.raises(ChannelOff, match="Node"):
+        await asyncio.to_thread(installed_program, options, folder)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("backoff", "cannot be reached: stream errored"),
+        ("replaced", "another program"),
+        ("banned", "refuses this account for 2 h: stream errored"),
+    ],
+)
+async def test_what_passes_by_itself_is_reported_until_it_is_over(
+    core: Core, state: str, words: str
+) -> None:
+    async with running(core) as scene:
+        helper = await scene.opened()
+        helper.state(state, "stream errored", retry_in=7200.0)
+        await core.until(lambda: words in core.trouble)
+        helper.state("connecting")
+        helper.state("open")
+        await core.until(lambda: core.trouble == "")
+
+
+async def test_while_the_disk_refuses_nothing_is_confirmed(core: Core, clock: FakeClock) -> None:
+    async with running(core) as scene:
+        helper = await scene.opened()
+        core.disk_full = True
+        helper.say("event", seq=1, event=said("A1"))
+        await core.until(lambda: "no space left" in core.trouble)
+        core.disk_full = False
+        assert helper.all("ack") == []
+        await clock.until_sleeping(2)
+        await clock.advance(1.0)
+        await helper.acked(1)
+        await core.until(lambda: core.trouble == "")
+    assert [message.content for message in core.stored] == ["hello"]
+
+
+async def test_an_event_that_cannot_be_read_is_put_aside_and_the_others_are_taken(
+    core: Core, folder: Path
+) -> None:
+    async with running(core) as scene:
+        helper = await scene.opened()
+        helper.say("event", seq=1, event=said("A1"))
+        helper.say("event", seq=2, event={"kind": "message", "id": ["no id"]})
+        helper.say("event", seq=3, event=said("A3"))
+        await helper.acked(3)
+    assert [message.event_id for message in core.stored] == ["A1", "A3"]
+    assert "no id" in (folder / "quarantine.jsonl").read_text()
+
+
+async def test_who_is_who_is_learned_between_messages(core: Core) -> None:
+    event = said("A1", chat="888@lid", sender="888@lid", alt="")
+    async with running(core, read_receipts=False) as scene:
+        helper = await scene.opened()
+        helper.say("event", seq=1, event=event)
+        await helper.acked(1)
+        helper.say("identity", lid="888@lid", number=ANN_JID)
+        helper.say("identity", lid="", number="")
+        helper.say("event", seq=2, event=said("A2"))
+        await helper.acked(2)
+        sending = scene.sending("hello", chat_id="888@lid")
+        request = await helper.request("send")
+        helper.answer(request)
+        await sending
+    assert {message.chat_id for message in core.stored} == {"888@lid"}
+    assert request["params"]["to"] == ANN_JID
+
+
+async def test_nobody_is_learned_to_be_the_account_that_is_linked(core: Core) -> None:
+    async with running(core, self_chat=True, read_receipts=False) as scene:
+        helper = await scene.opened()
+        helper.say("identity", lid="888@lid", number=US["number"])
+        helper.say("identity", lid=US["lid"], number=ANN_JID)
+        helper.say("event", seq=1, event=said("A1", chat="888@lid", sender="888@lid", alt=""))
+        note: Line = {"chat": US["lid"], "sender": US["lid"], "alt": "", "from_me": True}
+        helper.say("event", seq=2, event=said("A2", **note))
+        await helper.acked(2)
+    assert [message.chat_id for message in core.stored] == ["888@lid", "15550001111"]
+
+
+async def test_in_a_group_an_answer_quotes_and_reads_by_the_ids_that_whatsapp_knows(
+    core: Core,
+) -> None:
+    group = {"chat": GROUP, "group": True, "mentions_me": True}
+    async with running(core) as scene:
+        helper = await scene.opened()
+        helper.say("event", seq=1, event=said("A1", "hello", **group))
+        read = await helper.request("read")
+        helper.answer(read)
+        helper.say("event", seq=2, event=said("A1", "no", sender="77@lid", alt="", **group))
+        await helper.acked(2)
+        helper.answer(await helper.request("read"))
+        asked = core.stored[0].message_id
+        answering = scene.group.create_task(
+            scene.transport.send(OutboundPart("k1", "whatsapp", GROUP, "hi", reply_to=asked))
+        )
+        sent = await helper.request("send")
+        helper.answer(sent)
+        await answering
+    assert read["params"] == {"chat": GROUP, "id": "A1", "sender": ANN_JID}
+    assert sent["params"]["quote"] == {
+        "id": "A1",
+        "sender": ANN_JID,
+        "text": "hello",
+        "from_me": False,
+    }
+
+
+async def test_a_turn_shows_as_typing(core: Core) -> None:
+    async with running(core) as scene:
+        helper = await scene.opened()
+        await scene.transport.show(TurnStarted("whatsapp", ANN, "t1"))
+        on = await helper.request("typing")
+        helper.answer(on)
+        await scene.transport.show(TurnEnded("whatsapp", ANN, "t1", (), "done"))
+        off = await helper.request("typing")
+        helper.answer(off)
+    assert [on["params"], off["params"]] == [
+        {"to": ANN_JID, "on": True},
+        {"to": ANN_JID, "on": False},
+    ]
+
+
+async def test_a_file_is_read_once_it_is_there_and_then_removed(
+    core: Core, folder: Path, clock: FakeClock
+) -> None:
+    downloads = folder / "downloads"
+    downloads.mkdir()
+    (downloads / "left").write_bytes(b"by a daemon that was killed")
+    async with running(core) as scene:
+        helper = await scene.opened()
+        assert list_of(downloads) == []
+        fetching = scene.fetching()
+        helper.fail(await helper.request("download"), "later", "no network", 3.0)
+        await clock.until_sleeping(2)
+        await clock.advance(3.0)
+        (downloads / "f1").write_bytes(b"image")
+        request = await helper.request("download")
+        helper.answer(request, path="downloads/f1", size=5)
+        assert await fetching == b"image"
+    assert request["params"] == {"ref": {"directPath": "/v/t62"}, "limit": 1000}
+    assert list_of(downloads) == []
+
+
+async def test_a_file_is_fetched_though_the_helper_dies_over_it(
+    core: Core, clock: FakeClock, folder: Path
+) -> None:
+    async with running(core) as scene:
+        first = await scene.opened()
+        fetching = scene.fetching()
+        await first.request("download")
+        os.kill(int((folder / "helper.lock").read_text()), signal.SIGKILL)
+        await core.until(lambda: "signal 9" in core.trouble)
+        await clock.until_sleeping(2)
+        await clock.advance(5.0)
+        second = await scene.opened()
+        request = await second.request("download")
+        (folder / "downloads").mkdir()
+        (folder / "downloads" / "f1").write_bytes(b"image")
+        second.answer(request, path="downloads/f1", size=5)
+        assert await fetching == b"image"
+
+
+async def test_what_nobody_fetched_in_time_is_removed_with_the_next_fetch(
+    core: Core, folder: Path, clock: FakeClock
+) -> None:
+    downloads = folder / "downloads"
+    async with running(core) as scene:
+        helper = await scene.opened()
+        downloads.mkdir()
+        for name, age in (("late", 601.0), ("busy", 5.0)):
+            (downloads / name).write_bytes(b"image")
+            written = clock.now().timestamp() - age
+            os.utime(downloads / name, (written, written))
+        fetching = scene.fetching()
+        helper.answer(await helper.request("download"), path="downloads/busy", size=5)
+        assert await fetching == b"image"
+    assert list_of(downloads) == []
+
+
+async def test_a_file_that_is_too_large_or_lies_elsewhere_is_refused(
+    core: Core, folder: Path
+) -> None:
+    downloads = folder / "downloads"
+    async with running(core) as scene:
+        helper = await scene.opened()
+        downloads.mkdir()
+        (folder / "secret").write_bytes(b"x")
+        (downloads / "link").symlink_to(folder / "secret")
+        assert isinstance(await scene.fetching(limit=4), SendRefused)
+        for path in ("downloads/../secret", "/etc/passwd", "downloads/link", ""):
+            fetching = scene.fetching()
+            helper.answer(await helper.request("download"), path=path, size=1)
+            assert isinstance(await fetching, SendError)
+        (downloads / "f2").write_bytes(b"x" * 1001)
+        fetching = scene.fetching()
+        helper.answer(await helper.request("download"), path="downloads/f2", size=1)
+        assert isinstance(await fetching, SendRefused)
+        assert len(helper.all("request")) == 5
+
+
+async def test_what_is_being_sent_when_the_channel_stops_is_sent(core: Core) -> None:
+    async with running(core) as scene:
+        helper = await scene.opened()
+        sending = scene.sending("bye")
+        request = await helper.request("send")
+        scene.life.cancel()
+        helper.answer(request)
+        assert await sending == request["params"]["id"]
+
+
+def list_of(folder: Path) -> list[str]:
+    """What lies in a folder."""
+    return sorted(path.name for path in folder.iterdir())

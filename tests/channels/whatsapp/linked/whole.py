@@ -1,0 +1,102 @@
+"""What tests of a whole nanobot with a linked device share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanobot.gateway.gateway import Gateway
+from nanobot.providers.port import Provider
+from nanobot.testing import FakeTelegram
+from nanobot_whatsapp.linked.install import NodeMissing, bridge_program, find_node
+from tests.channels.telegram.support import WatchedClock
+from tests.channels.telegram.whole import status_of
+from tests.channels.whatsapp.linked.fake_whatsapp import FakeWhatsApp
+from tests.support import configured
+
+ANN, LOU_LID = "15557770000", "666000111@lid"
+"""Ann is the owner, if nobody else is."""
+
+_LISTENS, _TAKES_DATAGRAMS = "0A", "07"
+
+
+def what_is_missing(folder: Path) -> str:
+    """Why there can be no helper on this machine; `folder` is empty."""
+    try:
+        find_node("node")
+    except NodeMissing as error:
+        return str(error)
+    if bridge_program(folder) is None:
+        return "the WhatsApp helper is not built: make bridge"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A home, WhatsApp, and the clock of the one who lives there."""
+
+    home: Path
+    fake: FakeWhatsApp
+    clock: WatchedClock
+    node: Path
+
+    @property
+    def folder(self) -> Path:
+        """The adapter's own."""
+        return self.home / "state" / "channels" / "whatsapp"
+
+    async def link(self) -> None:
+        """Make it the home of a device that was linked before."""
+        self.folder.mkdir(parents=True)
+        await self.fake.do("seed", folder=str(self.folder))
+
+    @contextlib.asynccontextmanager
+    async def talking(
+        self,
+        model: Provider | None,
+        *,
+        owner: str = ANN,
+        settings: Mapping[str, object] | None = None,
+        telegram: FakeTelegram | None = None,
+        **environ: str,
+    ) -> AsyncIterator[Gateway]:
+        """A gateway, configured as people do it; `settings` are further keys of
+        `channels.whatsapp`. With `telegram` it is there too, for the owner 7."""
+        channels = {"whatsapp": {"enabled": True, "node": str(self.node), **(settings or {})}}
+        if telegram is not None:
+            channels["telegram"] = {
+                "enabled": True, "token": telegram.token, "base_url": telegram.base_url
+            }  # fmt: skip
+        config = {"owner": {"whatsapp": [owner], "telegram": ["7"]}, "channels": channels}
+        async with configured(
+            self.home, config, model, clock=self.clock, tools=(), hooks=(), **environ
+        ) as gateway:
+            yield gateway
+
+    async def state(self) -> tuple[str, str]:
+        """What `nanobot status` says about WhatsApp."""
+        channels = (await status_of(self.home))["channels"]
+        (state,) = [one for one in channels if one["name"] == "whatsapp"]
+        return state["state"], state["detail"]
+
+    @property
+    def helper(self) -> int:
+        """The process id of the helper that runs."""
+        return int((self.folder / "helper.lock").read_text())
+
+
+def ports(process: int) -> Sequence[str]:
+    """The sockets of the internet protocols on which a process waits for others."""
+    open_files = set()
+    for entry in Path(f"/proc/{process}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            open_files.add(str(entry.readlink()))
+    lines = [
+        line.split()
+        for table in ("tcp", "tcp6", "udp", "udp6")
+        for line in Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]
+    ]
+    waiting = [line for line in lines if line[3] in (_LISTENS, _TAKES_DATAGRAMS)]
+    return [line[1] for line in waiting if f"socket:[{line[9]}]" in open_files]

@@ -1,0 +1,37 @@
+"""What people install has everything that it needs, and nothing that was built beside it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BRIDGE = "nanobot_whatsapp/bridge"
+NEEDED = {
+    "nanobot/workspace_template/AGENTS.md",
+    f"{BRIDGE}/.npmrc",
+    f"{BRIDGE}/package-lock.json",
+    f"{BRIDGE}/package.json",
+    f"{BRIDGE}/src/main.ts",
+    f"{BRIDGE}/tsconfig.build.json",
+}
+
+
+def test_the_packages_hold_the_sources_of_the_whatsapp_helper_and_nothing_built(
+    tmp_path: Path,
+) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive:
+        installed = set(archive.namelist())
+    with tarfile.open(sdist) as archive:
+        shipped = {name.partition("/")[2] for name in archive.getnames()}
+    assert installed >= NEEDED
+    assert {f"channels/{BRIDGE}/src/main.ts", f"channels/{BRIDGE}/test/trust.mjs"} <= shipped
+    assert not any(f"{BRIDGE}/test" in name for name in installed)
+    built = ("/node_modules/", "/dist/", "__pycache__")
+    assert not [name for name in installed | shipped if any(part in name for part in built)]
