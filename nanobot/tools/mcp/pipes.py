@@ -202,17 +202,17 @@ async def _end(process: Process) -> None:
     """The end of its input asks it to go; signals make it."""
     if process.stdin is not None:
         process.stdin.close()
-    for harder in (signal.SIGTERM, signal.SIGKILL, None):
-        with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _GRACE)
-            return
-        if harder:
-            _signal(process, harder)
-    if process.returncode is None:
+    try:
+        for harder in (signal.SIGTERM, signal.SIGKILL, None):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _GRACE)
+                return
+            if harder:
+                _signal(process, harder)
         logger.warning("an MCP server (pid {}) does not end although it was killed", process.pid)
-    # A process of its own may hold its pipes still; asyncio has no public way to let go of them.
-    process._transport.close()  # type: ignore[attr-defined]
-    await asyncio.sleep(0)
+    finally:
+        # Processes of its own may hold its pipes; asyncio has no public way to let go of them.
+        process._transport.close()  # type: ignore[attr-defined]
 
 
 def _signal(process: Process, number: signal.Signals) -> None:
