@@ -8,71 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Literal, Self
-from urllib.parse import parse_qs, urlsplit
+from typing import Self
 
-SearchFault = Literal["", "blocked", "bad key", "busy", "garbage"]
+from nanobot.testing.web_hostile import hostile
+from nanobot.testing.web_search import engines
+from nanobot.testing.web_values import Asked, Handler, Line, SearchFault, SearchHit
 
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One request. `headers` have lower-case names."""
-
-    method: str
-    target: str
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def path(self) -> str:
-        """The target without its query."""
-        return urlsplit(self.target).path
-
-    def query(self, name: str) -> str:
-        """A value of the query, empty where it is not there."""
-        return parse_qs(urlsplit(self.target).query).get(name, [""])[0]
-
-
-@dataclass(frozen=True, slots=True)
-class SearchHit:
-    """A result that the search engines give."""
-
-    title: str
-    url: str
-    snippet: str = ""
-
-
-class Line:
-    """A connection, as a handler sees it."""
-
-    def __init__(self, writer: asyncio.StreamWriter, over: asyncio.Event) -> None:
-        self._writer, self._over = writer, over
-        self.sent = 0
-
-    async def send(self, data: bytes) -> None:
-        """Send bytes. Raises `ConnectionError` where nobody takes them."""
-        self._writer.write(data)
-        await self._writer.drain()
-        self.sent += len(data)
-
-    async def answer(
-        self, body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None
-    ) -> None:
-        """Send a proper answer."""
-        fields = {"Content-Length": str(len(body)), "Connection": "close"} | dict(headers or {})
-        lines = [f"HTTP/1.1 {status} X", *(f"{name}: {value}" for name, value in fields.items())]
-        await self.send("\r\n".join([*lines, "", ""]).encode() + body)
-
-    async def hang(self) -> None:
-        """Say nothing until the site closes."""
-        await self._over.wait()
-
-
-Handler = Callable[[Asked, Line], Awaitable[None]]
+__all__ = ["Asked", "FakeWeb", "Line", "SearchFault", "SearchHit"]
 
 
 @dataclass
@@ -93,9 +39,6 @@ class FakeWeb:
     _server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
-        from nanobot.testing.web_hostile import hostile
-        from nanobot.testing.web_search import engines
-
         self._routes |= {f"/hostile/{name}": handler for name, handler in hostile().items()}
         self._routes |= engines(lambda: self.hits, lambda: self.search_fault)
         self._server = await asyncio.start_server(self._connected, self.host, 0, ssl=self.tls)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from nanobot.testing.web import Asked, Handler, Line
+from nanobot.testing.web_values import Asked, Handler, Line
 
 _MEGABYTE = 1_000_000
 _HTML = "Content-Type: text/html\r\n"

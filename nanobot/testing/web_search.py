@@ -6,11 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-if TYPE_CHECKING:
-    from nanobot.testing.web import Asked, Handler, Line, SearchFault, SearchHit
+from nanobot.testing.web_values import Asked, Handler, Line, SearchFault, SearchHit
 
 KEY = "a-good-key"
 """The key that the APIs take."""

@@ -3,89 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import os
 import signal
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from nanobot.bus.events import Media, OutboundPart, TurnEnded, TurnStarted
-from nanobot.errors import ChannelOff, SendError, SendLater, SendRefused, SendUnknown
+from nanobot.bus.events import OutboundPart, TurnEnded, TurnStarted
+from nanobot.errors import ChannelOff, SendError, SendLater, SendUnknown
 from nanobot.testing.clock import FakeClock
 from nanobot_whatsapp.linked.outbound import sent_id
-from nanobot_whatsapp.linked.transport import OPEN_SECONDS, LinkedTransport, installed_program
+from nanobot_whatsapp.linked.transport import OPEN_SECONDS, installed_program
 from nanobot_whatsapp.settings import WhatsAppSettings
-from nanobot_whatsapp.transport import Transport
-from tests.channels.whatsapp.linked.helpers import (
-    PROGRAM,
-    US,
-    Core,
-    FakeHelper,
-    Line,
-    Stage,
-    said,
-    staged,
-)
+from tests.channels.whatsapp.linked.helpers import US, Core, Line, said
+from tests.channels.whatsapp.linked.scene import ANN, running
 
-ANN = "15557770000"
 ANN_JID = "15557770000@s.whatsapp.net"
 GROUP = "120363000000000001@g.us"
 HELLO = OutboundPart("k1", "whatsapp", ANN, "hello")
-PICTURE = Media(json.dumps({"directPath": "/v/t62"}), "image", "image/png", "", 5)
-
-
-@dataclass
-class Scene:
-    """The transport while it runs, and the tasks of a test."""
-
-    core: Core
-    transport: Transport
-    stage: Stage
-    group: asyncio.TaskGroup
-    life: asyncio.Task[None]
-
-    async def opened(self) -> FakeHelper:
-        """The next helper that is started, connected with WhatsApp."""
-        helper = await self.stage.next()
-        self.core.account = ""
-        await helper.open()
-        await self.core.until(lambda: self.core.account)
-        return helper
-
-    def sending(self, text: str, chat_id: str = ANN) -> asyncio.Task[str | SendError]:
-        """Send a part, always of the same key; the id it got, or why it did not."""
-        return self.group.create_task(self._send(OutboundPart("k1", "whatsapp", chat_id, text)))
-
-    def fetching(self, limit: int = 1000) -> asyncio.Task[bytes | SendError]:
-        """Fetch the picture."""
-        return self.group.create_task(self._fetch(limit))
-
-    async def _send(self, part: OutboundPart) -> str | SendError:
-        try:
-            return (await self.transport.send(part)).platform_id
-        except SendError as error:
-            return error
-
-    async def _fetch(self, limit: int) -> bytes | SendError:
-        try:
-            return await self.transport.fetch(PICTURE, limit)
-        except SendError as error:
-            return error
-
-
-@contextlib.asynccontextmanager
-async def running(core: Core, **options: object) -> AsyncIterator[Scene]:
-    """The transport runs until the end of the `with`."""
-    settings = WhatsAppSettings.model_validate(options)
-    transport = LinkedTransport(settings, find_program=lambda _options, _folder: PROGRAM)
-    async with staged(core.state_folder) as stage, asyncio.TaskGroup() as group:
-        life = group.create_task(transport.run(core))
-        yield Scene(core, transport, stage, group, life)
-        life.cancel()
 
 
 async def test_what_is_said_is_stored_then_confirmed_then_shown_as_read(core: Core) -> None:
@@ -320,84 +255,6 @@ async def test_a_turn_shows_as_typing(core: Core) -> None:
     ]
 
 
-async def test_a_file_is_read_once_it_is_there_and_then_removed(
-    core: Core, folder: Path, clock: FakeClock
-) -> None:
-    downloads = folder / "downloads"
-    downloads.mkdir()
-    (downloads / "left").write_bytes(b"by a daemon that was killed")
-    async with running(core) as scene:
-        helper = await scene.opened()
-        assert list_of(downloads) == []
-        fetching = scene.fetching()
-        helper.fail(await helper.request("download"), "later", "no network", 3.0)
-        await clock.until_sleeping(2)
-        await clock.advance(3.0)
-        (downloads / "f1").write_bytes(b"image")
-        request = await helper.request("download")
-        helper.answer(request, path="downloads/f1", size=5)
-        assert await fetching == b"image"
-    assert request["params"] == {"ref": {"directPath": "/v/t62"}, "limit": 1000}
-    assert list_of(downloads) == []
-
-
-async def test_a_file_is_fetched_though_the_helper_dies_over_it(
-    core: Core, clock: FakeClock, folder: Path
-) -> None:
-    async with running(core) as scene:
-        first = await scene.opened()
-        fetching = scene.fetching()
-        await first.request("download")
-        os.kill(int((folder / "helper.lock").read_text()), signal.SIGKILL)
-        await core.until(lambda: "signal 9" in core.trouble)
-        await clock.until_sleeping(2)
-        await clock.advance(5.0)
-        second = await scene.opened()
-        request = await second.request("download")
-        (folder / "downloads").mkdir()
-        (folder / "downloads" / "f1").write_bytes(b"image")
-        second.answer(request, path="downloads/f1", size=5)
-        assert await fetching == b"image"
-
-
-async def test_what_nobody_fetched_in_time_is_removed_with_the_next_fetch(
-    core: Core, folder: Path, clock: FakeClock
-) -> None:
-    downloads = folder / "downloads"
-    async with running(core) as scene:
-        helper = await scene.opened()
-        downloads.mkdir()
-        for name, age in (("late", 601.0), ("busy", 5.0)):
-            (downloads / name).write_bytes(b"image")
-            written = clock.now().timestamp() - age
-            os.utime(downloads / name, (written, written))
-        fetching = scene.fetching()
-        helper.answer(await helper.request("download"), path="downloads/busy", size=5)
-        assert await fetching == b"image"
-    assert list_of(downloads) == []
-
-
-async def test_a_file_that_is_too_large_or_lies_elsewhere_is_refused(
-    core: Core, folder: Path
-) -> None:
-    downloads = folder / "downloads"
-    async with running(core) as scene:
-        helper = await scene.opened()
-        downloads.mkdir()
-        (folder / "secret").write_bytes(b"x")
-        (downloads / "link").symlink_to(folder / "secret")
-        assert isinstance(await scene.fetching(limit=4), SendRefused)
-        for path in ("downloads/../secret", "/etc/passwd", "downloads/link", ""):
-            fetching = scene.fetching()
-            helper.answer(await helper.request("download"), path=path, size=1)
-            assert isinstance(await fetching, SendError)
-        (downloads / "f2").write_bytes(b"x" * 1001)
-        fetching = scene.fetching()
-        helper.answer(await helper.request("download"), path="downloads/f2", size=1)
-        assert isinstance(await fetching, SendRefused)
-        assert len(helper.all("request")) == 5
-
-
 async def test_what_is_being_sent_when_the_channel_stops_is_sent(core: Core) -> None:
     async with running(core) as scene:
         helper = await scene.opened()
@@ -406,8 +263,3 @@ async def test_what_is_being_sent_when_the_channel_stops_is_sent(core: Core) -> 
         scene.life.cancel()
         helper.answer(request)
         assert await sending == request["params"]["id"]
-
-
-def list_of(folder: Path) -> list[str]:
-    """What lies in a folder."""
-    return sorted(path.name for path in folder.iterdir())

@@ -1,0 +1,69 @@
+"""The linked transport between a helper that a test plays and the core."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from nanobot.bus.events import Media, OutboundPart
+from nanobot.errors import SendError
+from nanobot_whatsapp.linked.transport import LinkedTransport
+from nanobot_whatsapp.settings import WhatsAppSettings
+from nanobot_whatsapp.transport import Transport
+from tests.channels.whatsapp.linked.helpers import PROGRAM, Core, FakeHelper, Stage, staged
+
+ANN = "15557770000"
+PICTURE = Media(json.dumps({"directPath": "/v/t62"}), "image", "image/png", "", 5)
+
+
+@dataclass
+class Scene:
+    """The transport while it runs, and the tasks of a test."""
+
+    core: Core
+    transport: Transport
+    stage: Stage
+    group: asyncio.TaskGroup
+    life: asyncio.Task[None]
+
+    async def opened(self) -> FakeHelper:
+        """The next helper that is started, connected with WhatsApp."""
+        helper = await self.stage.next()
+        self.core.account = ""
+        await helper.open()
+        await self.core.until(lambda: self.core.account)
+        return helper
+
+    def sending(self, text: str, chat_id: str = ANN) -> asyncio.Task[str | SendError]:
+        """Send a part, always of the same key; the id it got, or why it did not."""
+        return self.group.create_task(self._send(OutboundPart("k1", "whatsapp", chat_id, text)))
+
+    def fetching(self, limit: int = 1000) -> asyncio.Task[bytes | SendError]:
+        """Fetch the picture."""
+        return self.group.create_task(self._fetch(limit))
+
+    async def _send(self, part: OutboundPart) -> str | SendError:
+        try:
+            return (await self.transport.send(part)).platform_id
+        except SendError as error:
+            return error
+
+    async def _fetch(self, limit: int) -> bytes | SendError:
+        try:
+            return await self.transport.fetch(PICTURE, limit)
+        except SendError as error:
+            return error
+
+
+@contextlib.asynccontextmanager
+async def running(core: Core, **options: object) -> AsyncIterator[Scene]:
+    """The transport runs until the end of the `with`."""
+    settings = WhatsAppSettings.model_validate(options)
+    transport = LinkedTransport(settings, find_program=lambda _options, _folder: PROGRAM)
+    async with staged(core.state_folder) as stage, asyncio.TaskGroup() as group:
+        life = group.create_task(transport.run(core))
+        yield Scene(core, transport, stage, group, life)
+        life.cancel()
