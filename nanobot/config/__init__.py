@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from nanobot.config.load import load_settings
     from nanobot.config.mcp import McpServerSettings, McpSettings
     from nanobot.config.memory import DreamSettings, EmbeddingSettings, MemorySettings
-    from nanobot.config.model import FallbackModel, ModelSettings, TranscriptionSettings
+    from nanobot.config.model import (
+        FallbackModel,
+        ModelSettings,
+        PriceSettings,
+        TranscriptionSettings,
+    )
     from nanobot.config.routines import (
         CronSettings,
         HeartbeatSettings,
@@ -23,13 +28,14 @@ if TYPE_CHECKING:
         SkillSettings,
     )
     from nanobot.config.schema import config_schema, settings_table
-    from nanobot.config.settings import (
-        AgentSettings,
-        ChannelSettings,
+    from nanobot.config.service import (
+        BackupSettings,
+        HealthSettings,
         HttpSettings,
         LogSettings,
-        Settings,
+        RetentionSettings,
     )
+    from nanobot.config.settings import AgentSettings, ChannelSettings, Settings
     from nanobot.config.tools import (
         ApprovalSettings,
         ExecSettings,
@@ -50,11 +56,17 @@ _HOMES = {
     "MemorySettings": "memory",
     "FallbackModel": "model",
     "ModelSettings": "model",
+    "PriceSettings": "model",
     "TranscriptionSettings": "model",
     "CronSettings": "routines",
     "HeartbeatSettings": "routines",
     "LimitSettings": "routines",
     "SkillSettings": "routines",
+    "BackupSettings": "service",
+    "HealthSettings": "service",
+    "HttpSettings": "service",
+    "LogSettings": "service",
+    "RetentionSettings": "service",
     "ApprovalSettings": "tools",
     "ExecSettings": "tools",
     "HelperSettings": "tools",
@@ -63,8 +75,6 @@ _HOMES = {
     "WebSettings": "tools",
     "AgentSettings": "settings",
     "ChannelSettings": "settings",
-    "HttpSettings": "settings",
-    "LogSettings": "settings",
     "Settings": "settings",
 }
 
@@ -81,12 +91,14 @@ def __getattr__(name: str) -> object:
 __all__ = [
     "AgentSettings",
     "ApprovalSettings",
+    "BackupSettings",
     "ChannelSettings",
     "CronSettings",
     "DreamSettings",
     "EmbeddingSettings",
     "ExecSettings",
     "FallbackModel",
+    "HealthSettings",
     "HeartbeatSettings",
     "HelperSettings",
     "HttpSettings",
@@ -96,6 +108,8 @@ __all__ = [
     "McpSettings",
     "MemorySettings",
     "ModelSettings",
+    "PriceSettings",
+    "RetentionSettings",
     "SearchSettings",
     "Settings",
     "SkillSettings",

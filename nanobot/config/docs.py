@@ -6,11 +6,10 @@ python -m nanobot.config.docs --write    write it anew
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from nanobot.config.pages import kept_current
 from nanobot.config.schema import settings_table
 
 PAGE = Path("docs/configuration.md")
@@ -29,20 +28,7 @@ def with_current_table(page: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check the page or, with --write, mend it; the exit code."""
-    parser = argparse.ArgumentParser(description="Check the table of settings.")
-    parser.add_argument("--write", action="store_true", help="write it anew")
-    parser.add_argument("page", nargs="?", type=Path, default=PAGE)
-    chosen = parser.parse_args(arguments)
-    page: Path = chosen.page
-    old = page.read_text(encoding="utf-8")
-    new = with_current_table(old)
-    if old == new:
-        return 0
-    if chosen.write:
-        page.write_text(new, encoding="utf-8")
-        return 0
-    sys.stderr.write(f"{page}: the table is out of date; run this with --write\n")
-    return 1
+    return kept_current(PAGE, with_current_table, "the table", arguments)
 
 
 if __name__ == "__main__":

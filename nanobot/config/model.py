@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
@@ -24,6 +24,8 @@ from nanobot.config.values import (
     needs_key,
     no_key,
 )
+
+Price = Annotated[float, Field(ge=0)]
 
 SAFETY_TOKENS = 1_024
 """Kept free in the context window, because token counts are estimates."""
@@ -50,6 +52,19 @@ class TranscriptionSettings(SideModel):
     max_megabytes: Count = Field(
         default=20, description="Megabytes of the largest recording that is transcribed."
     )
+
+
+class PriceSettings(Strict):
+    """What the model costs, for showing what was spent. 0: not known."""
+
+    input: Price = Field(
+        default=0.0, description="The price of a million prompt tokens, in your currency."
+    )
+    cached_input: Price = Field(
+        default=0.0,
+        description="The price of a million prompt tokens that the provider had cached.",
+    )
+    output: Price = Field(default=0.0, description="The price of a million tokens of answers.")
 
 
 class FallbackModel(Strict):
@@ -124,6 +139,10 @@ class ModelSettings(Strict):
     transcription: TranscriptionSettings = Field(
         default=TranscriptionSettings.model_construct(),
         description="What turns speech into text.",
+    )
+    prices: PriceSettings = Field(
+        default=PriceSettings.model_construct(),
+        description="What the model costs, for showing what was spent.",
     )
 
     @model_validator(mode="before")

@@ -119,16 +119,22 @@ def settings_table() -> str:
 
 
 def _with_entries(keys: Iterable[Key]) -> Iterator[Key]:
-    """`keys` and, after one that holds sections by name, those of such a section."""
+    """`keys` and, after one that holds sections in a row or by name, those of such a section."""
     for path, field in keys:
         yield path, field
-        if entry := _section_in(*get_args(field.annotation)[1:]):
-            yield from keys_of(entry, (*path, "<name>"))
+        if get_origin(field.annotation) is tuple:
+            held, which = get_args(field.annotation)[0], "<n>"
+        elif get_origin(field.annotation) is Mapping:
+            held, which = get_args(field.annotation)[1], "<name>"
+        else:
+            continue
+        if entry := _section(held):
+            yield from keys_of(entry, (*path, which))
 
 
-def _section_in(value: object = None, *_: object) -> type[BaseModel] | None:
-    """The model of the sections that are the values of a mapping, if they are sections."""
-    return value if isinstance(value, type) and issubclass(value, BaseModel) else None
+def _section(held: object) -> type[BaseModel] | None:
+    """The model of what a list or a mapping holds, if that are sections."""
+    return held if isinstance(held, type) and issubclass(held, BaseModel) else None
 
 
 def _row(key: str, field: FieldInfo, *, shown: str = "", default: str = "") -> str:
@@ -141,7 +147,10 @@ def _type(field: FieldInfo) -> str:
     if get_origin(annotation) is Literal:
         return ", ".join(f"`{choice}`" for choice in get_args(annotation))
     if get_origin(annotation) is tuple:
-        return "list of text" if _is_text(get_args(annotation)[0]) else "list"
+        held = get_args(annotation)[0]
+        return (
+            "list of text" if _is_text(held) else "list of sections" if _section(held) else "list"
+        )
     if get_origin(annotation) is Mapping:
         return _mapping(get_args(annotation)[1])
     least, most = _bound(field, Ge, "ge"), _bound(field, Le, "le")
@@ -156,7 +165,7 @@ def _type(field: FieldInfo) -> str:
 def _mapping(value: object) -> str:
     if get_origin(value) is tuple:
         return "list of text by id"
-    return "sections by name" if _section_in(value) else "text by name"
+    return "sections by name" if _section(value) else "text by name"
 
 
 def _is_text(annotation: object) -> bool:

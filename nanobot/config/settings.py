@@ -2,15 +2,15 @@
 
 These classes own that knowledge; the table in docs/configuration.md, the JSON Schema and the checks
 are made from them. What concerns models is in `nanobot.config.model`, memory in
-`nanobot.config.memory`, tools in `nanobot.config.tools` and `nanobot.config.mcp`, and what happens
-by itself in `nanobot.config.routines`.
+`nanobot.config.memory`, tools in `nanobot.config.tools` and `nanobot.config.mcp`, what happens by
+itself in `nanobot.config.routines`, and the service in `nanobot.config.service`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field, SerializeAsAny, field_validator
 from pydantic.fields import FieldInfo
@@ -26,8 +26,15 @@ from nanobot.config.routines import (
     LimitSettings,
     SkillSettings,
 )
+from nanobot.config.service import (
+    BackupSettings,
+    HealthSettings,
+    HttpSettings,
+    LogSettings,
+    RetentionSettings,
+)
 from nanobot.config.tools import ToolSettings
-from nanobot.config.values import Count, Duration, HostName, PersonId, Unfit, checked_id
+from nanobot.config.values import Count, Duration, PersonId, Unfit, checked_id
 
 
 class AgentSettings(Strict):
@@ -76,38 +83,6 @@ class AgentSettings(Strict):
             hint = f"Did you mean '{near}'?" if near else "Write it like Europe/Berlin."
             raise Unfit("is not the name of a time zone", hint) from None
         return name
-
-
-class LogSettings(Strict):
-    """The log."""
-
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least important lines that are written."
-    )
-
-
-class HttpSettings(Strict):
-    """The HTTP server, which runs only where a channel needs one (a webhook)."""
-
-    host: HostName = Field(
-        default="127.0.0.1",
-        description="The address that it listens on; the default is reached from this machine "
-        "alone, `0.0.0.0` from everywhere.",
-    )
-    port: Annotated[int, Field(ge=1, le=65_535)] = Field(
-        default=8087, description="The port that it listens on."
-    )
-    public_hosts: tuple[HostName, ...] = Field(
-        default=(),
-        description="Host names under which a reverse proxy passes requests on, such as "
-        "`bot.example.org`, beside those of the channels' own webhook addresses. Requests for "
-        "other names are refused; addresses and `localhost` always work.",
-    )
-
-    def beside(self, hosts: tuple[str, ...]) -> HttpSettings:
-        """These settings with more public host names."""
-        names = tuple(dict.fromkeys((*self.public_hosts, *hosts)))
-        return self.model_copy(update={"public_hosts": names})
 
 
 class ChannelSettings(Strict):
@@ -166,6 +141,9 @@ class Settings(Strict):
     limits: LimitSettings = Field(default_factory=LimitSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
+    health: HealthSettings = Field(default_factory=HealthSettings)
+    backup: BackupSettings = Field(default_factory=BackupSettings)
+    retention: RetentionSettings = Field(default_factory=RetentionSettings)
     owner: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
     channels: Mapping[str, ChannelSettings] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -184,6 +162,9 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "limits": LimitSettings,
     "log": LogSettings,
     "http": HttpSettings,
+    "health": HealthSettings,
+    "backup": BackupSettings,
+    "retention": RetentionSettings,
 }
 """The sections of config.yaml, beside `owner` and `channels`."""
 

@@ -156,6 +156,7 @@ def test_every_secret_of_a_channel_is_known(home: Home) -> None:
         "memory.embeddings.api_key": "",
         "tools.web.proxy": "",
         "tools.web.search.api_key": "",
+        "health.token": "",
         "channels.pigeon.options.token": "sk-canary",
     }
 

@@ -34,14 +34,15 @@ MODEL = "model: {name: m, api_key: k}\n"
         ),
         pytest.param(
             "log:\n  zzz: 1\n",
-            "HOME/config.yaml:2: log.zzz: there is no such key\n  Known here: level.",
+            "HOME/config.yaml:2: log.zzz: there is no such key\n"
+            "  Known here: level, format, file, max_megabytes, keep.",
             id="unknown key far from any",
         ),
         pytest.param(
             "home: /x\n",
             "HOME/config.yaml:1: home: there is no such key\n"
             "  Known here: model, agent, memory, dream, tools, mcp, cron, heartbeat, skills, "
-            "limits, log, http, owner, channels.",
+            "limits, log, http, health, backup, retention, owner, channels.",
             id="not a key of the file",
         ),
         pytest.param(
@@ -78,6 +79,30 @@ MODEL = "model: {name: m, api_key: k}\n"
             "HOME/config.yaml:1: must hold sections with keys\n"
             "  Write sections with keys beneath them, such as `agent:` and `  on_busy: queue`.",
             id="not a mapping",
+        ),
+        pytest.param(
+            "health:\n  enabled: true\n  host: 0.0.0.0\n",
+            "HOME/config.yaml:1: health.token: is required where other machines can ask\n"
+            "  Write `token: ${HEALTH_TOKEN}` and set that variable, or leave `health.host` out.",
+            id="health for everybody",
+        ),
+        pytest.param(
+            "backup:\n  folder: workspace/kept\n",
+            "HOME/config.yaml:2: backup.folder: would show the agent all secrets\n"
+            "  Name a folder elsewhere, best on another disk.",
+            id="backups where the agent reads",
+        ),
+        pytest.param(
+            "backup:\n  folder: /srv/shown/kept\ntools:\n  exec:\n    paths: [/srv/shown]\n",
+            "HOME/config.yaml:2: backup.folder: would show the agent all secrets\n"
+            "  Name a folder elsewhere, best on another disk.",
+            id="backups where commands read",
+        ),
+        pytest.param(
+            "backup:\n  folder: media\n",
+            "HOME/config.yaml:2: backup.folder: is in nanobot's own folder, which is backed up\n"
+            "  Name a folder elsewhere, best on another disk.",
+            id="backups in backups",
         ),
         pytest.param(
             "agent:\n  max_iterations: many\n",

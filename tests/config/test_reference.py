@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -15,6 +16,7 @@ from pydantic import BaseModel
 from nanobot.config import config_schema, docs, load_settings, settings_table
 from nanobot.config.channels import COMMON
 from nanobot.config.mcp import McpServerSettings
+from nanobot.config.model import FallbackModel
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, ChannelSettings, keys_of
 from nanobot_telegram.settings import TelegramSettings
 from nanobot_whatsapp.settings import WhatsAppSettings
@@ -74,6 +76,10 @@ def test_the_commented_parts_of_the_example_are_right_too(home: Home) -> None:
         lines.append(line.replace("# ", "", 1) if optional else line)
     home.write("\n".join(lines).replace('name: ""', "name: m").replace('key: ""', "key: k"))
     settings = home.load({"LOCAL_KEY": "l", "TICKETS_TOKEN": "secret-1"})
+    written = yaml.safe_load(home.config.read_text())
+    shown = {key for server in written["mcp"]["servers"].values() for key in server}
+    assert shown == set(McpServerSettings.model_fields)
+    assert [*written["model"]["fallbacks"][1]] == [*FallbackModel.model_fields]
     assert [model.name for model in settings.model.fallbacks] == ["another-model", "llama3.2"]
     assert settings.memory.identities == (("telegram:12345", "whatsapp:4915112345678"),)
     assert settings.tools.exec.variables == {"PIP_INDEX_URL": "https://pypi.example.org/simple"}
@@ -134,6 +140,8 @@ def test_every_key_has_a_row_with_a_meaning() -> None:
     rows = [line.split(" | ") for line in settings_table().splitlines()[2:]]
     named = {row[0].strip("| `") for row in rows}
     assert named >= {".".join(path) for path in KEYS}
+    assert named >= {f"mcp.servers.<name>.{key}" for key in McpServerSettings.model_fields}
+    assert named >= {f"model.fallbacks.<n>.{key}" for key in FallbackModel.model_fields}
     assert "owner.<channel>" in named
     assert all(len(row) == 4 and len(row[3]) > 10 for row in rows)
 
@@ -145,6 +153,16 @@ def test_a_duration_says_its_unit_and_a_size_counts_tokens(path: tuple[str, ...]
     meaning = (field.description or "").lower()
     for unit in ("seconds", "minutes", "hours", "tokens", "megabytes"):
         assert not key.endswith(unit) or unit in meaning
+
+
+def test_no_list_or_mapping_holds_sections_that_are_not_looked_at() -> None:
+    fields = (field for name, model in SECTIONS.items() for _, field in keys_of(model, (name,)))
+    held = {one for field in fields for one in get_args(field.annotation) if _is_section(one)}
+    assert held == {FallbackModel, McpServerSettings}
+
+
+def _is_section(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseModel)
 
 
 def test_the_schema_knows_every_key_and_refuses_others() -> None:

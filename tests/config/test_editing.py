@@ -1,0 +1,95 @@
+"""Changing a configuration in place: what was not meant stays byte for byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanobot.config.editing import CannotEdit, Change, edited, value_at
+
+EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
+
+
+def test_a_value_is_replaced_and_its_neighbours_stay_as_they_were() -> None:
+    text = "# mine\nagent:   {on_busy:  queue}  # so\nmodel:\n   name:  'a'   # why\n   x: 0123\n"
+    new = edited(text.replace("   x: 0123\n", ""), [Change(("model", "name"), "qwen3:8b")])
+    assert new == "# mine\nagent:   {on_busy:  queue}  # so\nmodel:\n   name:  qwen3:8b   # why\n"
+
+
+def test_a_new_key_goes_below_its_section_with_its_comment_above_it() -> None:
+    text = "model:\n    name: a  # one\n    # base_url: nothing\nlog:\n  level: debug\n"
+    change = Change(("model", "base_url"), "http://127.0.0.1:1/v1", "Where the API is.")
+    assert edited(text, [change]) == (
+        "model:\n    name: a  # one\n    # Where the API is.\n    base_url: http://127.0.0.1:1/v1\n"
+        "    # base_url: nothing\nlog:\n  level: debug\n"
+    )
+
+
+def test_a_new_section_goes_to_the_end() -> None:
+    path = ("channels", "telegram", "token")
+    assert edited("log:\n  level: debug", [Change(path, "${TELEGRAM_TOKEN}")]) == (
+        "log:\n  level: debug\n\nchannels:\n  telegram:\n    token: ${TELEGRAM_TOKEN}\n"
+    )
+    assert edited("", [Change(("log", "level"), "debug")]) == "log:\n  level: debug\n"
+    assert edited("# mine\n", [Change(("log", "level"), "debug")]) == (
+        "# mine\n\nlog:\n  level: debug\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("owner:\n  # none\nlog:\n", 'owner:\n  telegram: ["7"]\n  # none\nlog:\n'),
+        ("owner: null # x\n", 'owner: # x\n  telegram: ["7"]\n'),
+        ("owner: {cli2: [a]}\n", 'owner: {cli2: [a], telegram: ["7"]}\n'),
+        ('owner: {"b": [a],\n}\n', 'owner: {"b": [a], telegram: ["7"]\n}\n'),
+        ("owner:\n  telegram:\n    - 1\n  b: []\n", 'owner:\n  telegram:\n    ["7"]\n  b: []\n'),
+        ("owner:\n  telegram:   # me\n", 'owner:\n  telegram: ["7"]   # me\n'),
+        ("owner: {}\n", 'owner:\n  telegram: ["7"]\n'),
+        ("owner:", 'owner:\n  telegram: ["7"]\n'),
+        ("owner:\r\n  b: [x]\r\n", 'owner:\r\n  b: [x]\r\n  telegram: ["7"]\r\n'),
+        ("\ufeffowner:\n  b: |\n    x\n", '\ufeffowner:\n  b: |\n    x\n  telegram: ["7"]\n'),
+    ],
+)  # fmt: skip
+def test_every_way_of_writing_a_section_is_understood(text: str, wanted: str) -> None:
+    assert edited(text, [Change(("owner", "telegram"), ("7",))]) == wanted
+
+
+def test_line_ends_of_two_kinds_stay_as_they_are() -> None:
+    text = "model:\r\n  name: a\r\nlog:\n  level: debug\n"
+    assert edited(text, [Change(("model", "name"), "b")]) == text.replace("a\r", "b\r")
+
+
+def test_the_example_takes_every_kind_of_change_and_loses_nothing() -> None:
+    text = EXAMPLE.read_text()
+    changes = [
+        Change(("model", "provider"), "openai"),
+        Change(("model", "name"), "yes"),
+        Change(("agent", "timezone"), "Europe/Berlin"),
+        Change(("owner", "telegram"), ("12345",)),
+        Change(("channels", "telegram", "enabled"), True),
+        Change(("model", "context_window"), 32_768),
+    ]
+    new = edited(text, changes)
+    assert value_at(new, ("model", "name")) == "yes"
+    kept = [line for line in text.splitlines() if line not in new.splitlines()]
+    assert kept == [
+        "  provider:", '  name: ""', "  context_window: 128000", '  timezone: ""',
+    ]  # fmt: skip
+
+
+def test_what_only_a_person_can_change_is_said() -> None:
+    with pytest.raises(CannotEdit) as caught:
+        edited("model: gpt\n", [Change(("model", "name"), "other")])
+    assert caught.value.hint == "Write it there yourself: model.name: other"
+
+
+@settings(max_examples=40)
+@given(st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=30))
+def test_any_text_is_read_back_as_it_was(text: str) -> None:
+    new = edited("model:\n  name: old # why\n", [Change(("model", "name"), text)])
+    assert value_at(new, ("model", "name")) == text
+    assert new.endswith(" # why\n")
