@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -25,11 +26,12 @@ _MAX_DEPTH = 32
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
+@cache
 def parameters_of(model: type[BaseModel]) -> Mapping[str, Any]:
     """The JSON Schema of `model` without what a language model can do without.
 
     Titles go, definitions are put where they are used (unless they are recursive), and "or null"
-    goes where null is the default.
+    goes where null is the default. Made once for each model; nobody changes it.
     """
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})

@@ -14,6 +14,7 @@ from loguru import logger
 
 T = TypeVar("T")
 
+_ROUNDS = 3
 _CANCEL_SECONDS = 3.0
 """How long cancelled work may take to clean up before it is left alone."""
 
@@ -41,13 +42,17 @@ class Background:
     async def drain(self, grace: float) -> None:
         """Wait up to `grace` seconds for the work under way, then cancel what is left."""
         await self.wait(grace)
-        leftover = [task for task in self._tasks if not task.done()]
-        for task in leftover:
-            task.cancel()
-        if leftover:
+        for _ in range(_ROUNDS):  # what is cancelled may start something on its way out
+            leftover = [task for task in self._tasks if not task.done()]
+            if not leftover:
+                return
+            for task in leftover:
+                task.cancel()
             _, stubborn = await asyncio.wait(leftover, timeout=_CANCEL_SECONDS)
             for task in stubborn:
                 logger.warning("{} does not end although it was cancelled", task.get_name())
+            if stubborn:
+                return
 
     def cancel(self) -> None:
         """Cancel all of it; `drain` then returns at once."""

@@ -99,6 +99,13 @@ class TelegramClient:
             raise MaybeSent("updates that are no list")
         return result
 
+    async def me(self) -> Identity:
+        """Who the bot is; asks once."""
+        result, _ = await self._calls.post(self._identity_url, {})
+        if identity := _identity(result):
+            return identity
+        raise MaybeSent("an answer that is not Telegram's")
+
     async def identify(self, report: Callable[[str], None]) -> Identity:
         """Who the bot is. Asks until Telegram is reached, and meanwhile reports why it is not.
 
@@ -107,18 +114,15 @@ class TelegramClient:
         pauses = Pauses()
         while True:
             try:
-                result, _ = await self._calls.post(self._identity_url, {})
+                identity = await self.me()
             except InvalidToken:
                 raise token_refused() from None
             except TelegramError as error:
                 report(f"Telegram cannot be reached: {error}")
                 await self._clock.sleep(pauses.after(error))
             else:
-                if identity := _identity(result):
-                    logger.info("telegram: connected as @{}", identity.username)
-                    return identity
-                report("Telegram cannot be reached: an answer that is not Telegram's")
-                await self._clock.sleep(pauses.next())
+                logger.info("telegram: connected as @{}", identity.username)
+                return identity
 
     async def doubt_token(self, error: InvalidToken, report: Callable[[str], None]) -> None:
         """A request was answered as if the token was of no use: see if that is so.

@@ -21,12 +21,15 @@ from telegram.error import Conflict, InvalidToken, NetworkError, TelegramError
 from nanobot.channel import ChannelHost
 from nanobot.errors import StorageError
 from nanobot_telegram.client import TelegramClient
+from nanobot_telegram.failures import MaybeSent
 from nanobot_telegram.pauses import Pauses
 from nanobot_telegram.taking import Take
 from nanobot_telegram.trouble import Trouble
 
 POLL_SECONDS = 30
 STALL_SECONDS = 90.0
+ROUND_SECONDS = POLL_SECONDS + 30.0
+"""When no poll is answered or refused for so long, polling is dead: nothing comes in."""
 
 _FRESH = timedelta(days=6)
 _IDLE_PAUSE = 0.25
@@ -83,6 +86,7 @@ class Polling:
     async def run(self) -> None:
         """Raises `ChannelOff` when the token is of no use."""
         cursor = Cursor.parse(await self._host.cursor())
+        self._host.alive(ROUND_SECONDS)
         while True:
             usable = cursor is not None and cursor.usable(self._bot_id, self._clock.now())
             cursor = await self._round(cursor if usable else None)
@@ -97,6 +101,7 @@ class Polling:
         if isinstance(answer, TelegramError):
             await self._recover(answer)
             return cursor
+        self._host.alive(ROUND_SECONDS)
         self._was_away = False
         following = self._after(answer, cursor)
         if answer and not await self._stored(answer, following):
@@ -106,6 +111,7 @@ class Polling:
         self._answered = self._clock.monotonic()
         if following == cursor and self._answered - began < _QUICK:
             await self._clock.sleep(_IDLE_PAUSE)
+        self._host.alive(ROUND_SECONDS)
         return following
 
     async def _poll(self, cursor: Cursor | None) -> list[object] | TelegramError | None:
@@ -138,7 +144,7 @@ class Polling:
             await self._take(updates, str(cursor) if cursor else None)
         except StorageError as error:
             self._trouble.say(f"messages wait at Telegram: {error}")
-            await self._clock.sleep(self._pauses.next())
+            await self._pause(self._pauses.next(), heard=True)
             self._answered = self._clock.monotonic()
             return False
         return True
@@ -164,7 +170,13 @@ class Polling:
                 await self._make_way()
             case _:
                 self._trouble.say(f"Telegram cannot be reached: {error}")
-        await self._clock.sleep(self._pauses.after(error))
+        heard = not isinstance(error, MaybeSent)  # else it went out, and nothing came back
+        await self._pause(self._pauses.after(error), heard=heard)
+
+    async def _pause(self, seconds: float, *, heard: bool) -> None:
+        if heard:
+            self._host.alive(seconds + ROUND_SECONDS)
+        await self._clock.sleep(seconds)
 
     async def _make_way(self) -> None:
         """Somebody else gets the updates: a webhook, which goes, or another program."""

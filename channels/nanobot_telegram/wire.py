@@ -50,6 +50,8 @@ class Wire:
         self._answer_bytes = answer_bytes
         self._seconds = seconds
         self._connections: Connections | None = None
+        self.date = ""
+        """The `Date` of the newest answer, as it came."""
 
     def open(self) -> None:
         """Get ready; connects to nothing."""
@@ -134,6 +136,7 @@ class Wire:
             ) as response,
         ):
             # Of a call that was answered nobody knows the effect; a file has none.
+            self.date = response.headers.get("Date", "")
             body = await _body(response, limit, MaybeSent if method == "POST" else BadRequest)
             return response.status_code, body, response.headers.get("Retry-After", "")
 

@@ -29,6 +29,7 @@ from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.grounds.grounds import origins_of
+from nanobot.memory.grounds.marks import passed_on
 from nanobot.messages import Message
 from nanobot.providers.port import Prompt, Toolset, system_message, user_message
 from nanobot.tasks import Background
@@ -228,7 +229,7 @@ class Helpers:
 
     def _message(self, helper: _Helper, text: str, origins: Sequence[str]) -> InboundMessage:
         caller = helper.caller
-        foreign = "; ".join(sorted({*helper.origins, *origins}))
+        foreign = {*helper.origins, *origins}
         return InboundMessage(
             caller.channel,
             caller.chat_id,
@@ -238,7 +239,7 @@ class Helpers:
             timestamp=self._clock.now(),
             thread_id=caller.thread_id,
             session_override=caller.session_key,
-            origin=f"helper:{helper.id} ({foreign})" if foreign else NANOBOT,
+            origin=passed_on(f"helper:{helper.id}", foreign) if foreign else NANOBOT,
             begun_by="report",
         )
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
+from loguru import logger
+
 from nanobot.agent.commands import answer_of
 from nanobot.agent.lobby import DISK_PAUSE, Lobby
 from nanobot.agent.once import OnlyOnce
@@ -151,19 +153,25 @@ class AgentLoop:
             self._lobby.hold_for_disk(entry, error)
 
     async def _turn(self, entry: InboxEntry) -> None:
-        """A turn, which ends here or waits for the disk."""
+        """A turn, which ends here or waits for the disk. What is logged in it, and by what it
+        starts, carries its id."""
         turn = self._turns.claim(entry, steer=self._on_busy == "steer")
-        try:
-            session = await self._sessions.get_or_create(turn.inbound.session_key)
-            await self._responder.respond(session, turn)
-            if is_own(session.key):
-                self._background.start(self._sessions.bound(session), name=f"bound {session.key}")
-        except TurnStopped:
-            await self._put_aside(turn, StorageError("the journal", "a stop could not be stored"))
-        except StorageError as error:
-            await self._put_aside(turn, error)
-        finally:
-            self._turns.leave(turn)
+        with logger.contextualize(turn=turn.id):
+            try:
+                await self._answer(turn)
+            except TurnStopped:
+                unstored = StorageError("the journal", "a stop could not be stored")
+                await self._put_aside(turn, unstored)
+            except StorageError as error:
+                await self._put_aside(turn, error)
+            finally:
+                self._turns.leave(turn)
+
+    async def _answer(self, turn: RunningTurn) -> None:
+        session = await self._sessions.get_or_create(turn.inbound.session_key)
+        await self._responder.respond(session, turn)
+        if is_own(session.key):
+            self._background.start(self._sessions.bound(session), name=f"bound {session.key}")
 
     async def _put_aside(self, turn: RunningTurn, error: StorageError) -> None:
         """Let a turn wait for the disk, unless it ended after all."""

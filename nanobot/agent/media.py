@@ -10,9 +10,12 @@ import base64
 import contextlib
 import hashlib
 import mimetypes
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from loguru import logger
 
 from nanobot.agent.images import image_size
 from nanobot.bus.events import Media, MediaKind
@@ -120,6 +123,11 @@ def _mpeg4(brand: bytes) -> FileType:
     return FileType("video", "video/mp4")
 
 
+def kept_name(data: bytes, mime: str, name: str = "") -> str:
+    """What a file is called here; see `MediaStore.put`."""
+    return f"{hashlib.sha256(data).hexdigest()[:32]}{_suffix(data, mime, name)}"
+
+
 class MediaStore:
     """The folder `media/` of a home. A name never leaves it, whoever wrote it."""
 
@@ -130,9 +138,9 @@ class MediaStore:
     def put(self, data: bytes, mime: str, name: str = "") -> str:
         """Keep `data`; its name here. The same content has the same name, save for the suffix,
         which is that of `name` where the type does not tell. Raises `StorageError`."""
-        kept = f"{hashlib.sha256(data).hexdigest()[:32]}{_suffix(data, mime, name)}"
+        kept = kept_name(data, mime, name)
         self._root.create()
-        if (self._folder / kept).exists():
+        if self._is_used_now(kept):
             return kept
         with contextlib.suppress(WriteConflict):  # somebody just kept the same content
             self._root.place(kept).write_bytes(data, expected=None)
@@ -169,8 +177,19 @@ class MediaStore:
         mime = image_type(data)
         if not mime or len(data) > MAX_IMAGE_BYTES:
             return None
+        self._is_used_now(name)
         tokens = image_tokens(*image_size(data))
         return Image(base64.b64encode(data).decode(), mime, tokens)
+
+    def _is_used_now(self, name: str) -> bool:
+        """Mark a file as used, so that it is not thought old; False where there is none."""
+        try:
+            os.utime(self._folder / name)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            logger.debug("{} cannot be marked as used: {}", name, error)
+        return True
 
 
 def _suffix(data: bytes, mime: str, name: str) -> str:

@@ -26,6 +26,7 @@ from nanobot.bus.outbox import Outgoing
 from nanobot.channel import Limits
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError
+from nanobot.memory.grounds.marks import passed_on
 from nanobot.memory.scopes import OWNER
 from nanobot.messages import Message
 from nanobot.security.names import printable
@@ -215,7 +216,7 @@ class SendMessage:
             timestamp=self.clock.now(),
             thread_id=message.thread_id,
             session_override=key,
-            origin=f"{MESSAGE} ({'; '.join(sorted(read))})" if read else NANOBOT,
+            origin=passed_on(MESSAGE, read) if read else NANOBOT,
             unanswered=True,
         )
         try:

@@ -11,6 +11,7 @@ from nanobot.bus.events import InboundMessage, TurnEnded
 from nanobot.bus.journal import InboxEntry
 from nanobot.clock import Clock
 from nanobot.memory.grounds.grounds import origins_of
+from nanobot.memory.grounds.marks import carried
 from nanobot.memory.scopes import Scopes
 from nanobot.messages import Message
 from nanobot.providers.port import Usage
@@ -59,7 +60,7 @@ def stage(session: Session, turn: RunningTurn, messages: Sequence[Message]) -> N
         is_final = message is messages[-1] and message.role == "assistant"
         used = tools if is_final else ()
         foreign.update(origins_of([message]))
-        origin = ",".join(sorted(foreign)) if message.role == "assistant" else message.origin
+        origin = carried(foreign) if message.role == "assistant" else message.origin
         session.add_message(replace(message, turn_id=turn.id, tools_used=used, origin=origin))
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from nanobot.agent.intake import one_line
 from nanobot.bus.events import NANOBOT, InboundMessage
+from nanobot.memory.grounds.marks import passed_on
 from nanobot.messages import SILENT
 
 _KEPT_CHARACTERS = 4_000
@@ -47,7 +48,7 @@ def note_for_chat(
     those of what the turn has read."""
     who = "heartbeat" if inbound.begun_by == "heartbeat" else f"job “{_name(inbound)}”"
     said = one_line(text)[:_KEPT_CHARACTERS]
-    foreign = "; ".join(sorted(set(origins)))
+    foreign = set(origins)
     return InboundMessage(
         inbound.channel,
         inbound.chat_id,
@@ -57,7 +58,7 @@ def note_for_chat(
         timestamp=now,
         thread_id=inbound.thread_id,
         session_override=inbound.chat_key,
-        origin=f"job:{inbound.job or 'heartbeat'} ({foreign})" if foreign else NANOBOT,
+        origin=passed_on(f"job:{inbound.job or 'heartbeat'}", foreign) if foreign else NANOBOT,
         unanswered=True,
     )
 

@@ -11,7 +11,7 @@ from loguru import logger
 from nanobot.agent.context import ContextBuilder, SystemPrompt
 from nanobot.agent.fitting import PromptRoom
 from nanobot.agent.hooks import AgentHook
-from nanobot.agent.intake import Intake, Transcribe
+from nanobot.agent.intake import Intake
 from nanobot.agent.lobby import Lobby
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.mailbox import Mailbox
@@ -60,10 +60,8 @@ def build_agent(
     *,
     hook: AgentHook,
     commands: CommandRegistry,
-    transcribe: Transcribe | None = None,
 ) -> Agent:
-    """What happens to a message between the bus and the outbox. `transcribe` listens to voice
-    messages."""
+    """What happens to a message between the bus and the outbox."""
     settings, stores, clock, background = base.settings, base.stores, base.clock, base.background
     journal, sessions, media = stores.journal, stores.sessions, stores.media
     tools, skills, counter = toolbox.registry, toolbox.around.skills, models.counter
@@ -106,6 +104,7 @@ def build_agent(
         keep_image=media.put_base64,
         fit=PromptRoom(budget, counter.count).fit,
     )
+    transcribe = models.transcriber.transcribe if models.transcriber else None
     intake = Intake(media, partial(_fetch, base.outlets), partial(_is_owner, memory), transcribe)
     split = partial(split_for, base.outlets)
     turns = Turns(

@@ -15,7 +15,7 @@ from nanobot.app.channels import KnownChats, build_access, cli_channel, enabled_
 from nanobot.app.delivery import split_for
 from nanobot.app.home import Stores, build_stores
 from nanobot.app.memory import build_scopes
-from nanobot.app.model import build_counter, build_provider
+from nanobot.app.model import build_counter, build_provider, build_transcriber
 from nanobot.bus.lanes import Lanes
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.spending import JournalSpending
@@ -33,6 +33,7 @@ from nanobot.tasks import Background
 from nanobot.tools.shell import Processes
 
 if TYPE_CHECKING:
+    from nanobot.providers.transcription import Transcriber
     from nanobot_cli import CliChannel
 
 
@@ -61,13 +62,20 @@ class Base:
 @dataclass(frozen=True, slots=True)
 class Models:
     """Who answers, who condenses conversations and dreams (`learner`), and what that takes.
-    `can_switch`: there are other models than the default one."""
+    `transcriber` listens to voice messages, if there is a model for that. `can_switch`: there are
+    other models than the default one."""
 
     provider: Provider
     learner: Provider
     counter: TokenCounter
     used: JournalUsage
+    transcriber: Transcriber | None
     can_switch: bool
+
+    @property
+    def closables(self) -> tuple[Transcriber, ...]:
+        """What holds connections, beside the provider."""
+        return (self.transcriber,) if self.transcriber else ()
 
 
 def build_base(
@@ -129,6 +137,9 @@ def build_models(base: Base, provider: Provider | None, learner: Provider | None
     def record(usage: Usage) -> None:
         used.learned(clock.now().date(), usage.prompt, usage.cached, usage.completion)
 
-    learning = BudgetedProvider(learner, budget) if learner else answering
+    learner = BudgetedProvider(learner, budget) if learner else answering
     counter = build_counter(settings.model, base.stores.state, base.background)
-    return Models(answering, MeteredProvider(learning, record), counter, used, can_switch)
+    transcriber = build_transcriber(settings.model.transcription, clock, base.rng)
+    return Models(
+        answering, MeteredProvider(learner, record), counter, used, transcriber, can_switch
+    )

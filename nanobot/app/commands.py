@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from functools import partial
 
+import nanobot
 from nanobot.agent.approving import ApprovalCommands
 from nanobot.agent.commands import ConversationCommands
 from nanobot.app.agent import Agent
@@ -15,12 +16,13 @@ from nanobot.app.toolbox import Toolbox
 from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.cron.commands import CronCommand
 from nanobot.gateway.gateway import Gateway
-from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import PairCommand, Pairing
+from nanobot.gateway.status import Status
 from nanobot.memory.scopes import Scopes
 from nanobot.memory.service.commands import MemoryCommands
 from nanobot.memory.service.continuing import ContinueCommand
 from nanobot.skills import SkillsCommand
+from nanobot.times import duration
 
 
 def register_commands(
@@ -32,7 +34,7 @@ def register_commands(
     agent: Agent,
     *,
     gateway: Gateway,
-    operations: Operations,
+    status: Status,
     pairing: Pairing,
 ) -> None:
     """Add them all to `commands`."""
@@ -41,7 +43,7 @@ def register_commands(
         stopper=agent.loop,
         stops=(("helper", toolbox.helpers.stop), ("background command", around.processes.stop)),
         undo=base.stores.undo,
-        status=partial(_status_text, operations, default_model),
+        status=partial(_status_text, status, default_model),
         restart=gateway.request_restart,
         default_model=default_model,
         can_switch=models.can_switch,
@@ -68,18 +70,16 @@ def _scope_of(scopes: Scopes, call: CommandCall) -> str:
     return scopes.serving(call.message, call.session.key, call.session.metadata)
 
 
-async def _status_text(operations: Operations, default_model: str, call: CommandCall) -> str:
-    status = await operations.status({})
-    session = call.session
+async def _status_text(status: Status, default_model: str, call: CommandCall) -> str:
+    """What `nanobot status` says, in a few lines for a chat."""
+    brief, session = await status.brief(), call.session
+    queue, waiting = brief.queue, brief.queue.received - 1  # less this command itself
     model = session.metadata.get("model") or default_model
-    queue = status["queue"]
-    assert isinstance(queue, dict)
-    return "\n".join(
-        (
-            f"nanobot {status['version']}, up {status['uptime_seconds']} s, model {model}",
-            f"This conversation: {len(session.messages)} messages in view ({session.key})",
-            # Less this command itself.
-            f"Turns running: {status['turns_running']}; waiting: {queue['received'] - 1};"
-            f" failed: {queue['failed']}; replies to deliver: {queue['outbox_pending']}",
-        )
-    )
+    lines = [
+        f"nanobot {nanobot.__version__}, up {duration(brief.uptime_seconds)}, model {model}",
+        f"This conversation: {len(session.messages)} messages in view ({session.key})",
+        f"Turns running: {brief.turns_running}; waiting: {waiting}; failed: {queue.failed};"
+        f" replies to deliver: {queue.outbox_pending}",
+        *(f"Not well: {concern.text}" for concern in brief.health.concerns),
+    ]
+    return "\n".join(lines)

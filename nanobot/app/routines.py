@@ -1,19 +1,23 @@
-"""What happens by itself: scheduled jobs and the heartbeat."""
+"""What happens by itself: Dream, scheduled jobs and the heartbeat."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
-from nanobot.app.cron import JobChats
 from nanobot.app.home import Stores
 from nanobot.app.memory import Remembering
 from nanobot.bus.events import InboundMessage
 from nanobot.clock import Clock
-from nanobot.config.settings import Settings
 from nanobot.cron.heartbeat import ActiveHours, Heartbeat
 from nanobot.cron.service import CronService
 from nanobot.cron.store import JobStore
+from nanobot.gateway.gateway import Routine
 from nanobot.memory.scopes import OWNER
+
+if TYPE_CHECKING:
+    from nanobot.app.base import Base
+    from nanobot.app.toolbox import Toolbox
 
 HEARTBEAT = "HEARTBEAT.md"
 
@@ -30,29 +34,23 @@ def build_cron(
     return CronService(store, publish, clock, busy=busy, may_reach=may_reach)
 
 
-def build_routines(
-    settings: Settings,
-    stores: Stores,
-    memory: Remembering,
-    cron: CronService,
-    chats: JobChats,
-    publish: Callable[[InboundMessage], Awaitable[object]],
-    clock: Clock,
-) -> tuple[CronService | Heartbeat, ...]:
+def build_routines(base: Base, memory: Remembering, toolbox: Toolbox) -> Sequence[Routine]:
     """What runs by itself, as far as the owner wants it to."""
+    settings, cron = base.settings, toolbox.around.cron
+    dreaming = () if memory.schedule is None else (memory.schedule,)
     jobs = (cron,) if settings.cron.enabled else ()
     every = settings.heartbeat.interval
     if every is None:
-        return jobs
+        return (*dreaming, *jobs)
     document = memory.memories.of(OWNER).store
     heartbeat = Heartbeat(
         lambda: document.read(HEARTBEAT),
         document.template_of(HEARTBEAT),
-        chats.owners_latest,
-        publish,
-        clock,
+        toolbox.job_chats.owners_latest,
+        base.bus.note,
+        base.clock,
         every,
         ActiveHours(*settings.heartbeat.hours),
-        busy=stores.journal.is_busy,
+        busy=base.stores.journal.is_busy,
     )
-    return (*jobs, heartbeat)
+    return (*dreaming, *jobs, heartbeat)

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Collection
 from dataclasses import replace
 
-from nanobot.bus.database import storable
+from nanobot.bus.connecting import storable
 from nanobot.bus.events import OutboundMessage
 
 

@@ -1,116 +1,52 @@
-"""SQLite behind one writer thread that shares fsyncs between concurrent callers.
+"""SQLite behind one writer thread.
 
-Every piece of work is a function of the connection. The thread takes what has queued up, runs it in
-one transaction (each piece inside a savepoint, so that a failing one undoes only itself) and
-commits once. With WAL and `synchronous=FULL` a commit is one fsync, and `run` returns only after
-it: what it reports is durable. The event loop never waits on the disk.
-
-When the disk refuses, everything in that transaction is undone together. Work that was queued to be
-kept is run again, in its place before everything later, until the disk takes it: with what comes
-next, or after a few seconds.
+Every piece of work is a function of the connection. `run` returns only when its result is durable,
+and the event loop never waits on the disk; see `nanobot.bus.writer`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import sqlite3
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from loguru import logger
-
+from nanobot.bus.connecting import open_file
+from nanobot.bus.writer import Job, Work, Writer
 from nanobot.errors import StorageError
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
-
-_BATCH = 256
-_PATIENCE = 0.05
-_RETRY = 5.0
-
-_OWN_FAULTS = {
-    sqlite3.SQLITE_ERROR,
-    sqlite3.SQLITE_CONSTRAINT,
-    sqlite3.SQLITE_MISMATCH,
-    sqlite3.SQLITE_TOOBIG,
-    sqlite3.SQLITE_RANGE,
-    sqlite3.SQLITE_MISUSE,
-}
-"""Error codes that blame a statement. All others blame the disk or the file."""
-
-
-class _Job:
-    """One piece of work and where its outcome goes; no future for work that nobody awaits."""
-
-    __slots__ = ("afterwards", "error", "future", "insist", "keep", "patient", "result", "work")
-
-    def __init__(
-        self,
-        work: Work[Any],
-        future: asyncio.Future[Any] | None,
-        *,
-        keep: bool,
-        patient: bool = False,
-        insist: bool = False,
-        afterwards: Work[None] | None = None,
-    ) -> None:
-        self.work = work
-        self.afterwards = afterwards
-        self.future = future
-        self.keep = keep
-        self.patient = patient
-        self.insist = insist
-        self.result: Any = None
-        self.error: BaseException | None = None
 
 
 class Database:
-    """A SQLite file. `migrations[n]` brings version n to n + 1; they only ever go forward."""
+    """A SQLite file. `migrations[n]` brings version n to n + 1; they only ever go forward. The file
+    as it was before is kept beside it as `<name>.before-<version>`."""
 
     def __init__(self, path: Path, migrations: Sequence[str]) -> None:
         self._path = path
         self._migrations = migrations
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._writer = Writer(path)
 
     def open(self) -> None:
         """Open or create the file and start the writer. Must be called on the event loop's thread.
 
         Raises `StorageError` when the file cannot be used or comes from a newer nanobot.
         """
-        connection = open_connection(self._path)
-        try:
-            self._migrate(connection)
-        except sqlite3.Error as error:
-            connection.close()
-            raise _storage_error(self._path, error) from error
-        except StorageError:
-            connection.close()
-            raise
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(
-            target=self._write, args=(connection,), name="journal", daemon=True
-        )
-        self._thread.start()
+        self._writer.start(open_file(self._path, self._migrations))
 
     @property
     def is_open(self) -> bool:
         """Whether work is taken."""
-        return self._thread is not None
+        return self._writer.is_running
+
+    @property
+    def refusal(self) -> str:
+        """Why the disk took nothing the last time that there was something to write, if so."""
+        return self._writer.refusal
 
     async def close(self) -> None:
         """Finish what is queued, then close the file."""
-        if self._thread is None:
-            return
-        thread, self._thread = self._thread, None
-        self._jobs.put(None)
-        await asyncio.to_thread(thread.join)
+        await self._writer.finish()
 
     async def run(
         self, work: Work[T], *, keep: bool = False, afterwards: Work[None] | None = None
@@ -132,12 +68,12 @@ class Database:
         afterwards: Work[None] | None = None,
     ) -> asyncio.Future[T]:
         """What `run` and `insist` wait for. Raises `StorageError` when the database is not open."""
-        if self._loop is None or self._thread is None:
+        if not self._writer.is_running:
             raise StorageError(
                 self._path, "it is not open", hint="nanobot is just starting or ending: try again."
             )
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Job(work, future, keep=keep, insist=insist, afterwards=afterwards))
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._writer.put(Job(work, future, keep=keep, insist=insist, afterwards=afterwards))
         return future
 
     async def insist(self, work: Work[T]) -> T:
@@ -154,198 +90,4 @@ class Database:
         `patient` waits a moment for other work to share a commit with; what the disk refuses is run
         again later, unless it need not be kept.
         """
-        self._jobs.put(_Job(work, None, keep=keep, patient=patient))
-
-    def _migrate(self, connection: sqlite3.Connection) -> None:
-        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > len(self._migrations):
-            raise StorageError(
-                self._path,
-                f"it was written by a newer nanobot (format {version})",
-                hint="Install that version again, or start with another NANOBOT_HOME.",
-            )
-        for number in range(version, len(self._migrations)):
-            script = f"BEGIN;{self._migrations[number]};PRAGMA user_version={number + 1};COMMIT"
-            connection.executescript(script)
-
-    def _write(self, connection: sqlite3.Connection) -> None:
-        running = True
-        kept: list[_Job] = []
-        while running:
-            batch = self._collect(_RETRY if kept else None)
-            running = None not in batch
-            jobs = kept + [job for job in batch if job is not None]
-            if jobs:
-                refusal = self._transact(connection, jobs)
-                kept = [_again(job) for job in jobs if refusal and job.keep]
-                if refusal is None:
-                    self._finish(connection, jobs)
-                self._report([job for job in jobs if not (refusal and job.insist)], refusal)
-        if any(job.insist for job in kept):
-            self._report(kept, sqlite3.OperationalError("it was closed before it took everything"))
-        connection.close()
-
-    def _collect(self, retry: float | None) -> list[_Job | None]:
-        """What is queued, `None` for the end; if all of it is patient, what comes within a moment
-        too. Nothing, if nothing comes within `retry` seconds."""
-        try:
-            job = self._jobs.get(timeout=retry)
-        except Empty:
-            return []
-        batch = [job]
-        hurry = job is None or not job.patient
-        while len(batch) < _BATCH:
-            try:
-                job = self._jobs.get(block=not hurry, timeout=_PATIENCE)
-            except Empty:
-                break
-            batch.append(job)
-            hurry = hurry or job is None or not job.patient
-        return batch
-
-    def _transact(
-        self, connection: sqlite3.Connection, jobs: Sequence[_Job]
-    ) -> sqlite3.Error | None:
-        """Run them in one transaction; why the disk refused it, if it did.
-
-        Savepoints keep one job's failure from the others, but cost as much as the jobs: they are
-        set only when one has failed, and everything is run again.
-        """
-        try:
-            _run_all(connection, jobs, _run)
-        except _OwnFault:
-            return self._transact_apart(connection, jobs)
-        except sqlite3.Error as error:
-            return error
-        return None
-
-    def _transact_apart(
-        self, connection: sqlite3.Connection, jobs: Sequence[_Job]
-    ) -> sqlite3.Error | None:
-        try:
-            _run_all(connection, jobs, _run_in_savepoint)
-        except sqlite3.Error as error:
-            return error
-        return None
-
-    def _finish(self, connection: sqlite3.Connection, jobs: Sequence[_Job]) -> None:
-        """Run what comes after a transaction for those whose part in it succeeded."""
-        for job in jobs:
-            if job.afterwards is None or job.error is not None:
-                continue
-            try:
-                job.afterwards(connection)
-            except sqlite3.Error as error:
-                job.error = _storage_error(self._path, error)
-
-    def _report(self, jobs: Sequence[_Job], refusal: sqlite3.Error | None) -> None:
-        if refusal is not None:
-            logger.error("journal: {}", _storage_error(self._path, refusal))
-        awaited = []
-        for job in jobs:
-            if refusal is not None:
-                job.error = _storage_error(self._path, refusal)
-            elif job.future is None and job.error is not None:
-                logger.opt(exception=job.error).error("journal: a mark could not be made")
-            if job.future is not None:
-                awaited.append(job)
-        if awaited and self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(_resolve, awaited)
-
-
-def open_connection(path: Path) -> sqlite3.Connection:
-    """A connection with the settings that the promises rest on. Raises `StorageError`."""
-    try:
-        # Made here, for its owner only: SQLite lets others read, and its side files follow it.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    except OSError as error:
-        raise StorageError.of(path, error) from error
-    except sqlite3.Error as error:
-        raise _storage_error(path, error) from error
-    # A flipped bit in a text costs that text, not the whole query.
-    connection.text_factory = lambda data: data.decode("utf-8", "replace")
-    try:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA cache_size=-2000")
-    except sqlite3.Error as error:
-        connection.close()
-        raise _storage_error(path, error) from error
-    return connection
-
-
-def storable(text: str) -> str:
-    """`text` as SQLite takes it: UTF-8, which has no lone surrogates."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-class _OwnFault(Exception):
-    """A job failed by itself: the disk is not to blame."""
-
-
-def _run_all(
-    connection: sqlite3.Connection,
-    jobs: Sequence[_Job],
-    run: Callable[[sqlite3.Connection, _Job], None],
-) -> None:
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        for job in jobs:
-            run(connection, job)
-        connection.execute("COMMIT")
-    except (sqlite3.Error, _OwnFault):
-        with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _run(connection: sqlite3.Connection, job: _Job) -> None:
-    try:
-        job.result = job.work(connection)
-    except Exception as error:
-        if isinstance(error, sqlite3.Error) and not _is_own_fault(error):
-            raise  # nothing in this transaction can be trusted
-        raise _OwnFault from error
-
-
-def _run_in_savepoint(connection: sqlite3.Connection, job: _Job) -> None:
-    connection.execute("SAVEPOINT job")
-    try:
-        _run(connection, job)
-    except _OwnFault as fault:
-        job.error = fault.__cause__  # handed to the caller
-        connection.execute("ROLLBACK TO job")
-    connection.execute("RELEASE job")
-
-
-def _again(job: _Job) -> _Job:
-    """A kept job to be run once more. Who only asked for it to be kept has been told."""
-    return job if job.insist else _Job(job.work, None, keep=True)
-
-
-def _is_own_fault(error: sqlite3.Error) -> bool:
-    # Only the low byte names the kind. The sqlite3 module's own complaints have no code.
-    return (getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF) in _OWN_FAULTS
-
-
-def _resolve(jobs: Sequence[_Job]) -> None:
-    for job in jobs:
-        if job.future is None or job.future.done():
-            continue
-        if job.error is not None:
-            job.future.set_exception(job.error)
-        else:
-            job.future.set_result(job.result)
-
-
-def _storage_error(path: Path, error: sqlite3.Error) -> StorageError:
-    if getattr(error, "sqlite_errorname", "") in {"SQLITE_NOTADB", "SQLITE_CORRUPT"}:
-        return StorageError(
-            path,
-            "it is damaged",
-            hint=f"Move it aside (mv {path} {path}.broken) and start again: conversations and "
-            "memory are in other files; only messages that were waiting in it need to be resent.",
-        )
-    return StorageError(path, str(error))
+        self._writer.put(Job(work, None, keep=keep, patient=patient))

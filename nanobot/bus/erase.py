@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from nanobot.bus.database import storable
+from nanobot.bus.connecting import storable
 from nanobot.bus.journal import Journal
 
 Redact = Callable[[str], str]

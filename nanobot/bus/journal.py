@@ -23,7 +23,8 @@ from loguru import logger
 
 from nanobot.bus import buttons, recovery
 from nanobot.bus.codec import encode_inbound
-from nanobot.bus.database import Database, Work, storable
+from nanobot.bus.connecting import storable
+from nanobot.bus.database import Database
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.outbox import OutboxPart, Outgoing, insert_outgoing
 from nanobot.bus.records import (
@@ -37,6 +38,7 @@ from nanobot.bus.records import (
     Unfiled,
 )
 from nanobot.bus.schema import MIGRATIONS
+from nanobot.bus.writer import Work
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 

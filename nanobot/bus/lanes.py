@@ -74,14 +74,18 @@ class Lanes:
     async def _work(self, key: str) -> None:
         lane = self._waiting[key]
         try:
-            while lane:
-                await self._acquire(key)
-                try:
-                    await self._run(key, lane.popleft())
-                finally:
-                    self._release(key)
+            with logger.contextualize(turn=""):  # of the turn that began the lane, nothing sticks
+                await self._work_off(key, lane)
         finally:
             self._waiting.pop(key, None)
+
+    async def _work_off(self, key: str, lane: deque[Job]) -> None:
+        while lane:
+            await self._acquire(key)
+            try:
+                await self._run(key, lane.popleft())
+            finally:
+                self._release(key)
 
     async def _acquire(self, key: str) -> None:
         if self._slots is not None and key not in self._holding:

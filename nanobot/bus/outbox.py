@@ -15,7 +15,8 @@ from loguru import logger
 
 from nanobot.bus.buttons import with_button_ids
 from nanobot.bus.codec import decode_outbound, encode_outbound
-from nanobot.bus.database import Database, storable
+from nanobot.bus.connecting import storable
+from nanobot.bus.database import Database
 from nanobot.bus.events import OutboundMessage, OutboundPart
 
 

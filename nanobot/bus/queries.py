@@ -7,8 +7,10 @@ a command that opens the file by itself.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from dataclasses import dataclass
+from datetime import datetime
 
 from nanobot.bus.codec import decode_inbound, excerpt
 from nanobot.bus.outbox import OutboxPart, load_part
@@ -20,13 +22,24 @@ _EXCERPT = 80
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """How many rows are in each state that is not an end."""
+    """How many rows are in each state that is not an end. `put_off` are those of `received` that
+    wait for the model, or ask it once more; `dead` are parts of replies."""
 
     received: int = 0
     working: int = 0
     failed: int = 0
     outbox_pending: int = 0
     dead: int = 0
+    put_off: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCounts:
+    """How many turns ended in which way."""
+
+    done: int = 0
+    failed: int = 0
+    stopped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +71,8 @@ def counts(db: sqlite3.Connection) -> QueueCounts:
     """How much is under way or in trouble."""
     inbox: dict[str, int] = dict(
         db.execute(
-            "SELECT state, count(*) FROM inbox WHERE state IN ('received', 'working', 'failed')"
-            " GROUP BY state"
+            "SELECT iif(state != 'failed' AND not_before, 'received', state), count(*) FROM inbox"
+            " WHERE state IN ('received', 'working', 'failed') GROUP BY 1"
         )
     )
     outbox: dict[str, int] = dict(
@@ -68,13 +81,29 @@ def counts(db: sqlite3.Connection) -> QueueCounts:
             " GROUP BY state"
         )
     )
+    put_off = db.execute(
+        "SELECT count(*) FROM inbox WHERE state IN ('received', 'working') AND not_before > 0"
+    ).fetchone()[0]
     return QueueCounts(
         inbox.get("received", 0),
         inbox.get("working", 0),
         inbox.get("failed", 0),
         outbox.get("pending", 0) + outbox.get("sending", 0),
         outbox.get("dead", 0),
+        put_off,
     )
+
+
+def turn_counts(db: sqlite3.Connection, since: datetime) -> TurnCounts:
+    """The turns that began at `since` (aware) or later and have ended."""
+    ended = dict(
+        db.execute(
+            "SELECT state, count(*) FROM turn WHERE state != 'running'"
+            " AND datetime(started_at) >= datetime(?) GROUP BY state",
+            (since.isoformat(),),
+        )
+    )
+    return TurnCounts(**ended)
 
 
 def queue_rows(db: sqlite3.Connection) -> tuple[list[QueueRow], list[QueueRow]]:
@@ -175,6 +204,17 @@ def turn_record(db: sqlite3.Connection, turn_id: str) -> TurnRecord:
         "SELECT text FROM prompt WHERE id = ?", (report.get("system_id", ""),)
     ).fetchone()
     return TurnRecord(row[0], row[1], row[2], row[3], report, prompt[0] if prompt else "")
+
+
+def mentioned(db: sqlite3.Connection, name: re.Pattern[str]) -> frozenset[str]:
+    """What looks like `name` in messages that are not answered, in steps of turns that run, and in
+    replies that are not sent."""
+    rows = db.execute(
+        "SELECT payload FROM inbox WHERE state IN ('received', 'working', 'failed')"
+        " UNION ALL SELECT payload FROM step"
+        " UNION ALL SELECT payload FROM outbox WHERE state IN ('pending', 'sending', 'dead')"
+    )
+    return frozenset(found for (payload,) in rows for found in name.findall(payload or ""))
 
 
 def _report(text: str) -> dict[str, object]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Committed, Completion, InboxEntry, Journal
 from nanobot.bus.outbox import OutboxPart, Outgoing
+from nanobot.errors import StorageError
 
 Receiver = Callable[[InboxEntry], None]
 Sender = Callable[[Sequence[OutboxPart]], None]
@@ -28,6 +29,7 @@ class MessageBus:
         self._room = asyncio.Event()
         self._room.set()
         self._stopped = False
+        self._held: StorageError | None = None
         self._receive: Receiver = _nobody
         self._send: Sender = _nobody
 
@@ -56,7 +58,22 @@ class MessageBus:
         """Take nothing more from channels: `publish` waits from now on, and so no platform is told
         that something arrived."""
         self._stopped = True
-        self._room.clear()
+        self._open_or_close()
+
+    def hold_intake(self, why: StorageError) -> None:
+        """The same until `resume_intake`."""
+        self._held = why
+        self._open_or_close()
+
+    def resume_intake(self) -> None:
+        """Take messages from channels again."""
+        self._held = None
+        self._open_or_close()
+
+    def refuse_if_held(self) -> None:
+        """For those who had better hear of it than wait: raise why intake is held."""
+        if self._held is not None:
+            raise self._held.with_traceback(None)
 
     async def note(self, message: InboundMessage) -> None:
         """Store a message that comes from within: a turn must not wait for the end of turns.
@@ -112,7 +129,10 @@ class MessageBus:
 
     def _count(self, change: int) -> None:
         self._open += change
-        if self._open < self._capacity and not self._stopped:
+        self._open_or_close()
+
+    def _open_or_close(self) -> None:
+        if self._open < self._capacity and not self._stopped and self._held is None:
             self._room.set()
         else:
             self._room.clear()

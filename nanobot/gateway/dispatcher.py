@@ -59,6 +59,10 @@ class Dispatcher:
         await self._lanes.drain(grace)
 
     async def _deliver(self, item: OutboxPart) -> None:
+        with logger.contextualize(turn=_turn_of(item.part)):
+            await self._deliver_at_last(item)
+
+    async def _deliver_at_last(self, item: OutboxPart) -> None:
         pause = min(item.next_try_at - self._clock.now().timestamp(), _LONGEST_FIRST_PAUSE)
         unknown = 0
         while True:
@@ -105,3 +109,9 @@ class Dispatcher:
     def _give_up(self, item: OutboxPart, reason: str) -> None:
         logger.error("{} cannot be delivered: {} (see `nanobot queue list`)", item.part.key, reason)
         self._outbox.dead(item.id, reason)
+
+
+def _turn_of(part: OutboundPart) -> str:
+    """The turn that said it; empty where none did."""
+    name = part.key.partition("/")[0]
+    return name if name[:1].isdigit() else ""

@@ -23,6 +23,7 @@ from nanobot.clock import Clock
 from nanobot.gateway.control import ControlServer
 from nanobot.gateway.dispatcher import Dispatcher
 from nanobot.gateway.lock import HomeLock
+from nanobot.gateway.notify import Notifier
 from nanobot.gateway.screen import Screen
 from nanobot.gateway.supervisor import Supervisor
 from nanobot.session.manager import SessionManager
@@ -30,6 +31,8 @@ from nanobot.tasks import Background
 
 _SECOND_SIGNAL_SECONDS = 0.8
 _MINUTE = 60.0
+_SETTLING_SECONDS = 25.0
+"""How long the end may take beside the grace that turns get."""
 _SETTLED_SECONDS = 2.0
 """After this time at the start, what waited to be answered is under way."""
 
@@ -124,7 +127,8 @@ class Gateway:
         consolidator: Consolidates,
         helpers: Helps,
         routines: Sequence[Routine],
-        on_start: Callable[[], None],
+        notifier: Notifier,
+        on_start: Sequence[Callable[[], None]],
         chores: bool,
         provider: Closable,
         background: Background,
@@ -138,7 +142,7 @@ class Gateway:
         self._access, self._closables = access, closables
         self._memory, self._consolidator = memory, consolidator
         self._helpers, self._routines, self._chores = helpers, routines, chores
-        self._on_start = on_start
+        self._notifier, self._on_start = notifier, on_start
         self._grace = shutdown_grace
         self._stop: asyncio.Event | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
@@ -156,6 +160,7 @@ class Gateway:
             try:
                 await self._startup(signals)
                 logger.info("ready")
+                self._notifier.ready()
                 if on_ready is not None:
                     on_ready()
                 await self._stop.wait()
@@ -200,7 +205,8 @@ class Gateway:
             for routine in self._routines:
                 self._background.start(routine.run_forever(), name=type(routine).__name__)
         self._background.start(self._helpers.recover(), name="recover helpers")
-        self._on_start()
+        for begin in self._on_start:
+            begin()
 
     async def _resume(self, leftovers: Leftovers) -> None:
         if leftovers.entries:
@@ -212,6 +218,8 @@ class Gateway:
     async def _shutdown(self) -> None:
         """Intake stops at once; turns get their grace; what is left resumes at the next start."""
         logger.info("stopping")
+        (self._notifier.restarting if self.restart_requested else self._notifier.stopping)()
+        self._notifier.extend(self._grace + _SETTLING_SECONDS)
         self._bus.stop_intake()
         for task in self._housekeeping:
             task.cancel()

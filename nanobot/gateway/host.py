@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -73,7 +74,8 @@ class Rate(Protocol):
 @dataclass(frozen=True, slots=True)
 class HostParts:
     """What all channels' hosts share. `report` takes a channel's name and its trouble, `connected`
-    its name and which account it is."""
+    its name and which account it is, `alive` its name and within how many seconds it is heard of
+    again."""
 
     bus: MessageBus
     journal: Journal
@@ -85,16 +87,20 @@ class HostParts:
     menu: Callable[[], Sequence[MenuEntry]]
     report: Callable[[str, str], None]
     connected: Callable[[str, str], None]
+    alive: Callable[[str, float], None]
     rate: Rate
 
 
 class Host:
-    """One channel's view of the core."""
+    """One channel's view of the core. `waits`: what it publishes waits for room on the disk, as a
+    platform does; otherwise whoever is there is told that there is none."""
 
-    def __init__(self, channel: str, parts: HostParts) -> None:
-        self._channel, self._parts = channel, parts
+    def __init__(self, channel: str, parts: HostParts, *, waits: bool = True) -> None:
+        self._channel, self._parts, self._waits = channel, parts, waits
         self._state_folder = parts.home / "state" / "channels" / channel
         self._admitted: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._within = math.inf
+        self._publishing = 0
 
     def admit(self, sender: Sender, chat: Chat, *, addressed: bool = True) -> Admission:
         """See `ChannelHost`."""
@@ -117,8 +123,19 @@ class Host:
         self, messages: Sequence[InboundMessage], cursor: str | None = None
     ) -> Sequence[str]:
         """See `ChannelHost`. What a refused sender wrote is not stored, only the cursor moves."""
+        if not self._waits:
+            self._parts.bus.refuse_if_held()
         admitted = [m for m in messages if self._is_admitted(m) and self._is_taken(m)]
-        return await self._parts.bus.publish(self._channel, admitted, cursor)
+        # While it waits for room it is silent with good reason, and no longer than that: what it
+        # publishes beside its poll is no sign that the poll does not hang.
+        self._parts.alive(self._channel, math.inf)
+        self._publishing += 1
+        try:
+            return await self._parts.bus.publish(self._channel, admitted, cursor)
+        finally:
+            self._publishing -= 1
+            if not self._publishing:
+                self._parts.alive(self._channel, self._within)
 
     async def cursor(self) -> str | None:
         """See `ChannelHost`."""
@@ -152,6 +169,11 @@ class Host:
     def connected(self, who: str) -> None:
         """See `ChannelHost`."""
         self._parts.connected(self._channel, who)
+
+    def alive(self, within: float) -> None:
+        """See `ChannelHost`."""
+        self._within = within
+        self._parts.alive(self._channel, within)
 
     @property
     def owners(self) -> Sequence[str]:

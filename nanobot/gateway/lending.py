@@ -46,13 +46,14 @@ class ChannelOperations:
 
     async def status(self, _: Arguments) -> dict[str, object]:
         """How each channel is doing."""
-        live = self._supervisor
+        live, now = self._supervisor, self._clock.monotonic()
         states = (
             list(live.states.values())
             if live
             else [ChannelState(name, "stopped", "no gateway runs") for name in self._configured]
         )
-        return {"running": live is not None, "channels": [asdict(state) for state in states]}
+        channels = [asdict(state.seen(now)) for state in states]
+        return {"running": live is not None, "channels": channels}
 
     async def borrow(self, arguments: Arguments) -> dict[str, object]:
         """Stop a channel for `LEASE_SECONDS`; where `by` has it already, for so long from now.

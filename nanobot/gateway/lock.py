@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from nanobot.errors import HomeLocked, StorageError
+from nanobot.upkeep.selection import UNFINISHED
 
 LOCK_NAME = "gateway.lock"
 
@@ -42,6 +43,12 @@ class HomeLock:
         """Take the lock at once, or raise `HomeLocked` with the pid that has it."""
         if self.held:
             return
+        if (self._folder.parent / UNFINISHED).exists():
+            raise StorageError(
+                self._folder.parent,
+                "a restore was cut short here, and half of it is the home from before",
+                hint="Give the same `nanobot restore FILE --replace` again.",
+            )
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(

@@ -1,4 +1,4 @@
-"""What people ask of a nanobot from outside: how it is, what waits, what a turn did.
+"""What people ask of a nanobot from outside: what waits, what a turn did.
 
 The same operations serve the control socket of a running gateway and commands on a home where none
 runs; `Operations` says what they mean and gets its parts from either.
@@ -7,18 +7,17 @@ runs; `Operations` says what they mean and gets its parts from either.
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from nanobot.bus import queries
 from nanobot.bus.journal import InboxEntry
 from nanobot.bus.outbox import OutboxPart
 from nanobot.errors import NanobotError, UnknownSession
-from nanobot.gateway.supervisor import ChannelState
 from nanobot.messages import Message
+from nanobot.providers.prices import Prices
 from nanobot.session.manager import SessionManager
 
 T = TypeVar("T")
@@ -36,58 +35,35 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """What does not change while a nanobot runs."""
-
-    version: str
-    home: str
-    provider: str
-    model: str
-
-
-@dataclass(frozen=True, slots=True)
 class Running:
-    """What only a running gateway knows. `resume` takes up a retried message, `resend` a part."""
+    """What only a running gateway does. `resume` takes up a retried message, `resend` a part."""
 
-    uptime: Callable[[], float]
-    turns: Callable[[], int]
-    channels: Callable[[], Sequence[ChannelState]]
     resume: Callable[[InboxEntry], None]
     resend: Callable[[Sequence[OutboxPart]], None]
 
 
 class Operations:
-    """The operations of one home; `running` is None where no gateway runs."""
+    """The operations of one home; `model` is the default one, `running` is None where no gateway
+    runs."""
 
     def __init__(
-        self, about: About, reader: Reader, sessions: SessionManager, running: Running | None
+        self,
+        model: str,
+        prices: Prices,
+        reader: Reader,
+        sessions: SessionManager,
+        running: Running | None,
     ) -> None:
-        self._about, self._reader = about, reader
+        self._model, self._prices, self._reader = model, prices, reader
         self._sessions, self._running = sessions, running
 
     def table(self) -> Mapping[str, Callable[[Mapping[str, object]], Awaitable[object]]]:
         """By name, as they are called over the socket."""
         return {
-            "status": self.status,
             "queue.list": self.queue_list,
             "queue.retry": self.queue_retry,
             "queue.drop": self.queue_drop,
             "turn.show": self.turn_show,
-        }
-
-    async def status(self, _: Mapping[str, object]) -> dict[str, object]:
-        """How things stand."""
-        queue = await self._reader.run(queries.counts)
-        live = self._running
-        return {
-            "running": live is not None,
-            "pid": os.getpid() if live else 0,
-            **asdict(self._about),
-            "uptime_seconds": round(live.uptime()) if live else 0,
-            "sessions": len(await asyncio.to_thread(self._sessions.list_sessions)),
-            "queue": asdict(queue),
-            "turns_running": live.turns() if live else 0,
-            "channels": [asdict(state) for state in live.channels()] if live else [],
         }
 
     async def queue_list(self, _: Mapping[str, object]) -> dict[str, object]:
@@ -152,11 +128,16 @@ class Operations:
             "session": turn.session_key,
             "state": turn.state,
             "started_at": turn.started_at,
-            "model": report.get("model") or self._about.model,
+            "model": report.get("model") or self._model,
             "milliseconds": _number(report, "milliseconds"),
             "prompt_tokens": _number(report, "prompt_tokens"),
             "completion_tokens": _number(report, "completion_tokens"),
             "cached_tokens": _number(report, "cached_tokens"),
+            "cost": self._prices.cost(
+                prompt=_number(report, "prompt_tokens"),
+                cached=_number(report, "cached_tokens"),
+                completion=_number(report, "completion_tokens"),
+            ),
             "tools": _tools(own, report.get("tool_milliseconds")),
             "memory": _memory(report.get("memory")),
             "system_prompt": turn.system_prompt,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -17,16 +18,35 @@ from nanobot.tasks import Background, is_cancelled
 _STABLE_SECONDS = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelSeen:
+    """A `ChannelState` at one moment: something last came from its platform `heard_seconds` ago."""
+
+    name: str
+    state: str
+    detail: str
+    who: str
+    heard_seconds: float | None
+
+
 @dataclass(slots=True)
 class ChannelState:
     """How a channel is doing: `starting`, `running`, `backoff`, `off` (until a person mends it),
     `lent` (to somebody who signs in) or `stopped`; `detail` says why it does not run, or what keeps
-    it from working, `who` which account it is."""
+    it from working, `who` which account it is. `heard_at` is when something last came from the
+    platform, `due` by when more is to come (monotonic seconds; None where it did not say)."""
 
     name: str
     state: str = "starting"
     detail: str = ""
     who: str = ""
+    heard_at: float | None = None
+    due: float | None = None
+
+    def seen(self, now: float) -> ChannelSeen:
+        """How it stands at `now`, on the same clock."""
+        heard = None if self.heard_at is None else round(now - self.heard_at, 1)
+        return ChannelSeen(self.name, self.state, self.detail, self.who, heard)
 
 
 def _tell_nobody(_name: str, _detail: str) -> None:
@@ -77,6 +97,12 @@ class Supervisor:
         """Which account a channel is."""
         self.states[name].who = who
 
+    def alive(self, name: str, within: float) -> None:
+        """A channel is heard of, and will be again within so many seconds (for ever: infinity)."""
+        state, now = self.states[name], self._clock.monotonic()
+        state.heard_at = now
+        state.due = now + within if math.isfinite(within) else None
+
     async def stop(self) -> None:
         """Stop intake at once."""
         await self._tasks.drain(0.0)
@@ -91,7 +117,7 @@ class Supervisor:
         crashes = 0
         while True:
             started = self._clock.monotonic()
-            state.state, state.detail = "running", ""
+            state.state, state.detail, state.due = "running", "", None
             try:
                 reason = await self._run(channel)
             except ChannelOff as error:

@@ -44,7 +44,8 @@ _NAMED = 8
 class WebServer:
     """Serves paths while their `serve` lasts.
 
-    `public_hosts` are the names under which a proxy passes requests on. A connection may rest for
+    `section` of the configuration says where it listens; `public_hosts` are the names under which a
+    proxy passes requests on, None where the section has no such setting. A connection may rest for
     `patience` seconds, and a body or the lines before it may take as long; a handler may take
     `handler_seconds`.
     """
@@ -54,13 +55,19 @@ class WebServer:
         host: str = "127.0.0.1",
         port: int = 8087,
         *,
-        public_hosts: Sequence[str] = (),
+        section: str = "http",
+        public_hosts: Sequence[str] | None = (),
         patience: float = 20.0,
         handler_seconds: float = 55.0,
     ) -> None:
-        self._host, self._port = host, port
-        self._names = frozenset(name.lower() for name in public_hosts)
+        self._host, self._port, self._section = host, port, section
+        self._names = frozenset(name.lower() for name in public_hosts or ())
         self._patience, self._handler_seconds = patience, handler_seconds
+        self._advice = (
+            "ask it by address, or as localhost"
+            if public_hosts is None
+            else f"if that is its name, add it to {section}.public_hosts"
+        )
         self._handlers: dict[str, WebhookHandler] = {}
         self._served: set[str] = set()
         self._refused: set[str] = set()
@@ -119,7 +126,8 @@ class WebServer:
                 await runner.cleanup()
                 raise NanobotError(
                     f"cannot listen on {self._host}:{self._port}: {error.strerror or error}",
-                    hint="Set http.host and http.port to an address of this machine that is free.",
+                    hint=f"Set {self._section}.host and {self._section}.port to an address of this "
+                    "machine that is free.",
                 ) from error
             self._runner = runner
             logger.info("the HTTP server listens on {}", address := _address(runner))
@@ -155,9 +163,7 @@ class WebServer:
         if name not in self._refused and len(self._refused) < _NAMED:
             self._refused.add(name)
             logger.warning(
-                "the HTTP server refused a request for the host {!r}; "
-                "if that is its name, add it to http.public_hosts",
-                name[:100],
+                "the HTTP server refused a request for the host {!r}; {}", name[:100], self._advice
             )
         return False
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def open_connection(endpoint: Endpoint, *, connect: float, stall: float) -> Connection:
     """A client of `endpoint`; times in seconds. Raises `ProviderRejected` for an address or a key
-    that cannot be right."""
+    that cannot be right, and where there are no certificates to check the server's by."""
     key = endpoint.api_key
     if not (key.isascii() and key.isprintable()):
         raise endpoint.unusable(

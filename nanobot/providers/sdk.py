@@ -8,6 +8,7 @@ bytes. Nothing is retried here, no redirect is followed, and environment variabl
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
@@ -35,10 +36,12 @@ _HEADERS: Mapping[str, str | Omit] = {
 }
 """No compression, so that no small answer becomes a large one, and nothing from the environment."""
 _NO_EXTRA: Mapping[str, str] = {}
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 class Connection:
-    """An open client of one server. `stall` is how many seconds may pass without a byte."""
+    """An open client of one server. `stall` is how many seconds may pass without a byte. Raises
+    `ProviderRejected` where the certificates to trust cannot be loaded."""
 
     def __init__(self, endpoint: Endpoint, *, connect: float, stall: float, proxies: bool) -> None:
         self._endpoint = endpoint
@@ -52,7 +55,7 @@ class Connection:
             timeout=timeout,
             http_client=DefaultAsyncHttpxClient(
                 timeout=timeout,
-                verify=_trusted(),
+                verify=_certificates(endpoint),
                 trust_env=proxies,
                 event_hooks={"response": [_bound_error_body]},
             ),
@@ -85,13 +88,22 @@ class Connection:
 
     async def get(self, path: str, limit: int) -> bytes:
         """The first `limit` bytes of what is at `path`. Raises `ProviderError`s like `post`."""
+        said, _ = await self.get_dated(path, limit)
+        return said
+
+    async def get_dated(self, path: str, limit: int) -> tuple[bytes, str]:
+        """The same, and the `Date` of the answer, empty where it has none."""
         said = b""
-        async with self._exchange(path, self._client.get) as chunks:
-            async for chunk in chunks:
-                said += chunk
-                if len(said) >= limit:
-                    break
-        return said[:limit]
+        response = await self._send(path, self._client.get, _HEADERS)
+        try:
+            async with aclosing(self._chunks(response)) as chunks:
+                async for chunk in chunks:
+                    said += chunk
+                    if len(said) >= limit:
+                        break
+        finally:
+            await response.aclose()
+        return said[:limit], response.headers.get("Date", "")
 
     async def close(self) -> None:
         """Give back the sockets."""
@@ -141,9 +153,24 @@ class Connection:
             raise self._endpoint.cut(_root_cause(error)) from error
 
 
+def _certificates(endpoint: Endpoint) -> ssl.SSLContext:
+    named = next((name for name in _CERTIFICATES if os.environ.get(name)), "")
+    place = os.environ.get(named, "")
+    try:
+        return _trusted(place)
+    except OSError as error:
+        hint = f"Let {named} name certificates in PEM form, or unset it, and start nanobot again."
+        raise endpoint.unusable(
+            f"cannot use {f'{named} ({place})' if named else 'the certificates of this machine'}:"
+            f" {error.strerror or error}",
+            hint if named else "Install them (the package ca-certificates).",
+        ) from error
+
+
 @cache
-def _trusted() -> ssl.SSLContext:
-    """The certificates to trust. Loading them takes 100 ms, so all connections share them."""
+def _trusted(_: str) -> ssl.SSLContext:
+    """The certificates to trust, those of the environment's place for them if it names one. Loading
+    them takes 100 ms, so all connections share them."""
     return httpx2.create_ssl_context()
 
 

@@ -10,6 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -40,6 +41,15 @@ def replace(
             os.unlink(temporary, dir_fd=folder)
         raise
     os.fsync(folder)
+
+
+def sync_folder(path: Path) -> None:
+    """See to it that the names in a folder are on the disk. Raises `OSError`."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def read_up_to(descriptor: int, limit: int) -> bytes:

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from loguru import logger
@@ -75,19 +76,32 @@ class AuditLog:
         finally:
             os.close(descriptor)
         if size + len(line) >= self._max_bytes:
-            self._rotate()
-
-    def _rotate(self) -> None:
-        names = audit_files(self._path)
-        for newer, older in zip(names[-2::-1], names[:0:-1], strict=True):
-            with suppress(FileNotFoundError):
-                newer.replace(older)
+            _begin_new(self._path)
 
 
 def audit_files(path: Path) -> tuple[Path, ...]:
     """The files of the log at `path`, the newest first; not all of them need be there."""
     older = (path.with_name(f"{path.stem}.{number}{path.suffix}") for number in range(1, KEPT + 1))
     return (path, *older)
+
+
+def expire(path: Path, horizon: datetime) -> int:
+    """Let go of what is older than `horizon` (aware), a whole file at a time, so that no line that
+    is being written is lost: a file that reaches further back is ended, and removed once all of it
+    is older. How many were removed. Raises `OSError`."""
+    current, *older = audit_files(path)
+    removed = 0
+    for file in older:
+        with suppress(FileNotFoundError):
+            seen = file.stat()
+            times = _times(file)
+            if times and times[-1] < horizon and os.path.samestat(seen, file.stat()):
+                file.unlink()  # it has not moved on meanwhile
+                removed += 1
+    times = _times(current)
+    if times and times[0] < horizon:
+        _begin_new(path)
+    return removed
 
 
 def newest_records(path: Path, wanted: Callable[[Record], bool], limit: int) -> tuple[Record, ...]:
@@ -109,6 +123,30 @@ def _backwards(path: Path) -> Iterator[Record]:
         except FileNotFoundError:
             continue
         yield from filter(None, map(_parsed, reversed(lines)))
+
+
+def _times(file: Path) -> list[datetime]:
+    """When the first and the last line of a file were written, as far as it can be told."""
+    try:
+        records = list(filter(None, map(_parsed, file.read_bytes().splitlines())))
+    except FileNotFoundError:
+        return []
+    return [time for record in (*records[:1], *records[-1:]) if (time := _time(record))]
+
+
+def _time(record: Record) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(str(record.get("time")))
+    except ValueError:
+        return None
+    return time if time.tzinfo else None
+
+
+def _begin_new(path: Path) -> None:
+    names = audit_files(path)
+    for newer, older in zip(names[-2::-1], names[:0:-1], strict=True):
+        with suppress(FileNotFoundError):
+            newer.replace(older)
 
 
 def _parsed(line: bytes) -> Record | None:

@@ -7,18 +7,18 @@ taken is linear in the text.
 
 from __future__ import annotations
 
+import json
 import re
-import traceback
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from loguru import Record
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote, quote_plus
 
 REDACTED = "[redacted]"
 
 _MIN_SECRET = 6
 """Shorter values would turn ordinary text into gaps."""
+
+_LONG_LINE = 16
+"""A line of a secret that is told by itself; `-----` and the like are no secrets."""
 
 # A pattern is only tried where its marker occurs, which costs a search for a literal.
 _SHAPES = tuple(
@@ -47,14 +47,27 @@ _LABELS = tuple(
 )
 
 
+def _forms(secret: str) -> Iterator[str]:
+    """How a secret stands in texts that others make: as it is, in JSON, in an address, in a
+    traceback's quotes, and, of one with several lines such as a private key, each line."""
+    yield secret
+    if secret.isalnum():
+        return
+    for as_ascii in (True, False):
+        yield json.dumps(secret, ensure_ascii=as_ascii)[1:-1]
+    data = secret.encode("utf-8", "backslashreplace")
+    yield from (quote(data), quote(data, safe=""), quote_plus(data), repr(secret)[1:-1])
+    yield from (line for line in secret.splitlines() if len(line) >= _LONG_LINE)
+
+
 class Redactor:
     """Replaces the secrets it was given, and whatever looks like a well-known key."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         # The longest first: a secret may contain another one.
-        self._secrets = sorted(
-            {secret for secret in secrets if len(secret) >= _MIN_SECRET}, key=len, reverse=True
-        )
+        known = {secret for secret in secrets if len(secret) >= _MIN_SECRET}
+        written = {form for secret in known for form in _forms(secret)}
+        self._secrets = sorted(written, key=len, reverse=True)
 
     def redact(self, text: str) -> str:
         """`text` without secrets."""
@@ -70,18 +83,3 @@ class Redactor:
             if marker in lower:
                 text = shape.sub(rf"\1{REDACTED}", text)
         return text
-
-    def format(self, record: Record) -> str:
-        """A loguru format (`logger.add(…, format=redactor.format)`): one line, then a traceback.
-
-        Redacts what is written in the end, exceptions included. The line travels as a value, so
-        braces or markup in it mean nothing to loguru.
-        """
-        line = (
-            f"{record['time']:YYYY-MM-DD HH:mm:ss.SSS} | {record['level'].name: <8} | "
-            f"{record['name']}:{record['line']} - {record['message']}"
-        )
-        if (error := record["exception"]) is not None and error.value is not None:
-            line += "\n" + "".join(traceback.format_exception(error.value)).rstrip()
-        record["extra"]["redacted_line"] = self.redact(line)
-        return "{extra[redacted_line]}\n"

@@ -44,7 +44,9 @@ async def test_help_offers_nobody_what_only_the_owner_may_do(tmp_path: Path) -> 
 async def test_the_status_does_not_count_the_command_that_asks_for_it(tmp_path: Path) -> None:
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel):
-        assert "waiting: 0;" in await channel.ask("/status")
+        status = await channel.ask("/status")
+        assert "waiting: 0;" in status
+        assert ", up 0 s, model " in status
 
 
 async def test_an_unknown_command_gets_a_suggestion_and_never_reaches_the_model(

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.database import Database, Work
+from nanobot.bus.database import Database
+from nanobot.bus.writer import Work
 from nanobot.errors import StorageError
 from tests.bus.support import change, no_file_may_grow_beyond, rows
 
@@ -270,10 +271,11 @@ def protected() -> Iterator[Path]:
             path.parent.chmod(0o755)
 
 
-def test_a_file_that_may_not_be_written_is_a_storage_error(protected: Path) -> None:
+def test_whose_a_file_is_that_may_not_be_written_is_said(protected: Path) -> None:
     with pytest.raises(StorageError, match=r"journal\.db") as caught:
         Database(protected, MIGRATIONS).open()
-    assert "permissions" in caught.value.hint
+    assert f"uid {os.geteuid()}" in caught.value.hint
+    assert str(protected) in caught.value.hint
 
 
 async def test_a_file_of_a_newer_nanobot_is_left_alone(path: Path) -> None:
@@ -306,3 +308,24 @@ async def test_the_file_is_readable_by_its_owner_only(path: Path) -> None:
     async with opened(path):
         for file in path.parent.glob(f"{path.name}*"):
             assert file.stat().st_mode & 0o077 == 0
+
+
+async def test_of_several_migrations_all_are_made_or_none(path: Path) -> None:
+    async with opened(path):
+        pass
+    steps = ("ALTER TABLE note ADD COLUMN size INTEGER", "CREATE TABLE note (a)")
+    with pytest.raises(StorageError):
+        Database(path, (*MIGRATIONS, *steps)).open()
+    assert rows(path, "PRAGMA user_version") == [(1,)]
+    assert [row[1] for row in rows(path, "PRAGMA table_info(note)")] == ["text"]
+
+
+async def test_whatever_follows_a_transaction_and_fails_the_writer_goes_on(
+    database: Database,
+) -> None:
+    def fail(_: sqlite3.Connection) -> None:
+        raise RecursionError("too deep")
+
+    with pytest.raises(RecursionError):
+        await asyncio.wait_for(database.run(add("a"), afterwards=fail), 5)
+    await asyncio.wait_for(database.run(add("b")), 5)

@@ -35,6 +35,14 @@ async def test_counts_name_every_state_that_is_not_an_end(journal: Journal) -> N
     assert counts == QueueCounts(received=1, working=1, failed=1, outbox_pending=1, dead=1)
 
 
+async def test_a_message_that_waits_for_the_model_is_counted_as_waiting(journal: Journal) -> None:
+    (entry, _) = await journal.receive("fake", (said("m1"), said("m2")))
+    journal.claim("t1", "fake:1", (entry.id,), at_once=True)
+    await journal.postpone((entry.id,), 1234.5, "the model is out")
+    counts = await journal.database.run(queries.counts)
+    assert counts == QueueCounts(received=2, put_off=1)
+
+
 async def test_the_queue_shows_what_waits_and_what_is_in_trouble(journal: Journal) -> None:
     await in_trouble(journal)
     told = replace(said("m4", ""), notes=("location: 1, 2",))

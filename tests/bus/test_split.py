@@ -46,7 +46,6 @@ def open_fence(part: str) -> str:
     return mark
 
 
-@settings(deadline=None)
 @given(texts, st.integers(200, 500))
 def test_every_part_fits_and_no_visible_character_is_lost(text: str, limit: int) -> None:
     parts = split_text(text, limit)
@@ -54,7 +53,6 @@ def test_every_part_fits_and_no_visible_character_is_lost(text: str, limit: int)
     assert "".join(map(visible, parts)) == visible(text)
 
 
-@settings(deadline=None)
 @given(texts, st.integers(200, 500))
 def test_fences_are_closed_in_every_part(text: str, limit: int) -> None:
     parts = split_text(text, limit)
@@ -62,7 +60,6 @@ def test_fences_are_closed_in_every_part(text: str, limit: int) -> None:
         assert [open_fence(part) for part in parts] == [""] * len(parts)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=300), st.integers(2, 50))
 def test_small_limits_hold_for_any_text(text: str, limit: int) -> None:
     parts = split_text(text, limit)
@@ -70,7 +67,6 @@ def test_small_limits_hold_for_any_text(text: str, limit: int) -> None:
     assert "".join("".join(parts).split()) == "".join(text.split())
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(["\ud83d\ude00", "😀", "a"]), max_size=60).map("".join))
 def test_no_cut_falls_inside_a_surrogate_pair(text: str) -> None:
     for part in split_text(text, 7):
@@ -78,14 +74,12 @@ def test_no_cut_falls_inside_a_surrogate_pair(text: str) -> None:
         assert not "\ud800" <= part[-1:] <= "\udbff"
 
 
-@settings(deadline=None)
 @given(texts)
 def test_a_text_that_fits_stays_as_it_is(text: str) -> None:
     assert split_text(text, 0) == [text]
     assert split_text(text, max(1, utf16_length(text))) == [text]
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_length_is_counted_in_utf16_units(text: str) -> None:
     assert utf16_length(text) == sum(2 if character > "\uffff" else 1 for character in text)

@@ -85,6 +85,9 @@ class Core:
     def connected(self, who: str) -> None:
         raise AssertionError("the terminal has no account")
 
+    def alive(self, within: float) -> None:
+        raise AssertionError("the terminal is silent while nobody uses it")
+
     @property
     def owners(self) -> Sequence[str]:
         return ()

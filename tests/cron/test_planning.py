@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.cron.job import Job, Run
@@ -46,7 +46,6 @@ def ran(one: Job, now: datetime) -> tuple[Job, Run | None]:
     return ended, run
 
 
-@settings(max_examples=60)
 @given(
     schedule=st.sampled_from(
         ["30 2 * * *", "*/30 2 * * *", "0 */2 * * *", "every 90m", "0 0 * * *", "15 3 * * SUN"]

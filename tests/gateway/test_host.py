@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,7 @@ class Core:
         self.parts: list[OutboxPart] = []
         self.trouble: list[tuple[str, str]] = []
         self.accounts: list[tuple[str, str]] = []
+        self.heard: list[tuple[str, float]] = []
         self.background = Background()
         clock = FakeClock()
         bus = MessageBus(journal)
@@ -57,6 +59,7 @@ class Core:
             menu=lambda: (MenuEntry("help", "helps"),),
             report=lambda name, trouble: self.trouble.append((name, trouble)),
             connected=lambda name, who: self.accounts.append((name, who)),
+            alive=lambda name, within: self.heard.append((name, within)),
             rate=SenderRate(per_minute, clock, lambda _: False),
         )
         self.host = Host("fake", parts)
@@ -212,3 +215,15 @@ async def test_who_sends_too_much_is_turned_away_and_told_once(
     assert len(told) == 1
     assert "more than 2 messages within a minute" in told[0][0]
     assert told[0][1] == ("m2",)
+
+
+async def test_publishing_excuses_a_silence_no_longer_than_it_takes(
+    journal: Journal, tmp_path: Path
+) -> None:
+    core = Core(journal, tmp_path, "person")
+    await core.host.publish((said("m1"),))
+    core.host.alive(60.0)
+    await core.host.publish((said("m2"),))
+    assert core.heard == [
+        ("fake", math.inf), ("fake", math.inf), ("fake", 60.0), ("fake", math.inf), ("fake", 60.0),
+    ]  # fmt: skip

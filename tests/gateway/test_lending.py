@@ -16,6 +16,8 @@ from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 
+NOBODY = {"who": "", "heard_seconds": None}
+
 
 class Account(FakeChannel):
     """A channel that counts who uses its account."""
@@ -78,7 +80,7 @@ async def test_a_borrowed_channel_rests_until_it_is_given_back() -> None:
     assert office.channel.users == 0
     assert await office.ask("channels.status") == {
         "running": True,
-        "channels": [{"name": "fake", "state": "lent", "detail": "somebody signs in", "who": ""}],
+        "channels": [{"name": "fake", "state": "lent", "detail": "somebody signs in", **NOBODY}],
     }
     await office.ask("channels.return", name="fake", by="me")
     assert (office.channel.users, office.channel.starts) == (1, 2)
@@ -124,7 +126,7 @@ async def test_a_channel_that_does_not_run_need_not_be_borrowed() -> None:
     status = await alone["channels.status"]({})
     assert status == {
         "running": False,
-        "channels": [{"name": "fake", "state": "stopped", "detail": "no gateway runs", "who": ""}],
+        "channels": [{"name": "fake", "state": "stopped", "detail": "no gateway runs", **NOBODY}],
     }
 
 

@@ -10,14 +10,14 @@ import pytest
 from nanobot.bus.journal import Completion, InboxEntry, Journal
 from nanobot.bus.outbox import Outbox, OutboxPart
 from nanobot.errors import NanobotError
-from nanobot.gateway.operations import About, Operations, Running
-from nanobot.gateway.supervisor import ChannelState
+from nanobot.gateway.operations import Operations, Running
 from nanobot.messages import Message, ToolCall
+from nanobot.providers.prices import Prices
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 from tests.bus.support import done, opened, reply, said
 
-ABOUT = About("1.2.3", "/home/me/.nanobot", "openai", "gpt-x")
+PRICES = Prices(input=2.0, cached_input=0.5, output=8.0)
 
 
 class House:
@@ -28,15 +28,11 @@ class House:
         self.sessions = SessionManager(folder, FakeClock())
         self.resumed: list[InboxEntry] = []
         self.resent: list[OutboxPart] = []
-        live = Running(
-            uptime=lambda: 12.3,
-            turns=lambda: 2,
-            channels=lambda: [ChannelState("fake", "backoff", "it broke")],
-            resume=self.resumed.append,
-            resend=self.resent.extend,
+        live = Running(resume=self.resumed.append, resend=self.resent.extend)
+        self.running, self.idle = (
+            Operations("gpt-x", PRICES, journal.database, self.sessions, running)
+            for running in (live, None)
         )
-        self.running = Operations(ABOUT, journal.database, self.sessions, live)
-        self.idle = Operations(ABOUT, journal.database, self.sessions, None)
 
     async def trouble(self) -> None:
         """A failed message, in-1, and a dead reply, out-1."""
@@ -77,27 +73,6 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         house = House(journal, tmp_path / "sessions")
         yield house
         await house.sessions.close()
-
-
-async def test_status_of_a_running_gateway(house: House) -> None:
-    await house.trouble()
-    await house.turn()
-    status = await house.running.status({})
-    assert status["running"] is True
-    assert status["pid"]
-    assert (status["version"], status["model"], status["uptime_seconds"]) == ("1.2.3", "gpt-x", 12)
-    assert (status["sessions"], status["turns_running"]) == (1, 2)
-    assert status["channels"] == [
-        {"name": "fake", "state": "backoff", "detail": "it broke", "who": ""}
-    ]
-    assert status["queue"] == {
-        "received": 0, "working": 0, "failed": 1, "outbox_pending": 0, "dead": 1,
-    }  # fmt: skip
-
-
-async def test_status_where_no_gateway_runs(house: House) -> None:
-    status = await house.idle.status({})
-    assert (status["running"], status["pid"], status["channels"]) == (False, 0, [])
 
 
 async def test_the_queue_says_what_to_do_about_which_row(house: House) -> None:

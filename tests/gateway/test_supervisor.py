@@ -58,6 +58,7 @@ def supervise(clock: FakeClock, tmp_path: Path) -> Callable[..., Supervisor]:
             menu=tuple,
             report=supervisor.report,
             connected=supervisor.connected,
+            alive=supervisor.alive,
             rate=SenderRate(0, clock, lambda _: False),
         )
         hosts.update((c.name, Host(c.name, parts)) for c in channels)

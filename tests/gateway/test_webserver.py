@@ -174,6 +174,18 @@ async def test_what_is_not_for_us_is_refused(
         assert body == b""
 
 
+@pytest.mark.parametrize("hosts", [(), None])
+async def test_a_host_that_is_refused_is_told_with_a_setting_where_there_is_one(
+    lines: list[str], hosts: tuple[str, ...] | None
+) -> None:
+    server = WebServer(port=0, section="here", public_hosts=hosts)
+    async with server.serve("/hook", Platform().handle) as url:
+        assert (await Platform().send(url, headers={"Host": "bot.example.org"}))[0] == 421
+    await server.close()
+    (told,) = (line for line in lines if "bot.example.org" in line)
+    assert ("add it to here.public_hosts" in told) == (hosts is not None)
+
+
 async def test_a_body_may_be_as_large_as_the_cap_and_no_larger(web: WebServer) -> None:
     platform = Platform()
     async with web.serve("/hook", platform.handle) as url:

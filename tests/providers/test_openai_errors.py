@@ -146,6 +146,16 @@ async def test_settings_that_cannot_work_are_said_so(base_url: str, key: str, te
     assert key not in error.for_people()
 
 
+async def test_certificates_that_are_not_there_are_named_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/mine.pem")
+    error = await failure_at("https://127.0.0.1:9/v1")
+    assert type(error) is ProviderRejected
+    assert str(error) == "cannot use SSL_CERT_FILE (/nowhere/mine.pem): No such file or directory"
+    assert "unset it" in error.hint
+
+
 @pytest.mark.parametrize(
     "step",
     [

@@ -19,7 +19,7 @@ from nanobot.providers.replies import Asked, IncomingReply
 from nanobot.providers.sse import EventParser
 from nanobot.providers.thinking import VisibleText
 
-ALWAYS_THE_SAME = settings(derandomize=True, deadline=None, max_examples=60, database=None)
+ALWAYS_THE_SAME = settings(derandomize=True, deadline=None, database=None)
 
 
 def event(delta: object, finish: str | None = None) -> bytes:

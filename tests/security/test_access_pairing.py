@@ -64,11 +64,10 @@ async def test_a_flood_of_strangers_stays_within_bounds(house: House, logged: li
             replies[someone.id] = replies.get(someone.id, 0) + 1
         if number % 10 == 0:
             await access.keep()
-            writes.add(house.path.stat().st_ino)
             writes.add(house.path.stat().st_mtime_ns)
     assert set(replies.values()) == {1}
     assert len(replies) == len(access.requests()) == 50
-    assert len(writes) <= 2 * 5  # there was something new to write only in the first fifty
+    assert len(writes) <= 6  # there was something new to write only in the first fifty
     assert house.path.stat().st_size < 50 * 400
     assert [line.partition(":")[0] for line in logged] == ["WARNING"]
     house.rules = MENTION  # groups have room of their own: who asks for them is known

@@ -104,9 +104,7 @@ async def test_a_tail_that_is_torn_while_the_session_is_open_is_set_aside_at_app
     assert len(files_in(folder, "*.corrupt-*")) == 1
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_flipped_bytes_cost_the_lines_they_are_in_and_no_other(
     folder: Path, clock: FakeClock, data: st.DataObject

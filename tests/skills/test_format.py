@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.skills.frontmatter import NotASkill, parse
@@ -121,7 +121,6 @@ def test_what_is_no_skill_says_why_and_harms_no_other(
     assert shelf.skill("tea").status == "new"
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text(alphabet=st.sampled_from("-:[]{}&*|>'\"!%#,\n \tab\x00é\ud7ff"), max_size=60))
 def test_whatever_stands_in_a_file_it_is_a_skill_or_not(front: str) -> None:
     with suppress(NotASkill):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
@@ -170,7 +170,6 @@ async def test_what_can_only_mean_one_thing_is_tolerated() -> None:
 
 
 @given(st.one_of(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists).map(str)))
-@settings(max_examples=100, deadline=None)
 def test_no_text_as_arguments_makes_a_call_raise(text: str) -> None:
     assert asyncio.run(call(registry(Echo()), "echo", text)).is_error
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.errors import ToolError
@@ -74,7 +74,6 @@ def test_globs_match_as_people_expect(pattern: str, path: str, matches: bool) ->
 
 
 @given(st.text("ab*?[]{},/.!", max_size=60), st.lists(st.text("ab.", min_size=1), max_size=30))
-@settings(max_examples=100, deadline=None)
 def test_no_glob_hangs_or_crashes(pattern: str, names: list[str]) -> None:
     with suppress(ToolError):
         compile_glob(pattern)(names)

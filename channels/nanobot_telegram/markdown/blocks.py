@@ -61,24 +61,6 @@ class _Blocks:
         self._quotes: list[int] = []
         self._prefixes: list[str] = []
         self._on_line = True  # the next block goes on in the line that was begun
-        self._handlers: Mapping[str, Callable[[Token], None]] = {
-            "paragraph_open": self._paragraph,
-            "heading_open": self._heading,
-            "heading_close": lambda _: self._page.close("bold"),
-            "inline": self._text,
-            "fence": self._fence,
-            "code_block": self._code_block,
-            "html_block": self._html,
-            "hr": lambda _: self._line(_RULE),
-            "definition": self._definition,
-            "bullet_list_open": self._open_list,
-            "ordered_list_open": self._open_list,
-            "bullet_list_close": self._close_list,
-            "ordered_list_close": self._close_list,
-            "list_item_close": self._close_item,
-            "blockquote_open": self._open_quote,
-            "blockquote_close": self._close_quote,
-        }
 
     def write(self) -> Rendered:
         at = 0
@@ -89,8 +71,8 @@ class _Blocks:
             elif token.type == "table_open":
                 start, at = at, self._end_of_table(at)
                 self._table(self._tokens[start:at])
-            elif handler := self._handlers.get(token.type):
-                handler(token)
+            elif handler := _HANDLERS.get(token.type):
+                handler(self, token)
             at += 1
         return self._page.finish()
 
@@ -210,6 +192,28 @@ class _Blocks:
         table = read_table(tokens, self._lines)
         first, last = tokens[0].map or (0, 0)
         self._pre(table.text() if table else "\n".join(self._lines[first:last]))
+
+
+_HANDLERS: Mapping[str, Callable[[_Blocks, Token], None]] = {
+    "paragraph_open": _Blocks._paragraph,
+    "heading_open": _Blocks._heading,
+    "heading_close": lambda blocks, _: blocks._page.close("bold"),
+    "inline": _Blocks._text,
+    "fence": _Blocks._fence,
+    "code_block": _Blocks._code_block,
+    "html_block": _Blocks._html,
+    "hr": lambda blocks, _: blocks._line(_RULE),
+    "definition": _Blocks._definition,
+    "bullet_list_open": _Blocks._open_list,
+    "ordered_list_open": _Blocks._open_list,
+    "bullet_list_close": _Blocks._close_list,
+    "ordered_list_close": _Blocks._close_list,
+    "list_item_close": _Blocks._close_item,
+    "blockquote_open": _Blocks._open_quote,
+    "blockquote_close": _Blocks._close_quote,
+}
+"""What writes each kind of token. They are not kept with an object of their own: it would refer to
+itself, and wait for the collector with all that it holds."""
 
 
 def _is_task(token: Token) -> bool:

@@ -46,6 +46,19 @@ class Identity:
     name: str
 
 
+async def identify(wire: Wire, number: str) -> Identity:
+    """Which number is at the path `number`. Raises the errors of `failures`."""
+    answer = await wire.get(number, {"fields": "display_phone_number,verified_name"})
+    shown = text_in(answer, "display_phone_number")
+    digits = "".join(filter(str.isdigit, shown))
+    return Identity(digits, text_in(answer, "verified_name"))
+
+
+def path_of(options: WhatsAppSettings) -> str:
+    """Where the Graph API has the number of these settings."""
+    return f"/{options.api_version}/{quote(options.phone_number_id, safe='')}"
+
+
 class Graph:
     """One business number. Raises the errors of `failures`."""
 
@@ -54,18 +67,13 @@ class Graph:
     ) -> None:
         self._wire, self._clock, self._concerns = wire, clock, concerns
         self._root = f"/{options.api_version}"
-        self._number = f"{self._root}/{quote(options.phone_number_id, safe='')}"
+        self._number = path_of(options)
         self._phone_number_id = options.phone_number_id
         self._base = urlsplit(options.base_url)
 
     async def whoami(self) -> Identity:
         """Which number the token may use."""
-        answer = await self._wire.get(
-            self._number, {"fields": "display_phone_number,verified_name"}
-        )
-        shown = text_in(answer, "display_phone_number")
-        digits = "".join(filter(str.isdigit, shown))
-        return Identity(digits, text_in(answer, "verified_name"))
+        return await identify(self._wire, self._number)
 
     async def send(self, message: Mapping[str, object]) -> str:
         """Send a message; its id. An answer without one counts as `MaybeSent`."""

@@ -114,7 +114,7 @@ async def _asked(graph: Graph, concerns: Concerns) -> Identity | None:
     try:
         identity = await graph.whoami()
     except Refused as error:
-        if (off := _off(error)) is not None:
+        if (off := settings_fault(error)) is not None:
             raise off from None
         concerns.say("meta", f"Meta does not say which number this is: {error}")
     except GraphError as error:
@@ -125,7 +125,7 @@ async def _asked(graph: Graph, concerns: Concerns) -> Identity | None:
     return None
 
 
-def _off(error: Refused) -> ChannelOff | None:
+def settings_fault(error: Refused) -> ChannelOff | None:
     """What only a change of the settings mends. Other refusals may pass: they are trouble."""
     if error.kind == "token":
         return ChannelOff(

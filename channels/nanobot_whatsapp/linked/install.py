@@ -42,6 +42,8 @@ _SINGLE_FILES = (
 )
 _OURS = re.compile(r"bridge-[0-9a-f]{16}(?:\.new)?")
 _LOCK = "bridge-install.lock"
+_CACHE_TAG, _CACHE_SIGNATURE = "CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55"
+"""By these a backup knows that it need not hold the helper: it can be installed again."""
 
 _PACKAGES = (
     "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund",
@@ -142,6 +144,7 @@ def _copy(sources: Path, fresh: Path) -> None:
         copy = fresh / file.relative_to(sources)
         copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
+    (fresh / _CACHE_TAG).write_text(f"{_CACHE_SIGNATURE}\n", encoding="ascii")
 
 
 def _put_in_place(fresh: Path, target: Path) -> None:

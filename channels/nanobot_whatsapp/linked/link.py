@@ -98,6 +98,11 @@ class BridgeLink:
         """The account that is linked, as far as it is known."""
         return self._me
 
+    @property
+    def answers(self) -> bool:
+        """Whether the helper has answered the pings before the latest."""
+        return self._unanswered < _MOST_UNANSWERED - 1
+
     async def states(self) -> AsyncGenerator[Change, None]:
         """What becomes known of the connection and its account, from the first on, in order. For
         one reader; ends with the link."""

@@ -109,7 +109,7 @@ class _Dialogue:
             if self._asked:
                 self._screen.say("Linked. Waiting for the phone to finish …")
                 await request.clock.sleep(SETTLING_SECONDS)
-        self._screen.say(_farewell(me, anew=self._asked))
+        self._screen.say(_farewell(me, anew=self._asked, is_set_up=request.is_set_up))
         return True
 
     async def _until_open(self, changes: AsyncIterator[Change]) -> Me | None:
@@ -171,7 +171,7 @@ class _Dialogue:
                 pass
 
 
-def _farewell(me: Me, *, anew: bool) -> str:
+def _farewell(me: Me, *, anew: bool, is_set_up: bool) -> str:
     number = id_of(me.number) if me.number else ""
     name = f" ({me.name})" if me.name else ""
     account = f"+{number}{name}" if number else me.lid or "the account"
@@ -180,6 +180,8 @@ def _farewell(me: Me, *, anew: bool) -> str:
             f"Already linked: {account}. To link another account, first remove this device on the"
             " phone, under Linked devices."
         )
+    if is_set_up:
+        return f"Linked: {account}."
     return (
         f"Linked: {account}. Now write into config.yaml:\n"
         "\n"

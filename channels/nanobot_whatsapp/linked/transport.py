@@ -23,7 +23,7 @@ from nanobot_whatsapp.linked.hearing import HelperFailed
 from nanobot_whatsapp.linked.helper import started
 from nanobot_whatsapp.linked.inbox import Inbox
 from nanobot_whatsapp.linked.install import NodeMissing, bridge_program, find_node
-from nanobot_whatsapp.linked.link import BridgeLink
+from nanobot_whatsapp.linked.link import PING_SECONDS, BridgeLink
 from nanobot_whatsapp.linked.outbound import LARGEST_FILE, Outbound
 from nanobot_whatsapp.linked.protocol import Identity, Me, State, Welcome
 from nanobot_whatsapp.linked.quoting import Quotables
@@ -38,6 +38,8 @@ from nanobot_whatsapp.typing import Typing
 from nanobot_whatsapp.waiting import in_time
 
 LONGEST_PAUSE = 60.0
+SILENT_SECONDS = 80.0
+"""A helper that does not show for so long that it lives hangs, and so does what looks after it."""
 OPEN_SECONDS = 30.0
 """How long a part waits for the connection with WhatsApp before it is tried later."""
 
@@ -119,12 +121,14 @@ class LinkedTransport:
         pauses = Pauses(clock, LONGEST_PAUSE)
         while True:
             began = clock.monotonic()
+            host.alive(SILENT_SECONDS)
             try:
                 await self._run_helper(core, program)
             except (HelperFailed, StorageError) as error:
                 standing.helper_failed(f"{error}. {error.hint}" if error.hint else str(error))
             if clock.monotonic() - began > LONGEST_PAUSE:
                 pauses.forget()
+            host.alive(LONGEST_PAUSE + SILENT_SECONDS)
             await pauses.wait()
 
     async def send(self, part: OutboundPart) -> Receipt:
@@ -182,6 +186,7 @@ class LinkedTransport:
         async with asyncio.TaskGroup() as group:
             group.create_task(typing.run())
             group.create_task(core.inbox.tell_read(link))
+            group.create_task(_show_life(host, link))
             await self._follow(core, link)
 
     async def _follow(self, core: _Core, link: BridgeLink) -> None:
@@ -196,6 +201,13 @@ class LinkedTransport:
                     _learn(core.people, link.me or Me(), (number, lid))
                 case _:
                     logger.debug("whatsapp: the helper wants to link an account unasked")
+
+
+async def _show_life(host: ChannelHost, link: BridgeLink) -> None:
+    while True:
+        if link.answers:
+            host.alive(SILENT_SECONDS)
+        await host.clock.sleep(PING_SECONDS)
 
 
 def _learn(people: People, me: Me, jids: Sequence[str]) -> None:

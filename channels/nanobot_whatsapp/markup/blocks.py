@@ -64,25 +64,6 @@ class _Blocks:
         self._around: list[_Prefix] = []
         self._is_begun = True
         self._styles: tuple[Style, ...] = ()
-        self._handlers: Mapping[str, Callable[[Token], None]] = {
-            "paragraph_open": self._paragraph,
-            "heading_open": self._heading,
-            "heading_close": self._end_of_heading,
-            "inline": self._text,
-            "fence": self._fence,
-            "code_block": lambda token: self._code(token.content),
-            "html_block": lambda token: self._literal(token.content.rstrip("\n")),
-            "hr": lambda _: self._literal(_RULE),
-            "definition": self._definition,
-            "bullet_list_open": lambda _: self._open_list(None),
-            "ordered_list_open": lambda token: self._open_list(int(token.attrs.get("start", 1))),
-            "bullet_list_close": lambda _: self._end_of_list(),
-            "ordered_list_close": lambda _: self._end_of_list(),
-            "list_item_open": self._item,
-            "list_item_close": lambda _: self._end_of_item(),
-            "blockquote_open": lambda _: self._quote(),
-            "blockquote_close": lambda _: self._end_of_quote(),
-        }
 
     def write(self) -> str:
         table = -1
@@ -93,8 +74,8 @@ class _Blocks:
                 inside = self._tokens[table : at + 1]
                 self._code(table_text(inside, self._source, self._labels))
                 table = -1
-            elif table < 0 and (handler := self._handlers.get(token.type)):
-                handler(token)
+            elif table < 0 and (handler := _HANDLERS.get(token.type)):
+                handler(self, token)
         return "\n".join(line.rstrip() for line in self._written).strip("\n")
 
     def _begin(self) -> None:
@@ -209,6 +190,29 @@ class _Blocks:
     def _end_of_quote(self) -> None:
         self._around.pop()
         self._is_begun = False
+
+
+_HANDLERS: Mapping[str, Callable[[_Blocks, Token], None]] = {
+    "paragraph_open": _Blocks._paragraph,
+    "heading_open": _Blocks._heading,
+    "heading_close": _Blocks._end_of_heading,
+    "inline": _Blocks._text,
+    "fence": _Blocks._fence,
+    "code_block": lambda blocks, token: blocks._code(token.content),
+    "html_block": lambda blocks, token: blocks._literal(token.content.rstrip("\n")),
+    "hr": lambda blocks, _: blocks._literal(_RULE),
+    "definition": _Blocks._definition,
+    "bullet_list_open": lambda blocks, _: blocks._open_list(None),
+    "ordered_list_open": lambda blocks, token: blocks._open_list(int(token.attrs.get("start", 1))),
+    "bullet_list_close": lambda blocks, _: blocks._end_of_list(),
+    "ordered_list_close": lambda blocks, _: blocks._end_of_list(),
+    "list_item_open": _Blocks._item,
+    "list_item_close": lambda blocks, _: blocks._end_of_item(),
+    "blockquote_open": lambda blocks, _: blocks._quote(),
+    "blockquote_close": lambda blocks, _: blocks._end_of_quote(),
+}
+"""What writes each kind of token. They are not kept with an object of their own: it would refer to
+itself, and wait for the collector with all that it holds."""
 
 
 def write_blocks(tokens: Sequence[Token], source: str) -> str:

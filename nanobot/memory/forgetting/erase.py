@@ -44,7 +44,8 @@ _PASSES = 3
 _OWNED = {Kind.JOURNAL, Kind.INDEX, Kind.VERSIONS}
 """Files that others rewrite for us, as a whole."""
 
-_OTHERS = {*_OWNED, *LEFT_ALONE, Kind.TEMPORARY}
+_REMOVED = {Kind.MEDIA, Kind.BEFORE}
+_OTHERS = {*_OWNED, *_REMOVED, *LEFT_ALONE, Kind.TEMPORARY}
 _IN_PLACE = {Kind.LOG, Kind.TYPED}
 
 
@@ -182,7 +183,7 @@ class Eraser:
     def _erase_file(self, needle: Needle, one: Holding, *, is_stale: bool) -> None:
         if one.count <= 0:
             return
-        if one.kind is Kind.MEDIA or (one.kind is Kind.TEMPORARY and is_stale):
+        if one.kind in _REMOVED or (one.kind is Kind.TEMPORARY and is_stale):
             rewriting.remove(one.path)
         elif one.kind in _IN_PLACE:
             rewriting.cover(one.path, needle)
@@ -209,4 +210,4 @@ def _is_ours(one: Holding) -> bool:
     """Whether another pass may remove it."""
     if one.kind in LEFT_ALONE or one.count <= 0:
         return False
-    return one.is_text or one.kind in _OWNED | {Kind.MEDIA, Kind.TEMPORARY}
+    return one.is_text or one.kind in _OWNED | _REMOVED | {Kind.TEMPORARY}

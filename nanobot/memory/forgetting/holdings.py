@@ -31,6 +31,7 @@ class Kind(StrEnum):
     WORKSPACE = "other files in the workspace"
     MEDIA = "media"
     JOURNAL = "journal"
+    BEFORE = "the journal as it was before an upgrade"
     INDEX = "search index"
     VERSIONS = "versions"
     UNDO = "undo copies"
@@ -52,7 +53,9 @@ _IN_STATE = {
     "memory.git": Kind.VERSIONS,
     "undo": Kind.UNDO,
     "cli_history": Kind.TYPED,
+    "backup": Kind.TEMPORARY,
 }
+_BEFORE = "journal.db.before-"
 _AT_HOME = {
     "media": Kind.MEDIA,
     "spill": Kind.SPILL,
@@ -118,6 +121,8 @@ class Home:
             return Kind.ARCHIVE if parts[1] == "archive" else Kind.CONVERSATION
         if parts[0] == "state" and len(parts) > 1:
             name = parts[1].removesuffix("-wal").removesuffix("-shm")
+            if name.startswith(_BEFORE):
+                return Kind.BEFORE
             return _IN_STATE.get(name, Kind.OTHER)
         return _AT_HOME.get(parts[0], Kind.OTHER)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nanobot.errors import StorageError, WriteConflict
 from nanobot.memory.forgetting.needle import Needle
-from nanobot.security.atomic import replace
+from nanobot.security.atomic import replace, sync_folder
 
 _STRUCTURED = {".json", ".jsonl"}
 
@@ -64,7 +64,7 @@ def remove(path: Path) -> None:
     try:
         with suppress(FileNotFoundError):
             path.unlink()
-            _sync(path.parent)
+            sync_folder(path.parent)
     except OSError as error:
         raise StorageError.of(path, error) from error
 
@@ -104,11 +104,3 @@ def _without_links(path: str, flags: int) -> int:
 
 def _decoded(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

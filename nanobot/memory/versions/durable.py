@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nanobot.errors import StorageError
-from nanobot.security.atomic import replace
+from nanobot.security.atomic import replace, sync_folder
 
 _CONFIG = (
     b"[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tfilemode = false\n"
@@ -57,15 +57,6 @@ def write_object(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(path)
-
-
-def sync_folder(path: Path) -> None:
-    """See to it that the names in a folder are on the disk."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 @contextmanager

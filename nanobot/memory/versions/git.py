@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.errors import StorageError
-from nanobot.memory.versions.durable import build, sync_folder, write_file, write_object
+from nanobot.memory.versions.durable import build, write_file, write_object
+from nanobot.security.atomic import sync_folder
 
 if TYPE_CHECKING:
     from dulwich.object_store import DiskObjectStore

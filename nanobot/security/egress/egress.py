@@ -138,7 +138,11 @@ class Egress:
         if self._tls is None:
             import httpx2
 
-            self._tls = httpx2.create_ssl_context()
+            try:
+                self._tls = httpx2.create_ssl_context()
+            except OSError as error:  # SSL_CERT_FILE names none
+                said = error.strerror or error
+                raise EgressError(f"the certificates to trust cannot be read: {said}") from error
         return self._tls
 
 

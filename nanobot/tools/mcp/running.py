@@ -148,6 +148,8 @@ class Running:
     async def _live(self, life: _Life) -> None:
         try:
             async with AsyncExitStack() as stack:
+                # It outlives the turn that needed it first.
+                stack.enter_context(logger.contextualize(turn=""))
                 await self._start(life, stack)
                 await life.over.wait()
         except TimeoutError:

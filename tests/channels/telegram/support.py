@@ -59,6 +59,7 @@ class RecordingHost:
 
     def __init__(self, folder: Path, clock: FakeClock) -> None:
         self._folder, self._clock = folder, clock
+        self.expected = 0.0
         self._changed: list[asyncio.Future[None]] = []
         self.stored: list[InboundMessage] = []
         self.stored_cursor: str | None = None
@@ -115,6 +116,9 @@ class RecordingHost:
 
     def connected(self, who: str) -> None:
         self.account = who
+
+    def alive(self, within: float) -> None:
+        self.expected = self._clock.monotonic() + within
 
     @property
     def owners(self) -> Sequence[str]:

@@ -163,7 +163,6 @@ def test_one_wide_cell_does_not_widen_every_row() -> None:
 
 
 @given(st.text())
-@settings(max_examples=60, deadline=None)
 def test_any_text_is_shown_with_valid_entities(text: str) -> None:
     rendered = render(text)
     check(rendered.entities, rendered.text)
@@ -171,7 +170,6 @@ def test_any_text_is_shown_with_valid_entities(text: str) -> None:
 
 
 @given(MARKDOWN)
-@settings(max_examples=120, deadline=None)
 def test_any_markdown_keeps_its_words_and_has_valid_entities(markdown: str) -> None:
     rendered = render(markdown)
     check(rendered.entities, rendered.text)

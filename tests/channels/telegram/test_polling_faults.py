@@ -82,6 +82,34 @@ async def test_failing_polls_are_ever_further_apart_until_they_work_again(
         await host.until(lambda: host.reports[-1] == "")
 
 
+@pytest.mark.parametrize(
+    ("fault", "is_heard"),
+    [(FAULTS["5xx"], True), (FAULTS["cut connections"], False)],
+    ids=["a refusal", "no answer"],
+)
+async def test_only_what_telegram_says_shows_that_polling_lives(
+    fault: Callable[[FakeTelegram], object],
+    is_heard: bool,
+    telegram: FakeTelegram,
+    host: RecordingHost,
+    clock: WatchedClock,
+) -> None:
+    fault(telegram)
+    telegram.say("hello")
+    async with running(telegram, host):
+        await clock.until_asked(1.0)
+        at_first = host.expected
+        await clock.advance(1.0)
+        await clock.until_asked(2.0)
+        assert (host.expected > at_first) is is_heard
+        await clock.advance(2.0)
+        await clock.until_asked(4.0)
+        await clock.advance(4.0)
+        assert await host.texts(1) == ["hello"]
+        await host.until(lambda: host.reports[-1] == "")
+        assert host.expected > at_first
+
+
 async def test_a_number_that_no_update_has_is_not_gone_on_from(
     telegram: FakeTelegram, host: RecordingHost, clock: WatchedClock
 ) -> None:
@@ -125,6 +153,7 @@ async def test_a_stall_is_noticed_and_repaired_within_90_seconds(
         telegram.say("hello")
         await clock.until_asked(STALL_SECONDS, times=2)
         assert host.stored == []
+        assert host.expected < clock.monotonic() + 80  # by when somebody is told that it hangs
         await clock.advance(STALL_SECONDS)
         assert await host.texts(1) == ["hello"]
     assert host.reports == ["no poll was answered for 90 s; connecting anew", ""]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot_telegram.actions import Step, Text, Typing
@@ -81,7 +81,6 @@ class Play:
             self.board.done(step, self.now, message_id=message_id, crowd=self.crowd)
 
 
-@settings(max_examples=60, deadline=None)
 @given(is_group=st.booleans(), events=st.lists(EVENTS, max_size=30))
 def test_whatever_happens_texts_keep_their_distance_and_end_with_their_turn(
     is_group: bool, events: list[Event]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nanobot.bus.events import Button
@@ -94,7 +94,6 @@ def test_what_stands_for_itself_does_not_end_what_is_meant(markdown: str, meant:
     assert formatted(render(markdown)) == [meant]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text("ab *_~`\n", max_size=40))
 @example("a__a")
 @example("a__b__c")
@@ -104,7 +103,6 @@ def test_no_text_that_is_escaped_makes_anything(text: str) -> None:
     assert [found for line in shown.split("\n") for found in formatted(line)] == []
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from([*"abc \n*_~>[]()|!<#", "`", "- ", "1. ", "\n\n", "|-", ": "])))
 def test_no_word_vanishes(pieces: list[str]) -> None:
     markdown = "".join(pieces)

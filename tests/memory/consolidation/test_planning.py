@@ -115,7 +115,7 @@ def test_one_turn_alone_is_never_parted_by_count() -> None:
     assert pick_window_boundary([*messages, user()], 100, 50) == len(messages)
 
 
-ALWAYS_THE_SAME = settings(derandomize=True, deadline=None, max_examples=80, database=None)
+ALWAYS_THE_SAME = settings(derandomize=True, deadline=None, database=None)
 KINDS = (
     *(user(turn, origin) for turn in ("", "1", "2") for origin in ("", "nanobot")),
     *(answer(turn) for turn in ("", "1", "2")),

@@ -105,6 +105,7 @@ async def in_files(home: RealHome) -> None:
     (folder / "sessions" / "x.jsonl.corrupt-1").write_text(f'{{"content":"{SECRET}')
     (folder / "media" / "letter.txt").write_text(f"Dear {SECRET}")
     (folder / "media" / "photo.png").write_bytes(PNG + SECRET.encode())
+    (folder / "state" / "journal.db.before-1").write_bytes(b"SQLite\0" + SECRET.encode())
     (folder / "media" / "other.png").write_bytes(PNG)
 
 
@@ -147,6 +148,7 @@ async def test_all_else_stays_and_goes_on(home: RealHome) -> None:
     assert await home.finds("tea")
     assert (home.folder / "media" / "other.png").exists()
     assert not (home.folder / "media" / "photo.png").exists()
+    assert not (home.folder / "state" / "journal.db.before-1").exists()
     story = (home.folder / "workspace" / "story.md").read_text()
     assert story == "Once there was\n[erased], [erased].\n"
     assert len((home.folder / "logs" / "nanobot.log").read_text().splitlines()) == 2

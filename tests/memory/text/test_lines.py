@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.memory.text.lines import (
@@ -58,7 +58,6 @@ def counted(text: str) -> Counter[str]:
 
 
 @given(_TEXTS, _TEXTS)
-@settings(max_examples=100, deadline=None)
 def test_operations_bring_the_lines_of_the_new_text(base: str, new: str) -> None:
     operations = operations_between(base, new)
     applied = apply_operations(base, operations)
@@ -67,14 +66,12 @@ def test_operations_bring_the_lines_of_the_new_text(base: str, new: str) -> None
 
 
 @given(_TEXTS, st.lists(_OPERATIONS, max_size=5))
-@settings(max_examples=100, deadline=None)
 def test_operations_made_twice_are_made_once(text: str, operations: list[Operation]) -> None:
     once = apply_operations(text, operations).text
     assert apply_operations(once, operations).text == once
 
 
 @given(_TEXTS, _TEXTS, _TEXTS)
-@settings(max_examples=100, deadline=None)
 def test_a_merge_loses_no_addition_and_has_the_same_lines_either_way(
     base: str, ours: str, theirs: str
 ) -> None:
@@ -85,7 +82,6 @@ def test_a_merge_loses_no_addition_and_has_the_same_lines_either_way(
 
 
 @given(_TEXTS, _TEXTS)
-@settings(max_examples=50, deadline=None)
 def test_a_merge_with_an_unchanged_side_is_the_other_side(base: str, changed: str) -> None:
     assert merge(base, changed, base).text == changed
     assert merge(base, base, changed).text == changed

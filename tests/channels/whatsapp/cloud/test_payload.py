@@ -234,7 +234,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(KINDS), anything, anything, anything)
 def test_no_message_is_fatal_and_what_is_heard_is_whole(
     kind: str, content: object, beside: object, sender: object
@@ -253,7 +253,7 @@ def test_no_message_is_fatal_and_what_is_heard_is_whole(
     assert any(isinstance(item, Said) and item.heard.id == "wamid.good" for item in found)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(anything)
 def test_no_document_is_fatal(document: object) -> None:
     items(document)

@@ -197,6 +197,9 @@ class Core:
         self.account = who
         self._changes.tell()
 
+    def alive(self, within: float) -> None:
+        self.expected = self.clock.monotonic() + within
+
     @property
     def trouble(self) -> str:
         """What was reported last."""

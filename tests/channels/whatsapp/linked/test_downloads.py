@@ -23,7 +23,7 @@ async def test_a_file_is_read_once_it_is_there_and_then_removed(
         assert list_of(downloads) == []
         fetching = scene.fetching()
         helper.fail(await helper.request("download"), "later", "no network", 3.0)
-        await clock.until_sleeping(2)
+        await clock.until_sleeping(3)
         await clock.advance(3.0)
         (downloads / "f1").write_bytes(b"image")
         request = await helper.request("download")

@@ -190,7 +190,7 @@ def test_why_an_event_cannot_be_read_tells_nothing_of_what_it_says() -> None:
     assert str(failure.value) == "unexpected: id, at"
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(
         st.sampled_from(list(said("A1"))),

@@ -65,7 +65,7 @@ def test_what_the_helper_says_is_understood(line: str, said: Said | None) -> Non
     assert parse(line.encode()) == said
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.one_of(
         st.binary(max_size=50),

@@ -72,7 +72,7 @@ async def test_a_part_does_not_wait_for_ever_for_whatsapp(core: Core, clock: Fak
         helper.state("backoff", "no route to host")
         await core.until(lambda: "no route" in core.trouble)
         sending = scene.sending("hello")
-        await clock.until_sleeping(2)
+        await clock.until_sleeping(3)
         await clock.advance(OPEN_SECONDS)
         error = await sending
     assert isinstance(error, SendLater)
@@ -162,7 +162,7 @@ async def test_while_the_disk_refuses_nothing_is_confirmed(core: Core, clock: Fa
         await core.until(lambda: "no space left" in core.trouble)
         core.disk_full = False
         assert helper.all("ack") == []
-        await clock.until_sleeping(2)
+        await clock.until_sleeping(3)
         await clock.advance(1.0)
         await helper.acked(1)
         await core.until(lambda: core.trouble == "")

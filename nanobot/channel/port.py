@@ -1,8 +1,4 @@
-"""The port that channel adapters implement, and the core's side of it.
-
-An adapter only translates between a platform and `nanobot.bus.events`. Access, durability, order,
-retries and splitting are the core's, the same for every platform.
-"""
+"""The port itself: a channel, and the core's side of it, while a gateway runs."""
 
 from __future__ import annotations
 
@@ -148,6 +144,12 @@ class ChannelHost(Protocol):
         """Which account of the platform this is, for `nanobot channels status`."""
         ...
 
+    def alive(self, within: float) -> None:
+        """Something came from the platform, be it a refusal. Whoever calls this promises to
+        do so again within so many seconds; a channel that then is silent is judged to hang. One
+        that never calls it is not judged."""
+        ...
+
     @property
     def owners(self) -> Sequence[str]:
         """The ids of the owner on this channel, as far as they are known."""
@@ -195,22 +197,3 @@ class Channel(Protocol):
     async def show(self, event: Progress) -> None:
         """Show progress if the platform can; never raise for want of it."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class LoginRequest:
-    """What signing in needs: the adapter's own settings (`options`), a folder (0700) for its state,
-    and a person to talk to. `number` is a phone number in digits where they want a code to type in
-    rather than one to scan. While it lasts nothing else uses the account or the folder."""
-
-    options: object
-    state_folder: Path
-    say: Callable[[str], None]
-    clock: Clock
-    number: str = ""
-
-
-Login = Callable[[LoginRequest], Awaitable[None]]
-"""Signs in at a platform that wants a person for it; found by entry point in the group
-`nanobot.channel_logins`, by the name of the channel. Returns when it is done; raises
-`NanobotError`."""

@@ -1,0 +1,148 @@
+"""Setting WhatsApp up with a person: as a linked device, or by Meta's Cloud API.
+
+For a linked device only settings come out of this; the code to scan comes with signing in. For the
+Cloud API Meta is asked which number the token is for.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from pydantic import SecretStr, ValidationError
+
+from nanobot.channel import Person, SetupRequest, SetupResult
+from nanobot.errors import NanobotError
+from nanobot_whatsapp.settings import WhatsAppSettings
+
+_LINKED, _CLOUD = "linked", "cloud"
+_BETWEEN_DIGITS = re.compile(r"[\s+()./-]+")
+_NUMBER = re.compile(r"[1-9][0-9]{6,14}")
+_WAYS = (
+    "As a linked device of a number that has WhatsApp: you scan a code. WhatsApp may ban the "
+    "number for it",
+    "By Meta's Cloud API, with a number of a business and a public https address",
+)
+_BAN = "WhatsApp permits no unofficial programs as linked devices, and may ban the number."
+_ASKED = (
+    ("phone_number_id", "The phone number's id, from Meta's app dashboard"),
+    ("access_token", "The access token of a system user"),
+    ("app_secret", "The app's secret"),
+    ("verify_token", "A word for both sides of the webhook; tell Meta the same"),
+    ("webhook_url", "The public address that Meta calls, such as https://example.org/whatsapp"),
+)
+_SECRETS = frozenset({"access_token", "app_secret", "verify_token"})
+
+
+async def setup(request: SetupRequest) -> SetupResult:
+    """Ask for what is not given. Raises `NanobotError`."""
+    present = request.options
+    if not isinstance(present, WhatsAppSettings | None):
+        raise TypeError("the options are those of another channel")
+    if not request.attended:
+        number = number_of(request.given.get("owner", ""))
+        request.person.say(f"Note: {_BAN}")
+        return SetupResult({}, {}, (number,), "as a linked device", sign_in=True)
+    was_cloud = present is not None and present.transport == _CLOUD
+    way = await request.person.choose("How shall WhatsApp be reached?", _WAYS, int(was_cloud))
+    return await (_by_cloud if way else _linked)(request, present)
+
+
+def number_of(text: str) -> str:
+    """A phone number as WhatsApp has it. Raises `NanobotError` for what is none."""
+    digits = _BETWEEN_DIGITS.sub("", text).removeprefix("00")
+    if not _NUMBER.fullmatch(digits):
+        hint = "Write it with its country code: 15550001111 for one in the United States."
+        raise NanobotError("that is no phone number", hint=hint)
+    return digits
+
+
+async def _linked(request: SetupRequest, present: WhatsAppSettings | None) -> SetupResult:
+    person = request.person
+    person.say(
+        f"{_BAN} Best is a number of its own for nanobot, which you can do without; it also works "
+        "with yours, in the chat that you have with yourself. Node.js 20 or newer has to be "
+        "installed here."
+    )
+    owners = await _owner(request)
+    own = present is not None and present.self_chat
+    values: dict[str, str | bool] = {}
+    if present is not None and present.transport != _LINKED:
+        values |= {"transport": _LINKED, "webhook_url": ""}
+    if await person.confirm("Will you link that very number?", default=own) != own:
+        values["self_chat"] = not own
+    return SetupResult(values, {}, owners, "as a linked device", sign_in=True)
+
+
+async def _by_cloud(request: SetupRequest, present: WhatsAppSettings | None) -> SetupResult:
+    request.person.say("docs/channels/whatsapp.md leads through Meta's side of it.")
+    while True:
+        asked = await _values(request.person, present)
+        try:
+            who = await _checked(request, present, asked)
+            break
+        except NanobotError as error:
+            request.person.say(error.for_people())
+    values: dict[str, str | bool] = {"transport": _CLOUD}
+    if present is not None and present.self_chat:
+        values["self_chat"] = False
+    values |= {key: value for key, value in asked.items() if key not in _SECRETS}
+    hidden = {key: value for key, value in asked.items() if key in _SECRETS}
+    return SetupResult(values, hidden, await _owner(request), who)
+
+
+async def _values(person: Person, present: WhatsAppSettings | None) -> dict[str, str]:
+    asked = {}
+    for key, question in _ASKED:
+        known = _known(present, key)
+        if key == "verify_token" and not known:
+            known = secrets.token_hex(12)
+            asked[key] = await person.ask(question, known)
+        else:
+            asked[key] = await person.ask(question, known, secret=key in _SECRETS)
+    return asked
+
+
+def _known(present: WhatsAppSettings | None, key: str) -> str:
+    """What is set; empty for nothing."""
+    value = getattr(present, key) if present is not None else ""
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+
+async def _checked(
+    request: SetupRequest, present: WhatsAppSettings | None, asked: dict[str, str]
+) -> str:
+    """Which number it is. Raises `NanobotError` for what cannot be."""
+    values: dict[str, object] = dict(present) if present else {}
+    values |= {"transport": _CLOUD, "self_chat": False, **asked}
+    try:
+        options = WhatsAppSettings.model_validate(values)
+    except ValidationError as error:
+        key, said = error.errors()[0]["loc"][0], error.errors()[0]["msg"]
+        raise NanobotError(f"{key} {said.removeprefix('Value error, ')}") from None
+    if not request.test:
+        return "by the Cloud API"
+    from nanobot_whatsapp.cloud.graph import identify, path_of
+    from nanobot_whatsapp.cloud.wire import Wire
+
+    wire = Wire(options.base_url, options.access_token)
+    try:
+        me = await identify(wire, path_of(options))
+    finally:
+        await wire.close()
+    who = f"+{me.number} ({me.name})"
+    request.person.say(f"Meta knows this number: {who}")
+    return who
+
+
+async def _owner(request: SetupRequest) -> tuple[str, ...]:
+    """The number that the owner writes from."""
+    while True:
+        default = "".join(request.owners[:1])
+        answer = await request.person.ask("The number that you write from", default)
+        if answer == default and request.owners:
+            return ()
+        try:
+            return (number_of(answer),)
+        except NanobotError as error:
+            request.person.say(error.for_people())

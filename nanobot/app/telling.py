@@ -1,0 +1,36 @@
+"""What the owner is told by itself: what Dream did or could not do, that a channel is off."""
+
+from __future__ import annotations
+
+import hashlib
+
+from loguru import logger
+
+from nanobot.agent.courier import Courier
+from nanobot.app.base import Base
+from nanobot.bus.events import Button
+from nanobot.memory.dream import DreamReport
+from nanobot.memory.scopes import OWNER
+
+
+async def send_digest(courier: Courier, report: DreamReport) -> None:
+    """What Dream changed, with buttons that take it back."""
+    names = ["Undo"] if len(report.undoable) == 1 else [f"Undo {n}" for n in report.undoable]
+    commands = [f"/dream-restore --version {n}" for n in report.undoable]
+    undo = [Button(name, command) for name, command in zip(names, commands, strict=True)]
+    await courier.tell(report.scope, report.digest, undo)
+
+
+async def send_trouble(courier: Courier, scope: str, text: str) -> None:
+    """Why Dream could not work."""
+    logger.warning("dream for {}: {}", scope, text)
+    await courier.tell(OWNER, text)
+
+
+def tell_of_channel(base: Base, channel: str, detail: str) -> None:
+    """That a channel stays off; once a day for the same reason."""
+    text = f"The channel {channel} is off: {detail}"
+    reason = hashlib.sha256(detail.encode()).hexdigest()[:8]
+    name = f"off-{channel}-{base.clock.now():%y%m%d}-{reason}"
+    telling = base.courier.warn_elsewhere(channel, text, name)
+    base.background.start(telling, name="a channel is off")

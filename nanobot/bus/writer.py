@@ -1,0 +1,254 @@
+"""The one thread that writes to a database, and shares fsyncs between concurrent callers.
+
+It takes what has queued up, runs it in one transaction (each piece inside a savepoint, so that a
+failing one undoes only itself) and commits once. With WAL and `synchronous=FULL` a commit is one
+fsync, and an outcome is given only after it: what is reported is durable.
+
+When the disk refuses, everything in that transaction is undone together. Work that was queued to be
+kept is run again, in its place before everything later, until the disk takes it: with what comes
+next, or after a few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from loguru import logger
+
+from nanobot.bus.connecting import storage_error
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+_BATCH = 256
+_PATIENCE = 0.05
+_RETRY = 5.0
+
+_OWN_FAULTS = {
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_TOOBIG,
+    sqlite3.SQLITE_RANGE,
+    sqlite3.SQLITE_MISUSE,
+}
+"""Error codes that blame a statement. All others blame the disk or the file."""
+
+
+class Job:
+    """One piece of work and where its outcome goes; no future for work that nobody awaits."""
+
+    __slots__ = ("afterwards", "error", "future", "insist", "keep", "patient", "result", "work")
+
+    def __init__(
+        self,
+        work: Work[Any],
+        future: asyncio.Future[Any] | None,
+        *,
+        keep: bool,
+        patient: bool = False,
+        insist: bool = False,
+        afterwards: Work[None] | None = None,
+    ) -> None:
+        self.work = work
+        self.afterwards = afterwards
+        self.future = future
+        self.keep = keep
+        self.patient = patient
+        self.insist = insist
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Writer:
+    """Writes to the file at `path`, from `start` to `finish`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self.refusal = ""
+        """Why the disk took nothing the last time that there was something to write, if so."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a thread."""
+        return self._thread is not None
+
+    def start(self, connection: sqlite3.Connection) -> None:
+        """Write through `connection`, which is the thread's from now on. Must be called on the
+        event loop's thread: outcomes are told there."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(
+            target=self._write, args=(connection,), name="journal", daemon=True
+        )
+        self._thread.start()
+
+    def put(self, job: Job) -> None:
+        """Queue one more."""
+        self._jobs.put(job)
+
+    async def finish(self) -> None:
+        """Do what is queued, then close the connection."""
+        if self._thread is None:
+            return
+        thread, self._thread = self._thread, None
+        self._jobs.put(None)
+        await asyncio.to_thread(thread.join)
+
+    def _write(self, connection: sqlite3.Connection) -> None:
+        running = True
+        kept: list[Job] = []
+        while running:
+            batch = self._collect(_RETRY if kept else None)
+            running = None not in batch
+            jobs = kept + [job for job in batch if job is not None]
+            if jobs:
+                written = connection.total_changes
+                refusal = self._transact(connection, jobs)
+                if refusal is not None or connection.total_changes > written:
+                    self.refusal = str(refusal or "")
+                kept = [_again(job) for job in jobs if refusal and job.keep]
+                if refusal is None:
+                    self._finish(connection, jobs)
+                self._report([job for job in jobs if not (refusal and job.insist)], refusal)
+        if any(job.insist for job in kept):
+            self._report(kept, sqlite3.OperationalError("it was closed before it took everything"))
+        connection.close()
+
+    def _collect(self, retry: float | None) -> list[Job | None]:
+        """What is queued, `None` for the end; if all of it is patient, what comes within a moment
+        too. Nothing, if nothing comes within `retry` seconds."""
+        try:
+            job = self._jobs.get(timeout=retry)
+        except Empty:
+            return []
+        batch = [job]
+        hurry = job is None or not job.patient
+        while len(batch) < _BATCH:
+            try:
+                job = self._jobs.get(block=not hurry, timeout=_PATIENCE)
+            except Empty:
+                break
+            batch.append(job)
+            hurry = hurry or job is None or not job.patient
+        return batch
+
+    def _transact(
+        self, connection: sqlite3.Connection, jobs: Sequence[Job]
+    ) -> sqlite3.Error | None:
+        """Run them in one transaction; why the disk refused it, if it did.
+
+        Savepoints keep one job's failure from the others, but cost as much as the jobs: they are
+        set only when one has failed, and everything is run again.
+        """
+        try:
+            _run_all(connection, jobs, _run)
+        except _OwnFault:
+            return self._transact_apart(connection, jobs)
+        except sqlite3.Error as error:
+            return error
+        return None
+
+    def _transact_apart(
+        self, connection: sqlite3.Connection, jobs: Sequence[Job]
+    ) -> sqlite3.Error | None:
+        try:
+            _run_all(connection, jobs, _run_in_savepoint)
+        except sqlite3.Error as error:
+            return error
+        return None
+
+    def _finish(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> None:
+        """Run what comes after a transaction for those whose part in it succeeded."""
+        for job in jobs:
+            if job.afterwards is None or job.error is not None:
+                continue
+            try:
+                job.afterwards(connection)
+            except sqlite3.Error as error:
+                job.error = storage_error(self._path, error)
+            except Exception as error:  # noqa: BLE001 - the boundary: the writer goes on for others
+                job.error = error
+
+    def _report(self, jobs: Sequence[Job], refusal: sqlite3.Error | None) -> None:
+        if refusal is not None:
+            logger.error("journal: {}", storage_error(self._path, refusal))
+        awaited = []
+        for job in jobs:
+            if refusal is not None:
+                job.error = storage_error(self._path, refusal)
+            elif job.future is None and job.error is not None:
+                logger.opt(exception=job.error).error("journal: a mark could not be made")
+            if job.future is not None:
+                awaited.append(job)
+        if awaited and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(_resolve, awaited)
+
+
+class _OwnFault(Exception):
+    """A job failed by itself: the disk is not to blame."""
+
+
+def _run_all(
+    connection: sqlite3.Connection,
+    jobs: Sequence[Job],
+    run: Callable[[sqlite3.Connection, Job], None],
+) -> None:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        for job in jobs:
+            run(connection, job)
+        connection.execute("COMMIT")
+    except (sqlite3.Error, _OwnFault):
+        with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _run(connection: sqlite3.Connection, job: Job) -> None:
+    try:
+        job.result = job.work(connection)
+    except Exception as error:
+        if isinstance(error, sqlite3.Error) and not _is_own_fault(error):
+            raise  # nothing in this transaction can be trusted
+        raise _OwnFault from error
+
+
+def _run_in_savepoint(connection: sqlite3.Connection, job: Job) -> None:
+    connection.execute("SAVEPOINT job")
+    try:
+        _run(connection, job)
+    except _OwnFault as fault:
+        job.error = fault.__cause__  # handed to the caller
+        connection.execute("ROLLBACK TO job")
+    connection.execute("RELEASE job")
+
+
+def _again(job: Job) -> Job:
+    """A kept job to be run once more. Who only asked for it to be kept has been told."""
+    return job if job.insist else Job(job.work, None, keep=True)
+
+
+def _is_own_fault(error: sqlite3.Error) -> bool:
+    # Only the low byte names the kind. The sqlite3 module's own complaints have no code.
+    return (getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF) in _OWN_FAULTS
+
+
+def _resolve(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        if job.future is None or job.future.done():
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.result)

@@ -1,0 +1,50 @@
+"""Marks on messages: where foreign text came from. Pure.
+
+A mark is the name of a source (`tool:web_fetch`, `person:7`, `forwarded`), or of what passed text
+on, with the sources behind it: `helper:1a (person:7; tool:grep)`. What the model says carries the
+marks of all that it had read, and what passes that on carries them further. So marks are made of
+marks, and two things keep them small: a mark names each source once, whatever it came through, and
+beyond a number of them the rest becomes `others`. No message comes from there, so what carries it
+counts as foreign text from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+OTHERS = "others"
+
+_MOST = 16
+_LONGEST = 400
+"""Characters of a mark that is carried as it is; marks of earlier versions could be far longer."""
+
+
+def passed_on(by: str, marks: Iterable[str]) -> str:
+    """The mark of what `by` passes on after it read text with these marks."""
+    return f"{by} ({'; '.join(_few(source for mark in marks for source in _sources(mark)))})"
+
+
+def carried(marks: Iterable[str]) -> str:
+    """The marks that one message carries, as it holds them."""
+    return ",".join(_few(_short(mark) for mark in marks))
+
+
+def _sources(mark: str) -> Iterator[str]:
+    """What stands behind a mark: itself, or the sources that were passed on."""
+    _, opened, behind = mark.partition(" (")
+    if not opened:
+        yield mark
+    for part in behind.split("; ") if opened else ():
+        yield part.rpartition(" (")[2].rstrip(")")
+
+
+def _short(mark: str) -> str:
+    return mark if len(mark) <= _LONGEST else passed_on(mark.partition(" (")[0], [mark])
+
+
+def _few(marks: Iterable[str]) -> list[str]:
+    """Each once, in order; `OTHERS` in the place of those beyond the most. Sources come first."""
+    every = set(marks) - {""}
+    known = sorted(every - {OTHERS}, key=lambda mark: (" (" in mark, mark))
+    more = OTHERS in every or len(known) > _MOST
+    return [*known[:_MOST], OTHERS] if more else known

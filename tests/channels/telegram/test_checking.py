@@ -1,0 +1,36 @@
+"""What `nanobot doctor` finds out about Telegram."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from nanobot.channel import CheckFinding, CheckRequest
+from nanobot.clock import SystemClock
+from nanobot.testing.telegram import FakeTelegram
+from nanobot_telegram.checking import check
+from nanobot_telegram.settings import TelegramSettings
+
+
+async def _found(server: FakeTelegram, folder: Path, **options: str) -> list[CheckFinding]:
+    given = {"token": server.token, "base_url": server.base_url} | options
+    settings = TelegramSettings.model_validate(given)
+    return list(await check(CheckRequest(settings, folder, SystemClock(), 10.0)))
+
+
+async def test_the_bot_is_named_and_telegrams_time_told_and_no_update_confirmed(
+    tmp_path: Path,
+) -> None:
+    async with FakeTelegram() as server:
+        (known,) = await _found(server, tmp_path)
+        assert {call.method for call in server.calls} == {"getMe"}
+    assert (known.state, known.text) == ("ok", f"Telegram knows the bot @{server.username}")
+    assert known.told is not None
+    assert abs((datetime.now(UTC) - known.told).total_seconds()) < 60
+
+
+async def test_a_webhook_that_telegram_was_not_told_of_is_a_warning(tmp_path: Path) -> None:
+    url = "https://example.org/telegram"
+    async with FakeTelegram() as server:
+        _, webhook = await _found(server, tmp_path, mode="webhook", webhook_url=url)
+    assert (webhook.state, url in webhook.text) == ("warn", True)

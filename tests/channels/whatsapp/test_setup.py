@@ -1,0 +1,43 @@
+"""Setting WhatsApp up with a person: by either way, and with the number as WhatsApp has it."""
+
+from __future__ import annotations
+
+from nanobot.channel import SetupRequest, SetupResult
+from nanobot.clock import SystemClock
+from nanobot.testing import FakeGraphAPI, ScriptedPerson
+from nanobot_whatsapp.settings import WhatsAppSettings
+from nanobot_whatsapp.setup import setup
+
+
+async def outcome(person: ScriptedPerson, present: WhatsAppSettings | None) -> SetupResult:
+    result = await setup(SetupRequest(person, present, (), {}, SystemClock()))
+    assert person.left == 0
+    assert "may ban the number" in "\n".join(person.said)
+    return result
+
+
+async def test_a_linked_device_is_signed_in_afterwards_and_needs_the_owners_number() -> None:
+    person = ScriptedPerson("linked", "no number", "+1 (555) 000-1111", "y")
+    result = await outcome(person, None)
+    assert result == SetupResult(
+        {"self_chat": True}, {}, ("15550001111",), "as a linked device", sign_in=True
+    )
+
+
+async def test_the_cloud_api_is_asked_which_number_it_is_and_secrets_stay_apart() -> None:
+    async with FakeGraphAPI() as graph:
+        present = WhatsAppSettings(base_url=graph.base_url, self_chat=True)
+        values = [graph.phone_number_id, "EAAwrong", graph.app_secret, "", "https://a.example/wa"]
+        right = [*values[:1], graph.token, *values[2:]]
+        person = ScriptedPerson("Cloud", *values, *right, "15550002222")
+        result = await outcome(person, present)
+    assert result.who == "+15550001111 (Nanobot)"
+    assert result.values == {
+        "transport": "cloud",
+        "self_chat": False,
+        "phone_number_id": graph.phone_number_id,
+        "webhook_url": "https://a.example/wa",
+    }
+    assert result.secrets["access_token"] == graph.token
+    assert len(result.secrets["verify_token"]) >= 20
+    assert not result.sign_in

@@ -1,0 +1,121 @@
+"""What is said of a gateway's health: one judgement for the command, the endpoint, the watchdog."""
+
+from __future__ import annotations
+
+import pytest
+
+from nanobot.bus.queries import QueueCounts
+from nanobot.gateway.health import Concern, JournalSeen, judge
+from nanobot.gateway.supervisor import ChannelState
+
+NOW = 1_000.0
+WELL = ChannelState("telegram", "running", heard_at=990.0, due=1_040.0)
+
+
+def channel(state: str, detail: str = "", due: float | None = None) -> ChannelState:
+    return ChannelState("telegram", state, detail, heard_at=910.0, due=due)
+
+
+@pytest.mark.parametrize(
+    ("channels", "journal", "queue", "others", "state", "stuck", "said"),
+    [
+        ([WELL], JournalSeen(), QueueCounts(received=3), (), "ok", False, ""),
+        (
+            [channel("running", due=999.0)],
+            JournalSeen(),
+            QueueCounts(),
+            (),
+            "failing",
+            True,
+            "telegram: nothing was heard from the platform for 90 s",
+        ),
+        # Who is started again, lent or off is silent with good reason.
+        ([channel("lent", due=999.0)], JournalSeen(), QueueCounts(), (), "ok", False, ""),
+        (
+            [channel("backoff", "it broke", due=999.0)],
+            JournalSeen(),
+            QueueCounts(),
+            (),
+            "degraded",
+            False,
+            "telegram crashed: it broke",
+        ),
+        (
+            [channel("off", "no token")],
+            JournalSeen(),
+            QueueCounts(),
+            (),
+            "degraded",
+            False,
+            "telegram is off: no token",
+        ),
+        (
+            [channel("running", "cannot be reached")],
+            JournalSeen(),
+            QueueCounts(),
+            (),
+            "degraded",
+            False,
+            "telegram: cannot be reached",
+        ),
+        (
+            [],
+            JournalSeen(waiting=61.0),
+            QueueCounts(),
+            (),
+            "failing",
+            True,
+            "the journal has not answered for 61 s",
+        ),
+        ([], JournalSeen(waiting=59.0), QueueCounts(), (), "ok", False, ""),
+        # A new process would find the same disk.
+        (
+            [],
+            JournalSeen(refusal="disk full"),
+            QueueCounts(),
+            (),
+            "failing",
+            False,
+            "the journal takes nothing: disk full",
+        ),
+        (
+            [],
+            JournalSeen(),
+            QueueCounts(failed=2, dead=1),
+            (),
+            "degraded",
+            False,
+            "messages that failed: 2; parts of replies that cannot be delivered: 1",
+        ),
+        (
+            [],
+            JournalSeen(),
+            QueueCounts(received=5, put_off=4),
+            (),
+            "degraded",
+            False,
+            "the model cannot be reached; messages that wait for it: 4",
+        ),
+        (
+            [],
+            JournalSeen(),
+            QueueCounts(failed=1),
+            (Concern("failing", "no room"),),
+            "failing",
+            False,
+            "no room; messages that failed: 1",
+        ),
+    ],
+)
+def test_what_is_wrong_is_judged_and_said(
+    channels: list[ChannelState],
+    journal: JournalSeen,
+    queue: QueueCounts,
+    others: tuple[Concern, ...],
+    state: str,
+    stuck: bool,
+    said: str,
+) -> None:
+    health = judge(channels, NOW, journal, queue, others)
+    assert (health.state, health.stuck) == (state, stuck)
+    assert "; ".join(concern.text for concern in health.concerns) == said

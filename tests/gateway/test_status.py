@@ -1,0 +1,210 @@
+"""How a nanobot is: the same for the command, for `/health` and for `/metrics`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.events import TurnEnded
+from nanobot.bus.journal import Completion, Journal
+from nanobot.gateway.endpoint import HealthEndpoint
+from nanobot.gateway.health import Concern
+from nanobot.gateway.report import About
+from nanobot.gateway.status import Live, Status
+from nanobot.gateway.supervisor import ChannelState
+from nanobot.gateway.tally import Tally
+from nanobot.gateway.vitals import Vitals
+from nanobot.gateway.webserver import WebServer
+from nanobot.providers.prices import Prices
+from nanobot.session.manager import SessionManager
+from nanobot.tasks import Background
+from nanobot.testing import FakeClock
+from tests.bus.support import done, opened, said
+from tests.gateway.test_webserver import Platform
+
+PRICES = Prices(input=2.0, cached_input=0.5, output=8.0)
+REPORT = json.dumps(
+    {"prompt_tokens": 3_000_000, "cached_tokens": 1_000_000, "completion_tokens": 9}
+)
+
+
+class House:
+    """A home, and what tells how it is: of a running gateway, or of none."""
+
+    def __init__(self, home: Path, journal: Journal, clock: FakeClock) -> None:
+        self.journal, self.clock = journal, clock
+        self.channel = ChannelState("telegram", "running", who="@bot", heard_at=0.0, due=60.0)
+        self.concern: Concern | None = None
+        self.tally, self.sessions = Tally(), SessionManager(home / "sessions", clock)
+        self.background = Background()
+        self.vitals = Vitals(
+            lambda: [self.channel],
+            journal.database,
+            clock,
+            self.background,
+            (lambda: self.concern,),
+        )
+        self.live = Live(
+            born=0.0,
+            turns_running=lambda: 2,
+            channels=lambda: [self.channel],
+            vitals=self.vitals,
+            tally=self.tally,
+            logged=lambda: (1, 4),
+        )
+        self.running, self.idle = (
+            Status(
+                About("1.2.3", str(home), "openai", "gpt-x"),
+                journal.database,
+                self.sessions,
+                PRICES,
+                clock,
+                live,
+            )
+            for live in (self.live, None)
+        )
+
+    async def work(self) -> None:
+        """A turn that is done, one that failed, and a message that waits."""
+        first, second = await self.journal.receive("fake", (said("m1"), said("m2")))
+        await self.journal.receive("fake", (said("m3"),))
+        for turn, entry in (("t1", first), ("t2", second)):
+            self.journal.claim(turn, "fake:1", (entry.id,), at_once=True)
+        await self.journal.complete(done("t1", first, report=REPORT))
+        failed = Completion("t2", "fake:1", (second.id,), "failed", report="{}")
+        await self.journal.complete(failed)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    clock = FakeClock()
+    async with opened(tmp_path / "journal.db", clock) as journal:
+        house = House(tmp_path, journal, clock)
+        yield house
+        await house.background.drain(0.0)
+        await house.sessions.close()
+
+
+async def test_it_says_what_runs_what_waits_and_what_it_took(house: House, tmp_path: Path) -> None:
+    (tmp_path / "media").mkdir()
+    (tmp_path / "media" / "a.png").write_bytes(b"x" * 1_000)
+    await house.work()
+    await house.clock.advance(20)
+    status = await house.running.status({})
+    assert (status["version"], status["uptime_seconds"]) == ("1.2.3", 20)
+    assert status["turns_running"] == 2
+    assert status["today"] == {
+        "turns": {"done": 1, "failed": 1, "stopped": 0},
+        "prompt_tokens": 3_000_000,
+        "cached_tokens": 1_000_000,
+        "completion_tokens": 9,
+        "memory_tokens": 0,
+        "cost": pytest.approx(4.500072),
+    }
+    assert status["queue"] == {
+        "received": 1, "working": 0, "failed": 1, "outbox_pending": 0, "dead": 0, "put_off": 0,
+    }  # fmt: skip
+    assert status["channels"] == [
+        {
+            "name": "telegram",
+            "state": "running",
+            "detail": "",
+            "who": "@bot",
+            "heard_seconds": 20.0,
+        }
+    ]
+    sizes, process = status["sizes"], status["process"]
+    assert isinstance(sizes, dict)
+    assert isinstance(process, dict)
+    assert sizes["media"] == 1_000
+    assert min(process.values()) > 0
+
+
+async def test_yesterday_is_not_today(house: House) -> None:
+    await house.work()
+    house.clock.jump(86_400)
+    today = (await house.idle.status({}))["today"]
+    assert isinstance(today, dict)
+    assert (today["turns"], today["prompt_tokens"]) == ({"done": 0, "failed": 0, "stopped": 0}, 0)
+
+
+async def test_where_no_gateway_runs_the_files_tell_what_they_can(house: House) -> None:
+    await house.work()
+    status = await house.idle.status({})
+    assert (status["running"], status["pid"], status["channels"]) == (False, 0, [])
+    assert status["health"] == {"state": "stopped", "concerns": []}
+    assert isinstance(status["queue"], dict)
+    assert status["queue"]["failed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("concern", "due", "code", "state"),
+    [
+        (None, 60.0, 200, "ok"),
+        (Concern("degraded", "the disk is nearly full", "Make room."), 60.0, 200, "degraded"),
+        (None, 5.0, 503, "failing"),
+    ],
+)
+async def test_health_over_http_is_the_health_that_status_has(
+    house: House, concern: Concern | None, due: float, code: int, state: str
+) -> None:
+    house.concern, house.channel = concern, replace(house.channel, due=due)
+    await house.clock.advance(20)
+    told = (await house.running.status({}))["health"]
+    answer = await asked(house, "/health")
+    assert (answer[0], json.loads(answer[2])) == (code, told)
+    assert isinstance(told, dict)
+    assert told["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [("", 401), ("Bearer other", 401), ("Basic word", 401), ("Bearer word", 200)],
+)
+async def test_with_a_token_only_who_has_it_is_told(house: House, said: str, code: int) -> None:
+    assert (await asked(house, "/health", "word", said))[0] == code
+    assert (await asked(house, "/metrics", "word", said))[0] == code
+
+
+async def test_prometheus_gets_numbers(house: House) -> None:
+    await house.work()
+    ended = TurnEnded("fake", "1", "t1", ("m1",), "done", prompt_tokens=70, completion_tokens=5)
+    await house.tally.turn_ended(ended)
+    house.channel.state = "backoff"
+    status, headers, body = await asked(house, "/metrics")
+    assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    lines = body.decode().splitlines()
+    assert {
+        'nanobot_health{state="degraded"} 1.0',
+        'nanobot_channel_up{channel="telegram"} 0.0',
+        'nanobot_queue{state="received"} 1.0',
+        'nanobot_turns_total{outcome="done"} 1.0',
+        'nanobot_tokens_total{kind="prompt"} 70.0',
+        'nanobot_logged_total{level="error"} 1.0',
+        'nanobot_today_tokens{kind="cached"} 1e+06',
+    } <= set(lines)
+
+
+async def asked(
+    house: House, path: str, token: str = "", said: str = ""
+) -> tuple[int, dict[str, str], bytes]:
+    """What the endpoint answers to who says that."""
+    web = WebServer(port=0)
+    endpoint = HealthEndpoint(web, house.vitals, house.running.report, metrics=True, token=token)
+    serving = asyncio.ensure_future(endpoint.run_forever())
+    try:
+        async with web.serve("/here", Platform().handle) as url:
+            status, headers, body = await Platform().send(
+                url.removesuffix("/here") + path,
+                method="GET",
+                headers={"Authorization": said} if said else {},
+            )
+    finally:
+        endpoint.stop()
+        await serving
+    return status, dict(headers), body
