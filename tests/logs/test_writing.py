@@ -1,0 +1,187 @@
+"""What gets into the log's file, and in which shape."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from loguru import logger
+
+from nanobot.logs import Counted, Stored, log_to
+from nanobot.logs.file import LogFile, older_files
+from nanobot.logs.line import LogLine
+from nanobot.security.redaction import REDACTED, Redactor
+from nanobot.testing import ScriptedModel, calls, says
+from nanobot.testing.channel import FakeChannel
+from tests.bus.support import no_file_may_grow_beyond
+from tests.support import Probe, running, stored
+
+Log = Callable[[], list[dict[str, str]]]
+
+BOT_TOKEN = "1234567890:" + "AbCdEfGhIjKlMnOpQrStUvWxYz012345678"
+SECRET = 'pass"word\\ü'
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "logs" / "nanobot.log"
+
+
+@pytest.fixture
+def log(path: Path) -> Iterator[Log]:
+    """The log as a service sets it up; gives what stands in its file."""
+    log_to((Stored(path, 1_000_000, 3),), "debug", Redactor([SECRET]))
+    yield lambda: [json.loads(line) for line in path.read_text().splitlines()]
+    logger.remove()
+
+
+def test_a_line_is_an_object_with_its_time_level_place_and_message(log: Log, path: Path) -> None:
+    logger.warning("two\nlines {}", "{and} <red>marks</red>")
+    (line,) = log()
+    assert list(line) == ["time", "level", "where", "message"]
+    assert line["level"] == "warning"
+    assert line["message"] == "two\nlines {and} <red>marks</red>"
+    assert line["where"].startswith("tests.logs.test_writing:")
+    assert line["time"][-6] in "+-"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_times_are_those_of_the_zone_that_is_named(path: Path) -> None:
+    log_to((Stored(path, 1_000_000, 3),), "info", Redactor(), "Asia/Kathmandu")
+    logger.info("said")
+    logger.remove()
+    assert json.loads(path.read_text())["time"].endswith("+05:45")
+
+
+def test_no_secret_is_stored_whether_in_a_message_a_traceback_or_said_by_another_package(
+    log: Log, path: Path
+) -> None:
+    logger.info("it is {}", SECRET)
+    with logger.contextualize(turn=SECRET, other=SECRET):
+        logger.opt(exception=ValueError(SECRET)).error("it broke")
+    logging.getLogger("elsewhere").warning("their %s", SECRET)
+    try:
+        int(BOT_TOKEN)
+    except ValueError:
+        logger.exception("not even what a library says")
+    said, broke, theirs, raised = log()
+    assert said["message"] == f"it is {REDACTED}"
+    assert (broke["turn"], broke["error"].splitlines()[-1]) == (REDACTED, f"ValueError: {REDACTED}")
+    assert (theirs["level"], theirs["message"]) == ("warning", f"their {REDACTED}")
+    assert theirs["where"].startswith("elsewhere:")
+    assert f"with base 10: '{REDACTED}'" in raised["error"]
+    assert json.dumps(SECRET)[1:-1] not in path.read_text()
+
+
+async def test_every_line_of_a_turn_carries_its_id_and_no_other_line_does(
+    log: Log, tmp_path: Path
+) -> None:
+    def look(_: str) -> str:
+        thread = threading.Thread(target=logger.info, args=("outside",))
+        thread.start()
+        thread.join()
+        logger.info("inside")
+        return "seen"
+
+    async def look_in_a_thread(text: str) -> str:
+        return await asyncio.to_thread(look, text)
+
+    class Look(Probe):
+        async def __call__(self, arguments, caller):  # type: ignore[no-untyped-def]
+            return self.act(await look_in_a_thread(arguments.text))
+
+    model = ScriptedModel(calls("probe"), says("one"), calls("probe"), says("two"))
+    async with running(tmp_path / "home", model, channel := FakeChannel(), tools=(Look(),)):
+        for text in ("first", "second"):
+            await channel.ask(text)
+    turns = [message.turn_id for message in stored(tmp_path / "home") if message.role == "user"]
+    assert [line["turn"] for line in log() if line["message"] == "inside"] == turns
+    assert {line.get("turn") for line in log() if line["message"] == "outside"} == {None}
+    (ready, *_, stopping) = log()
+    assert "turn" not in ready
+    assert "turn" not in stopping
+    ended = [line for line in log() if "fake:1: done" in line["message"]]
+    assert [line["turn"] for line in ended] == turns
+
+
+def test_every_line_is_in_exactly_one_file_and_the_oldest_files_go(path: Path) -> None:
+    file = LogFile(path, 100, 3, pytest.fail)
+    path.parent.mkdir()
+    path.with_name("nanobot.log.9").write_text("from when more were kept")
+    for number in range(60):
+        file.write(f"line {number:02}")
+    older = older_files(path)
+    assert [one.name for one in older] == ["nanobot.log.1", "nanobot.log.2", "nanobot.log.3"]
+    lines = [line for one in (*older[::-1], path) for line in one.read_text().splitlines()]
+    assert lines == [f"line {number:02}" for number in range(60 - len(lines), 60)]
+    assert all(80 < one.stat().st_size <= 100 for one in older)
+
+
+def test_a_full_disk_is_told_once_and_tears_no_line_when_there_is_room_again(path: Path) -> None:
+    troubles: list[str] = []
+    file = LogFile(path, 1_000, 3, troubles.append)
+    file.write("before")
+    with no_file_may_grow_beyond(10):
+        file.write("cut short by the disk")
+        file.write("lost as a whole")
+    file.write("after")
+    assert path.read_text().splitlines() == ["before", "cut", "after"]
+    assert len(troubles) == 1
+    assert str(path) in troubles[0]
+
+
+def test_where_no_new_file_can_be_begun_the_old_one_grows(path: Path) -> None:
+    path.with_name("nanobot.log.1").mkdir(parents=True)  # nothing can take its place
+    troubles: list[str] = []
+    file = LogFile(path, 10, 1, troubles.append)
+    for text in ("first line", "second line", "third line"):
+        file.write(text)
+    assert path.read_text().splitlines() == ["first line", "second line", "third line"]
+    assert len(troubles) == 1
+
+
+def test_a_log_that_somebody_moves_away_is_begun_anew(path: Path) -> None:
+    file = LogFile(path, 1_000, 3, pytest.fail)
+    file.write("old")
+    path.rename(path.with_name("mine"))
+    file.write("new")
+    assert path.read_text() == "new\n"
+
+
+def test_what_people_see_is_one_line_that_nothing_in_it_can_break_or_forge() -> None:
+    forged = "bad\n2026-01-01 00:00:00 INFO    all is well\x1b[2J\u202e\x9b"
+    line = LogLine("2026-03-02T09:00:00.123+01:00", "warning", "a.b:1", forged, "260302-1", "E\nF")
+    assert line.to_text() == (
+        "2026-03-02 09:00:00 WARNING [260302-1] bad\n"
+        "    2026-01-01 00:00:00 INFO    all is well\\x1b[2J\\u202e\\x9b  (a.b:1)\n"
+        "    E\n    F"
+    )
+    assert LogLine.parse(line.to_json().encode()) == line
+    assert LogLine.parse(b'{"level": "info", "message": 3}') is None
+
+
+async def test_warnings_and_errors_are_counted(log: Log) -> None:
+    counted = Counted()
+    counted.begin()
+    for say in (logger.info, logger.warning, logger.error, logger.warning, logger.critical):
+        say("something")
+    await counted.close()
+    logger.error("later")
+    assert (counted.warnings, counted.errors) == (2, 2)
+
+
+def test_copies_that_somebody_keeps_are_not_taken_for_old_logs(path: Path) -> None:
+    copy = path.with_name("nanobot.log.20261122")
+    path.parent.mkdir()
+    copy.write_text("kept")
+    log = LogFile(path, 10, 1, print)
+    for _ in range(4):
+        log.write("a line")
+    log.close()
+    assert copy.exists()
+    assert older_files(path) == [path.with_name("nanobot.log.1")]
