@@ -1,0 +1,274 @@
+"""Backups as files in a folder: their names, making one, and how many are kept.
+
+A backup appears under its name when it is whole and on the disk, readable by its owner only. What
+an attempt that failed or was killed leaves behind has another name and is cleared by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from errno import ENOSPC
+from functools import partial
+from io import BufferedWriter
+from pathlib import Path
+from typing import BinaryIO
+
+from nanobot.bus.schema import MIGRATIONS
+from nanobot.errors import NanobotError, StorageError
+from nanobot.security.atomic import sync_folder
+from nanobot.upkeep.contents import Head, Item
+from nanobot.upkeep.packing import Packed, Progress, pack
+from nanobot.upkeep.reading import open_plain
+from nanobot.upkeep.sealing import check_recipient, sealed
+from nanobot.upkeep.selection import BACKUPS, SNAPSHOT, WORKSPACE, stays_inside
+from nanobot.upkeep.snapshot import Taken, cleared, items_of
+from nanobot.upkeep.walking import walk
+
+_NAME = re.compile(r"nanobot-(\d{8}T\d{6}Z)\.tar\.gz(\.age)?")
+_STAMP = "%Y%m%dT%H%M%SZ"
+_PARTIAL = ".nanobot-partial"
+_LOCK = "state/backup.lock"
+_MOST_TOLD = 100
+_CHECK_EVERY = 16 << 20
+
+
+class UnderWay(NanobotError):
+    """Another process makes a backup of this home."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a backup of this home is being made already", hint="Wait until it is done."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A backup in the folder; `made_at` is aware, `size` in bytes."""
+
+    path: Path
+    made_at: datetime
+    size: int
+    encrypted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A backup that was made just now. `size` is that of the file, `content` of what it holds, in
+    bytes; `left_out` leads elsewhere or may not be read, `changed` was written into meanwhile."""
+
+    path: Path
+    files: int
+    content: int
+    size: int
+    left_out: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to make. Without a `recipient` it is not encrypted; `reserve` is how many bytes have to
+    stay free on the home's disk."""
+
+    media: bool = True
+    recipient: str = ""
+    version: str = ""
+    reserve: int = 0
+
+
+def folder_of(home: Path, configured: str) -> Path:
+    """Where backups of a home go: the `configured` folder, relative to it, or its own."""
+    return home / (Path(configured).expanduser() if configured else BACKUPS)
+
+
+def found(folder: Path) -> list[Stored]:
+    """The backups in a folder, the newest first; none where there is no folder. Raises
+    `StorageError`."""
+    stored = []
+    try:
+        for path in folder.iterdir():
+            if name := _NAME.fullmatch(path.name):
+                when = datetime.strptime(name[1], _STAMP).replace(tzinfo=UTC)
+                stored.append(Stored(path, when, path.stat().st_size, bool(name[2])))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StorageError.of(folder, error) from error
+    return sorted(stored, key=lambda one: one.made_at, reverse=True)
+
+
+def name_for(moment: datetime, recipient: str) -> str:
+    """What a backup of that moment is called."""
+    suffix = ".age" if recipient else ""
+    return f"nanobot-{moment.astimezone(UTC):{_STAMP}}.tar.gz{suffix}"
+
+
+def prune(folder: Path, keep: int, newest: Path) -> list[Path]:
+    """Remove all but `newest`, which was made just now, and the newest of the others, so that
+    `keep` are left; which went. They are told apart by their names, and a clock may have been wrong
+    when one was made. Raises `StorageError`."""
+    others = [stored.path for stored in found(folder) if stored.path != newest]
+    gone = others[keep - 1 :]
+    for path in gone:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError.of(path, error) from error
+    return gone
+
+
+@contextlib.contextmanager
+def alone(home: Path) -> Iterator[None]:
+    """While inside, no other process makes a backup of this home; afterwards no snapshot is left.
+
+    Raises `UnderWay` where one is being made, and `StorageError`.
+    """
+    path = home / _LOCK
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+    try:
+        _take(lock)
+        with cleared(home):
+            yield
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UnderWay from None
+
+
+def make(home: Path, taken: Taken, target: Path, order: Order, progress: Progress) -> Made:
+    """Write the snapshot that stands in `home`, and everything that is not in it, to `target`.
+
+    Only within `alone`. Raises `NanobotError`, also where `target` exists; nothing is there then
+    that was not before.
+    """
+    if order.recipient:
+        check_recipient(order.recipient)
+    _expect_apart(home, target)
+    if target.exists():
+        raise NanobotError(f"{target} exists already", hint="Give it another name.")
+    left_out: list[str] = []
+    try:
+        with cleared(home):
+            standing = [*items_of(home)]
+            standing += walk(home, "apart", media=order.media, on_left_out=left_out.append)
+            items = [item for item in standing if item.kind != "link" or _stays(item)]
+            left_out += (i.path for i in standing if i.kind == "link" and not _stays(i))
+            head = _head(taken, order, items, left_out)
+            packed = _write(home, target, head, items, order, progress)
+        size = target.stat().st_size
+    except OSError as error:
+        raise StorageError.of(error.filename or target, error) from error
+    return Made(target, packed.files, packed.size, size, tuple(left_out), packed.changed)
+
+
+def _expect_apart(home: Path, target: Path) -> None:
+    """Raise where the agent would read the backup, with all secrets, or the next one would hold
+    it. Links are looked through."""
+    folder, whole = target.parent.resolve(), home.resolve()
+    hint = "Name a folder elsewhere, best on another disk."
+    if folder.is_relative_to((home / WORKSPACE).resolve()):
+        raise NanobotError(f"{folder} is in the workspace, where the agent reads", hint=hint)
+    if folder.is_relative_to(whole) and not folder.is_relative_to(whole / BACKUPS):
+        raise NanobotError(f"{folder} is in what is backed up", hint=hint)
+
+
+def _stays(link: Item) -> bool:
+    return stays_inside(link.path, link.target)
+
+
+def _write(
+    home: Path, target: Path, head: Head, items: list[Item], order: Order, progress: Progress
+) -> Packed:
+    if not target.parent.is_dir():
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _clear_partial(target.parent)
+    with _placed(target) as file:
+        reserving = _Reserving(file, home, order.reserve)
+        with sealed(reserving, order.recipient) as out:
+            return pack(out, head, items, progress, partial(_opened, home))
+
+
+def _opened(home: Path, item: Item) -> BinaryIO | None:
+    """A file to be packed, None where it has gone. What is in the snapshot cannot have: without it
+    there is no backup."""
+    if Path(item.source).is_relative_to(home / SNAPSHOT):
+        return Path(item.source).open("rb")
+    try:
+        return open_plain(home, item.path)
+    except FileNotFoundError:
+        return None
+
+
+def _head(taken: Taken, order: Order, items: list[Item], left_out: list[str]) -> Head:
+    return Head(
+        nanobot=order.version,
+        journal=len(MIGRATIONS),
+        made_at=taken.made_at,
+        live=taken.live,
+        media=order.media,
+        files=sum(item.kind == "file" for item in items),
+        size=sum(item.size for item in items),
+        left_out=tuple(left_out[:_MOST_TOLD]),
+    )
+
+
+@contextlib.contextmanager
+def _placed(target: Path) -> Iterator[BufferedWriter]:
+    """A new file, which becomes `target` when all went well; it is locked as long as it is
+    written."""
+    partial = target.with_name(f".{target.name}{_PARTIAL}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        partial.rename(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    sync_folder(target.parent)
+
+
+def _clear_partial(folder: Path) -> None:
+    """Remove what attempts that were killed left, but not what is being written."""
+    for path in folder.glob(f".*{_PARTIAL}"):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+
+
+class _Reserving:
+    """A file that takes no more before the home's disk is full: the daemon needs some of it."""
+
+    def __init__(self, file: BufferedWriter, home: Path, reserve: int) -> None:
+        self._file, self._home = file, home
+        same = os.fstat(file.fileno()).st_dev == home.stat().st_dev
+        self._reserve = reserve if same else 0
+        self._unchecked = _CHECK_EVERY
+
+    def write(self, data: bytes, /) -> int:
+        self._unchecked += len(data)
+        if self._reserve and self._unchecked >= _CHECK_EVERY:
+            self._unchecked = 0
+            if shutil.disk_usage(self._home).free < self._reserve + _CHECK_EVERY:
+                raise OSError(ENOSPC, os.strerror(ENOSPC))
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()

@@ -1,0 +1,175 @@
+"""Letting a folder that was made beside a home be the home.
+
+The two change places in one step, where the system can do that; whoever is killed leaves the one or
+the other. Where the home cannot be renamed, because it is a mounted volume or its parent may not be
+written, its entries change places one by one, under a list that says how far it has to go: no
+gateway starts on a home with such a list, and `finish` goes on with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from errno import EINVAL
+from itertools import chain, count
+from pathlib import Path
+
+from nanobot.security.atomic import replace as put_file
+from nanobot.security.atomic import sync_folder
+from nanobot.upkeep.selection import BACKUPS, UNFINISHED
+from nanobot.upkeep.swapping import swap
+
+_BEFORE, _STAGING = "before-restore", ".restoring-"
+
+
+@contextlib.contextmanager
+def staging_for(home: Path) -> Iterator[Path]:
+    """A new folder beside the home, or in it where that cannot be. What an attempt that was killed
+    has left is cleared. Raises `OSError`."""
+    folder = _made(home)
+    lock = _lock(folder)
+    try:
+        yield folder
+    finally:
+        os.close(lock)
+        if not (home / UNFINISHED).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def put_in_place(staging: Path, home: Path, now: datetime) -> Path | None:
+    """Let `staging` be the home; where the one before went, None where nothing was in it. Backups
+    stay in the home. Raises `OSError`; the home is as it was then, or `finish` takes it on."""
+    stamp = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    if staging.parent == home:
+        return _exchange_entries(staging, home, stamp)
+    if not home.exists() or not any(home.iterdir()):
+        staging.rename(home)  # over an empty one, too
+        sync_folder(home.parent)
+        return None
+    previous = _free(home.with_name(f"{home.name}.{_BEFORE}-{stamp}"))
+    swap(staging, home, previous)
+    sync_folder(home.parent)
+    # Where that fails they are where the old home is, which is told.
+    with contextlib.suppress(OSError):
+        (previous / BACKUPS).rename(home / BACKUPS)
+    return previous
+
+
+def is_unfinished(home: Path) -> bool:
+    """Whether the entries of a home have not all changed places. Its lock may have moved on: only
+    `finish` is for such a home."""
+    return (home / UNFINISHED).exists()
+
+
+def finish(home: Path) -> None:
+    """Go on with what was cut short, if so. Raises `OSError`."""
+    if not is_unfinished(home):
+        return
+    lock = _lock(home)
+    try:
+        match json.loads((home / UNFINISHED).read_bytes()):
+            case {"staging": str(staging), "previous": str(previous), "standing": list(standing)}:
+                _move_entries(home, staging, previous, [str(name) for name in standing])
+    except ValueError:
+        raise OSError(EINVAL, "it makes no sense", str(home / UNFINISHED)) from None
+    finally:
+        os.close(lock)
+
+
+def _made(home: Path) -> Path:
+    try:
+        if _is_mounted(home):
+            raise PermissionError
+        home.parent.mkdir(parents=True, exist_ok=True)
+        _clear(home.parent, f".{home.name}{_STAGING}")
+        return Path(tempfile.mkdtemp(prefix=f".{home.name}{_STAGING}", dir=home.parent))
+    except OSError:
+        home.mkdir(mode=0o700, exist_ok=True)
+        _clear(home, _STAGING)
+        return Path(tempfile.mkdtemp(prefix=_STAGING, dir=home))
+
+
+def _clear(folder: Path, prefix: str) -> None:
+    """Remove what killed attempts left, but not what somebody is unpacking into."""
+    for path in folder.iterdir():
+        if path.name.startswith(prefix) and path.is_dir() and not path.is_symlink():
+            with contextlib.suppress(OSError):
+                os.close(_lock(path))
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _lock(folder: Path) -> int:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_mounted(home: Path) -> bool:
+    """Whether a file system begins there, be it one that is in use elsewhere as well."""
+    if home.is_mount():
+        return True
+    try:
+        lines = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return False
+    escaped = str(home)
+    for character in "\\ \t\n":
+        escaped = escaped.replace(character, f"\\{ord(character):03o}")
+    return any(line.split(" ")[4:5] == [escaped] for line in lines)
+
+
+def _exchange_entries(staging: Path, home: Path, stamp: str) -> Path | None:
+    previous = _free(home / f"{_BEFORE}-{stamp}")
+    ours = (_STAGING, _BEFORE, UNFINISHED)
+    standing = [
+        path.name
+        for path in home.iterdir()
+        if path.name != BACKUPS and not path.name.startswith(ours)
+    ]
+    plan = {"staging": staging.name, "previous": previous.name, "standing": standing}
+    folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        put_file(folder, UNFINISHED, json.dumps(plan).encode(), 0o600, lambda: None)
+    finally:
+        os.close(folder)
+    _move_entries(home, staging.name, previous.name, standing)
+    return previous if standing else None
+
+
+def _move_entries(home: Path, staging: str, previous: str, standing: list[str]) -> None:
+    """First all that stands goes, then all that is new comes; may be done again from anywhere."""
+    new, old = home / staging, home / previous
+    if standing:
+        old.mkdir(mode=0o700, exist_ok=True)
+    coming = {path.name for path in new.iterdir()} if new.is_dir() else set()
+    gone = {path.name for path in old.iterdir()} if standing else set()
+    for name in standing:
+        if name not in gone:
+            with contextlib.suppress(FileNotFoundError):
+                (home / name).rename(old / name)
+    for name in coming:
+        if name != BACKUPS:
+            if os.path.lexists(home / name):  # somebody has begun a home there meanwhile
+                old.mkdir(mode=0o700, exist_ok=True)
+                (home / name).rename(old / f"{name}.meanwhile")
+            (new / name).rename(home / name)
+    home.chmod(0o700)
+    sync_folder(home)
+    (home / UNFINISHED).unlink()
+    sync_folder(home)
+
+
+def _free(place: Path) -> Path:
+    """That place, or one with a number where something is: another attempt, in the same second."""
+    names = (place.with_name(f"{place.name}-{number}") for number in count(2))
+    return next(path for path in chain((place,), names) if not os.path.lexists(path))

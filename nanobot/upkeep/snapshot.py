@@ -1,0 +1,205 @@
+"""A home as it stands at one moment, while a gateway goes on working in it.
+
+What refers to each other is taken *together* (see `selection`), within one pause:
+
+- The journal's writer does it, between two of its transactions. So nothing is received, completed
+  or marked as filed meanwhile: what is in the journal's copy and not in a session's file is in the
+  copy's `unfiled`, and what a session's writer still appends is in there as well. Whoever starts on
+  the copy appends what is missing, and nothing twice, as after a power cut at that moment.
+- Whoever writes versions of memory waits: files and versions belong together.
+- Conversations, versions and adapters' files are not read but given a second name (a hard link); a
+  file that is replaced afterwards stays what it was, and of one that is appended to the size is
+  noted. The few others are copied. So the pause takes milliseconds where reading took minutes.
+
+What the pause does not hold up (an entry of the history, a session's mark) is taken in the order of
+`walking`, so that it looks like a crash between two steps, which a start makes up for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from nanobot.bus.copying import copy_to
+from nanobot.clock import Clock
+from nanobot.errors import NanobotError, StorageError
+from nanobot.memory.versions.durable import process_lock
+from nanobot.upkeep.contents import Item, decode_items, encode_items
+from nanobot.upkeep.reading import open_plain
+from nanobot.upkeep.selection import JOURNAL, SNAPSHOT, may_be_linked
+from nanobot.upkeep.walking import walk
+
+OPERATION = "backup.snapshot"
+_MOST_COPIED = 8 << 20
+"""Bytes of the largest file that is copied while the journal stands still."""
+_LIST, _JOURNAL, _MEMORY_LOCK = "list.jsonl", "journal.db", "state/memory.git.lock"
+
+
+class JournalDatabase(Protocol):
+    """The journal's database, as far as a snapshot needs it."""
+
+    async def run(
+        self,
+        work: Callable[[sqlite3.Connection], None],
+        *,
+        afterwards: Callable[[sqlite3.Connection], None],
+    ) -> None:
+        """Run `work` in a transaction, and `afterwards` between it and the next one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A snapshot in `state/backup`. `live`: a gateway ran; `pause` is in seconds."""
+
+    live: bool
+    made_at: datetime
+    pause: float
+
+    def as_json(self) -> dict[str, object]:
+        """For whoever asks over the socket."""
+        return {"live": self.live, "made_at": self.made_at.isoformat(), "pause": self.pause}
+
+    @classmethod
+    def of_json(cls, data: object) -> Taken:
+        """What `as_json` gave. Raises `NanobotError` for anything else."""
+        match data:
+            case {"live": bool(live), "made_at": str(made_at), "pause": float(pause) | int(pause)}:
+                with contextlib.suppress(ValueError):
+                    return cls(live, datetime.fromisoformat(made_at), pause)
+        raise NanobotError("the gateway's answer about the snapshot makes no sense")
+
+
+class BackupOperations:
+    """The operations `backup.…` of one home. Whoever calls one holds `Backups.alone`."""
+
+    def __init__(self, home: Path, journal: JournalDatabase, clock: Clock, *, live: bool) -> None:
+        self._home, self._journal, self._clock, self._live = home, journal, clock, live
+        # Who asked may be gone, and somebody else ask, before the first one is taken.
+        self._taking = asyncio.Lock()
+
+    def table(self) -> Mapping[str, Callable[[Mapping[str, object]], Awaitable[object]]]:
+        """By name, as they are called over the socket."""
+        return {OPERATION: self._snapshot}
+
+    async def take(self) -> Taken:
+        """Take one; `items_of` says what is in it. Raises `StorageError`."""
+        folder = self._home / SNAPSHOT
+        try:
+            async with self._taking:
+                return await self._take(folder)
+        except OSError as error:
+            raise StorageError.of(error.filename or folder, error) from error
+
+    async def _snapshot(self, _: Mapping[str, object]) -> dict[str, object]:
+        return (await self.take()).as_json()
+
+    async def _take(self, folder: Path) -> Taken:
+        await asyncio.to_thread(_make_anew, folder)
+        # No place to wait but a thread: whoever writes memory may be at it for a moment.
+        lock = process_lock(self._home / _MEMORY_LOCK)
+        await asyncio.to_thread(lock.__enter__)
+        try:
+            frozen, pause = await self._freeze(folder)
+        finally:
+            lock.__exit__(None, None, None)
+        await asyncio.to_thread(_write_list, folder, frozen)
+        return Taken(self._live, self._clock.now(), pause)
+
+    async def _freeze(self, folder: Path) -> tuple[list[Item], float]:
+        done: list[tuple[list[Item], float]] = []
+        failed: list[OSError] = []
+
+        def freeze(connection: sqlite3.Connection) -> None:
+            begun = self._clock.monotonic()
+            try:
+                items = freeze_home(self._home, folder, connection)
+            except OSError as error:  # the journal's thread knows those of SQLite alone
+                failed.append(error)
+            else:
+                done.append((items, self._clock.monotonic() - begun))
+
+        await self._journal.run(lambda _: None, afterwards=freeze)
+        if failed:
+            raise failed[0]
+        return done[0]
+
+
+def freeze_home(home: Path, folder: Path, connection: sqlite3.Connection) -> list[Item]:
+    """Keep what is taken together in `folder`, with a copy of the journal; what is where.
+
+    Raises `OSError` and `sqlite3.Error`.
+    """
+    copy = folder / _JOURNAL
+    copy_to(connection, copy)
+    frozen = [
+        Item(JOURNAL, "file", 0o600, int(copy.stat().st_mtime), copy.stat().st_size, str(copy))
+    ]
+    for number, item in enumerate(walk(home, "together")):
+        linked = may_be_linked(item.path)
+        if item.kind != "file" or (item.size > _MOST_COPIED and not linked):
+            frozen.append(item)  # so large a one is none of ours: it is read when there is time
+            continue
+        place = folder / str(number)
+        with contextlib.suppress(FileNotFoundError):
+            if not (linked and _linked(item, place)):
+                _copy(home, item, place)
+            frozen.append(replace(item, size=place.stat().st_size, source=str(place)))
+    return frozen
+
+
+def items_of(home: Path) -> list[Item]:
+    """What the snapshot in `home` holds. Raises `StorageError` where there is none."""
+    path = home / SNAPSHOT / _LIST
+    try:
+        with path.open("rb") as file:
+            return list(decode_items(file))
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+    except ValueError as error:
+        raise StorageError(path, str(error)) from error
+
+
+@contextlib.contextmanager
+def cleared(home: Path) -> Iterator[None]:
+    """Afterwards the snapshot in `home` is gone."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(home / SNAPSHOT, ignore_errors=True)
+
+
+def _make_anew(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(mode=0o700)
+
+
+def _write_list(folder: Path, items: list[Item]) -> None:
+    with (folder / _LIST).open("wb") as file:
+        file.writelines(encode_items(items))
+
+
+def _linked(item: Item, place: Path) -> bool:
+    """Let `place` be a second name of that file; False where there are none, or on another file
+    system."""
+    try:
+        os.link(item.source, place)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def _copy(home: Path, item: Item, place: Path) -> None:
+    with open_plain(home, item.path) as file, place.open("xb") as copy:
+        shutil.copyfileobj(file, copy)

@@ -1,0 +1,292 @@
+"""Reading a backup, which may come from anywhere: nothing in it is believed before it is checked.
+
+Names stay below the folder that it is unpacked into, nothing stands in another thing's place, links
+are made last and lead to somewhere in the workspace, devices are refused. It is never more than it
+says first, and the disk has room for that. Each file's hash is compared, and everything is in the
+manifest; only then is it a home.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import os
+import shutil
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from nanobot.errors import NanobotError, StorageError
+from nanobot.upkeep.contents import FORMAT, Head, decode_sums
+from nanobot.upkeep.packing import HEAD, HOME, MANIFEST, Progress
+from nanobot.upkeep.sealing import unsealed
+from nanobot.upkeep.selection import part_of, stays_inside
+
+_BLOCK = 256 * 1024
+_SLACK = 1 << 20
+"""Bytes that may stand between two files: headers, long names."""
+_MOST_MANIFEST = 256 << 20
+_RESERVE = 50 << 20
+_MOST_FOLDERS = 1_000_000
+"""Folders and links; each costs the sender next to nothing, once compressed."""
+_LATEST = 1 << 33
+_PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
+
+
+class BadBackup(NanobotError):
+    """What is there is no backup, or a damaged one."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"this backup cannot be used: {reason}",
+            hint="Nothing was changed. Take another one; `nanobot backup list` shows them.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """What came out of a backup: its first words, how many files and bytes."""
+
+    head: Head
+    files: int
+    size: int
+
+
+def read_head(file: Path, identity: Path | None) -> Head:
+    """What a backup says first. Raises `NanobotError`."""
+    with _opened(file, identity) as members:
+        return members.head
+
+
+def unpack(
+    file: Path,
+    identity: Path | None,
+    folder: Path,
+    *,
+    check: Callable[[Head], None],
+    wanted: Callable[[str], bool] | None = None,
+    progress: Progress = lambda _: None,
+) -> Unpacked:
+    """Write the files of a backup, or those that are `wanted` (by path in the home), below
+    `folder`, which is empty, and check all of them. `check` may refuse it by its head. Raises
+    `NanobotError`; what is in `folder` is of no use then."""
+    with _opened(file, identity) as members:
+        check(members.head)
+        free = shutil.disk_usage(folder).free
+        if wanted is None and members.head.size > free - _RESERVE:
+            raise StorageError(folder, f"there is no room for {members.head.size:,} bytes")
+        return _Unpacking(members, folder, wanted or (lambda _: True), progress).run()
+
+
+class _Bounded:
+    """The decompressed archive, of which only so much may be read before more is `allowed`."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._left = stream, 2 * _SLACK
+
+    def allow(self, size: int) -> None:
+        """Let so many bytes be read from now on, and what belongs around them."""
+        self._left = size + 2 * _SLACK
+
+    def read(self, size: int = -1) -> bytes:
+        """At most `size` bytes."""
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise BadBackup("it is larger than it says")
+        return data
+
+
+class _Members:
+    """The members of an archive behind its head."""
+
+    def __init__(self, tar: tarfile.TarFile, bound: _Bounded) -> None:
+        self._tar, self._bound = tar, bound
+        first = self.next()
+        if first is None or first.name != HEAD or first.type not in _PLAIN:
+            raise BadBackup("it does not begin like one")
+        try:
+            self.head = Head.decoded(b"".join(self.content(first, _SLACK)))
+        except ValueError as error:
+            raise BadBackup(str(error)) from error
+        if self.head.format > FORMAT:
+            raise NanobotError(
+                f"the backup was made by a newer nanobot ({self.head.nanobot})",
+                hint="Install that version, then restore it.",
+            )
+
+    def next(self) -> tarfile.TarInfo | None:
+        """The next one, None behind the last."""
+        self._bound.allow(0)
+        return self._tar.next()
+
+    def end(self) -> None:
+        """Behind the last one: see to it that nothing is left, sums of the compression included."""
+        while self._bound.read(_BLOCK):
+            pass
+
+    def content(self, member: tarfile.TarInfo, most: int) -> Iterator[bytes]:
+        """What a file holds, in blocks."""
+        if not 0 <= member.size <= most:
+            raise BadBackup("it is larger than it says")
+        self._bound.allow(member.size)
+        reader = self._tar.extractfile(member)
+        assert reader is not None  # only files are asked for
+        left = member.size
+        while left:
+            block = reader.read(min(left, _BLOCK))
+            if not block:
+                raise BadBackup("it is cut short")
+            left -= len(block)
+            yield block
+
+
+@dataclass(slots=True)
+class _Unpacking:
+    members: _Members
+    folder: Path
+    wanted: Callable[[str], bool]
+    progress: Progress
+    sums: dict[str, str] = field(default_factory=dict)
+    folders: dict[str, tuple[int, int]] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+
+    def run(self) -> Unpacked:
+        while (member := self.members.next()) is not None and member.name != MANIFEST:
+            self._take(member)
+        if member is None:
+            raise BadBackup("it is cut short")
+        self._compare(member)
+        self._finish()
+        return Unpacked(self.members.head, len(self.sums), self.size)
+
+    def _take(self, member: tarfile.TarInfo) -> None:
+        path = _path_of(member.name)
+        known = len(self.sums) + len(self.folders) + len(self.links)
+        if known >= self.members.head.files + _MOST_FOLDERS:
+            raise BadBackup("it holds more than it says")
+        if path in self.sums or path in self.folders or path in self.links:
+            raise BadBackup(f"{path!r} is in it twice")
+        if member.isdir():
+            self.folders[path] = (member.mode & 0o777 | 0o700, _time(member))
+            if self.wanted(path):
+                self._place(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+        elif member.issym() and stays_inside(path, member.linkname):
+            self.links[path] = member.linkname
+        elif member.type in _PLAIN and member.sparse is None:
+            self.sums[path] = self._file(path, member)
+        else:
+            raise BadBackup(f"{path!r} is neither a file nor a folder")
+
+    def _file(self, path: str, member: tarfile.TarInfo) -> str:
+        left = self.members.head.size - self.size
+        if len(self.sums) >= self.members.head.files:
+            raise BadBackup("it is larger than it says")
+        digest = hashlib.sha256()
+        self.size += member.size
+        with contextlib.ExitStack() as stack:
+            out = -1
+            if self.wanted(path):
+                if shutil.disk_usage(self.folder).free - _RESERVE < member.size:
+                    raise StorageError(self.folder, f"there is no room for {member.size:,} bytes")
+                out = _created(self._place(path))
+                stack.callback(os.close, out)
+            for block in self.members.content(member, left):
+                digest.update(block)
+                self.progress(len(block))
+                _write(out, block)
+            if out >= 0:
+                os.fchmod(out, member.mode & 0o777 | 0o400)
+                os.utime(out, (_time(member), _time(member)))
+        return digest.hexdigest()
+
+    def _compare(self, manifest: tarfile.TarInfo) -> None:
+        try:
+            expected = decode_sums(b"".join(self.members.content(manifest, _MOST_MANIFEST)))
+        except ValueError as error:
+            raise BadBackup(str(error)) from error
+        if self.members.next() is not None:
+            raise BadBackup("something follows its manifest")
+        self.members.end()
+        for path in sorted(expected.keys() | self.sums.keys()):
+            if expected.get(path) != self.sums.get(path):
+                raise BadBackup(f"{path!r} is not what its manifest says")
+
+    def _finish(self) -> None:
+        for path, target in self.links.items():
+            # Below a link it would lie somewhere else than its steps up were counted from.
+            if any(str(parent) in self.links for parent in PurePosixPath(path).parents):
+                raise BadBackup(f"{path!r} lies below a link")
+            if self.wanted(path):
+                place = self._place(path)
+                place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                place.symlink_to(target)
+        for path, (mode, modified) in reversed(self.folders.items()):
+            if self.wanted(path):
+                place = self._place(path)
+                place.chmod(mode)
+                os.utime(place, (modified, modified))
+
+    def _place(self, path: str) -> Path:
+        return self.folder / path
+
+
+def _time(member: tarfile.TarInfo) -> int:
+    return int(min(max(member.mtime, 0), _LATEST))
+
+
+def _path_of(name: str) -> str:
+    """A member's path in the home."""
+    path = name.removeprefix(HOME)
+    parts = path.split("/")
+    if path == name or "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise BadBackup(f"the name {name!r} has no place in it")
+    if part_of(parts[0], folder=True) == "out":  # backups, and what belongs to a restore
+        raise BadBackup(f"{path!r} is in no backup")
+    return path
+
+
+def _created(place: Path) -> int:
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(place, flags, 0o600)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    if descriptor < 0:
+        return
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+@contextlib.contextmanager
+def _opened(file: Path, identity: Path | None) -> Iterator[_Members]:
+    if not file.exists():
+        raise NanobotError(f"there is no {file}", hint="`nanobot backup list` shows what there is.")
+    try:
+        with (
+            file.open("rb") as source,
+            unsealed(source, identity) as plain,
+            gzip.GzipFile(fileobj=plain, mode="rb") as decompressed,
+        ):
+            bound = _Bounded(decompressed)  # type: ignore[arg-type]
+            with tarfile.open(
+                fileobj=bound,  # type: ignore[call-overload]
+                mode="r|",
+                bufsize=_BLOCK,
+                errors="surrogateescape",
+                encoding="utf-8",
+            ) as tar:
+                yield _Members(tar, bound)
+    except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError, UnicodeError) as error:
+        raise BadBackup(str(error)) from error
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise BadBackup(f"{error.filename} cannot be unpacked: {error.strerror}") from error
+    except OSError as error:
+        raise StorageError.of(error.filename or file, error) from error

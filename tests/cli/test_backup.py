@@ -1,0 +1,92 @@
+"""`nanobot backup` and `restore`: what a person is told, and what machines get."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.schema import MIGRATIONS
+from nanobot.cli.main import main
+from nanobot.gateway.lock import HomeLock
+from tests.upkeep.homes import archive, head, made_home, member
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return made_home(tmp_path / "home")
+
+
+def run(home: Path, *arguments: object) -> int:
+    return main(["--home", str(home), *map(str, arguments)])
+
+
+def test_a_backup_goes_where_the_configuration_says_and_is_listed_there(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(home, "backup", "list") == 0
+    assert "no backups" in capsys.readouterr().out
+    with (home / "config.yaml").open("a") as config:
+        config.write("backup:\n  folder: ../kept\n  media: false\n")
+    (home / "config.yaml").chmod(0o600)
+    assert run(home, "backup", "--json") == 0
+    made = json.loads(capsys.readouterr().out)
+    assert Path(made["file"]).parent.resolve() == home.parent / "kept"
+    assert (made["live"], made["media"], made["encrypted"]) == (False, False, False)
+    assert run(home, "backup", "list") == 0
+    assert made["file"] in capsys.readouterr().out
+    assert run(home, "backup", "verify", made["file"]) == 0
+    assert "1 (1 messages)" in capsys.readouterr().out
+
+
+def test_a_key_is_made_a_backup_encrypted_for_it_and_restored_with_it(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key, file, new = tmp_path / "key", tmp_path / "one.age", tmp_path / "new"
+    assert run(home, "backup", "keygen", key) == 0
+    public = capsys.readouterr().out.splitlines()[0]
+    assert "AGE-SECRET-KEY" in key.read_text()
+    assert run(home, "backup", file, "--recipient", public) == 0
+    assert "encrypted" in capsys.readouterr().out
+    assert run(home, "restore", file, "--to", new) == 1
+    assert "--identity FILE" in capsys.readouterr().err
+    assert run(home, "restore", file, "--to", new, "--identity", key, "--json") == 0
+    restored = json.loads(capsys.readouterr().out)
+    assert (restored["home"], restored["messages"], restored["troubles"]) == (str(new), 1, [])
+
+
+def test_a_home_in_use_is_not_replaced(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "one.tar.gz"
+    assert run(home, "backup", file) == 0
+    with HomeLock(home / "state"):
+        assert run(home, "restore", file, "--replace") == 75
+    capsys.readouterr()
+    assert run(home, "restore", file, "--replace") == 0
+    assert ".before-restore-" in capsys.readouterr().out
+
+
+def test_a_home_that_would_not_work_is_told_before_it_is_needed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "one.tar.gz"
+    manifest = member("manifest.json", b'{"sha256": {}}')
+    file.write_bytes(archive([head(journal=len(MIGRATIONS)), manifest]))
+    assert run(tmp_path, "backup", "verify", file) == 1
+    assert "trouble: there is no journal" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["verify"], ["keygen"], ["list", "extra"], ["one", "two"], ["--recipient", "age1nonsense"]],
+)
+def test_what_makes_no_sense_is_said_and_makes_nothing(
+    home: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert run(home, "backup", *arguments) in (1, 2)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert not (home / "backups").exists()

@@ -1,0 +1,105 @@
+"""A home as a backup meets it, without a gateway, and the shortest way through a backup."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import sqlite3
+import tarfile
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from nanobot.bus.schema import MIGRATIONS
+from nanobot.upkeep.backups import Made, Order, make
+from nanobot.upkeep.contents import Head, encode_items
+from nanobot.upkeep.snapshot import Taken, freeze_home
+
+MADE = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+LINE = '{"role": "user", "content": "%s", "seq": %d, "timestamp": "2026-03-02T09:00:00+00:00"}\n'
+
+
+def write(path: Path, text: str, mode: int = 0o600) -> Path:
+    """A file and the folders that lead to it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def made_home(home: Path) -> Path:
+    """One with a little of everything."""
+    write(home / "config.yaml", "# of Otter\nagent:\n  timezone: UTC\n")
+    write(home / "secrets.env", "TOKEN=secret\n")
+    write(home / "sessions/fake_1.jsonl", LINE % ("hello", 1))
+    write(home / "workspace/memory/MEMORY.md", "- likes tea\n")
+    write(home / "workspace/tool.sh", "echo\n", 0o755)
+    write(home / "media/photo.jpg", "picture")
+    with contextlib.closing(journal(home)) as db:
+        db.execute("INSERT INTO cursor VALUES ('telegram', '7')")
+    return home
+
+
+def journal(home: Path, version: int = len(MIGRATIONS)) -> sqlite3.Connection:
+    """A connection to the home's journal, which is made in the format of that version."""
+    path = home / "state" / "journal.db"
+    is_new = not path.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    db = sqlite3.connect(path, isolation_level=None)
+    if is_new:
+        db.execute("PRAGMA journal_mode=WAL")
+        for migration in MIGRATIONS[:version]:
+            db.executescript(migration)
+        db.execute(f"PRAGMA user_version={version}")
+    return db
+
+
+def freeze(home: Path, *, live: bool = False) -> Taken:
+    """Take a snapshot as the owner of the home does."""
+    folder = home / "state" / "backup"
+    folder.mkdir()
+    with contextlib.closing(journal(home)) as db:
+        items = freeze_home(home, folder, db)
+    (folder / "list.jsonl").write_bytes(b"".join(encode_items(items)))
+    return Taken(live, MADE, 0.0)
+
+
+def back_up(home: Path, target: Path, *, live: bool = False, order: Order | None = None) -> Made:
+    """A backup in one go."""
+    return make(home, freeze(home, live=live), target, order or Order(version="1"), lambda _: None)
+
+
+def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Mode and content of every file."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mode & 0o777, path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def archive(members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> bytes:
+    """A compressed archive of exactly these."""
+    out = io.BytesIO()
+    with gzip.GzipFile("", "wb", 1, out) as packed, tarfile.open(fileobj=packed, mode="w|") as tar:
+        for member, content in members:
+            tar.addfile(member, io.BytesIO(content))
+    return out.getvalue()
+
+
+def member(name: str, content: bytes = b"", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
+    """A file of an archive, or what the `fields` make of it."""
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info, content
+
+
+def head(**fields: object) -> tuple[tarfile.TarInfo, bytes]:
+    """The first member of a backup that says it holds one file of one byte."""
+    said = Head("1", 1, MADE, live=False, media=True, files=1, size=1)
+    for field, value in fields.items():
+        object.__setattr__(said, field, value)
+    return member("backup.json", said.encoded())

@@ -1,0 +1,127 @@
+"""Backups that are made by themselves: when due, as many as wanted, one word of trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.journal import Journal
+from nanobot.cron.schedule import parse
+from nanobot.testing import FakeClock
+from nanobot.upkeep.backups import Order, alone, found
+from nanobot.upkeep.schedule import BackupRoutine
+from nanobot.upkeep.snapshot import BackupOperations, items_of
+from tests.upkeep.homes import made_home, write
+
+
+@dataclass
+class Hours:
+    """A routine at work, which makes one each hour at half past."""
+
+    clock: FakeClock
+    folder: Path
+    routine: BackupRoutine
+    told: list[str]
+
+    async def passes(self, hours: float) -> None:
+        """Let so much time go by, a minute at a time, as the routine waits."""
+        for _ in range(round(hours * 60)):
+            await self.clock.until_sleeping()
+            await self.clock.advance(60)
+        await self.clock.until_sleeping()
+
+    @property
+    def made(self) -> list[datetime]:
+        """When backups were made, the oldest first."""
+        return [one.made_at for one in reversed(found(self.folder))]
+
+
+@contextlib.asynccontextmanager
+async def living(home: Path, clock: FakeClock, folder: Path) -> AsyncIterator[Hours]:
+    journal = Journal(home / "state" / "journal.db", clock)
+    await journal.open()
+    told: list[str] = []
+
+    async def tell(text: str) -> None:
+        told.append(text)
+
+    operations = BackupOperations(home, journal.database, clock, live=True)
+    schedule = parse("30 * * * *")
+    routine = BackupRoutine(home, folder, schedule, 2, Order(), operations, clock, tell)
+    running = asyncio.ensure_future(routine.run_forever())
+    try:
+        yield Hours(clock, folder, routine, told)
+    finally:
+        routine.stop()
+        await running
+        await journal.close()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return made_home(tmp_path / "home")
+
+
+async def test_one_is_made_each_time_it_is_due_and_the_oldest_go(home: Path) -> None:
+    clock = FakeClock()
+    async with living(home, clock, home / "backups") as life:
+        await life.passes(0.4)
+        assert life.made == []
+        await life.passes(2.6)
+        last = clock.now() - timedelta(minutes=30)
+        assert life.made == [last - timedelta(hours=1), last]
+        assert life.told == []
+
+
+async def test_one_that_was_missed_is_made_soon_after_the_start(home: Path) -> None:
+    clock = FakeClock()
+    write(home / "backups" / "nanobot-20260228T033000Z.tar.gz", "two days old")
+    async with living(home, clock, home / "backups") as life:
+        await life.passes(0.05)
+        assert len(life.made) == 2
+        await life.passes(0.2)
+        assert len(life.made) == 2
+
+
+async def test_one_that_a_person_is_making_is_waited_for_and_is_no_trouble(home: Path) -> None:
+    async with living(home, FakeClock(), home / "backups") as life:
+        with alone(home):
+            await life.passes(0.6)
+            assert (life.made, life.told, life.routine.trouble) == ([], [], "")
+        await life.passes(0.1)
+        assert len(life.made) == 1
+
+
+async def test_trouble_is_told_once_and_tried_again_each_hour(home: Path, tmp_path: Path) -> None:
+    clock, folder = FakeClock(), tmp_path / "disk" / "backups"
+    in_the_way = write(tmp_path / "disk", "not mounted")
+    async with living(home, clock, folder) as life:
+        await life.passes(1.6)
+        assert len(life.told) == 1
+        assert "could not make the backup" in life.told[0]
+        assert str(folder.parent) in life.routine.trouble
+        in_the_way.unlink()
+        await life.passes(1.1)
+        assert len(life.made) == 1
+        assert life.routine.trouble == ""
+        assert len(life.told) == 1
+
+
+async def test_who_asks_while_a_snapshot_is_taken_for_one_who_is_gone_gets_a_whole_one(
+    home: Path,
+) -> None:
+    clock = FakeClock()
+    journal = Journal(home / "state" / "journal.db", clock)
+    await journal.open()
+    operations = BackupOperations(home, journal.database, clock, live=True)
+    await asyncio.gather(*(operations.take() for _ in range(4)))
+    sizes = {item.source: item.size for item in items_of(home) if item.kind == "file"}
+    assert sizes
+    assert sizes == {source: Path(source).stat().st_size for source in sizes}  # noqa: ASYNC240
+    await journal.close()

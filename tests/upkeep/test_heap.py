@@ -1,0 +1,49 @@
+"""Memory that nobody uses is given back, and nothing is done where nothing happened."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from nanobot.testing.clock import FakeClock
+from nanobot.upkeep.heap import Heap
+
+
+class Circle:
+    """Refers to itself."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def thawed() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+def much_is_made() -> None:
+    kept: list[list[int]] = []
+    before = gc.get_stats()[0]["collections"]
+    while gc.get_stats()[0]["collections"] < before + 60:
+        kept.append([len(kept)])
+
+
+def test_where_much_was_made_what_refers_to_itself_is_let_go() -> None:
+    heap, circle = Heap(FakeClock()), Circle()
+    gone = weakref.ref(circle)
+    much_is_made()
+    del circle
+    assert heap.tidy()
+    assert gone() is None
+
+
+def test_where_little_was_made_nothing_is_done() -> None:
+    heap = Heap(FakeClock())
+    assert not heap.tidy()
+    much_is_made()
+    assert heap.tidy()
+    assert not heap.tidy()

@@ -1,0 +1,82 @@
+"""A home and what is to be one change places, whoever is killed meanwhile."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nanobot.clock import SystemClock
+from nanobot.errors import StorageError
+from nanobot.gateway.lock import HomeLock
+from nanobot.upkeep.placing import finish, put_in_place, staging_for
+from nanobot.upkeep.restoring import restore
+from tests.upkeep.homes import archive, head, member, write
+from tests.upkeep.test_hostile_backups import MANIFEST
+
+NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+BEFORE = "before-restore-20260302T090000Z"
+
+
+@pytest.mark.parametrize("moved", range(5))
+def test_half_a_home_starts_nothing_and_is_made_whole(tmp_path: Path, moved: int) -> None:
+    home = tmp_path / "home"
+    old, new = home / BEFORE, home / ".restoring-x"
+    write(old / "config.yaml" if moved > 0 else home / "config.yaml", "old")
+    write(old / "state/old" if moved > 1 else home / "state/old", "old")
+    write(home / "config.yaml" if moved > 2 else new / "config.yaml", "new")
+    write(home / "state/new" if moved > 3 else new / "state/new", "new")
+    plan = {"staging": new.name, "previous": old.name, "standing": ["config.yaml", "state"]}
+    write(home / ".restore-under-way.json", json.dumps(plan))
+    with pytest.raises(StorageError, match="cut short") as caught:
+        HomeLock(home / "state").acquire()
+    assert "--replace" in caught.value.hint
+    finish(home)
+    assert (home / "config.yaml").read_text() == (home / "state/new").read_text() == "new"
+    assert (old / "config.yaml").read_text() == (old / "state/old").read_text() == "old"
+    with HomeLock(home / "state"):
+        finish(home)
+
+
+def test_two_attempts_in_one_second_keep_both_old_homes(tmp_path: Path) -> None:
+    home = write(tmp_path / "home" / "first", "1").parent
+    places = []
+    for name in ("second", "third"):
+        with staging_for(home) as staging:
+            write(staging / name, "1")
+            places.append(put_in_place(staging, home, NOW))
+    first, second = places
+    assert first is not None
+    assert second is not None
+    assert first.name == f"home.{BEFORE}"
+    assert (first / "first").exists()
+    assert (second / "second").exists()
+    assert (home / "third").exists()
+
+
+def test_what_a_killed_attempt_unpacked_is_cleared_and_what_another_unpacks_stays(
+    tmp_path: Path,
+) -> None:
+    left = write(tmp_path / ".home.restoring-left" / "secrets.env", "x").parent
+    used = write(tmp_path / ".home.restoring-used" / "secrets.env", "x").parent
+    descriptor = os.open(used, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with staging_for(tmp_path / "home"):
+        assert used.exists()
+        assert not left.exists()
+    os.close(descriptor)
+
+
+def test_a_home_behind_a_link_stays_behind_it(tmp_path: Path) -> None:
+    file = tmp_path / "backup.tar.gz"
+    file.write_bytes(archive([head(), member("home/a", b"x"), MANIFEST]))
+    write(tmp_path / "disk/home/old", "mine")
+    link = tmp_path / "home"
+    link.symlink_to("disk/home")
+    restore(file, link, None, SystemClock(), replace=True)
+    assert link.is_symlink()
+    assert (tmp_path / "disk/home/a").read_text() == "x"

@@ -1,0 +1,111 @@
+"""A disk that is nearly full: nothing new is taken in, and the owner knows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.queue import MessageBus
+from nanobot.errors import StorageError
+from nanobot.testing import FakeClock, ScriptedModel
+from nanobot.testing.channel import FakeChannel
+from nanobot.upkeep.room import LOOK_SECONDS, Room, free_bytes
+from tests.bus.support import opened, said
+from tests.support import running
+
+MEGABYTE = 1_000_000
+
+
+class Disk:
+    """A disk whose room is as the test says, a bus, and what the owner was told."""
+
+    def __init__(self, home: Path, bus: MessageBus, clock: FakeClock) -> None:
+        self.megabytes = 500
+        self.told: list[str] = []
+        self.names: list[str] = []
+        self.bus, self.clock = bus, clock
+        self.room = Room(home, 200, bus, clock, self._tell, self._free)
+
+    async def _tell(self, text: str, name: str) -> None:
+        self.told.append(text)
+        self.names.append(name)
+
+    def _free(self, _: Path) -> int:
+        return self.megabytes * MEGABYTE
+
+    async def changes_to(self, megabytes: int) -> None:
+        self.megabytes = megabytes
+        await self.clock.until_sleeping()
+        await self.clock.advance(LOOK_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def watched(home: Path) -> AsyncIterator[Disk]:
+    clock = FakeClock()
+    async with opened(home / "journal.db", clock) as journal:
+        bus = MessageBus(journal)
+        bus.connect(lambda _: None, lambda _: None)
+        disk = Disk(home, bus, clock)
+        watching = asyncio.create_task(disk.room.run_forever())
+        yield disk
+        disk.room.stop()
+        with pytest.raises(asyncio.CancelledError):
+            await watching
+
+
+async def test_below_the_reserve_messages_wait_until_there_is_room_again(tmp_path: Path) -> None:
+    async with watched(tmp_path) as disk:
+        assert await disk.bus.publish("fake", [said("m1")]) == ("m1",)
+        await disk.changes_to(199)
+        assert disk.room.low
+        waiting = asyncio.create_task(disk.bus.publish("fake", [said("m2")]))
+        await disk.bus.note(said("from within"))  # what began goes on
+        with pytest.raises(StorageError, match="199 MB left"):
+            disk.bus.refuse_if_held()
+        await disk.changes_to(210)  # not enough: it would close again at once
+        assert not waiting.done()
+        await disk.changes_to(220)
+        assert await waiting == ("m2",)
+        disk.bus.refuse_if_held()
+        assert not disk.room.low
+
+
+async def test_the_owner_is_told_once_that_it_began_and_that_it_is_over(tmp_path: Path) -> None:
+    async with watched(tmp_path) as disk:
+        for megabytes in (100, 90, 80, 400, 500):
+            await disk.changes_to(megabytes)
+        assert [text.partition(":")[0] for text in disk.told] == [
+            "My disk is nearly full",
+            "There is room on my disk again (400 MB); I go on.",
+        ]
+        assert disk.names == ["disk-low-260302-09", "disk-back-260302-09"]
+
+
+async def test_a_gateway_on_a_full_disk_lets_platforms_wait_and_tells_the_terminal(
+    tmp_path: Path,
+) -> None:
+    channel = FakeChannel()
+    async with running(
+        tmp_path,
+        ScriptedModel(),
+        channel,
+        chores=True,
+        NANOBOT_RETENTION__DISK_RESERVE_MEGABYTES="1000000000",
+        NANOBOT_MODEL__PROVIDER="offline",
+    ):
+        saying = asyncio.create_task(channel.say("hello"))
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "state" / "gateway.sock")
+        writer.write(b'{"op": "chat", "session": "cli:direct", "text": "hi", "id": "a1"}\n')
+        assert b"disk is nearly full" in await reader.readline()
+        assert not saying.done()
+        writer.close()
+        saying.cancel()
+
+
+def test_a_file_system_that_tells_no_size_is_not_taken_for_a_full_one() -> None:
+    with pytest.raises(OSError, match="not supported"):
+        free_bytes(Path("/proc"))
