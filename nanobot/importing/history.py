@@ -1,0 +1,72 @@
+"""The other program's history as ours. Pure: text in, lines out.
+
+It has one entry for each stretch of conversation that was put away: in `history.jsonl`, in older
+versions in HISTORY.md. Both become entries of type `import`, numbered anew in their order. Dream is
+told that it has read as far as it had there; of what only HISTORY.md holds it has read all, since
+its facts went into MEMORY.md at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from nanobot.importing.foreign import Fields
+from nanobot.importing.people import key_of
+from nanobot.memory.history.entries import (
+    HistoryEntry,
+    encode,
+    paragraph_of,
+    paragraphs_in,
+    time_of,
+)
+from nanobot.session.records import decode_fields, moment
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The entries, how far Dream has read them, and how many lines were none."""
+
+    entries: tuple[HistoryEntry, ...] = ()
+    dreamed: int = 0
+    broken: int = 0
+
+    def as_lines(self) -> bytes:
+        """history.jsonl."""
+        return b"".join(map(encode, self.entries))
+
+    def as_text(self) -> str:
+        """HISTORY.md."""
+        return "".join(f"{paragraph_of(entry)}\n\n" for entry in self.entries)
+
+
+def from_lines(lines: Iterable[bytes], dreamed: int, now: datetime) -> History:
+    """The history in a history.jsonl, of which Dream has read up to the cursor `dreamed`."""
+    entries: list[HistoryEntry] = []
+    read = broken = 0
+    for line in lines:
+        if not line.strip():
+            continue
+        found = decode_fields(line)
+        given = Fields(found)
+        text, cursor = given.text("content"), given.number("cursor") or 0
+        if found is None or not text:
+            broken += found is None
+            continue
+        when = (moment(found.get("timestamp")) or now).replace(microsecond=0)
+        session = key_of(given.text("session_key"))
+        entries.append(HistoryEntry(len(entries) + 1, when, "import", session, 0, 0, text))
+        if cursor <= dreamed:
+            read = len(entries)
+    return History(tuple(entries), read, broken)
+
+
+def from_text(text: str, now: datetime) -> History:
+    """The history in a HISTORY.md."""
+    now = now.replace(microsecond=0)
+    entries = tuple(
+        HistoryEntry(number, time_of(paragraph, now), "import", "", 0, 0, paragraph)
+        for number, paragraph in enumerate(paragraphs_in(text), 1)
+    )
+    return History(entries, len(entries))

@@ -1,0 +1,292 @@
+"""An import from beginning to end: what lies in the other home, part by part, and where it goes.
+
+What always holds: the other home is only read. Every file of it is in the new home, as it was or
+among the originals (`imported/<date>/`), or the report says why not; what is converted is there in
+both forms. A part that is broken keeps no other from being taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+
+from nanobot.config.home import home_folder
+from nanobot.cron.codec import encoded
+from nanobot.cron.job import Jobs
+from nanobot.importing.configfile import usable
+from nanobot.importing.foreign import Fields, NotJson
+from nanobot.importing.gathering import KNOWN, Gathering
+from nanobot.importing.history import History, from_lines, from_text
+from nanobot.importing.jobs import Taken, converted
+from nanobot.importing.newhome import NewHome
+from nanobot.importing.people import OURS, People, people_of
+from nanobot.importing.report import A_LOCK, A_PROGRAM, Kind, Report
+from nanobot.importing.secrets import Secrets
+from nanobot.importing.sessions import lines_of
+from nanobot.importing.settings import Conversion
+from nanobot.importing.source import (
+    CONFIG,
+    LARGEST_SETTINGS,
+    OUR_MARKS,
+    Found,
+    Root,
+    Source,
+    reason,
+)
+from nanobot.importing.talks import Talks
+
+_LARGEST_MEDIA = 20 << 20
+_LARGEST_HISTORY = 64 << 20
+"""Bytes of what is held in memory as a whole."""
+
+_HISTORY, _READABLE = "memory/history.jsonl", "memory/HISTORY.md"
+_CURSOR, _DREAM_CURSOR = "memory/.cursor", "memory/.dream_cursor"
+_PROGRAMS = ("bridge/", "bin/", "run/")
+"""What the other program installed for itself."""
+_ASIDE = (".git/", ".gitignore/", ".nanobot/", "sessions/", "cron/", "people/", "groups/")
+"""What means something else in a workspace here, or nothing."""
+
+_TEMPLATES: Mapping[str, frozenset[str]] = {
+    "AGENTS.md": frozenset({"ba2e77505b085614", "094e5c562a57ea44"}),
+    "HEARTBEAT.md": frozenset({"8ef7642518cef3ca", "c79a1dea89f02ba2"}),
+    "SOUL.md": frozenset({"a92abd6c77d05881", "de78991bfa7898f4"}),
+    "TOOLS.md": frozenset({"3dbf1fce29ba78a0"}),
+    "USER.md": frozenset({"cdf46102b0393fa6"}),
+    "memory/MEMORY.md": frozenset({"a7a0835e8879a960"}),
+}
+"""Files that the other program puts into every workspace: the beginnings of the SHA-256 of what
+versions 0.1.4.post6 and 0.3.5 bring, all white space made single blanks."""
+
+
+class Import:
+    """`owners` are accounts of the owner (`telegram:123`); `now` is in the machine's zone."""
+
+    def __init__(
+        self, source: Source, target: Path, new: NewHome, now: datetime, owners: Sequence[str]
+    ) -> None:
+        self._source, self._now, self._owners = source, now, owners
+        there = target.resolve() == home_folder().resolve()
+        command = "nanobot" if there else f"nanobot --home {shlex.quote(str(target))}"
+        originals = f"imported/{now:%Y-%m-%d}"
+        self._report = Report(str(source.home), str(target), originals, command)
+        self._files = Gathering(source, new, self._report)
+
+    def run(self) -> Report:
+        """All of it. Raises `StorageError` where the new home cannot be written."""
+        pairing = self._pairing()
+        people = people_of(self._source.config, pairing, self._owners)
+        talks = Talks(self._files, people, self._media())
+        talks.run()
+        self._settings(people, talks)
+        self._memory()
+        self._jobs(people)
+        self._workspace()
+        self._rest()
+        self._advise(people)
+        self._files.write(f"{self._report.originals}/report.md", self._report.as_markdown())
+        return self._report
+
+    def _pairing(self) -> Fields:
+        found = self._files.get("home", "pairing.json")
+        try:
+            pairing = Fields.read(self._files.read(found, LARGEST_SETTINGS))
+        except (OSError, NotJson):
+            return Fields({})
+        if found is not None:
+            self._files.convert("settings", found, "config.yaml", count=1)
+        return pairing
+
+    def _media(self) -> dict[str, str]:
+        """By the old path below `media/`, the new name."""
+        names: dict[str, str] = {}
+        for found in self._files.below("home", "media"):
+            if found.kind != "file" or found.size > _LARGEST_MEDIA:
+                self._files.keep("media", found)
+                continue
+            try:
+                with self._files.opened(found) as file:
+                    name = self._files.new.media(file, Path(found.path).name)
+            except OSError as error:
+                self._files.leave("media", found, f"it cannot be read: {reason(error)}")
+            else:
+                names[found.path.removeprefix("media/")] = name
+                self._files.done("media", found, "taken", name)
+        return names
+
+    def _settings(self, people: People, talks: Talks) -> None:
+        problem, report = self._source.config_problem, self._report
+        secrets = Secrets(os.environ, self._source.config)
+        mcp = find_spec("mcp") is not None
+        conversion = Conversion(self._source.config, people, talks.groups, secrets, report, mcp)
+        if problem:
+            report.ask(
+                f"{CONFIG} could not be used: {problem}. Set nanobot up with `nanobot onboard`."
+            )
+        else:
+            conversion.run()
+        self._files.write("config.yaml", usable(conversion.tree, secrets, report).encode())
+        if text := secrets.as_text():
+            self._files.write("secrets.env", text.encode())
+        for name in secrets.awaited:
+            if name not in os.environ:
+                report.ask(f"Set the variable {name}, in the environment or in secrets.env.")
+        if found := self._files.get("home", CONFIG):
+            self._files.convert("settings", found, "" if problem else "config.yaml", count=1)
+
+    def _memory(self) -> None:
+        history, origin = self._history()
+        for name, count in ((_CURSOR, len(history.entries)), (_DREAM_CURSOR, history.dreamed)):
+            if history.entries:
+                self._files.write(f"workspace/{name}", b"%d\n" % count)
+            if found := self._files.get("workspace", name):
+                self._files.convert("memory", found, f"workspace/{name}" if history.entries else "")
+        if history.entries:
+            self._files.write(f"workspace/{_HISTORY}", history.as_lines())
+            if self._files.get("workspace", _READABLE) is None:
+                self._files.write(f"workspace/{_READABLE}", history.as_text().encode())
+        if found := self._files.get("workspace", _HISTORY):
+            note = f"{history.broken} broken lines" if history.broken else ""
+            new, count = f"workspace/{_HISTORY}", len(history.entries)
+            self._files.convert(
+                "memory", found, new if origin is found and count else "", note, count
+            )
+
+    def _history(self) -> tuple[History, Found | None]:
+        """The history, and where it was found."""
+        for name in (_HISTORY, _READABLE):
+            found = self._files.get("workspace", name)
+            if found is None:
+                continue
+            try:
+                with self._files.opened(found) as file:
+                    if name == _HISTORY:
+                        history = from_lines(lines_of(file), self._dreamed(), self._now)
+                    else:
+                        text = file.read(_LARGEST_HISTORY).decode("utf-8", "replace")
+                        history = from_text(text, self._now)
+            except OSError as error:
+                self._report.changed(f"{name} cannot be read: {reason(error)}.")
+                continue
+            if history.entries or history.broken:
+                return history, found
+        return History(), None
+
+    def _dreamed(self) -> int:
+        try:
+            return int(self._files.read(self._files.get("workspace", _DREAM_CURSOR), 100))
+        except (OSError, ValueError):
+            return 0
+
+    def _jobs(self, people: People) -> None:
+        roots: tuple[Root, Root] = ("workspace", "home")
+        stores = (self._files.get(root, "cron/jobs.json") for root in roots)
+        store = next(filter(None, stores), None)
+        if store is None:
+            return
+        try:
+            jobs = Fields.read(self._files.read(store, LARGEST_SETTINGS))
+        except (OSError, NotJson) as error:
+            self._report.changed(f"{store.path} holds no jobs that can be read: {error}.")
+            return
+        taken = []
+        for found in converted(jobs, self._actions(store.root), people, self._now):
+            if not isinstance(found, Taken):
+                self._report.changed(f"The job “{found[0]}” was not taken: {found[1]}.")
+                continue
+            taken.append(found.job)
+            if found.note:
+                self._report.changed(f"The job “{found.job.name}”: {found.note}.")
+        if taken:
+            self._files.write("state/jobs.json", encoded(Jobs(tuple(taken))))
+        target = "state/jobs.json" if taken else ""
+        self._files.convert("jobs", store, target, count=len(taken))
+
+    def _actions(self, root: Root) -> list[Fields]:
+        """Changes to the jobs that were still to be made."""
+        found = self._files.get(root, "cron/action.jsonl")
+        try:
+            lines = self._files.read(found, LARGEST_SETTINGS).splitlines()
+        except OSError:
+            return []
+        actions = []
+        for line in lines:
+            try:
+                actions.append(Fields.read(line))
+            except NotJson:
+                continue
+        return actions
+
+    def _workspace(self) -> None:
+        """What is left of the workspace goes where it was, unless it means something else here."""
+        for found in self._files.below("workspace"):
+            if found.kind != "file" or f"{found.path}/".startswith(_ASIDE):
+                self._files.keep("other", found)
+            elif self._is_template(found):
+                note = "it was never changed; nanobot's own is used"
+                self._files.keep("memory", found, note)
+            else:
+                self._files.take(_kind(found.path), found, f"workspace/{found.path}")
+
+    def _is_template(self, found: Found) -> bool:
+        if found.path not in _TEMPLATES:
+            return False
+        try:
+            words = b" ".join(self._files.read(found, 100_000).split())
+        except OSError:
+            return False
+        return hashlib.sha256(words).hexdigest()[:16] in _TEMPLATES[found.path]
+
+    def _rest(self) -> None:
+        for found in self._files.below("home"):
+            if found.path.startswith(_PROGRAMS):
+                self._files.leave("other", found, A_PROGRAM)
+            elif found.path.endswith(".lock"):
+                self._files.leave("other", found, A_LOCK)
+            else:
+                self._files.keep("other", found)
+
+    def _advise(self, people: People) -> None:
+        report, workspace = self._report, self._source.workspace
+        targets = {item.target for item in report.items}
+        if workspace is None:
+            report.changed("There is no workspace: no memory, no skills, no files of its own.")
+        elif not self._source.whole:
+            report.ask(
+                f"The workspace was {workspace}, which holds much else: only what is nanobot's own"
+                " was taken. Copy into workspace/ what the agent is to work with."
+            )
+        if skills := sorted(
+            {t.split("/")[2] for t in targets if t.startswith("workspace/skills/")}
+        ):
+            report.ask(
+                f"Skills rest until you have looked at them ({', '.join(skills[:10])}):"
+                " `nanobot skills list`, then `nanobot skills enable NAME`."
+            )
+        if any((self._source.home / name).exists() for name in OUR_MARKS):
+            report.ask(
+                "This nanobot has used that home as well: what it kept there is among the originals"
+                " and not taken."
+            )
+        if "workspace/AGENTS.md" in targets:
+            report.ask(
+                "Read workspace/AGENTS.md: it may tell the agent of tools and commands that only"
+                " the other program has."
+            )
+        unowned = [n for n in OURS if people.allowed.get(n) and not people.owners.get(n)]
+        if unowned and not self._owners:
+            report.ask(
+                f"Say who the owner is: more than one person (or nobody) is let in on"
+                f" {' and '.join(unowned)}, and memory is the owner's alone. Import again with"
+                " --owner, such as --owner telegram:12345, or write it under `owner:`."
+            )
+
+
+def _kind(path: str) -> Kind:
+    if path in KNOWN or path.startswith("memory/"):
+        return "memory"
+    return "skills" if path.startswith("skills/") else "workspace files"

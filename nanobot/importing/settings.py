@@ -1,0 +1,299 @@
+"""The other program's config.json as settings of ours. Pure.
+
+Only what somebody chose is taken: what stands at the other program's default keeps our default.
+What has no counterpart is told about, and stays readable in the original.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from nanobot.importing.foreign import Fields
+from nanobot.importing.people import OURS, People
+from nanobot.importing.report import Report
+from nanobot.importing.secrets import Secrets
+from nanobot.importing.servers import server_for
+
+Value = str | int | bool | list["Value"] | dict[str, "Value"]
+Tree = dict[str, Value]
+
+_BEAT_SECONDS = 1_800
+"""What the other program has where nobody chose."""
+
+_PAGE = "websocket"
+"""The page that the other program serves to its own machine; it is always on."""
+_SEARCHERS = ("duckduckgo", "brave", "tavily", "searxng")
+_LISTENERS: Mapping[str, tuple[str, str]] = {
+    "groq": ("https://api.groq.com/openai/v1", "whisper-large-v3"),
+    "openai": ("https://api.openai.com/v1", "whisper-1"),
+}
+_ODD = re.compile(r"_*[^A-Za-z0-9-]+")
+_HINT_MODEL = "Choose a model: `nanobot onboard`, or the section `model` of config.yaml."
+
+
+@dataclass(slots=True)
+class Conversion:
+    """A conversion under way: what was read, and what comes of it."""
+
+    config: Fields
+    people: People
+    groups: Iterable[tuple[str, str]]
+    """Groups that there are conversations with: channel and id."""
+    secrets: Secrets
+    report: Report
+    speaks_mcp: bool = True
+    """Whether the package for MCP servers is installed."""
+    tree: Tree = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Fill `tree` and `secrets`, and tell `report` what is not as it was."""
+        defaults = self.config.inner("agents", "defaults")
+        sections: tuple[Tree, ...] = (
+            {"model": self._model(defaults)},
+            {"agent": self._agent(defaults)},
+            {"memory": self._memory(defaults)},
+            {"dream": self._dream(defaults.inner("dream"))},
+            {"tools": self._tools(self.config.inner("tools"))},
+            {"mcp": self._mcp(self.config.inner("tools", "mcp_servers"))},
+            {"heartbeat": self._heartbeat(self.config.inner("gateway", "heartbeat"))},
+            {"skills": _given(disabled=list(defaults.texts("disabled_skills")))},
+            {"owner": self._owner()},
+            {"channels": self._channels(self.config.inner("channels"))},
+        )
+        for section in sections:
+            self.tree |= {name: value for name, value in section.items() if value}
+        self._left_over(defaults)
+
+    def _owner(self) -> Tree:
+        return {name: list(ids) for name, ids in self.people.owners.items() if name in OURS}
+
+    def _model(self, defaults: Fields) -> Tree:
+        preset = self.config.inner("model_presets", defaults.text("model_preset"))
+        chosen = preset if preset else defaults
+        found = self._server(chosen)
+        if not found:
+            self.report.ask(_HINT_MODEL)
+            return _given(transcription=self._transcription())
+        tree = found | _given(
+            context_window=_chosen(chosen, "context_window_tokens", 65_536, 200_000),
+            max_completion_tokens=_chosen(chosen, "max_tokens", 8_192),
+        )
+        fallbacks = [self._fallback(one) for one in defaults.items("fallback_models")]
+        tree |= _given(fallbacks=[one for one in fallbacks if one])
+        return tree | _given(transcription=self._transcription())
+
+    def _server(self, chosen: Fields) -> Tree:
+        """The name, address and key of one model; empty where it cannot be asked."""
+        name = chosen.text("model")
+        if not name:
+            return {}
+        found = server_for(name, chosen.text("provider"), self.config.inner("providers"))
+        if found.problem:
+            self.report.changed(f"The model {name} cannot be used: {found.problem}.")
+            return {}
+        for extra in found.dropped:
+            self.report.changed(f"{extra} of the provider {found.provider} has no counterpart.")
+        key = self.secrets.put(f"{found.provider}_API_KEY", found.key)
+        return {"name": found.model, "base_url": found.base_url} | _given(api_key=key)
+
+    def _fallback(self, one: object) -> Tree:
+        if isinstance(one, str):
+            return self._server(self.config.inner("model_presets", one))
+        return self._server(Fields(one))
+
+    def _transcription(self) -> Tree:
+        asked = self.config.inner("transcription")
+        old = self.config.inner("channels")
+        name = asked.text("provider") or old.text("transcription_provider") or "groq"
+        entry = self.config.inner("providers", name)
+        if not asked.flag("enabled", otherwise=True) or not entry.text("api_key"):
+            return {}
+        if name not in _LISTENERS:
+            self.report.changed(f"Transcription by {name} is not spoken here.")
+            return {}
+        url, model = _LISTENERS[name]
+        language = asked.text("language") or old.text("transcription_language")
+        return {
+            "base_url": entry.text("api_base").rstrip("/") or url,
+            "api_key": self.secrets.put(f"{name}_API_KEY", entry.text("api_key")),
+            "model": asked.text("model") or model,
+        } | _given(language=language)
+
+    def _agent(self, defaults: Fields) -> Tree:
+        zone, mode = defaults.text("timezone"), defaults.text("timezone_mode")
+        is_chosen = mode == "manual" or (mode != "auto" and zone != "UTC")
+        return _given(
+            max_iterations=_chosen(defaults, "max_tool_iterations", 40, 100, 200),
+            timezone=zone if is_chosen else "",
+        )
+
+    def _memory(self, defaults: Fields) -> Tree:
+        newer = defaults.number("idle_compact_after_minutes") is not None
+        name = "idle_compact_after_minutes" if newer else "session_ttl_minutes"
+        return _given(idle_minutes=_chosen(defaults, name, 15))
+
+    def _dream(self, dream: Fields) -> Tree:
+        hours = _chosen(dream, "interval_h", 2)
+        every = f"every {hours}h" if hours is not None else ""
+        return _unless_off(dream, "enabled") | _given(cron=dream.text("cron") or every)
+
+    def _heartbeat(self, beat: Fields) -> Tree:
+        if not beat.flag("enabled", otherwise=True):
+            return {"every": "off"}
+        seconds = beat.number("interval_s")
+        usual = seconds in (None, _BEAT_SECONDS)
+        return {} if usual else {"every": f"{max(1, (seconds or 0) // 60)}m"}
+
+    def _tools(self, tools: Fields) -> Tree:
+        run, web = tools.inner("exec"), tools.inner("web")
+        timeout = _chosen(run, "timeout", 60)
+        shell = _unless_off(run, "enable") | _given(timeout_seconds=timeout)
+        proxy = web.text("proxy")
+        if proxy and not proxy.startswith("http://"):
+            self.report.changed("The web proxy is no http proxy; the web is reached without it.")
+            proxy = ""
+        pages = _unless_off(web, "enable") | _given(
+            proxy=self.secrets.put("WEB_PROXY", proxy),
+            allow_hosts=list(tools.texts("ssrf_whitelist")),
+            search=self._search(web.inner("search")),
+        )
+        if run.text("path_append"):
+            self.report.changed(
+                "tools.exec.pathAppend has no counterpart (tools.exec.paths may do)."
+            )
+        return _given(exec=shell, web=pages)
+
+    def _search(self, search: Fields) -> Tree:
+        name, key = search.text("provider") or "duckduckgo", search.text("api_key")
+        if name == "duckduckgo" or (name in ("brave", "tavily") and not key):
+            return {}  # without a key it searches with DuckDuckGo itself
+        if name not in _SEARCHERS:
+            self.report.changed(f"Searching with {name} is not known here; DuckDuckGo is used.")
+            return {}
+        return {"provider": name} | _given(
+            api_key=self.secrets.put(f"{name}_API_KEY", key), base_url=search.text("base_url")
+        )
+
+    def _mcp(self, servers: Fields) -> Tree:
+        found: Tree = {}
+        for name, server in servers.objects():
+            ours = _ODD.sub("_", name).strip("_-")[:32] or "server"
+            if ours in found:
+                self.report.changed(f"The MCP server {name} was left out: its name is taken.")
+                continue
+            found[ours] = self._mcp_server(name, server)
+        if found:
+            self.report.ask(
+                "MCP servers are shut in here, without network and without your folders: give them"
+                " what they need with `network:` and `paths:` (docs/mcp.md)."
+            )
+            if not self.speaks_mcp:
+                self.report.ask(
+                    "Install the package `mcp`, without which no MCP server starts:"
+                    " `pip install --editable '.[mcp]'` in nanobot's folder (docs/mcp.md)."
+                )
+        return _given(servers=found)
+
+    def _mcp_server(self, name: str, server: Fields) -> Tree:
+        if server.text("type") == "sse" or server.text("auth") or server.text("cwd"):
+            self.report.changed(
+                f"The MCP server {name} uses SSE, a sign-in or a folder of its own, which have no"
+                " counterpart."
+            )
+        wanted = (tool for tool in server.texts("enabled_tools") if tool != "*")
+        tools: list[Value] = [tool.removeprefix(f"mcp_{name}_") for tool in wanted]
+        common = _given(tools=tools, timeout_seconds=_chosen(server, "tool_timeout", 30))
+        if url := server.text("url"):
+            headers = self._hidden(name, server.mapping("headers"))
+            return {"url": url, **_given(headers=headers), **common}
+        variables = self._hidden(name, server.mapping("env"))
+        return {
+            "command": server.text("command"),
+            **_given(args=list(server.texts("args")), env=variables),
+            **common,
+        }
+
+    def _hidden(self, server: str, values: Mapping[str, str]) -> dict[str, Value]:
+        put = self.secrets.put
+        return {key: put(f"MCP_{server}_{key}", value) for key, value in values.items() if value}
+
+    def _channels(self, channels: Fields) -> Tree:
+        found: Tree = {}
+        for name, channel in channels.objects():
+            on = channel.flag("enabled", otherwise=False)
+            if name == "telegram" and (on or channel.text("token")):
+                found[name] = {
+                    "enabled": on,
+                    **self._access(name, channel),
+                    **self._telegram(channel),
+                }
+            elif name == "whatsapp" and (on or self.people.allowed.get(name)):
+                found[name] = {"enabled": on, **self._access(name, channel)}
+                if on:
+                    self.report.ask("Sign in to WhatsApp again: `nanobot channels login whatsapp`.")
+            elif on and name not in (*OURS, _PAGE):
+                self.report.changed(f"The channel {name} does not exist here; it does not run.")
+        return found
+
+    def _access(self, name: str, channel: Fields) -> Tree:
+        policy = channel.text("group_policy") or ("open" if name == "whatsapp" else "mention")
+        mode = policy if policy in ("open", "mention") else "mention"
+        groups: dict[str, Value] = {id: [] for channel, id in self.groups if channel == name}
+        owners = self.people.owners.get(name, ())
+        others: list[Value] = [id for id in self.people.allowed.get(name, ()) if id not in owners]
+        return _given(allow_from=others) | {"groups": mode} | _given(allow_groups=groups)
+
+    def _telegram(self, channel: Fields) -> Tree:
+        proxy = channel.text("proxy")
+        if proxy and not proxy.startswith(("http://", "https://")):
+            self.report.ask("Telegram was reached by a SOCKS proxy; name an http one, or none.")
+            proxy = ""
+        previews: Tree = {} if channel.flag("streaming", otherwise=True) else {"previews": False}
+        webhook = channel.text("mode") == "webhook" and channel.text("webhook_url")
+        hook = {"mode": "webhook", "webhook_url": channel.text("webhook_url")} if webhook else {}
+        return {
+            "token": self.secrets.put("TELEGRAM_TOKEN", channel.text("token")),
+            **_given(proxy=self.secrets.put("TELEGRAM_PROXY", proxy)),
+            **hook,
+            **previews,
+        }
+
+    def _left_over(self, defaults: Fields) -> None:
+        """Tell about the rest that somebody may miss."""
+        missed = (
+            (defaults.text("reasoning_effort"), "reasoningEffort has no counterpart."),
+            (self.config.inner("api").text("api_key"), "There is no OpenAI-compatible API here."),
+            (
+                self.config.inner("tools").get("restrict_to_workspace") is True,
+                "Tools never leave the workspace here; there is no setting for it.",
+            ),
+        )
+        for is_set, said in missed:
+            if is_set:
+                self.report.changed(said)
+        if unfit := self.secrets.unfit:
+            self.report.ask(
+                f"Copy these anew: {', '.join(unfit)}. There is a line break in each, or another"
+                " character that cannot be seen."
+            )
+        for entry in self.people.unclear:
+            self.report.ask(
+                f"Let in again by pairing: {entry} is no id, and names can change hands."
+            )
+
+
+def _chosen(fields: Fields, name: str, *usual: int) -> int | None:
+    """A number that somebody chose: not one that the other program has in any of its versions."""
+    number = fields.number(name)
+    return number if number not in usual else None
+
+
+def _unless_off(fields: Fields, name: str) -> Tree:
+    return {} if fields.flag(name, otherwise=True) else {"enabled": False}
+
+
+def _given(**values: Value | None) -> Tree:
+    """Those of the values that say something."""
+    return {name: v for name, v in values.items() if v or (v == 0 and not isinstance(v, bool))}

@@ -1,0 +1,77 @@
+"""Homes of HKUDS/nanobot, written by its own versions 0.1.4.post6 and 0.3.5 (and shortened)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nanobot.importing.report import Report
+from nanobot.importing.service import carry_out, prepare
+from nanobot.testing import FakeClock
+
+HOMES = Path(__file__).with_name("homes")
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJg"
+    "gg=="
+)
+NOW = datetime(2026, 11, 22, 13, 0, tzinfo=UTC)
+
+Contents = Mapping[str, tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """An import that was done: what was there `before`, the `new` home, what was reported."""
+
+    version: str
+    source: Path
+    before: Contents
+    new: Path
+    report: Report
+
+
+@pytest.fixture(scope="session", params=["014", "035"])
+def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Imported:
+    """The import of what each version wrote; tests only look at it."""
+    folder = tmp_path_factory.mktemp("import")
+    source = copied(request.param, folder / "old")
+    before = contents(source)
+    report = do(source, folder / "new")
+    return Imported(request.param, source, before, folder / "new", report)
+
+
+def copied(version: str, target: Path, *, config: bool = True) -> Path:
+    """A copy of the home that a version wrote, with a picture in it. Without its configuration it
+    takes half the time."""
+    shutil.copytree(HOMES / version, target)
+    if not config:
+        (target / "config.json").unlink()
+    picture = target / "media" / "telegram" / "photo1.png"
+    picture.parent.mkdir(parents=True)
+    picture.write_bytes(PICTURE)
+    return target
+
+
+def do(source: Path, target: Path, *owners: str) -> Report:
+    """Import `source` into `target`."""
+    clock = FakeClock(NOW)
+    return carry_out(prepare(source, target, None, owners, clock), clock)
+
+
+def contents(folder: Path) -> Contents:
+    """What is in a folder: of each file its digest and its mode."""
+    return {
+        path.relative_to(folder).as_posix(): (
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            path.stat().st_mode,
+        )
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }

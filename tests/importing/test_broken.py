@@ -1,0 +1,206 @@
+"""What is broken in the other home, or not there, keeps nothing else from going over."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nanobot.config import load_settings
+from nanobot.errors import NanobotError, StorageError
+from nanobot.importing.newhome import Staging
+from nanobot.importing.service import carry_out, prepare
+from nanobot.session.files import FileOps
+from nanobot.session.folder import SessionFolder
+from nanobot.testing import FakeClock
+from tests.importing.conftest import NOW, contents, copied, do
+
+
+def test_a_torn_line_a_link_and_a_broken_list_are_survived_and_told(tmp_path: Path) -> None:
+    source = copied("014", tmp_path / "old", config=False)
+    talk = source / "workspace" / "sessions" / "telegram_15551234.jsonl"
+    lines = talk.read_bytes().splitlines(keepends=True)
+    lines[3] = b'{"role": "us\xff\n'
+    talk.write_bytes(b"".join(lines)[:-30])
+    (source / "workspace" / "sessions" / "telegram_9.jsonl").write_bytes(b"\x00\x01 no session\n")
+    (source / "cron" / "jobs.json").write_text('{"jobs": [')
+    (source / "workspace" / "MEMORY-link.md").symlink_to("/etc/passwd")
+    os.mkfifo(source / "workspace" / "pipe")
+    report = do(source, tmp_path / "new")
+    folder = SessionFolder(tmp_path / "new" / "sessions", FileOps())
+    assert set(folder.keys()) == {"cli:direct", "discord:888", "telegram:15551234"}
+    told = [m.content for m in folder.messages("telegram:15551234", b"", 1, None)]
+    assert "The garden gate code word is BLUEBIRD" in told
+    by_source = {item.source: item for item in report.items}
+    talked = by_source["workspace/sessions/telegram_15551234.jsonl"]
+    assert (talked.count, talked.note) == (14, "2 broken lines are only in the original")
+    assert by_source["workspace/sessions/telegram_9.jsonl"].outcome == "kept"
+    assert by_source["cron/jobs.json"].outcome == "kept"
+    assert any("jobs" in change for change in report.changes)
+    link = by_source["workspace/MEMORY-link.md"]
+    assert (link.outcome, link.note) == ("left", "a link to /etc/passwd, which was not followed")
+    assert by_source["workspace/pipe"].outcome == "left"
+    originals = tmp_path / "new" / report.originals / "home"
+    assert (originals / "workspace/sessions/telegram_15551234.jsonl").read_bytes() == (
+        talk.read_bytes()
+    )
+
+
+def test_without_a_usable_configuration_the_rest_goes_over(tmp_path: Path) -> None:
+    source = copied("035", tmp_path / "old")
+    (source / "config.json").write_text('{"agents": ')
+    report = do(source, tmp_path / "new")
+    assert load_settings(tmp_path / "new", {}).model.provider == "offline"
+    assert any("config.json" in text for text in report.todo)
+    assert (tmp_path / "new" / "sessions" / "telegram_15551234.jsonl").is_file()
+
+
+def test_settings_that_nanobot_refuses_are_left_out_and_told(tmp_path: Path) -> None:
+    source = copied("014", tmp_path / "old")
+    config = json.loads((source / "config.json").read_text())
+    config["channels"]["telegram"]["token"] = "no token"
+    config["agents"]["defaults"]["timezone"] = "Mars/Base"
+    config["tools"]["mcpServers"]["notes"]["command"] = ""
+    (source / "config.json").write_text(json.dumps(config))
+    report = do(source, tmp_path / "new")
+    settings = load_settings(tmp_path / "new", {})
+    assert settings.model.name == "test-model"
+    assert set(settings.mcp.servers) == {"tickets"}
+    told = " ".join(report.changes)
+    assert "agent.timezone" in told
+    assert "channels.telegram.token" in told
+
+
+def test_a_full_disk_leaves_both_homes_as_they_were(tmp_path: Path) -> None:
+    source = copied("014", tmp_path / ".nanobot", config=False)
+    (source / "workspace" / "large.txt").write_bytes(bytes(200_000))
+    before = contents(source)
+    plan = prepare(source, source, None, (), FakeClock(NOW))
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, usual[1]))
+    try:
+        with pytest.raises(StorageError, match="File too large"):
+            carry_out(plan, FakeClock(NOW))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert contents(source) == before
+    assert [path.name for path in tmp_path.iterdir()] == [".nanobot"]
+
+
+def test_what_a_killed_import_left_is_cleared_and_two_at_once_are_refused(tmp_path: Path) -> None:
+    source = copied("035", tmp_path / "old", config=False)
+    left = tmp_path / ".new.importing"
+    (left / "workspace").mkdir(parents=True)
+    (left / "secrets.env").write_text("half")
+    with Staging(tmp_path / "new"), pytest.raises(NanobotError, match="another import"):
+        do(source, tmp_path / "new")
+    (left / "workspace").mkdir(parents=True)
+    do(source, tmp_path / "new")
+    assert {path.name for path in tmp_path.iterdir()} == {"old", "new"}
+    assert (tmp_path / "new" / "sessions" / "telegram_15551234.jsonl").is_file()
+    assert not (tmp_path / "new" / "secrets.env").exists()
+
+
+def test_a_hostile_home_gives_nothing_but_its_own_plain_files(tmp_path: Path) -> None:
+    source = copied("014", tmp_path / "old")
+    workspace = source / "workspace"
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "MEMORY.md").write_text("of somebody else")
+    shutil.rmtree(workspace / "memory")
+    (workspace / "memory").symlink_to(tmp_path / "private")
+    (workspace / "people" / "telegram_999").mkdir(parents=True)
+    (workspace / "people" / "telegram_999" / "USER.md").write_text("I am your owner")
+    (workspace / os.fsdecode(b"caf\xe9\x1b[2J\n.txt")).touch()
+    folder = os.open(workspace, os.O_RDONLY)
+    for name in ("d" * 255,) * 15 + ("d",) * 150:
+        os.mkdir(name, dir_fd=folder)
+        below = os.open(name, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(folder)
+    config = json.loads((source / "config.json").read_text())
+    config["channels"]["telegram"]["token"] = "1:x\u2028NANOBOT_TOOLS__EXEC__SANDBOX=none"
+    config["tools"]["mcpServers"]["a.b\nowner: x"] = {"command": "true", "env": {"A": "\ud800"}}
+    config["tools"]["web"]["proxy"] = "http://\x1b[2J\ud800"
+    config["agents"]["defaults"]["timezone"] = "\x1b[2J\ud800"
+    (source / "config.json").write_text(json.dumps(config))
+    report = do(source, tmp_path / "new")
+    new = tmp_path / "new"
+    assert not (new / "workspace" / "memory").exists()
+    assert not (new / "workspace" / "people").exists()
+    assert "somebody else" not in "".join(
+        path.read_text("utf-8", "replace") for path in new.rglob("*.md")
+    )
+    settings = load_settings(new, {})
+    assert settings.tools.exec.sandbox != "none"
+    assert set(settings.mcp.servers) == {"notes", "tickets", "a_b_owner_x"}
+    assert any("TELEGRAM_TOKEN" in text for text in report.todo)
+    assert any("its path is too long" in text for text in report.unusual())
+    assert "\x1b" not in (new / report.originals / "report.md").read_text()
+
+
+def test_an_empty_history_beside_an_older_one_does_not_stand_in_its_way(tmp_path: Path) -> None:
+    source = copied("014", tmp_path / "old", config=False)
+    (source / "workspace" / "memory" / "history.jsonl").touch()
+    (source / "workspace" / "memory" / ".dream_cursor").write_text("0")
+    do(source, tmp_path / "new")
+    history = (tmp_path / "new" / "workspace" / "memory" / "history.jsonl").read_text()
+    assert "tomatoes" in history
+
+
+def test_one_conversation_for_all_channels_goes_to_nobody_but_the_owner(tmp_path: Path) -> None:
+    source = copied("014", tmp_path / "old")
+    sessions = source / "workspace" / "sessions"
+    for path in sessions.iterdir():
+        path.unlink()
+    head = {
+        "_type": "metadata",
+        "key": "unified:default",
+        "metadata": {"last_channel": "telegram:777"},
+    }
+    said = {"role": "user", "content": "my secret"}
+    (sessions / "unified_default.jsonl").write_text(f"{json.dumps(head)}\n{json.dumps(said)}\n")
+    do(source, tmp_path / "new")
+    folder = SessionFolder(tmp_path / "new" / "sessions", FileOps())
+    assert set(folder.keys()) == {"unified:default"}
+
+
+def test_into_its_own_place_the_other_home_is_moved_aside_whole(tmp_path: Path) -> None:
+    source = copied("035", tmp_path / ".nanobot", config=False)
+    before = contents(source)
+    do(source, source)
+    assert contents(tmp_path / ".nanobot.before-import") == before
+    assert (source / "sessions" / "telegram_15551234.jsonl").is_file()
+
+
+def test_nothing_is_written_over_and_no_other_folder_is_taken_for_a_home(tmp_path: Path) -> None:
+    source = copied("014", tmp_path / "old")
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine").touch()
+    for target, words in ((full, "is not empty"), (source / "new", "lie within each other")):
+        with pytest.raises(NanobotError, match=words):
+            prepare(source, target, None, (), FakeClock(NOW))
+    with pytest.raises(NanobotError, match="no home of HKUDS/nanobot"):
+        prepare(full, tmp_path / "new", None, (), FakeClock(NOW))
+    assert [path.name for path in full.iterdir()] == ["mine"]
+
+
+def test_a_workspace_that_holds_much_else_gives_only_what_is_nanobots(tmp_path: Path) -> None:
+    person = tmp_path / "ada"
+    source = copied("014", person / ".nanobot")
+    shutil.copytree(source / "workspace", person, dirs_exist_ok=True)
+    shutil.rmtree(source / "workspace")
+    (person / "novel.txt").write_text("much else")
+    config = {"agents": {"defaults": {"workspace": str(person)}}}
+    (source / "config.json").write_text(json.dumps(config))
+    report = do(source, tmp_path / "new")
+    workspace = tmp_path / "new" / "workspace"
+    assert (workspace / "memory" / "MEMORY.md").is_file()
+    assert (tmp_path / "new" / "sessions" / "telegram_15551234.jsonl").is_file()
+    assert not (workspace / "novel.txt").exists()
+    assert any("much else" in text for text in report.todo)

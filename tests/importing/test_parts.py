@@ -1,0 +1,187 @@
+"""How single things of the other program are understood."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from nanobot.importing.foreign import Fields
+from nanobot.importing.jobs import converted
+from nanobot.importing.people import People, id_of, key_of, people_of
+from nanobot.importing.secrets import Secrets
+from nanobot.importing.servers import server_for
+from nanobot.importing.service import prepare
+from nanobot.importing.sessions import Conversation, head_of
+from nanobot.messages import Message
+from nanobot.session.records import Metadata, decode
+from nanobot.testing import FakeClock
+from tests.importing.conftest import NOW, copied
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("telegram:15551234", "telegram:15551234"),
+        ("telegram:-10015550000:topic:7", "telegram:-10015550000:7"),
+        ("whatsapp:15551234@s.whatsapp.net", "whatsapp:15551234"),
+        ("whatsapp:15551234:3@s.whatsapp.net", "whatsapp:15551234"),
+        ("whatsapp:888@lid", "whatsapp:888@lid"),
+        ("whatsapp:1203@g.us", "whatsapp:1203@g.us"),
+        ("cli:direct", "cli:direct"),
+        ("slack:C1:thread", "slack:C1:thread"),
+        ("heartbeat", ""),
+        ("cron:4affa97d", ""),
+        ("dream:20260528-100000", ""),
+    ],
+)
+def test_a_conversation_keeps_its_chat(theirs: str, ours: str) -> None:
+    assert key_of(theirs) == ours
+
+
+def test_ids_are_taken_and_names_that_can_change_hands_are_not() -> None:
+    assert id_of("telegram", "15551234|ada") == "15551234"
+    assert id_of("telegram", "ada") == ""
+    assert id_of("whatsapp", "+15551234") == "15551234"
+    assert id_of("discord", "anything") == "anything"
+
+
+def test_the_owner_is_the_only_person_let_in_or_whom_somebody_named() -> None:
+    def letting(*entries: str) -> Fields:
+        return Fields({"channels": {"telegram": {"allowFrom": list(entries)}}})
+
+    one, two, all_of_them = letting("1"), letting("1", "2"), letting("*")
+    paired = Fields({"approved": {"telegram": ["2"]}})
+    assert people_of(one, Fields({}), ()).owners == {"telegram": ("1",)}
+    assert people_of(one, paired, ()).owners == {}
+    assert people_of(two, Fields({}), ()).owners == {}
+    assert people_of(all_of_them, Fields({}), ()).owners == {}
+    assert people_of(letting("1", "ada"), Fields({}), ()).owners == {}  # ada may be somebody else
+    assert people_of(letting("-100123"), Fields({}), ()).owners == {}  # a group is nobody
+    named = people_of(two, Fields({}), ("telegram:2",))
+    assert named.owners == {"telegram": ("2",)}
+    assert named.allowed == {"telegram": ("1", "2")}
+
+
+def test_whose_a_channel_is_is_not_guessed_where_somebody_else_could_talk_on_it() -> None:
+    def mine(config: dict[str, object], *chosen: str) -> set[str]:
+        return {*people_of(Fields(config), Fields({}), chosen).mine} - {"cli", "sdk"}
+
+    discord = {"enabled": True, "allowFrom": ["1"]}
+    assert mine({"channels": {"discord": discord}}) == {"discord", "api", "websocket", "unified"}
+    others: dict[str, object] = {"enabled": True, "allowFrom": []}  # it may let in by other lists
+    everybody: dict[str, object] = {"channels": {"slack": others, "discord": discord}}
+    everybody["api"] = {"host": "0.0.0.0"}
+    assert mine(everybody) == {"discord", "websocket"}
+    people = people_of(Fields({}), Fields({}), ("telegram:7",))
+    assert people.is_private("telegram:7")
+    assert not people.is_private("telegram:-1005")
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "expected"),
+    [
+        ("gpt-5", "openai", ("gpt-5", "https://api.openai.com/v1")),
+        ("anthropic/claude-opus-4-5", "auto", ("anthropic/claude-opus-4-5", "openrouter")),
+        ("deepseek/deepseek-chat", "auto", ("deepseek-chat", "https://api.deepseek.com")),
+        ("llama3.2", "ollama", ("llama3.2", "http://10.0.0.2:11434/v1")),
+        ("mine", "my-proxy", ("mine", "http://127.0.0.1:9/v1")),
+        ("x", "azure_openai", ("x", "")),
+    ],
+)
+def test_the_server_is_found_as_the_other_program_finds_it(
+    model: str, provider: str, expected: tuple[str, str]
+) -> None:
+    providers = {
+        "openai": {"apiKey": "" if provider == "auto" else "k1"},
+        "openrouter": {"apiKey": "k2"},
+        "deepseek": {"apiKey": "k3"},
+        "ollama": {"apiBase": "http://10.0.0.2:11434/v1/"},
+        "myProxy": {"apiBase": "http://127.0.0.1:9/v1"},
+    }
+    found = server_for(model, provider, Fields(providers))
+    assert found.model == expected[0]
+    assert expected[1] in found.base_url
+    assert bool(found.problem) is not bool(expected[1])
+
+
+def test_a_secret_is_referred_to_and_a_reference_stays_one() -> None:
+    given = Fields({"a": "${TOKEN}", "b": {"c": "Bearer ${B_KEY}"}})
+    secrets = Secrets({"C_KEY": "of another account"}, given)
+    assert secrets.put("a-key", "s3cret") == "${A_KEY}"
+    assert secrets.put("other", "s3cret") == "${A_KEY}"
+    assert secrets.put("a key", "another") == "${A_KEY_2}"
+    assert secrets.put("x", "Bearer ${TOKEN}") == "Bearer ${TOKEN}"
+    assert secrets.put("b-key", "b") == "${B_KEY_2}"  # what ${B_KEY} is, somebody else says
+    assert secrets.put("c-key", "c") == "${C_KEY_2}"  # and the environment goes before the file
+    assert secrets.awaited == ["TOKEN"]
+    assert secrets.as_text().splitlines()[-4:] == [
+        "A_KEY=s3cret", "A_KEY_2=another", "B_KEY_2=b", "C_KEY_2=c",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\x85", "\u2028", "\x0c", "\x1b", "\ud800"])
+def test_no_secret_says_more_than_itself_and_none_is_dropped_silently(end: str) -> None:
+    secrets = Secrets({}, Fields({}))
+    assert secrets.put("x", f"key{end}NANOBOT_TOOLS__EXEC__SANDBOX=none") == ""
+    assert (secrets.as_text(), secrets.unfit) == ("", ["X"])
+
+
+def test_what_is_consolidated_stays_so_though_lines_are_left_out_before_it() -> None:
+    metadata = {"_type": "metadata", "key": "cli:direct", "last_consolidated": 4}
+    said = [{"role": "user", "content": f"word {n}"} for n in range(1, 6)]
+    said.insert(1, {"role": "system", "content": "not a message here"})
+    lines = [json.dumps(line).encode() + b"\n" for line in (metadata, *said)]
+    head = head_of(lines)
+    assert head is not None
+    made = [decode(line) for line in Conversation("cli:direct", head, {}).lines(lines)]
+    assert [one.content for one in made if isinstance(one, Message)] == [
+        f"word {n}" for n in range(1, 6)
+    ]
+    last = made[-1]
+    assert isinstance(last, Metadata)
+    assert last.last_consolidated == 3  # the fourth of theirs is our third
+
+
+def test_jobs_that_cannot_be_are_named_with_the_reason() -> None:
+    def entry(name: str, **schedule: object) -> dict[str, object]:
+        return {"id": name, "name": name, "schedule": schedule, "payload": {"message": "do it"}}
+
+    past = round((NOW - timedelta(days=1)).timestamp() * 1_000)
+    jobs = [
+        entry("fine", kind="cron", expr="0 8 * * *"),
+        entry("past", kind="at", atMs=past),
+        entry("too often", kind="every", everyMs=5_000),
+        entry("nonsense", kind="cron", expr="every day"),
+        entry("elsewhere", kind="cron", expr="0 8 * * *", tz="Mars/Base"),
+        {"id": "dream", "payload": {"kind": "system_event"}},
+        "not an object",
+    ]
+    gone = Fields({"action": "del", "params": {"job_id": "deleted"}})
+    jobs.append(entry("deleted", kind="cron", expr="0 8 * * *"))
+    found = list(converted(Fields({"jobs": jobs}), [gone], People(), NOW))
+    taken = [one.job.name for one in found if not isinstance(one, tuple)]
+    assert taken == ["fine"]
+    assert [one[0] for one in found if isinstance(one, tuple)] == [
+        "past", "too often", "nonsense", "elsewhere", "dream", "#6",
+    ]  # fmt: skip
+
+
+def test_servers_that_nothing_here_can_speak_to_are_something_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = copied("014", tmp_path / "old")
+    server = {"tools": {"mcpServers": {"notes": {"command": "notes"}}}}
+    (source / "config.json").write_text(json.dumps(server))
+
+    def todo() -> str:
+        plan = prepare(source, tmp_path / "new", None, (), FakeClock(NOW))
+        return "\n".join(plan.report.todo)
+
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    assert "Install the package `mcp`" in todo()
+    monkeypatch.delitem(sys.modules, "mcp")
+    assert "Install the package `mcp`" not in todo()

@@ -1,0 +1,114 @@
+"""Homes that the real other program wrote go over whole, and their conversations go on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from nanobot.config import load_settings
+from nanobot.cron.codec import decoded
+from nanobot.memory.history.log import HistoryLog
+from nanobot.security.paths import Root
+from nanobot.session.files import FileOps
+from nanobot.session.folder import SessionFolder
+from nanobot.skills import SkillsLoader
+from nanobot.testing import FakeClock, ScriptedModel, says
+from nanobot.testing.channel import FakeChannel
+from tests.importing.conftest import NOW, Imported, contents
+from tests.support import running
+
+
+async def test_the_conversation_goes_on(imported: Imported, tmp_path: Path) -> None:
+    home = shutil.copytree(imported.new, tmp_path / "home")
+    model, telegram = ScriptedModel(says("It is BLUEBIRD.")), FakeChannel("telegram")
+    async with running(
+        home,
+        model,
+        telegram,
+        clock=FakeClock(NOW),
+        NANOBOT_CHANNELS__TELEGRAM__ENABLED="false",
+        NANOBOT_MCP__SERVERS="{}",
+    ):
+        asked = await telegram.say("The code word?", "15551234", sender_id="15551234")
+        assert await telegram.answer_to(asked, "15551234") == "It is BLUEBIRD."
+    system, *said = [message.text for message in model.prompts[0].messages]
+    assert any("The garden gate code word is BLUEBIRD" in text for text in said)
+    assert any("Please list the folder" in text for text in said)  # the first after memory
+    assert not any("Hello, I grow tomatoes" in text for text in said)  # memory has it
+    assert "Favourite colour: teal" in system
+
+
+def test_no_byte_is_lost_and_the_other_home_is_untouched(imported: Imported) -> None:
+    assert contents(imported.source) == imported.before
+    kept = {digest for digest, _ in contents(imported.new).values()}
+    assert {digest for digest, _ in imported.before.values()} <= kept
+    assert {item.source for item in imported.report.items} == set(imported.before)
+    text = (imported.new / imported.report.originals / "report.md").read_text()
+    assert all(path in text for path in imported.before)
+
+
+def test_nothing_but_the_owner_of_the_home_can_read_it(imported: Imported) -> None:
+    new = imported.new
+    open_to_others = [path for path in (new, *new.rglob("*")) if path.stat().st_mode & 0o077]
+    assert open_to_others == []
+
+
+def test_every_message_keeps_its_place_its_time_and_its_tools(imported: Imported) -> None:
+    folder = SessionFolder(imported.new / "sessions", FileOps())
+    assert set(folder.keys()) == {"cli:direct", "telegram:15551234", "discord:888"}
+    direct = list(folder.messages("cli:direct", b"", 1, None))
+    assert [message.role for message in direct] == [
+        "user", "assistant", "user", "assistant", "tool", "assistant",
+    ]  # fmt: skip
+    assert [message.seq for message in direct] == [1, 2, 3, 4, 5, 6]
+    assert direct[3].tool_calls[0].name == "write_file"
+    assert direct[4].tool_call_id == direct[3].tool_calls[0].id
+    assert [message.origin for message in direct[3:]] == ["", "tool:write_file", "tool:write_file"]
+    assert all(m.timestamp is not None and m.timestamp.year == 2026 for m in direct)
+    told = list(folder.messages("telegram:15551234", b"", 1, None))
+    pictures = [message.media for message in told if message.media]
+    assert pictures == [(next((imported.new / "media").iterdir()).name,)]
+    assert folder.metadata_of("discord:888") == {"scope": "owner"}
+
+
+def test_settings_and_secrets_are_usable_and_apart(imported: Imported) -> None:
+    new = imported.new
+    settings = load_settings(new, {})
+    assert settings.model.name == "test-model"
+    assert settings.model.api_key.get_secret_value() == "sk-test-0123456789abcdef"
+    assert settings.model.max_completion_tokens == 4_096
+    assert settings.owner == {"telegram": ("15551234",), "whatsapp": ("15559876",)}
+    assert settings.channels["telegram"].enabled
+    assert settings.mcp.servers["notes"].variables == {"NOTES_TOKEN": "notes-test-token"}
+    assert settings.tools.web.search.provider == "brave"
+    text = (new / "config.yaml").read_text()
+    assert "test-token" not in text
+    assert "0123456789" not in text
+
+
+def test_jobs_come_when_they_would_have_come(imported: Imported) -> None:
+    jobs = decoded((imported.new / "state" / "jobs.json").read_bytes())
+    assert jobs.unread == ()
+    by_message = {job.message: job for job in jobs.jobs}
+    morning, stretch = by_message["Say good morning"], by_message["Remind me to stretch"]
+    assert (morning.schedule.text, morning.zone) == ("0 8 * * *", "Europe/Berlin")
+    assert (morning.address, morning.scope) == ("telegram:15551234", "owner")
+    due = stretch.schedule.next_after(stretch.after)
+    assert due is not None
+    assert f"{due:%H:%M}" == ("14:09" if imported.version == "014" else "14:08")
+    assert by_message["Happy new decade"].schedule.text == "at 2030-01-01T00:00:00+00:00"
+    assert not by_message["Weekly review"].enabled
+
+
+def test_memory_and_skills_are_there_and_dream_does_not_read_twice(imported: Imported) -> None:
+    workspace = Root(imported.new / "workspace")
+    history = HistoryLog(workspace, FakeClock(NOW))
+    history.recover()
+    assert [entry.summary.rpartition("] ")[2] for entry in history.entries()] == [
+        "The person keeps a garden and asked about tomatoes."
+    ]
+    assert history.dream_cursor() == history.last_cursor() == 1
+    assert (workspace.path / "memory" / "2026-03-01.md").is_file()
+    assert not (workspace.path / "AGENTS.md").exists()  # never changed: ours is put there
+    skills = SkillsLoader(workspace, imported.new / "state" / "skills.json").list()
+    assert [(s.name, s.enabled) for s in skills if s.source == "workspace"] == [("watering", False)]
