@@ -1,4 +1,4 @@
-"""Commands that look and mend: status, turn, queue, config, completion."""
+"""Commands that look and mend: turn, queue, config, completion."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import get_terminal_size
 
 from nanobot.cli.reach import operate
-from nanobot.cli.show import queue_text, status_text, text, turn_text
+from nanobot.cli.show import queue_text, text, turn_text
 from nanobot.errors import NanobotError
-
-
-def status(home: Path, *, as_json: bool) -> int:
-    """`nanobot status`."""
-    data = asked(home, "status", {})
-    return put(to_json(data) if as_json else status_text(data))
+from nanobot_cli.wrapping import wrapped
 
 
 def turn_show(home: Path, turn_id: str, *, as_json: bool) -> int:
@@ -69,6 +65,21 @@ def put(output: str) -> int:
         sys.stdout.reconfigure(errors="replace")
     sys.stdout.write(output)
     return 0
+
+
+def said_yes(question: str) -> bool:
+    """Ask whoever sits at the terminal; whatever is not a yes is a no."""
+    sys.stdout.write(f"{question} [y/N] ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def fitted(shown: str, beside: int = 0) -> str:
+    """Text in lines that a terminal holds next to `beside` columns; elsewhere as it is, because
+    whoever reads it there wants whole lines."""
+    if not sys.stdout.isatty():
+        return shown
+    return wrapped(shown, get_terminal_size().columns - beside)
 
 
 def to_json(data: object) -> str:

@@ -7,10 +7,13 @@ what is printed is cleaned first.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from functools import partial
 from pathlib import Path
 
 from nanobot.cli.admin import put, to_json
 from nanobot.cli.show import Data, field, table
+from nanobot.cli.zone import zone_of
 from nanobot.errors import StorageError
 from nanobot.security.audit import FILE, Record, newest_records
 
@@ -41,12 +44,23 @@ def show(home: Path, selection: Selection, *, as_json: bool) -> int:
         raise StorageError.of(path, error) from error
     if as_json:
         return put(to_json(records))
-    return put(table(map(_row, records)) if records else _NOTHING)
+    if not records:
+        return put(_NOTHING)
+    return put(table(map(partial(_row, zone_of(home)), records)))
 
 
-def _row(record: Data) -> tuple[str, ...]:
-    time = field(record, "time")[:19].replace("T", " ")
+def _row(zone: tzinfo | None, record: Data) -> tuple[str, ...]:
+    time = _told(field(record, "time"), zone)
     return time, _what(record), field(record, "tool"), field(record, "session"), _details(record)
+
+
+def _told(time: str, zone: tzinfo | None) -> str:
+    """A time in `zone`; as it stands where it is none."""
+    try:
+        moment = datetime.fromisoformat(time).astimezone(zone)
+    except (ValueError, OverflowError):
+        return time[:19]
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
 def _what(record: Data) -> str:

@@ -24,7 +24,13 @@ def add_audit(commands: Commands) -> None:
 
 def add_doctor(commands: Commands) -> None:
     """`nanobot doctor`."""
-    add_json(add(commands, "doctor", "check that everything works, and say what to mend", _doctor))
+    doctor = add(commands, "doctor", "check that everything works, and say what to mend", _doctor)
+    doctor.add_argument(
+        "--ask-model",
+        action="store_true",
+        help="also have the model and its fallbacks answer one short question, which costs tokens",
+    )
+    add_json(doctor)
 
 
 def _audit(options: argparse.Namespace) -> int:
@@ -37,4 +43,4 @@ def _audit(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     from nanobot.cli.doctor import examine
 
-    return examine(home_of(options), as_json=options.json)
+    return examine(home_of(options), ask_model=options.ask_model, as_json=options.json)

@@ -11,7 +11,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from nanobot.channel import Login, LoginRequest
@@ -32,7 +32,7 @@ def status(home: Path, *, as_json: bool) -> int:
     return put(to_json(data) if as_json else _status_text(data))
 
 
-def login(home: Path, name: str, number: str) -> int:
+def login(home: Path, name: str, number: str, *, is_set_up: bool = False) -> int:
     """`nanobot channels login NAME`. Raises `NanobotError` where that does not work."""
     from nanobot.app.home import make_home
     from nanobot.app.model import secrets
@@ -44,10 +44,11 @@ def login(home: Path, name: str, number: str) -> int:
 
     settings = load_settings(home)
     sign_in, options = _login_of(name), options_of(settings.channels, name)
-    log_to_console("warning", Redactor(secrets(settings)))
+    log_to_console("warning", Redactor(secrets(settings)), settings.agent.timezone)
     make_home(home)
     folder = home / "state" / "channels" / name
-    request = LoginRequest(options, folder, _say, SystemClock(settings.agent.timezone), number)
+    clock = SystemClock(settings.agent.timezone)
+    request = LoginRequest(options, folder, _say, clock, number, is_set_up)
     with _borrowed(home, name):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         asyncio.run(_sign_in(sign_in, request))
@@ -73,9 +74,8 @@ def _login_of(name: str) -> Login:
 
 
 @contextmanager
-def _borrowed(home: Path, name: str) -> Iterator[None]:
-    """Nobody else uses the channel while inside."""
-    from nanobot.gateway.lock import HomeLock
+def lent(home: Path, name: str) -> Iterator[bool]:
+    """A running gateway lets go of the channel while inside; says whether one runs."""
 
     def tell_gateway(operation: str) -> None:
         with Client(state_folder(home)) as client:
@@ -85,19 +85,29 @@ def _borrowed(home: Path, name: str) -> Iterator[None]:
     try:
         tell_gateway("channels.borrow")
     except NoGateway:
-        with HomeLock(home / "state"):
-            yield
+        yield False
         return
     over = threading.Event()
     renewing = threading.Thread(target=_renew, args=(tell_gateway, over), daemon=True)
     renewing.start()
     try:
-        yield
+        yield True
     finally:
         over.set()
         renewing.join()
         with suppress(NanobotError):  # it ended meanwhile, and starts its channels anew
             tell_gateway("channels.return")
+
+
+@contextmanager
+def _borrowed(home: Path, name: str) -> Iterator[None]:
+    """Nobody else uses the channel while inside."""
+    from nanobot.gateway.lock import HomeLock
+
+    with ExitStack() as stack:
+        if not stack.enter_context(lent(home, name)):
+            stack.enter_context(HomeLock(home / "state"))
+        yield
 
 
 def _renew(tell_gateway: Callable[[str], None], over: threading.Event) -> None:

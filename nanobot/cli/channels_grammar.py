@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from nanobot.cli.grammar import add, add_json, home_of
+from nanobot.cli.grammar import add, add_json, choices, home_of
 
 if TYPE_CHECKING:
     from nanobot.cli.grammar import Commands
@@ -18,7 +18,7 @@ def add_channels(commands: Commands) -> None:
         help="sign in at a channel, see how they are doing",
         description="Sign in at a channel, and see how the channels are doing.",
     )
-    what = channels.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = choices(channels)
     add_json(add(what, "status", "how each channel is doing", _status))
     login = add(what, "login", "sign in at a channel that wants it, such as whatsapp", _login)
     login.add_argument("name", metavar="NAME", help="the channel: whatsapp")

@@ -22,6 +22,10 @@ from nanobot_cli.wire import Accepted, ChatEvent, ChatRequest, Refused, Reply, p
 PATIENCE = 3.0
 """Seconds to look for the socket of a gateway that is starting."""
 
+SILENCE = 15.0
+"""Seconds after which a gateway that has not said a word in answer may be stuck: it confirms each
+message at once, though what is asked of it may take long."""
+
 _STOP_PATIENCE = 2.0
 """Seconds that a client which is leaving waits for a turn to stop."""
 
@@ -36,12 +40,21 @@ class Client:
     """A connection to the gateway of one home; raises `NoGateway` where none listens.
 
     A gateway that is started anew between two messages is found again; where there is none,
-    `revive` may start one.
+    `revive` may start one. `on_silence` is called where a request has had no answer for `silence`
+    seconds; it is waited for all the same.
     """
 
-    def __init__(self, state_folder: str, revive: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        state_folder: str,
+        revive: Callable[[], None] | None = None,
+        on_silence: Callable[[], None] | None = None,
+        silence: float = SILENCE,
+    ) -> None:
         self._folder = state_folder
         self._revive = revive
+        self._on_silence, self._silence = on_silence, silence
+        self._unheard = False
         self.hosting = False
         """Whether the gateway is in this process, and ends with it."""
         self._connection = Connection(state_folder)
@@ -73,6 +86,10 @@ class Client:
         if not isinstance(refused, Refused):
             raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")
         raise NanobotError(refused.error, hint=refused.hint)
+
+    def be_quick(self, seconds: float) -> None:
+        """Wait no longer than that for anything from now on: `ConnectionLost` then."""
+        self._connection.be_quick(seconds)
 
     def say(self, text: str, session: str, *, stream: bool = False) -> str:
         """Send a message and return the id that its events will carry."""
@@ -230,10 +247,14 @@ class Client:
     def _send(self, frame: bytes) -> None:
         try:
             self._connection.send(frame)
+            self._unheard = True
         except OSError as error:
             raise self._lost() from error
 
     def _next_line(self) -> bytes:
+        if self._unheard and self._on_silence and not self._connection.arrives(self._silence):
+            self._on_silence()
+        self._unheard = False
         line = self._read(wait=True)
         assert line is not None  # which only reading without waiting gives
         return line

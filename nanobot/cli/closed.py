@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from random import Random
 
-from nanobot.app import about
+from nanobot.app.about import about, prices
 from nanobot.app.channels import KnownChats, build_access
 from nanobot.app.cron import JobChats
 from nanobot.app.home import build_stores, make_home
 from nanobot.app.mcp import NoRegistry, build_mcp
 from nanobot.app.memory import build_memory
-from nanobot.app.model import build_provider
+from nanobot.app.model import build_provider, model_name
 from nanobot.app.skills import build_skills
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Journal
@@ -27,6 +27,7 @@ from nanobot.gateway.lending import ChannelOperations
 from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing, PairingOperations
+from nanobot.gateway.status import Status
 from nanobot.memory.scopes import Scopes
 from nanobot.memory.service.operations import MemoryOperations
 from nanobot.security.paths import Root
@@ -34,6 +35,7 @@ from nanobot.session.manager import SessionManager
 from nanobot.skills import SkillsOperations
 from nanobot.tasks import Background
 from nanobot.tools.mcp import McpOperations
+from nanobot.upkeep.snapshot import BackupOperations
 
 Table = Mapping[str, Callable[[Mapping[str, object]], Awaitable[object]]]
 
@@ -64,7 +66,21 @@ async def _on_the_rest(settings: Settings) -> AsyncIterator[Table]:
     sessions = SessionManager(settings.home / "sessions", clock)
     await journal.open()
     try:
-        yield Operations(about(settings), journal.database, sessions, None).table()
+        model, cost = model_name(settings.model), prices(settings)
+        status = Status(about(settings), journal.database, sessions, cost, clock, None)
+        queue = Operations(model, cost, journal.database, sessions, None)
+        yield {**status.table(), **queue.table()}
+    finally:
+        await journal.close()
+
+
+@asynccontextmanager
+async def _on_backup(settings: Settings) -> AsyncIterator[Table]:
+    clock = SystemClock(settings.agent.timezone)
+    journal = Journal(settings.home / "state" / "journal.db", clock)
+    await journal.open()
+    try:
+        yield BackupOperations(settings.home, journal.database, clock, live=False).table()
     finally:
         await journal.close()
 
@@ -141,6 +157,7 @@ async def _on_channels(settings: Settings) -> AsyncIterator[Table]:
 
 
 _ROOMS = {
+    "backup": _on_backup,
     "channels": _on_channels,
     "mcp": _on_mcp,
     "memory": _on_memory,

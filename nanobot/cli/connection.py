@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 
 from nanobot.errors import NanobotError
@@ -53,6 +54,10 @@ class Connection:
     def has_line(self) -> bool:
         """Whether a line has been read that was not asked for yet."""
         return b"\n" in self._read
+
+    def arrives(self, seconds: float) -> bool:
+        """Whether the gateway says something, or hangs up, within that time."""
+        return self.has_line or bool(select.select([self._socket], [], [], seconds)[0])
 
     @property
     def is_up(self) -> bool:

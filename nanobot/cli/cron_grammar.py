@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from nanobot.cli.grammar import add, add_json, home_of, words
+from nanobot.cli.grammar import add, add_json, choices, home_of, words
 
 if TYPE_CHECKING:
     from nanobot.cli.grammar import Commands
@@ -25,7 +25,7 @@ def add_cron(commands: Commands) -> None:
         help="schedule reminders and recurring work",
         description="Schedule reminders and recurring work.",
     )
-    what = cron.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = choices(cron)
     add_json(add(what, "list", "what is scheduled", _list))
     new = add(what, "add", "schedule something", _add)
     new.add_argument(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,18 @@ def add(commands: Commands, name: str, summary: str, run: object) -> argparse.Ar
     )
     parser.set_defaults(run=run)
     return parser
+
+
+def choices(parser: argparse.ArgumentParser) -> Commands:
+    """The commands within a command. Alone it shows them, and says by its exit code that one of
+    them is wanted."""
+
+    def show(_: argparse.Namespace) -> int:
+        parser.print_help(sys.stderr)
+        return 2
+
+    parser.set_defaults(run=show)
+    return parser.add_subparsers(dest="what", metavar="WHAT")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from nanobot.cli.client import ConnectionLost
 from nanobot.gateway.lock import HomeLock
 
 if TYPE_CHECKING:
+    from nanobot.config.settings import Settings
     from nanobot.gateway.gateway import Gateway
 
 Handler = Callable[[int, FrameType | None], Any] | int | None
@@ -34,13 +35,11 @@ def run_gateway(home: Path) -> int:
     import asyncio
 
     from nanobot.app import build_gateway
-    from nanobot.app.model import secrets
-    from nanobot.logs import log_to_console, log_warnings
-    from nanobot.security.redaction import Redactor
+    from nanobot.clock import SystemClock
+    from nanobot.upkeep.heap import Heap
 
-    log_to_console(settings.log.level, Redactor(secrets(settings)))
-    log_warnings(settings.warnings)
-    gateway = build_gateway(settings)
+    _begin_log(settings, on_console=True)
+    gateway = build_gateway(settings, routines=(Heap(SystemClock()),))
     code = asyncio.run(gateway.run())
     if gateway.restart_requested:
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the very command line we are
@@ -105,14 +104,8 @@ class HostedGateway:
         import asyncio
 
         from nanobot.app import build_gateway
-        from nanobot.app.home import make_home
-        from nanobot.app.model import secrets
-        from nanobot.logs import log_to_file, log_warnings
-        from nanobot.security.redaction import Redactor
 
-        make_home(self._home)
-        log_to_file(self._home / "logs", settings.log.level, Redactor(secrets(settings)))
-        log_warnings(settings.warnings)
+        _begin_log(settings, on_console=False)
         gateway = self._gateway = build_gateway(settings)
         if self._stopping:  # asked before there was anything to ask
             return False
@@ -128,6 +121,26 @@ class HostedGateway:
             self._thread.join()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+
+
+def _begin_log(settings: Settings, *, on_console: bool) -> None:
+    """Set the log up as the owner wishes; not on the console where somebody chats. Raises
+    `StorageError` where the home cannot be made."""
+    from nanobot.app.home import make_home
+    from nanobot.app.model import secrets
+    from nanobot.logs import LOG_FILE, Console, Stored, log_to, log_warnings
+    from nanobot.security.redaction import Redactor
+
+    make_home(settings.home)
+    chosen = settings.log
+    outputs: list[Console | Stored] = []
+    if on_console:
+        outputs.append(Console(sys.stderr, chosen.format))
+    if chosen.file:
+        path = settings.home / "logs" / LOG_FILE
+        outputs.append(Stored(path, chosen.max_megabytes * 1_000_000, chosen.keep))
+    log_to(outputs, chosen.level, Redactor(secrets(settings)), settings.agent.timezone)
+    log_warnings(settings.warnings)
 
 
 def _expect_free(home: Path) -> None:

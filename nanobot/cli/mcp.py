@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nanobot.cli.admin import asked, put, to_json
+from nanobot.cli.admin import asked, put, said_yes, to_json
 from nanobot.cli.agent import WrongUse
 from nanobot.cli.show import Data, field, indent, number, record, records, table, text
 from nanobot_cli.plain import clean, one_line
@@ -47,17 +47,11 @@ def approve(home: Path, name: str, *, sure: bool, as_json: bool) -> int:
         put(_waiting_text(waiting))
     if not text(waiting, "digest"):
         return put(to_json(waiting)) if as_json else 0
-    if not sure and not _said_yes():
+    if not sure and not said_yes("Accept these?"):
         put("Nothing was changed.\n")
         return 1
     done = asked(home, "mcp.approve", {"server": name, "digest": text(waiting, "digest")})
     return put(to_json(done) if as_json else _server_text(done))
-
-
-def _said_yes() -> bool:
-    sys.stdout.write("Accept these? [y/N] ")
-    sys.stdout.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _list_text(data: Data) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from nanobot.cli.grammar import add, add_json, home_of
+from nanobot.cli.grammar import add, add_json, choices, home_of
 
 if TYPE_CHECKING:
     from nanobot.cli.grammar import Commands
@@ -18,7 +18,7 @@ def add_mcp(commands: Commands) -> None:
         help="look after MCP servers and their tools",
         description="Look after MCP servers, which are set up in config.yaml, and their tools.",
     )
-    what = mcp.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = choices(mcp)
     add_json(add(what, "list", "all servers and how they are doing", _list))
     check = add(what, "check", "start a server and show its tools", _check)
     _add_name(check)

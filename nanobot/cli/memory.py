@@ -11,14 +11,12 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from shutil import get_terminal_size
 
-from nanobot.cli.admin import asked, put, to_json
+from nanobot.cli.admin import asked, fitted, put, said_yes, to_json
 from nanobot.cli.agent import WrongUse
 from nanobot.cli.show import text
 from nanobot.errors import NanobotError
 from nanobot_cli.plain import clean
-from nanobot_cli.wrapping import wrapped
 
 # The texts are those of the chat; these are the names that its commands have here.
 _SLASH = re.compile(
@@ -53,7 +51,7 @@ def forget(home: Path, wanted: str, scope: str, *, erase: bool, sure: bool, as_j
         _print(plan, as_json=False)
         if not plan.get("found"):
             return 1
-        if not _said_yes("Erase this for good?" if erase else "Forget this?"):
+        if not said_yes("Erase this for good?" if erase else "Forget this?"):
             put("Nothing was changed.\n")
             return 1
     done = _asked(home, "memory.forget", arguments)
@@ -83,22 +81,9 @@ def _asked(home: Path, operation: str, arguments: Mapping[str, object]) -> dict[
 def _print(data: Mapping[str, object], *, as_json: bool) -> int:
     if as_json:
         return put(to_json({key: value for key, value in data.items() if key != "text"}))
-    return put(_for_terminal(text(data, "text")) + "\n")
-
-
-def _for_terminal(said: str) -> str:
-    shown = _named(clean(said).rstrip())
-    if not sys.stdout.isatty():  # whoever reads it there wants lines as they are
-        return shown
-    return wrapped(shown, get_terminal_size().columns)
+    return put(fitted(_named(clean(text(data, "text")).rstrip())) + "\n")
 
 
 def _named(said: str) -> str:
     said = said.replace("`/memory`", "`nanobot memory show`")
     return _SLASH.sub(lambda match: _NAMES[match[1]], said)
-
-
-def _said_yes(question: str) -> bool:
-    sys.stdout.write(f"{question} [y/N] ")
-    sys.stdout.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}

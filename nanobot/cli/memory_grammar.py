@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from nanobot.cli.grammar import add, add_json, count, day, home_of, words
+from nanobot.cli.grammar import add, add_json, choices, count, day, home_of, words
 
 if TYPE_CHECKING:
     from nanobot.cli.grammar import Commands
@@ -21,7 +21,7 @@ def add_memory(commands: Commands) -> None:
         help="look into, explain, undo and share what is remembered",
         description="Look into, explain, undo and share what is remembered.",
     )
-    what = memory.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = choices(memory)
     _finish(add(what, "show", "what is remembered, and how much", _show))
     _add_search(what)
     why = add(what, "why", "where a remembered line comes from", _why)

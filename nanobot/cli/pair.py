@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nanobot.cli.admin import asked, put, to_json
-from nanobot.cli.show import Data, duration, field, indent, number, records, table, text
+from nanobot.cli.show import Data, field, indent, number, records, table, text
+from nanobot.times import duration
 from nanobot_cli.plain import clean, one_line
 
 _NOBODY = "Nobody has asked within the hour, and nobody was let in by pairing.\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from nanobot.cli.grammar import add, add_json, home_of, words
+from nanobot.cli.grammar import add, add_json, choices, home_of, words
 
 if TYPE_CHECKING:
     from nanobot.cli.grammar import Commands
@@ -19,7 +19,7 @@ def add_pair(commands: Commands) -> None:
         description="Let people and groups talk to this nanobot. Whoever writes to it for the first"
         " time gets a code, which you approve here.",
     )
-    what = pair.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = choices(pair)
     add_json(add(what, "list", "who asked, and who was let in", _list))
     approve = add(what, "approve", "let somebody in", _approve)
     approve.add_argument(

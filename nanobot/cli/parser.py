@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 
 from nanobot import __version__
 from nanobot.cli.audit_grammar import add_audit, add_doctor
+from nanobot.cli.backup_grammar import add_backup
 from nanobot.cli.channels_grammar import add_channels
 from nanobot.cli.cron_grammar import add_cron
-from nanobot.cli.grammar import add, add_json, count, home_of
+from nanobot.cli.grammar import add, add_json, choices, count, home_of
+from nanobot.cli.import_grammar import add_import
+from nanobot.cli.logs_grammar import add_logs
 from nanobot.cli.mcp_grammar import add_mcp
 from nanobot.cli.memory_grammar import add_dream, add_memory
+from nanobot.cli.onboard_grammar import add_onboard
 from nanobot.cli.pair_grammar import add_pair
+from nanobot.cli.service_grammar import add_service
 from nanobot.cli.skills_grammar import add_skills
 from nanobot_cli.wire import DEFAULT_SESSION
 
@@ -41,9 +46,12 @@ def build_parser() -> argparse.ArgumentParser:
         "--home", metavar="DIR", help="where nanobot lives (default: $NANOBOT_HOME or ~/.nanobot)"
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    add_onboard(commands)
     _add_agent(commands)
     add(commands, "gateway", "run nanobot with all its channels", _gateway)
-    add_json(add(commands, "status", "what runs and what waits", _status))
+    _add_status(commands)
+    add_logs(commands)
+    add_service(commands)
     add_channels(commands)
     add_pair(commands)
     add_memory(commands)
@@ -57,6 +65,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_config(commands)
     add_audit(commands)
     add_doctor(commands)
+    add_backup(commands)
+    add_import(commands)
     completion = add(commands, "completion", "print a script that completes commands", _complete)
     completion.add_argument("shell", choices=SHELLS)
     return parser
@@ -68,14 +78,26 @@ def _add_agent(commands: Commands) -> None:
         "-m", "--message", metavar="TEXT", help="say this, print the reply and leave; - reads stdin"
     )
     agent.add_argument(
-        "-s", "--session", metavar="KEY", default=DEFAULT_SESSION, help="default: %(default)s"
+        "-s",
+        "--session",
+        metavar="KEY",
+        default=DEFAULT_SESSION,
+        help="the conversation (default: %(default)s)",
     )
     add_json(agent)
 
 
+def _add_status(commands: Commands) -> None:
+    status = add(commands, "status", "what runs, how well, and what waits", _status)
+    status.add_argument(
+        "--check", action="store_true", help="a line, and exit code 1 unless a gateway works"
+    )
+    add_json(status)
+
+
 def _add_sessions(commands: Commands) -> None:
     sessions = commands.add_parser("sessions", help="look into conversations")
-    what = sessions.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = choices(sessions)
     add_json(add(what, "list", "all conversations, latest first", _sessions_list))
     show = add(what, "show", "the latest messages of one", _sessions_show)
     show.add_argument("key", metavar="KEY", help="as `sessions list` shows it")
@@ -87,7 +109,7 @@ def _add_sessions(commands: Commands) -> None:
 
 def _add_turn(commands: Commands) -> None:
     turn = commands.add_parser("turn", help="look into one turn")
-    what = turn.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = choices(turn)
     show = add(what, "show", "prompt, memory, tools, tokens and time of a turn", _turn_show)
     show.add_argument("id", metavar="ID", help="as `nanobot agent -m … --json` shows it")
     add_json(show)
@@ -95,7 +117,7 @@ def _add_turn(commands: Commands) -> None:
 
 def _add_queue(commands: Commands) -> None:
     queue = commands.add_parser("queue", help="look into and mend what waits or failed")
-    what = queue.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = choices(queue)
     add_json(add(what, "list", "messages that wait or failed", _queue_list))
     for name, summary in (("retry", "try one again"), ("drop", "give one up")):
         change = add(what, name, summary, _queue_change)
@@ -105,7 +127,7 @@ def _add_queue(commands: Commands) -> None:
 
 def _add_config(commands: Commands) -> None:
     config = commands.add_parser("config", help="check the configuration")
-    what = config.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = choices(config)
     add(what, "check", "say whether config.yaml can be used", _config_check)
     add(what, "schema", "print the JSON Schema of config.yaml", _config_schema)
 
@@ -124,9 +146,9 @@ def _gateway(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from nanobot.cli.admin import status
+    from nanobot.cli.status import status
 
-    return status(home_of(options), as_json=options.json)
+    return status(home_of(options), as_json=options.json, check=options.check)
 
 
 def _sessions_list(options: argparse.Namespace) -> int:

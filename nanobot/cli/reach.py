@@ -7,18 +7,19 @@ looks for the winner's socket again, for a few seconds in all.
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from nanobot.cli.client import Client
+from nanobot.cli.client import SILENCE, Client
 from nanobot.cli.connection import NoGateway
 from nanobot.errors import HomeLocked
 
 T = TypeVar("T")
 
-PATIENCE = 8.0
+PATIENCE = 15.0
 """Seconds to wait for the gateway that another process has begun to start: a slow machine with much
 to do takes a few."""
 
@@ -34,7 +35,7 @@ def operate(home: Path, operation: str, arguments: Mapping[str, object]) -> obje
     """Do one operation: in the gateway that runs, else here on the files."""
 
     def in_gateway() -> object:
-        with Client(state_folder(home)) as client:
+        with Client(state_folder(home), on_silence=_say_that_it_is_silent) as client:
             return client.ask(operation, arguments)
 
     def on_files() -> object:
@@ -45,7 +46,7 @@ def operate(home: Path, operation: str, arguments: Mapping[str, object]) -> obje
         from nanobot.security.redaction import Redactor
 
         settings = load_settings(home)
-        log_to_console("warning", Redactor(secrets(settings)))
+        log_to_console("warning", Redactor(secrets(settings)), settings.agent.timezone)
         return closed.operate(settings, operation, dict(arguments))
 
     return _either(in_gateway, on_files)
@@ -70,7 +71,8 @@ def connected(home: Path) -> Iterator[Client]:
                 client.hosting = True
 
         def join() -> Client:
-            return stack.enter_context(Client(state_folder(home), revive))
+            client = Client(state_folder(home), revive, _say_that_it_is_silent)
+            return stack.enter_context(client)
 
         def host_and_join() -> Client:
             host()
@@ -80,6 +82,14 @@ def connected(home: Path) -> Iterator[Client]:
 
         client = _either(join, host_and_join)
         yield client
+
+
+def _say_that_it_is_silent() -> None:
+    sys.stderr.write(
+        f"The gateway has not answered for {SILENCE:.0f} s. `nanobot status` says how it is;"
+        " Ctrl-C leaves.\n"
+    )
+    sys.stderr.flush()
 
 
 def _either(first: Callable[[], T], second: Callable[[], T]) -> T:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections import deque
-from datetime import datetime
+from datetime import datetime, tzinfo
 from pathlib import Path
 
 from loguru import logger
 
 from nanobot.cli.admin import put, to_json
 from nanobot.cli.show import Data, message_text, table
+from nanobot.cli.zone import zone_of
 from nanobot.clock import SystemClock
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
@@ -39,8 +40,9 @@ def list_sessions(home: Path, *, as_json: bool) -> int:
         )
     if not sessions:
         return put("No conversations yet. `nanobot agent` starts one.\n")
+    zone = zone_of(home)
     rows = [
-        (one_line(info.key, 80), _minute(info.updated_at), one_line(info.preview, 60))
+        (one_line(info.key, 80), _minute(info.updated_at, zone), one_line(info.preview, 60))
         for info in sessions
     ]
     return put(table([("session", "last used", "last words"), *rows]))
@@ -56,7 +58,8 @@ def show_session(home: Path, key: str, *, count: int, as_json: bool) -> int:
         return put(to_json({"key": key, "messages": [_fields(message) for message in messages]}))
     if not messages:
         return put("Nothing has been said in this conversation yet.\n")
-    return put("\n".join(message_text(_as_said(message)) for message in messages))
+    zone = zone_of(home)
+    return put("\n".join(message_text(_as_said(message, zone)) for message in messages))
 
 
 def _manager(home: Path) -> SessionManager:
@@ -79,11 +82,11 @@ def _fields(message: Message) -> dict[str, object]:
     return fields
 
 
-def _as_said(message: Message) -> Data:
+def _as_said(message: Message, zone: tzinfo | None) -> Data:
     calls = "".join(f"\n-> {call.name} {call.arguments}" for call in message.tool_calls)
     return {
         "seq": message.seq,
-        "time": _minute(message.timestamp) if message.timestamp else "",
+        "time": _minute(message.timestamp, zone) if message.timestamp else "",
         "role": "nanobot" if message.origin == "nanobot" else message.role,
         "name": message.name,
         "turn_id": message.turn_id,
@@ -91,5 +94,5 @@ def _as_said(message: Message) -> Data:
     }
 
 
-def _minute(moment: datetime) -> str:
-    return f"{moment.astimezone():%Y-%m-%d %H:%M}"
+def _minute(moment: datetime, zone: tzinfo | None) -> str:
+    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M}"

@@ -13,37 +13,6 @@ from nanobot_cli.plain import clean, one_line
 Data = Mapping[str, object]
 
 
-def status_text(status: Data) -> str:
-    """The state of a home and of its gateway."""
-    queue = record(status, "queue")
-    if status.get("running"):
-        uptime = duration(number(status, "uptime_seconds"))
-        gateway = f"running for {uptime}, pid {field(status, 'pid')}"
-    else:
-        gateway = "not running (start it with `nanobot gateway`)"
-    names = dict.fromkeys((field(status, "model"), field(status, "provider")))
-    model = " · ".join(name for name in names if name)
-    lines = table(
-        [
-            ("gateway", gateway),
-            ("version", field(status, "version")),
-            ("home", field(status, "home")),
-            ("model", model or "none"),
-            ("sessions", field(status, "sessions")),
-            ("turns", f"{number(status, 'turns_running')} running"),
-            ("inbox", counts(queue, received="waiting", working="in work", failed="failed")),
-            ("outbox", counts(queue, outbox_pending="waiting", dead="undeliverable")),
-        ]
-    )
-    channels = records(status, "channels")
-    if channels:
-        rows = [(field(c, "name"), field(c, "state"), field(c, "detail")) for c in channels]
-        lines += "\nchannels\n" + indent(table(rows))
-    if number(queue, "failed") or number(queue, "dead"):
-        lines += "\n`nanobot queue list` shows what failed.\n"
-    return lines
-
-
 def queue_text(queue: Data) -> str:
     """What waits or failed, in and out."""
     inbox, outbox = records(queue, "inbox"), records(queue, "outbox")
@@ -58,7 +27,9 @@ def queue_text(queue: Data) -> str:
             (*_entry(e), f"{field(e, 'channel')}:{field(e, 'chat_id')}", *_words(e)) for e in outbox
         ]
         blocks.append("outbox\n" + indent(table([("id", "state", "tries", "to"), *rows])))
-    return "\n".join(blocks) + "\n`nanobot queue retry ID` and `nanobot queue drop ID` mend it.\n"
+    if any(field(row, "state") in ("failed", "dead") for row in (*inbox, *outbox)):
+        blocks.append("`nanobot queue retry ID` and `nanobot queue drop ID` mend what failed.\n")
+    return "\n".join(blocks)
 
 
 def turn_text(turn: Data) -> str:
@@ -76,7 +47,7 @@ def turn_text(turn: Data) -> str:
                 ("started", field(turn, "started_at")),
                 ("took", f"{number(turn, 'milliseconds'):,} ms"),
                 ("model", field(turn, "model")),
-                ("tokens", tokens),
+                ("tokens", tokens + _cost(turn)),
             ]
         ),
         _section("memory used", _memory(records(turn, "memory"))),
@@ -111,15 +82,9 @@ def table(rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def duration(seconds: int) -> str:
-    """`3 d 4 h`, `5 min`: the two largest units."""
-    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-    found = []
-    for name, size in units:
-        count, seconds = divmod(seconds, size)
-        if count:
-            found.append(f"{count} {name}")
-    return " ".join(found[:2]) or "0 s"
+def size(count: int) -> str:
+    """So many bytes, as `12.3 kB` or `1,234.5 MB`."""
+    return f"{count / 1_000:.1f} kB" if count < 1_000_000 else f"{count / 1_000_000:,.1f} MB"
 
 
 def counts(data: Data, **labels: str) -> str:
@@ -180,6 +145,11 @@ def _memory(sources: Sequence[Data]) -> str:
     return indent(
         table([(field(s, "path"), f"{number(s, 'characters'):,} characters") for s in sources])
     )
+
+
+def _cost(turn: Data) -> str:
+    cost = turn.get("cost")
+    return f"; cost {cost:.4f}" if isinstance(cost, float) else ""
 
 
 def _tool(tool: Data) -> str:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from nanobot.cli.admin import asked, put, to_json
+from nanobot.cli.admin import asked, put, said_yes, to_json
 from nanobot.cli.agent import WrongUse
 from nanobot.cli.show import Data, field, indent, number, records, table, text
 from nanobot.errors import NanobotError
@@ -78,9 +78,7 @@ def _agreed(data: Data, question: str, *, sure: bool, as_json: bool) -> bool:
     if as_json or not sys.stdin.isatty():
         raise WrongUse("this has to be confirmed", hint="Add --yes to do it without being asked.")
     put(_skill_text(data))
-    sys.stdout.write(f"\n{question} [y/N] ")
-    sys.stdout.flush()
-    if sys.stdin.readline().strip().lower() in {"y", "yes"}:
+    if said_yes(f"\n{question}"):
         return True
     put("Nothing was changed.\n")
     return False

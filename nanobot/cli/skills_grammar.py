@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from nanobot.cli.grammar import add, add_json, home_of, words
+from nanobot.cli.grammar import add, add_json, choices, home_of, words
 
 if TYPE_CHECKING:
     from nanobot.cli.grammar import Commands
@@ -20,7 +20,7 @@ def add_skills(commands: Commands) -> None:
         "the workspace is used once you have enabled it, and for as long as none of its files "
         "changes.",
     )
-    what = skills.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = choices(skills)
     add_json(add(what, "list", "all skills and how they stand", _list))
     show = _named(add(what, "show", "what a skill contains", _show))
     show.add_argument("file", nargs="?", default="", metavar="FILE", help="one of its files")

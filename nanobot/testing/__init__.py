@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nanobot.testing.graph import FakeGraphAPI
     from nanobot.testing.model import ScriptedModel, calls, fails, says, together
     from nanobot.testing.openai_server import FakeOpenAI
+    from nanobot.testing.person import ScriptedPerson
     from nanobot.testing.telegram import FakeTelegram
     from nanobot.testing.web import FakeWeb, SearchHit
 
@@ -24,6 +25,7 @@ __all__ = [
     "FakeTelegram",
     "FakeWeb",
     "ScriptedModel",
+    "ScriptedPerson",
     "SearchHit",
     "calls",
     "fails",
@@ -38,6 +40,7 @@ _HOMES = {
     "FakeTelegram": "telegram",
     "FakeWeb": "web",
     "ScriptedModel": "model",
+    "ScriptedPerson": "person",
     "SearchHit": "web",
     "calls": "model",
     "fails": "model",

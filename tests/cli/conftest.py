@@ -60,6 +60,7 @@ class FakeGateway:
         self.deaf_to_stop = False
         self.texts: dict[str, str] = {}
         """Replies to messages that are exactly so."""
+        self._held: dict[str, asyncio.Event] = {}
         self.arrived: queue.SimpleQueue[str] = queue.SimpleQueue()
         """Each text, once it has been dealt with: what a test waits for."""
         self.unseen: list[tuple[str, str, tuple[tuple[str, str], ...]]] = []
@@ -88,6 +89,14 @@ class FakeGateway:
         for step in (self._server.close, self._server.start):
             asyncio.run_coroutine_threadsafe(step(), self._loop).result(10)
 
+    def hold(self, operation: str) -> None:
+        """Do not answer this one before `release`."""
+        self._held[operation] = asyncio.Event()
+
+    def release(self, operation: str) -> None:
+        """Answer it."""
+        self._loop.call_soon_threadsafe(self._held[operation].set)
+
     def announce(self, text: str, *choices: tuple[str, str]) -> None:
         """Say something that answers nobody."""
         for watch_id, connection in self._watchers:
@@ -100,6 +109,8 @@ class FakeGateway:
     def _operation(self, name: str) -> Operation:
         async def operation(arguments: Mapping[str, object]) -> object:
             self.asked.append((name, arguments))
+            if name in self._held:
+                await self._held[name].wait()
             if name not in self.answers:
                 raise NanobotError(f"nothing for {name}", hint="Look elsewhere.")
             return self.answers[name]

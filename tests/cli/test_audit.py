@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +55,16 @@ def test_only_what_is_asked_for_is_shown_the_newest_of_it(log: AuditLog, here: A
 def test_a_home_without_a_log_has_nothing_to_show(here: Any) -> None:
     assert here("audit").stdout == "Nothing of that kind is recorded.\n"
     assert json.loads(here("audit", "--json").stdout) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "shown"), [("agent: {timezone: Asia/Kathmandu}", "14:45:00"), ("agent: [", None)]
+)
+def test_times_are_the_persons_and_the_systems_where_the_configuration_is_broken(
+    log: AuditLog, here: Any, home: Path, config: str, shown: str | None
+) -> None:
+    log.write(decided("exec"))
+    (home / "config.yaml").write_text(config)
+    told = datetime.fromisoformat(json.loads(here("audit", "--json").stdout)[0]["time"])
+    expected = shown or f"{told.astimezone():%H:%M:%S}"
+    assert here("audit").stdout.split("  ")[0].endswith(f" {expected}")

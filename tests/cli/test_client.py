@@ -65,3 +65,17 @@ def test_a_confirmed_message_is_never_sent_again(gateway: Any, home: Path) -> No
     with Client(str(home / "state")) as client, pytest.raises(ConnectionLost, match="is kept"):
         answer(client, "die now")
     assert len(gateway.ids) == 1
+
+
+def test_a_gateway_that_says_nothing_is_told_of_and_waited_for(gateway: Any, home: Path) -> None:
+    told: list[str] = []
+
+    def tell() -> None:
+        told.append("silent")
+        gateway.release("queue.list")
+
+    gateway.hold("queue.list")
+    gateway.answers["queue.list"] = {"inbox": []}
+    with Client(str(home / "state"), on_silence=tell, silence=0.05) as client:
+        assert client.ask("queue.list", {}) == {"inbox": []}
+    assert told == ["silent"]

@@ -5,26 +5,42 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nanobot.testing import FakeOpenAI
+from nanobot.cli.doctor.channels import check_channels
+from nanobot.cli.doctor.finding import Case
+from nanobot.cli.doctor.model import check_model
+from nanobot.cli.doctor.service import check_gateway
+from nanobot.cli.doctor.times import check_time
+from nanobot.cli.service.unit import Unit
+from nanobot.config import load_settings
+from nanobot.testing import FakeClock, FakeOpenAI
+from nanobot.testing.telegram import FakeTelegram
 
 NO_SHELL = "tools: {exec: {enabled: false}}\n"
 Report = dict[str, list[dict[str, str]]]
+
+
+@pytest.fixture(autouse=True)
+def own_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this user's services are, of which there are none so far."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "config" / "systemd" / "user"
 
 
 @pytest.fixture
 def doctor(home: Path, here: Any) -> Any:
     """Writes a configuration, then examines it: the exit code, and the findings by check."""
 
-    def examine(config: str = NO_SHELL) -> tuple[int, Report]:
+    def examine(config: str = NO_SHELL, *options: str) -> tuple[int, Report]:
         home.mkdir(mode=0o700, exist_ok=True)
         (home / "config.yaml").write_text(config)
         (home / "config.yaml").chmod(0o600)
-        done = here("doctor", "--json")
+        done = here("doctor", "--json", *options)
         found: Report = {}
         for finding in json.loads(done.stdout):
             found.setdefault(finding["check"], []).append(finding)
@@ -40,12 +56,13 @@ def test_a_fresh_machine_gets_a_whole_report_a_proven_sandbox_and_no_home(
     assert done.returncode == 0
     checks = [line[6:21].strip() for line in done.stdout.splitlines() if line[:4].strip()]
     assert checks == [
-        "home", "disk", "configuration", "gateway", "model", "sandbox", "web", "channels", "time",
+        "home", "disk", "packages", "configuration", "gateway", "model", "sandbox", "web",
+        "channels", "time",
     ]  # fmt: skip
     assert re.search(r"(?m)^ok +sandbox +(bubblewrap|landlock), proven to hold", done.stdout)
     assert "is made at the first start" in done.stdout
     assert "only the small built-in one\n" in done.stdout
-    assert "Set model.name and model.api_key" in done.stdout
+    assert "`nanobot onboard` sets one up" in done.stdout
     assert not home.exists()
 
 
@@ -62,7 +79,7 @@ def test_a_configuration_that_is_wrong_is_said_and_the_rest_still_looked_at(doct
     (wrong,) = found["configuration"]
     assert wrong["state"] == "fail"
     assert "config.yaml:2: model.nmae: there is no such key" in wrong["text"]
-    assert {*found} == {"configuration", "home", "disk"}
+    assert {*found} == {"configuration", "home", "disk", "packages"}
 
 
 def test_a_home_that_others_can_look_into_is_warned_of(home: Path, doctor: Any) -> None:
@@ -115,21 +132,75 @@ def test_a_server_must_have_a_program_that_its_sandbox_shows(doctor: Any, tmp_pa
     assert (code, states) == (1, well | {"gone": "fail", "hidden": "fail"})
 
 
-TELEGRAM = "channels: {telegram: {enabled: true, token: '123456:ABC-def'}}\n" + NO_SHELL
+async def test_a_model_is_asked_something_only_where_that_is_wished_for(doctor: Any) -> None:
+    async with FakeOpenAI(["Ready."]) as server:
+        given = f"model: {{name: fake-model, base_url: '{server.base_url}'}}\n{NO_SHELL}"
+        _, found = await asyncio.to_thread(doctor, given, "--ask-model")
+        assert len(server.requests) == 2
+    assert re.match(r"it answers “Ready.” after \d", found["model"][1]["text"])
+
+
+async def test_a_fallback_that_is_away_is_a_warning(doctor: Any) -> None:
+    async with FakeOpenAI() as server:
+        fallback = "{name: spare, base_url: 'http://127.0.0.1:1/v1', api_key: k}"
+        code, found = await asyncio.to_thread(
+            doctor,
+            f"model: {{name: fake-model, base_url: '{server.base_url}', fallbacks: [{fallback}]}}\n"
+            + NO_SHELL,
+        )
+    assert (code, [one["state"] for one in found["model"]]) == (0, ["ok", "warn"])
+    assert found["model"][1]["text"].startswith("fallback spare: ")
+
+
+async def test_a_clock_that_is_wrong_is_noticed_by_the_time_of_the_models_server(
+    home: Path,
+) -> None:
+    async with FakeOpenAI() as server:
+        model = {"NANOBOT_MODEL__NAME": "fake-model", "NANOBOT_MODEL__BASE_URL": server.base_url}
+        ahead = FakeClock(datetime.now(UTC) + timedelta(minutes=5))
+        case = Case(load_settings(home, model), ahead)
+        (served,) = await asyncio.to_thread(lambda: [*check_model(case)])
+    assert served.state == "ok"
+    assert [one.text for one in check_time(case)][1:] == [
+        "this machine's clock is 5 min ahead of the model's server's"
+    ]
+
+
+OFF = "base_url: 'http://127.0.0.1:1'"
+TELEGRAM = f"channels: {{telegram: {{enabled: true, token: '123456:ABC-def', {OFF}}}}}\n" + NO_SHELL
 
 
 def test_a_channel_without_an_owner_is_warned_of(doctor: Any) -> None:
-    _, found = doctor(TELEGRAM)
-    assert [one["state"] for one in found["channels"]] == ["ok", "warn"]
+    code, found = doctor(TELEGRAM)
+    assert [one["state"] for one in found["channels"]] == ["ok", "fail", "warn"]
     assert found["channels"][0]["text"] == "cli, telegram"
+    assert (code, "cannot be reached" in found["channels"][1]["text"]) == (1, True)
     _, found = doctor(TELEGRAM + "owner: {telegram: ['7']}\n")
-    assert [one["state"] for one in found["channels"]] == ["ok"]
+    assert [one["state"] for one in found["channels"]] == ["ok", "fail"]
 
 
 def test_an_owner_by_pairing_is_one_as_well(gateway: Any, doctor: Any) -> None:
     gateway.answers["pair.list"] = {"approved": [{"address": "telegram:7", "owner": True}]}
     _, found = doctor(TELEGRAM)
-    assert [one["state"] for one in found["channels"]] == ["ok"]
+    assert [one["state"] for one in found["channels"]] == ["ok", "fail"]
+
+
+async def test_telegram_is_asked_whether_it_knows_the_bot(doctor: Any) -> None:
+    async with FakeTelegram() as server:
+        entry = f"{{enabled: true, base_url: '{server.base_url}', token: '{server.token}'}}"
+        given = f"channels: {{telegram: {entry}}}\nowner: {{telegram: ['7']}}\n{NO_SHELL}"
+        _, found = await asyncio.to_thread(doctor, given)
+        _, refused = await asyncio.to_thread(doctor, given.replace(server.token, "1:" + "x" * 35))
+        assert {call.method for call in server.calls} == {"getMe"}
+    assert found["channels"][1]["text"] == f"telegram: Telegram knows the bot @{server.username}"
+    assert "does not accept the bot token" in refused["channels"][1]["text"]
+
+
+def test_whatsapp_needs_its_helper_and_an_account(doctor: Any) -> None:
+    _, found = doctor("channels: {whatsapp: {enabled: true, node: /no/such/node}}\n" + NO_SHELL)
+    node, _, account, _ = found["channels"][1:]
+    assert (node["state"], account["state"]) == ("fail", "fail")
+    assert "`nanobot channels login whatsapp`" in account["hint"]
 
 
 def test_a_check_that_breaks_is_a_finding_and_stops_no_other(gateway: Any, doctor: Any) -> None:
@@ -152,3 +223,60 @@ def test_a_running_gateway_is_asked_how_its_channels_are(gateway: Any, doctor: A
             "hint": "`nanobot status` says more.",
         }
     ]
+
+
+def test_a_gateway_that_judges_itself_is_believed(gateway: Any, doctor: Any) -> None:
+    hangs = {"level": "failing", "text": "the journal hangs", "hint": "See to the disk."}
+    stands = {"level": "degraded", "text": "telegram is off", "hint": ""}
+    health = {"state": "failing", "concerns": [hangs, stands]}
+    gateway.answers["status"] = {"pid": 7, "health": health, "version": "0.0.1"}
+    code, found = doctor()
+    assert [(one["state"], one["text"]) for one in found["gateway"][:2]] == [
+        ("fail", "the journal hangs"), ("warn", "telegram is off"),
+    ]  # fmt: skip
+    assert found["gateway"][2]["text"].startswith("it runs nanobot 0.0.1; ")
+    assert code == 1
+
+
+def test_a_unit_for_this_home_must_start_this_nanobot(
+    home: Path, doctor: Any, own_units: Path
+) -> None:
+    own_units.mkdir(parents=True)
+    for name, its_home in (("nanobot", home), ("nanobot-other", home.parent / "elsewhere")):
+        unit = Unit(name, ("/no/such/nanobot", "gateway"), its_home, "/usr/bin", 20.0)
+        (own_units / f"{name}.service").write_text(unit.text)
+    code, found = doctor()
+    (service,) = found["service"]
+    assert (code, service["state"]) == (1, "fail")
+    assert service["text"] == "nanobot (user unit) starts /no/such/nanobot, which is not there"
+
+
+def test_a_package_that_is_too_old_is_named(
+    doctor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = tmp_path / "nanobot-0.1.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    wants = ("idna<4,>=999", "pydantic>=2", "no-such-package", "nothing-more>=1; extra == 'dev'")
+    lines = ["Metadata-Version: 2.4", "Name: nanobot", "Version: 0.1.0"]
+    metadata.write_text("\n".join([*lines, *(f"Requires-Dist: {want}" for want in wants), ""]))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _, found = doctor()
+    _, old, missing = found["packages"][0]["text"].splitlines()
+    assert re.fullmatch(r"idna \S+ is installed, and <4,>=999 is wanted", old)
+    assert missing == "no-such-package is missing"
+
+
+def test_less_room_than_the_reserve_is_an_error(doctor: Any) -> None:
+    code, found = doctor("retention: {disk_reserve_megabytes: 1000000000}\n" + NO_SHELL)
+    assert (code, found["disk"][0]["state"]) == (1, "fail")
+
+
+def test_a_gateway_that_does_not_answer_is_found_and_not_waited_for(gateway: Any) -> None:
+    for operation in ("status", "pair.list"):
+        gateway.hold(operation)
+    (gateway.home / "config.yaml").write_text(TELEGRAM)
+    (gateway.home / "config.yaml").chmod(0o600)
+    case = Case(load_settings(gateway.home), FakeClock(), patience=0.05)
+    (found,) = check_gateway(case)
+    assert (found.state, found.text) == ("fail", "the gateway runs but does not answer")
+    assert [one.state for one in check_channels(case)] == ["ok", "fail"]

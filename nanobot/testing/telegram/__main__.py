@@ -25,16 +25,21 @@ async def converse(arguments: argparse.Namespace) -> None:
 
 
 async def _print_messages(telegram: FakeTelegram) -> None:
-    printed = 0
+    printed: set[int] = set()
     while True:
-        new = await _after(telegram, printed)
-        printed += len(new)
-        for message in new:
+        for message in await _after(telegram, printed):
             print(message.text or f"[{message.kind}]", flush=True)
+            printed.add(message.message_id)
 
 
-async def _after(telegram: FakeTelegram, printed: int) -> list[Sent]:
-    return await telegram.wait_for(lambda: telegram.messages()[printed:], patience=None)
+async def _after(telegram: FakeTelegram, printed: set[int]) -> list[Sent]:
+    """What is new, without replies that are still being written: those are sent silently."""
+
+    def new() -> list[Sent]:
+        standing = (sent for sent in telegram.messages() if not sent.silent)
+        return [sent for sent in standing if sent.message_id not in printed]
+
+    return await telegram.wait_for(new, patience=None)
 
 
 def main() -> None:

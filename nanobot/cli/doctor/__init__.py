@@ -1,7 +1,7 @@
 """`nanobot doctor`: whether everything works, and what to do where it does not.
 
-Nothing is changed, no model is asked anything, and what is printed holds no secret. Exit code 1
-where something does not work.
+Nothing is changed, it works beside a running gateway, and what is printed holds no secret. No model
+is asked anything, unless that is wished for. Exit code 1 where something does not work.
 """
 
 from __future__ import annotations
@@ -9,27 +9,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from nanobot.cli.admin import put, to_json
-from nanobot.cli.doctor_checks import Finding, findings_of, home_findings
+from nanobot.cli.admin import fitted, put, to_json
+from nanobot.cli.doctor.finding import Case, Finding
 from nanobot.cli.show import table
 from nanobot.errors import ConfigError
 from nanobot_cli.plain import clean
 
+_LEFT = 22
+"""Columns of the state and the name of a check."""
 
-def examine(home: Path, *, as_json: bool) -> int:
+
+def examine(home: Path, *, ask_model: bool, as_json: bool) -> int:
     """`nanobot doctor`."""
+    from nanobot.cli.doctor.examination import findings_of, findings_without
+    from nanobot.clock import SystemClock
     from nanobot.config import load_settings
     from nanobot.logs import log_to_console
     from nanobot.security.redaction import Redactor
 
     log_to_console("error", Redactor())
-    findings = home_findings(home)
     try:
         settings = load_settings(home)
     except ConfigError as error:
         wrong = Finding("configuration", "fail", str(error), error.hint)
-        return _told([wrong, *findings], as_json=as_json)
-    return _told([*findings, *findings_of(settings)], as_json=as_json)
+        return _told([*findings_without(home), wrong], as_json=as_json)
+    case = Case(settings, SystemClock(settings.agent.timezone), ask_model)
+    return _told(findings_of(case), as_json=as_json)
 
 
 def _told(findings: Sequence[Finding], *, as_json: bool) -> int:
@@ -48,7 +53,7 @@ def _data(finding: Finding) -> dict[str, str]:
 
 
 def _lines(finding: Finding) -> str:
-    first, *more = clean(finding.text).splitlines() or [""]
-    more += clean(finding.hint).splitlines()
+    text, hint = (fitted(clean(said), _LEFT).splitlines() for said in (finding.text, finding.hint))
+    first, *more = [*(text or [""]), *hint]
     head = table([(finding.state.ljust(4), finding.check.ljust(14), first)])
-    return head + "".join(f"{'':22}{line.strip()}\n" for line in more if line.strip())
+    return head + "".join(f"{'':{_LEFT}}{line.strip()}\n" for line in more if line.strip())

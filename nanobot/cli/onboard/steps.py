@@ -1,0 +1,173 @@
+"""The steps in their order: which are taken, and what they found out so far.
+
+What the command line says already is not asked for. A first run goes through all of them, a later
+one asks which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from nanobot.cli.onboard.channels import names, set_up
+from nanobot.cli.onboard.model import ask_model, from_environment, given_model
+from nanobot.cli.onboard.parts import Before, Part
+from nanobot.cli.onboard.you import ask_you, given_you
+from nanobot.cli.show import indent, table
+from nanobot.clock import SystemClock
+from nanobot.errors import NanobotError
+
+if TYPE_CHECKING:
+    from nanobot.cli.onboard.options import OnboardOptions
+    from nanobot.cli.onboard.people import Guide
+    from nanobot.config.settings import Settings
+
+
+class Steps:
+    """The steps for one home; `settings` and `before` are as they are before the first."""
+
+    def __init__(
+        self, person: Guide, options: OnboardOptions, settings: Settings, before: Before
+    ) -> None:
+        self._person, self._options = person, options
+        self._settings, self._before = settings, before
+        self._clock = SystemClock(settings.agent.timezone)
+        self._channels = names()
+        self._given = _given_channels(options)
+        self._part = Part()
+        self._taken: set[str] = set()
+        """What the command line said, and was taken already."""
+
+    async def all(self) -> Part:
+        """What is to be written in the end. Raises `NanobotError`."""
+        first = not self._before.config
+        if self._options.attended and first:
+            await self._everything()
+            return self._part
+        if first and not self._options.about_model:
+            hint = "Say --model-name, --base-url or, to try nanobot out, --offline."
+            raise NanobotError("which model shall answer?", hint=hint)
+        await self._take_given()
+        if self._options.attended:
+            await self._chosen()
+        return self._part
+
+    async def _take_given(self) -> None:
+        if self._options.about_model:
+            await self._model()
+        for name in self._given:
+            await self._channel(name)
+        if self._options.about_owner:
+            await self._you()
+
+    async def _everything(self) -> None:
+        """One after the other, less what was given; each channel only if it is wanted."""
+        if not self._is_done("model"):
+            await self._model()
+        for name in self._channels:
+            if self._is_done(name):
+                continue
+            if name in self._given:
+                await self._channel(name)
+                continue
+            self._person.head(titled(name))
+            present = self._settings.channels.get(name)
+            anew = " anew" if present is not None and present.enabled else ""
+            if await self._person.confirm(f"Set {titled(name)} up{anew}?", default=False):
+                await self._channel(name, headed=True)
+        if not self._is_done("you"):
+            await self._you()
+
+    def _is_done(self, topic: str) -> bool:
+        """Whether that was given, and taken already."""
+        return topic in self._taken
+
+    async def _chosen(self) -> None:
+        """What is chosen from a menu, until it is enough."""
+        channels = [titled(name) for name in self._channels]
+        menu = ["the model", *channels, "you", "all of it", "nothing more"]
+        while True:
+            if self._part.told:
+                self._person.say("\nSo far:\n" + indent(table(self._part.told)).rstrip("\n"))
+            at = await self._person.choose("\nWhat shall be changed?", menu, len(menu) - 1)
+            beyond = at - 1 - len(channels)
+            if at == 0:
+                await self._model()
+            elif beyond < 0:
+                await self._channel(self._channels[at - 1])
+            elif beyond == 0:
+                await self._you()
+            else:
+                if beyond == 1:
+                    await self._everything()
+                return
+
+    async def _model(self) -> None:
+        options, present = self._options, self._settings.model
+        if options.about_model and not self._is_done("model"):
+            if options.test and not options.offline:  # else there is nothing to be said
+                self._head("The model")
+            self._taken.add("model")
+            found = given_model(self._person, options, present, self._before, self._clock)
+        else:
+            found = ask_model(self._person, present, self._before, self._clock, test=options.test)
+        self._part += await found
+
+    async def _channel(self, name: str, *, headed: bool = False) -> None:
+        given = self._given.get(name, {}) if not self._is_done(name) else {}
+        if given:
+            self._taken.add(name)
+        self._expect_token(name, given)
+        if not headed:
+            self._head(titled(name))
+        self._part += await set_up(
+            name,
+            self._person,
+            self._settings,
+            self._before,
+            self._clock,
+            given,
+            attended=self._options.attended,
+            test=self._options.test,
+        )
+
+    def _expect_token(self, name: str, given: Mapping[str, str]) -> None:
+        """Raise where Telegram is set up by nobody and without a token."""
+        if self._options.attended or name != "telegram" or "token" in given:
+            return
+        if name not in self._settings.channels:
+            hint = "Name the variable that holds it with --telegram-token-env."
+            raise NanobotError("Telegram needs the token of a bot", hint=hint)
+
+    async def _you(self) -> None:
+        zone = self._settings.agent.timezone
+        if self._options.about_owner and not self._is_done("you"):
+            self._taken.add("you")
+            self._part += given_you(self._options, zone)
+        else:
+            self._part += await ask_you(self._person, self._options.home, zone)
+
+    def _head(self, text: str) -> None:
+        if self._options.attended:
+            self._person.head(text)
+
+
+def titled(name: str) -> str:
+    """A channel's name as it is written."""
+    return {"whatsapp": "WhatsApp"}.get(name, name.capitalize())
+
+
+def _given_channels(options: OnboardOptions) -> Mapping[str, Mapping[str, str]]:
+    """What the command line says of channels, by their names and the keys of their settings."""
+    given: dict[str, Mapping[str, str]] = {}
+    if options.about_telegram:
+        name = options.telegram_token_env
+        known = {
+            "token": from_environment(name) if name else "",
+            "base_url": options.telegram_base_url,
+            "owner": options.owner_telegram,
+        }
+        given["telegram"] = {key: value for key, value in known.items() if value}
+    if options.owner_whatsapp:
+        given["whatsapp"] = {"owner": options.owner_whatsapp}
+    return given

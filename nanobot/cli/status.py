@@ -1,0 +1,179 @@
+"""`nanobot status`: what runs, how well, and what waits.
+
+A gateway that runs and does not answer is said to be failing, whatever its reason. Exit code of
+`--check`: 0 where messages are taken in and kept, 1 where they are not or nothing runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nanobot.cli.admin import fitted, put, to_json
+from nanobot.cli.client import Client, ConnectionLost
+from nanobot.cli.connection import NoGateway
+from nanobot.cli.reach import operate, state_folder
+from nanobot.cli.show import (
+    Data,
+    counts,
+    field,
+    indent,
+    number,
+    record,
+    records,
+    size,
+    table,
+)
+from nanobot.times import duration
+
+PATIENCE_SECONDS = 15.0
+"""A gateway that is well answers in a hundredth of a second; one with a slow disk in a few."""
+
+_WORKING = ("ok", "degraded")
+_NOTHING_RUNS: Data = {"health": {"state": "stopped"}}
+_SILENT = "the gateway runs but does not answer"
+
+
+def status(home: Path, *, as_json: bool, check: bool, patience: float = PATIENCE_SECONDS) -> int:
+    """`nanobot status`; a gateway may take `patience` seconds to answer."""
+    data = of_gateway(home, patience) or (_NOTHING_RUNS if check else _of_files(home))
+    put(to_json(data) if as_json else _line(data) if check else status_text(data))
+    well = field(record(data, "health"), "state") in _WORKING
+    return 0 if well or not check else 1
+
+
+def _of_files(home: Path) -> Data:
+    told = operate(home, "status", {})
+    return told if isinstance(told, dict) else {}
+
+
+def of_gateway(home: Path, patience: float = PATIENCE_SECONDS) -> Data | None:
+    """What the gateway of a home says of itself; None where none runs. One that is silent is said
+    to be failing."""
+    try:
+        with Client(state_folder(home)) as client:
+            client.be_quick(patience)
+            told = client.ask("status", {})
+    except NoGateway:
+        return None
+    except ConnectionLost as lost:
+        if not isinstance(lost.__cause__, TimeoutError):
+            raise
+        concern = {"level": "failing", "text": _SILENT, "hint": _when_silent(home)}
+        return {"running": True, "home": str(home), "health": _failing(concern)}
+    return told if isinstance(told, dict) else {}
+
+
+def is_silent(status: Data) -> bool:
+    """Whether a gateway runs that could not say how it is."""
+    return bool(status.get("running")) and "pid" not in status
+
+
+def _failing(concern: Data) -> Data:
+    return {"state": "failing", "concerns": [concern]}
+
+
+def _when_silent(home: Path) -> str:
+    """What to do about a gateway that does not answer."""
+    return (
+        "`nanobot logs` may say where it is stuck. Restart it: what was under way is taken up. "
+        f"Its pid stands in {home / 'state' / 'gateway.lock'}."
+    )
+
+
+def _line(data: Data) -> str:
+    health = record(data, "health")
+    concerns = "; ".join(field(concern, "text") for concern in records(health, "concerns"))
+    state = field(health, "state") or "failing"
+    return f"{state}: {concerns}\n" if concerns else f"{state}\n"
+
+
+def status_text(status: Data) -> str:
+    """The state of a home and of its gateway, for people."""
+    health = record(status, "health")
+    blocks = [table(_rows(status)), _concerns(health)]
+    if channels := records(status, "channels"):
+        said = [field(concern, "text", 600) for concern in records(health, "concerns")]
+        blocks.append("channels\n" + indent(table([_channel(c, said) for c in channels])))
+    if sizes := record(status, "sizes"):
+        rows = [(name, size(number(sizes, name))) for name in sizes]
+        blocks.append("on disk\n" + indent(table(rows)))
+    return "\n".join(block for block in blocks if block)
+
+
+def _rows(status: Data) -> list[tuple[str, str]]:
+    queue, today = record(status, "queue"), record(status, "today")
+    if status.get("running"):
+        uptime = duration(number(status, "uptime_seconds"))
+        gateway = f"running for {uptime}, pid {field(status, 'pid')}"
+    else:
+        gateway = "not running (start it with `nanobot gateway`)"
+    names = dict.fromkeys((field(status, "model"), field(status, "provider")))
+    rows = [
+        ("gateway", "running" if is_silent(status) else gateway),
+        ("health", field(record(status, "health"), "state")),
+        ("version", field(status, "version")),
+        ("home", field(status, "home")),
+        ("model", " · ".join(name for name in names if name)),
+        ("sessions", field(status, "sessions")),
+        ("turns", _turns(status)),
+        ("tokens", _tokens(today)),
+        ("log", _logged(record(status, "since_start"))),
+        ("inbox", counts(queue, received="waiting", working="in work", failed="failed")),
+        ("outbox", counts(queue, outbox_pending="waiting", dead="undeliverable")),
+        ("process", _process(record(status, "process"))),
+    ]
+    return [(name, said) for name, said in rows if said]
+
+
+def _turns(status: Data) -> str:
+    if "turns_running" not in status:
+        return ""
+    turns = record(record(status, "today"), "turns")
+    ended = counts(turns, done="done", failed="failed", stopped="stopped")
+    today = "none" if ended == "empty" else ended
+    return f"{number(status, 'turns_running')} running; today {today}"
+
+
+def _tokens(today: Data) -> str:
+    if not today:
+        return ""
+    said = (
+        f"today {number(today, 'prompt_tokens'):,} in ({number(today, 'cached_tokens'):,} cached), "
+        f"{number(today, 'completion_tokens'):,} out, {number(today, 'memory_tokens'):,} for memory"
+    )
+    cost = today.get("cost")
+    return f"{said}; cost {cost:.2f}" if isinstance(cost, float) else said
+
+
+def _logged(since: Data) -> str:
+    if not since:
+        return ""
+    return f"{_many(since, 'error')}, {_many(since, 'warning')} since the start"
+
+
+def _many(data: Data, what: str) -> str:
+    count = number(data, f"{what}s")
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _process(process: Data) -> str:
+    return f"{size(number(process, 'resident'))} of memory" if process else ""
+
+
+def _concerns(health: Data) -> str:
+    lines = []
+    for concern in records(health, "concerns"):
+        lines.append(fitted(f"{field(concern, 'level')}: {field(concern, 'text', 600)}\n"))
+        if hint := field(concern, "hint", 600):
+            lines.append(indent(fitted(hint, 2)))
+    return "".join(lines)
+
+
+def _channel(channel: Data, concerns: Sequence[str]) -> tuple[str, ...]:
+    """What is wrong with it stands here only where it does not stand above."""
+    detail = field(channel, "detail")
+    heard = channel.get("heard_seconds")
+    ago = f"heard {duration(round(heard))} ago" if isinstance(heard, int | float) else ""
+    said = any(detail in concern for concern in concerns)
+    return (field(channel, "name"), field(channel, "state"), ago, "" if said else detail)

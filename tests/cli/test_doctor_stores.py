@@ -1,0 +1,189 @@
+"""`nanobot doctor` on what a home holds: it finds what is damaged, and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import zlib
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanobot.bus.journal import Journal
+from nanobot.clock import SystemClock
+from nanobot.memory.change import Change
+from nanobot.memory.index.schema import connect
+from nanobot.memory.versions.gitstore import GitStore
+from nanobot.security.paths import Root
+from nanobot.upkeep.backups import name_for
+
+Report = dict[str, list[dict[str, str]]]
+Doctor = Callable[[], tuple[int, Report]]
+
+STORES = ("journal", "conversations", "versions", "index")
+NO_SHELL = "tools: {exec: {enabled: false}}\n"
+_PAGE = 4096
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """One with a bit of everything, at rest."""
+    home, clock = tmp_path / "home", SystemClock()
+    for name in ("sessions", "state", "workspace/memory"):
+        (home / name).mkdir(mode=0o700, parents=True)
+    home.chmod(0o700)
+    (home / "config.yaml").write_text(NO_SHELL)
+    (home / "sessions" / "cli_direct.jsonl").write_text('{"role": "user", "content": "hi"}\n')
+    asyncio.run(_journal(home))
+    connect(home / "state" / "index.db").close()
+    path, text = "memory/MEMORY.md", b"- Likes tea.\n"
+    file = home / "workspace" / path
+    versions = GitStore(home / "state" / "memory.git", Root(home / "workspace"), clock)
+    versions.write(path, None, text, Change("you", "new"), lambda: _put(file, text))
+    versions.close()
+    return home
+
+
+def _put(file: Path, text: bytes) -> None:
+    file.write_bytes(text)
+
+
+async def _journal(home: Path) -> None:
+    journal = Journal(home / "state" / "journal.db", SystemClock())
+    await journal.open()
+    await journal.close()
+
+
+@pytest.fixture
+def doctor(here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+    def examine() -> tuple[int, Report]:
+        done = here("doctor", "--json")
+        found: Report = {}
+        for finding in json.loads(done.stdout):
+            found.setdefault(finding["check"], []).append(finding)
+        return done.returncode, found
+
+    return examine
+
+
+def _tree(home: Path) -> dict[str, tuple[int, int]]:
+    """What lies in a home: when it was written last, and its size."""
+    return {
+        str(path.relative_to(home)): (path.stat().st_mtime_ns, path.stat().st_size)
+        for path in home.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_home_that_is_whole_is_said_to_be_and_nothing_in_it_changes(
+    home: Path, doctor: Doctor
+) -> None:
+    before = _tree(home)
+    code, found = doctor()
+    assert (code, [found[name][0]["state"] for name in STORES]) == (0, ["ok"] * 4)
+    assert found["versions"][0]["text"].endswith("with 1 files")
+    assert _tree(home) == before
+
+
+async def test_stores_that_are_in_use_are_looked_into_all_the_same(
+    home: Path, doctor: Doctor
+) -> None:
+    journal = Journal(home / "state" / "journal.db", SystemClock())
+    await journal.open()
+    index = connect(home / "state" / "index.db")
+    try:
+        assert (home / "state" / "journal.db-wal").exists()
+        _, found = await asyncio.to_thread(doctor)
+        await journal.receive("cli", (), "still works")
+    finally:
+        index.close()
+        await journal.close()
+    assert [found[name][0]["state"] for name in STORES] == ["ok"] * 4
+
+
+def test_damaged_stores_are_found_each_with_its_remedy(home: Path, doctor: Doctor) -> None:
+    for name in ("journal.db", "index.db"):
+        with (home / "state" / name).open("r+b") as file:
+            file.seek(2 * _PAGE)
+            file.write(b"\xff" * 3 * _PAGE)
+    (blob,) = (
+        path
+        for path in (home / "state" / "memory.git" / "objects").rglob("*")
+        if path.is_file() and b"Likes tea" in _inflated(path)
+    )
+    blob.unlink()
+    code, found = doctor()
+    assert code == 1
+    assert [found[name][0]["state"] for name in STORES] == ["fail", "ok", "fail", "warn"]
+    journal = home / "state" / "journal.db"
+    assert f"`mv {journal} {journal}.broken`" in found["journal"][0]["hint"]
+    assert "`nanobot memory rebuild`" in found["index"][0]["hint"]
+    assert "is missing or broken" in found["versions"][0]["text"]
+
+
+def _inflated(path: Path) -> bytes:
+    return zlib.decompress(path.read_bytes())
+
+
+def test_a_journal_of_a_newer_nanobot_is_an_error(home: Path, doctor: Doctor) -> None:
+    with sqlite3.connect(home / "state" / "journal.db") as db:
+        db.execute("PRAGMA user_version = 999")
+    db.close()
+    code, found = doctor()
+    assert (code, found["journal"][0]["text"]) == (
+        1, "it was written by a newer nanobot (format 999)",
+    )  # fmt: skip
+
+
+def test_messages_that_failed_are_pointed_out_while_no_gateway_does(
+    home: Path, doctor: Doctor
+) -> None:
+    with sqlite3.connect(home / "state" / "journal.db") as db:
+        db.execute(
+            "INSERT INTO inbox (channel, chat_id, event_id, session_key, state, received_at)"
+            " VALUES ('cli', 'direct', '1', 'cli:direct', 'failed', '2026-11-21T09:00:00+00:00')"
+        )
+    db.close()
+    code, found = doctor()
+    assert (code, found["journal"][1]["state"]) == (0, "warn")
+    assert "`nanobot queue list`" in found["journal"][1]["hint"]
+
+
+def test_conversations_that_cannot_be_read_and_files_set_aside_are_named(
+    home: Path, doctor: Doctor
+) -> None:
+    sessions = home / "sessions"
+    (sessions / "telegram_7.jsonl").write_text("this is no conversation\n")
+    with (sessions / "cli_direct.jsonl").open("a") as file:
+        file.write("{broken\n")
+    (sessions / "cli_old.jsonl.corrupt-20261121T090000").write_text("{torn")
+    (home / "state" / "memory.git.damaged-20261121T090000").mkdir()
+    code, found = doctor()
+    states = [(one["state"], one["text"].partition(": ")[2]) for one in found["conversations"]]
+    assert (code, states[:2]) == (
+        1,
+        [
+            ("fail", "no line of it belongs to a session"),
+            ("warn", "1 broken lines skipped, left in the file"),
+        ],
+    )
+    assert found["set aside"][0]["text"].splitlines()[1:] == [
+        "sessions/cli_old.jsonl.corrupt-20261121T090000",
+        "state/memory.git.damaged-20261121T090000",
+    ]
+
+
+def test_a_backup_must_be_as_new_as_the_schedule_promises(home: Path, doctor: Doctor) -> None:
+    (home / "config.yaml").write_text(NO_SHELL + 'backup: {schedule: "30 3 * * *"}\n')
+    (home / "backups").mkdir()
+    states = []
+    for age in (timedelta(days=9), timedelta(hours=1)):
+        _put(home / "backups" / name_for(datetime.now(UTC) - age, ""), b"")
+        states.append(doctor()[1]["backups"][0]["state"])
+    assert states == ["warn", "ok"]

@@ -1,0 +1,216 @@
+"""What onboarding writes, as values: variables of secrets, lines of secrets.env and USER.md."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nanobot.cli.onboard.candidate import Candidate, part_of
+from nanobot.cli.onboard.files import read, with_basics, write
+from nanobot.cli.onboard.model import ask_model
+from nanobot.cli.onboard.parts import Before, Part
+from nanobot.cli.onboard.people import Piped
+from nanobot.cli.onboard.window import ask_window, is_near
+from nanobot.cli.onboard.you import system_zone
+from nanobot.clock import SystemClock
+from nanobot.config.editing import Change
+from nanobot.config.model import ModelSettings
+from nanobot.errors import NanobotError
+from nanobot.providers.discovery import LocalServer
+from nanobot.testing import FakeOpenAI, ScriptedPerson
+
+KEY = ("model", "api_key")
+
+
+@pytest.mark.parametrize(
+    ("config", "secrets", "environ", "wanted"),
+    [
+        ("", "", {}, "MODEL_API_KEY"),
+        ("model:\n  api_key: ${MINE}\n", "MINE=old\n", {}, "MINE"),
+        ("model:\n  api_key: ${MINE}\n", "", {"MINE": "other"}, "MODEL_API_KEY"),
+        ("", "MODEL_API_KEY=other\n", {}, "MODEL_API_KEY_2"),
+        ("", "", {"MODEL_API_KEY": "other"}, "MODEL_API_KEY_2"),
+        ("", "MODEL_API_KEY=old\n", {"MODEL_API_KEY": "new"}, "MODEL_API_KEY"),
+    ],
+)
+def test_a_secret_gets_a_variable_in_which_it_is_what_counts(
+    config: str, secrets: str, environ: dict[str, str], wanted: str
+) -> None:
+    assert Before(config, secrets, environ).variable(KEY, "MODEL_API_KEY", "new") == wanted
+
+
+def test_other_lines_of_the_secrets_stay_as_they_are() -> None:
+    before = Before("", "# mine\nexport A = 'x'\nB=1", {})
+    assert before.secrets_with({"A": "y", "C": '"quoted"'}) == (
+        "# mine\nA=y\nB=1\nC='\"quoted\"'\n"
+    )
+
+
+def test_a_secret_that_would_say_more_than_itself_is_refused() -> None:
+    with pytest.raises(NanobotError, match="line break"):
+        Before("", "", {}).variable(KEY, "MODEL_API_KEY", "sk-x\u2028NANOBOT_TOOLS__EXEC=")
+
+
+@pytest.mark.parametrize("known", ["", "K=old\n"])
+def test_a_file_that_somebody_edits_meanwhile_keeps_both_files_as_they_are(
+    tmp_path: Path, known: str
+) -> None:
+    config, secrets = tmp_path / "config.yaml", tmp_path / "secrets.env"
+    config.write_text("model:\n  name: a\n")
+    if known:
+        secrets.write_text(known)
+    before = read(tmp_path, {})
+    config.write_text("model:\n  name: mine\n")
+    part = Part((Change(("model", "name"), "b"),), {"K": "new"})
+    with pytest.raises(NanobotError, match="changed meanwhile"):
+        write(tmp_path, before, part)
+    assert config.read_text() == "model:\n  name: mine\n"
+    assert read(tmp_path, {}).secrets == known
+
+
+def test_secrets_are_taken_back_where_the_configuration_cannot_be_written(tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    away.mkdir()
+    (tmp_path / "secrets.env").write_text("K=old\n")
+    (tmp_path / "config.yaml").symlink_to(away / "gone" / "config.yaml")
+    part = Part((Change(("model", "name"), "b"),), {"K": "new"})
+    with pytest.raises(NanobotError, match="No such file"):
+        write(tmp_path, read(tmp_path, {}), part)
+    assert (tmp_path / "secrets.env").read_text() == "K=old\n"
+
+
+def test_the_later_word_on_a_key_counts_and_what_is_there_is_not_written_again() -> None:
+    first = Part((Change(("model", "name"), "a"),), {"K": "1"}, (("model", "a"),))
+    part = first + Part((Change(("model", "name"), "b"),), {"K": "2"}, (("model", "b"),))
+    assert part == Part((Change(("model", "name"), "b"),), {"K": "2"}, (("model", "b"),))
+    assert Before("model:\n  name: b\n", "K=2\n", {}).new_in(part).is_empty
+
+
+def test_a_key_never_goes_to_another_server() -> None:
+    present = ModelSettings.model_validate(
+        {"name": "a", "base_url": "https://a.example/v1", "api_key": "sk-secret"}
+    )
+    before = Before("model:\n  name: a\n  api_key: ${A}\n", "A=sk-secret\n", {})
+    wanted = Candidate("b", "https://b.example/v1")
+    changes = {
+        change.path[1]: change.value for change in part_of(wanted, "", present, before).changes
+    }
+    assert changes == {"name": "b", "base_url": "https://b.example/v1", "api_key": ""}
+    with_key = part_of(replace(wanted, key="sk-other"), "", present, before)
+    assert with_key.secrets == {"MODEL_API_KEY": "sk-other"}  # A stays for as long as it is read
+
+
+def test_a_small_window_leaves_room_for_the_prompt() -> None:
+    part = part_of(
+        Candidate("b", "http://127.0.0.1:1/v1", window=16_000),
+        "",
+        ModelSettings(),
+        Before("", "", {}),
+    )
+    assert (
+        Change(("model", "max_completion_tokens"), 4_000, part.changes[-1].comment) in part.changes
+    )
+
+
+def test_what_a_person_wrote_about_themselves_stays() -> None:
+    text = "# User\n\n## Basics\n\n(name, time zone)\n\n## Preferences\n\n(how)\n"
+    once = with_basics(text, {"Name": "Ada"})
+    assert once == "# User\n\n## Basics\n\n- Name: Ada\n\n## Preferences\n\n(how)\n"
+    mine = once.replace("- Name: Ada", "- Name: Ada\n- Has a cat")
+    assert with_basics(mine, {"Name": "Ada L", "Time zone": "UTC"}) == once.replace(
+        "- Name: Ada", "- Name: Ada L\n- Has a cat\n- Time zone: UTC"
+    )
+    assert with_basics("I am Ada.\n", {"Name": "Bo"}) == "I am Ada.\n"
+
+
+def test_the_time_zone_is_that_of_the_system(tmp_path: Path) -> None:
+    assert system_zone({}, tmp_path) == ""
+    (tmp_path / "timezone").write_text("Asia/Tokyo\n")
+    assert system_zone({"TZ": "nonsense"}, tmp_path) == "Asia/Tokyo"
+    (tmp_path / "localtime").symlink_to("/usr/share/zoneinfo/Europe/Berlin")
+    assert system_zone({}, tmp_path) == "Europe/Berlin"
+    assert system_zone({"TZ": ":America/Lima"}, tmp_path) == "America/Lima"
+
+
+async def test_a_model_is_chosen_from_what_was_found_and_asked_something_first() -> None:
+    async with FakeOpenAI() as server, FakeOpenAI(api_key="sk-right") as other:
+
+        async def find(_: object) -> tuple[LocalServer, ...]:
+            return (LocalServer("Ollama", server.base_url, ("tiny", "large", "huge", "vast")),)
+
+        person = ScriptedPerson(
+            *("Another server", "nonsense", other.base_url, "sk-wrong", "another"),
+            *("Another server", "", "sk-right", "much", "32,768"),
+        )
+        before = Before("", "", {})
+        part = await ask_model(person, ModelSettings(), before, SystemClock(), test=True, find=find)
+        assert person.left == 0
+        assert "  Ollama on this machine: tiny, large, huge and 1 more".strip() in "\n".join(
+            person.said
+        )
+        assert part.secrets == {"MODEL_API_KEY": "sk-right"}
+        assert {change.path[1]: change.value for change in part.changes} == {
+            "name": "fake-model",
+            "base_url": other.base_url,
+            "context_window": 32_768,
+            "api_key": "${MODEL_API_KEY}",
+        }
+        assert any("tools" in one.body for one in other.requests)
+        assert not server.requests
+    said = "\n".join(person.said)
+    assert "sk-" not in said
+    assert "Check the key: the server does not accept it." in said
+
+
+@pytest.mark.parametrize("base_url", ["", "http://127.0.0.1:9/v1"])
+async def test_where_a_server_of_ones_own_says_nothing_little_is_assumed_and_fits(
+    base_url: str,
+) -> None:
+    async with FakeOpenAI() as server:
+        wanted = Candidate("fake-model", base_url or server.base_url)
+        window = await ask_window(ScriptedPerson(""), wanted, ModelSettings(), SystemClock())
+    part = part_of(replace(wanted, window=window), "", ModelSettings(), Before("", "", {}))
+    written = {change.path[1]: change.value for change in part.changes}
+    assert written["context_window"] == 4_096
+    assert not [*ModelSettings.model_validate(written).faults()]
+
+
+async def test_a_window_that_is_set_for_the_same_model_is_what_is_offered() -> None:
+    present = ModelSettings(name="a", base_url="http://10.0.0.1:9/v1", context_window=20_000)
+    for name, offered in (("a", 20_000), ("b", 4_096)):
+        wanted = Candidate(name, "http://127.0.0.1:9/v1")
+        there = present.model_copy(update={"base_url": wanted.base_url})
+        assert await ask_window(ScriptedPerson(""), wanted, there, SystemClock()) == offered
+    assert is_near("http://gpu-box:8000/v1")
+    assert not is_near("https://openrouter.ai/api/v1")
+
+
+@pytest.mark.parametrize(
+    ("change", "secrets", "renewed"),
+    [
+        ("model.name", {}, True),
+        ("agent.timezone", {}, False),
+        ("", {"KEY": "new"}, True),
+        ("", {"TELEGRAM_TOKEN": "new"}, False),
+    ],
+)
+def test_only_another_model_or_key_is_a_reason_for_a_first_word(
+    change: str, secrets: dict[str, str], renewed: bool
+) -> None:
+    before = Before("model:\n  name: a\n  api_key: ${KEY}\n", "", {})
+    part = Part((Change(tuple(change.split(".")), "b"),) if change else (), secrets)
+    assert before.renews_model(part) is renewed
+    assert Before("", "", {}).renews_model(part)
+
+
+def test_what_goes_on_in_the_next_line_stands_below_its_own_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "24")
+    person = Piped()
+    person.say("  3. one two three four five\n  a hint of some length\nplain words that go on")
+    assert capsys.readouterr().out == (
+        "  3. one two three four\n     five\n  a hint of some length\nplain words that go on\n"
+    )

@@ -1,0 +1,133 @@
+"""docs/cli.md says what the grammar says, and no page or hint names a command that there is not."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nanobot.cli.parser import build_parser
+from nanobot.cli.reference import main, rendered
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "cli.md"),
+]
+CODE = sorted(path for folder in ("nanobot", "channels") for path in (ROOT / folder).rglob("*.py"))
+
+_BLOCK = re.compile(r"^ *```[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"(?<!`)`((?:sudo )?(?:[A-Z_]+=\S+ )*nanobot(?: [^`\n]*)?)`")
+_CALL = re.compile(r"^ *(?:\$ )?(?:sudo (?:-u \S+ )?)?(?:[A-Z_]+=\S+ )*nanobot(?= \S|$)")
+_VALUES = {"N": "1", "DATE": "2026-11-21", "SHELL": "bash"}
+_FILLED = "X"
+"""What stands for a value that is only known at run time."""
+
+_SUBCOMMANDS = argparse._SubParsersAction
+
+
+def test_the_reference_of_the_command_line_is_current() -> None:
+    hint = "run `python -m nanobot.cli.reference --write`"
+    assert main([str(ROOT / "docs" / "cli.md")]) == 0, hint
+
+
+def test_the_reference_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = rendered(build_parser())
+    monkeypatch.setenv("COLUMNS", "20")
+    assert rendered(build_parser()) == wide
+
+
+@pytest.fixture(scope="module")
+def grammar() -> Grammar:
+    return Grammar(build_parser())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_of_a_page_parses(page: Path, grammar: Grammar) -> None:
+    text = page.read_text("utf-8")
+    assert [line for line in _commands_in_page(text) if not grammar.takes(line)] == []
+
+
+def test_every_command_in_hints_parses(grammar: Grammar) -> None:
+    said = {
+        (command, path.relative_to(ROOT))
+        for path in CODE
+        for command in _INLINE.findall(_joined(path.read_text("utf-8")))
+    }
+    assert [one for one in said if not grammar.takes(one[0])] == []
+
+
+class Grammar:
+    """Whether a command line is one, be it with words such as ID for what has to be filled in. A
+    group or a command may also be named alone, without what it takes."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._parser = parser
+        self._known: dict[str, bool] = {}
+
+    def takes(self, command: str) -> bool:
+        if command not in self._known:
+            self._known[command] = self._takes(command)
+        return self._known[command]
+
+    def _takes(self, command: str) -> bool:
+        line = re.split(r"\s(?:[|>&;]|2>|<)", _CALL.sub("", command, count=1))[0]
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            return False
+        if words[:1] == ["COMMAND"]:
+            return True
+        # "…" is a value that is left out, or several words that may follow.
+        filled = [words, [word for word in words if word != "…"]]
+        filled += [[word for word in words if word not in ("…", _FILLED)]]
+        filled += [["telegram:7" if word == _FILLED else word for word in words]]
+        return any(all(map(self._is_one, _variants(one))) for one in filled)
+
+    def _is_one(self, words: list[str]) -> bool:
+        if self._names_a_command(words):
+            return True
+        try:
+            self._parser.parse_args(words)
+        except SystemExit as left:
+            return left.code == 0  # --help and --version
+        return True
+
+    def _names_a_command(self, words: list[str]) -> bool:
+        parser = self._parser
+        for at, word in enumerate(words):
+            if words[at:] == [word] and word in parser._option_string_actions:
+                return True
+            below = [action for action in parser._actions if isinstance(action, _SUBCOMMANDS)]
+            if not below or word not in below[0].choices:
+                return False
+            parser = below[0].choices[word]
+        return True
+
+
+def _variants(words: list[str]) -> list[list[str]]:
+    """What a line with `a|b` and `[--x]` in it stands for, with values where words would not do."""
+    found: list[list[str]] = [[]]
+    for word in words:
+        bare = word.strip("[]")
+        choices = bare.split("|") if re.fullmatch(r"[\w|:-]+", bare) else [bare]
+        found = [[*one, _VALUES.get(choice, choice)] for one in found for choice in choices]
+    return found
+
+
+def _joined(source: str) -> str:
+    """Source with the strings that go on in the next line put together. A value in a string stands
+    for a word, or for options that are added to one."""
+    joined = re.sub(r'"\n\s*f?"', "", source)
+    return re.sub(r"(?<=\s)\{[^{}]*\}", _FILLED, re.sub(r"(?<=\S)\{[^{}]*\}", "", joined))
+
+
+def _commands_in_page(text: str) -> Iterator[str]:
+    for block in _BLOCK.findall(text):
+        lines = block.replace("\\\n", " ").splitlines()
+        yield from (line for line in lines if _CALL.match(line))
+    yield from _INLINE.findall(_BLOCK.sub("", text))

@@ -1,0 +1,81 @@
+"""The unit file as a text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nanobot.cli.service.planning import gateway_command, service_path
+from nanobot.cli.service.unit import Unit, home_in
+from nanobot.errors import NanobotError
+
+BREAK_THE_SANDBOX = (
+    "RestrictNamespaces", "ProtectHostname", "ProcSubset", "ProtectKernelTunables",
+    "ProtectKernelLogs", "MemoryDenyWriteExecute",
+)  # fmt: skip
+
+
+def unit(home: str = "/srv/nanobot", user: str = "", grace: float = 20.0) -> Unit:
+    command = ("/opt/nanobot/bin/nanobot", "gateway")
+    return Unit("nanobot", command, Path(home), "/usr/bin", grace, user, (home,))
+
+
+def lines(of: Unit) -> list[str]:
+    return of.text.splitlines()
+
+
+@pytest.mark.parametrize(
+    "home", ["/srv/nanobot", "/srv/a b", "/srv/100%n", '/srv/"q"', "/srv/back\\slash", "/srv/$HOME"]
+)
+def test_any_home_can_be_read_back(home: str) -> None:
+    assert home_in(unit(home).text) == Path(home)
+    assert home_in(unit(home).text.replace("Written by", "Made by")) is None
+
+
+@pytest.mark.parametrize("user", ["", "nanobot"], ids=["user's own", "machine's"])
+def test_the_sandbox_of_commands_keeps_what_it_needs(user: str) -> None:
+    keys = {key for key, _ in unit(user=user).hardening}
+    assert keys.isdisjoint(BREAK_THE_SANDBOX)
+    assert {"NoNewPrivileges", "ProtectSystem", "ReadWritePaths"} < keys
+
+
+def test_only_the_machine_can_take_away_what_the_machine_has_given() -> None:
+    assert "CapabilityBoundingSet=" not in lines(unit())
+    assert "User=" not in unit().text
+    assert {"CapabilityBoundingSet=", "User=nanobot"} <= set(lines(unit(user="nanobot")))
+
+
+def test_a_home_in_a_temporary_folder_is_not_hidden_behind_a_private_one() -> None:
+    assert "PrivateTmp=yes" in lines(unit())
+    assert "PrivateTmp=no" in lines(unit("/var/tmp/nanobot"))
+
+
+def test_stopping_may_take_longer_than_turns_get_to_finish() -> None:
+    assert "TimeoutStopSec=145" in lines(unit(grace=120.0))
+
+
+def test_programs_are_sought_where_nobody_else_can_put_one(tmp_path: Path) -> None:
+    mine, everybodys = tmp_path / "mine", tmp_path / "everybodys"
+    mine.mkdir(mode=0o755)
+    everybodys.mkdir()
+    everybodys.chmod(0o777)
+    path = service_path(f"{mine}:{everybodys}:relative::/usr/bin:{tmp_path}/none:{mine}")
+    usual = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/sbin", "/bin"]
+    assert path.split(":") == [str(mine), "/usr/bin", *usual]
+
+
+def test_the_command_is_the_script_or_the_interpreter_that_looks_nowhere_else(
+    tmp_path: Path,
+) -> None:
+    python, script = tmp_path / "python3", tmp_path / "nanobot"
+    assert gateway_command(python) == (str(python), "-P", "-m", "nanobot", "gateway")
+    script.touch(mode=0o755)
+    assert gateway_command(python) == (str(script), "gateway")
+
+
+@pytest.mark.parametrize("place", ["/srv/x\nExecStartPre=+/bin/sh", "/srv/\x1b[2J", "/srv/\udcff"])
+def test_no_path_begins_a_line_of_its_own(place: str) -> None:
+    with pytest.raises(NanobotError, match="cannot hold"):
+        _ = replace(unit(user="nanobot"), writable=("/srv/nanobot", place)).text
