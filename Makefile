@@ -1,7 +1,8 @@
 # make run    a chat in the terminal; installs what it needs into .venv first
 # make test   the tests, with what they need
 # make check  everything that CI checks
-# make bench  the benchmarks and the fault campaign (minutes)
+# make bench  the benchmarks and fault campaigns, as a table in bench-results.md (hours; some minutes
+#             with ARGS=--quick)
 # make node   Node.js for the WhatsApp helper, into .node, where none is found that is new enough
 
 PYTHON ?= python3
@@ -14,6 +15,8 @@ NPM := npm --silent --prefix $(BRIDGE)
 NODE_FOUND := node -e 'process.exit(+(parseInt(process.versions.node) < 20))' 2>/dev/null \
     && command -v npm >/dev/null
 export PATH := $(CURDIR)/.node/bin:$(PATH)
+# Many tests start processes of their own, which would compile everything anew each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test check lint format bench node bridge clean
 
@@ -26,7 +29,7 @@ test: $(VENV)/.dev
 	@command -v bwrap >/dev/null \
 	    || echo "bubblewrap is not installed: only the Landlock sandbox is tested" >&2
 	@$(BIN)/pytest -n auto
-	@if $(NODE_FOUND); then $(MAKE) --silent --no-print-directory bridge && $(NPM) test; fi
+	@if $(NODE_FOUND); then $(MAKE) --silent --no-print-directory bridge && $(NPM) test --ignore-scripts; fi
 
 check: lint test
 
@@ -42,7 +45,7 @@ format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.dev
-	@$(BIN)/python -m bench.all
+	@$(BIN)/python -m bench.all $(ARGS)
 
 clean:
 	rm -rf $(BRIDGE)/dist $(BRIDGE)/node_modules .node

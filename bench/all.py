@@ -1,41 +1,114 @@
-"""Runs every benchmark and the fault campaigns, one after the other; `make bench`."""
+"""Runs every benchmark and the fault campaigns, one after the other; `make bench`.
+
+    python -m bench.all [FILE]           about two hours; the table goes to bench-results.md
+    python -m bench.all --quick [FILE]   a smaller sample of everything, in some ten minutes
+    python -m bench.all --only soak      those whose name holds this
+
+The table is written anew after each of them, so there is one whenever it is stopped. The exit code
+is 1 where one of them failed.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import platform
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from bench.table import Outcome, markdown
+
+DEFAULT = Path("bench-results.md")
+_LAST = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A bench and its options: those of the whole run, and those of the quick one."""
+
+    name: str
+    whole: tuple[str, ...] = ()
+    quick: tuple[str, ...] = ()
+
 
 BENCHES = (
-    ("startup",),
-    ("turns",),
-    ("http",),
-    ("sessions",),
-    ("prompt",),
-    ("prompt_size",),
-    ("search",),
-    ("locomo",),
-    ("markdown",),
-    ("crossings", "--short"),  # a process for every command takes long
-    ("crash",),
-    ("crash_memory", "--every", "50"),  # every step of it takes hours
-    ("crash_routines", "--every", "20"),  # likewise
-    ("crash_telegram", "--every", "20"),  # likewise
-    ("crash_whatsapp", "--every", "60"),  # likewise
+    Bench("startup"),
+    Bench("turns"),
+    Bench("http"),
+    Bench("sessions"),
+    Bench("prompt"),
+    Bench("prompt_size"),
+    Bench("search", quick=("--indexed", "50000")),
+    Bench("locomo"),
+    Bench("markdown"),
+    Bench("crossings", ("--short",), ("--short",)),  # a process for every command takes long
+    Bench("soak", quick=("--minutes", "2")),
+    Bench("crash", quick=("--short",)),
+    Bench("crash_backup", ("--every", "3"), ("--short",)),
+    Bench("crash_memory", ("--every", "50"), ("--short",)),  # every step of it takes hours
+    Bench("crash_routines", ("--every", "20"), ("--short",)),  # likewise
+    Bench("crash_telegram", ("--every", "20"), ("--short",)),  # likewise
+    Bench("crash_whatsapp", ("--every", "60"), ("--short",)),  # likewise
 )
 
 
+def run(bench: Bench, quick: bool) -> Outcome:
+    """Run one of them in a process of its own; what it complains about goes where ours does."""
+    options = bench.quick if quick else bench.whole
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", f"bench.{bench.name}", *options, "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    seconds = time.monotonic() - begun
+    failure = f"exit code {done.returncode}" if done.returncode else ""
+    try:
+        results = tuple(map(_result, done.stdout.splitlines()))
+    except ValueError:
+        results = ()
+        failure = f"{failure} it printed {done.stdout[-_LAST:]!r}".strip()
+    return Outcome(
+        " ".join(("python -m", f"bench.{bench.name}", *options)), seconds, results, failure
+    )
+
+
+def _result(line: str) -> Mapping[str, object]:
+    """A line that a bench printed; raises `ValueError` where it is something else."""
+    result = json.loads(line)
+    if not isinstance(result, dict):
+        raise ValueError(line)  # noqa: TRY004 - as where it is no JSON at all
+    return result
+
+
 def main() -> int:
-    """Run them with the options given; exit code 1 when one of them failed."""
-    failed = [
-        bench
-        for bench, *options in BENCHES
-        if subprocess.run(
-            [sys.executable, "-m", f"bench.{bench}", *options, *sys.argv[1:]], check=False
-        ).returncode
-    ]
-    for bench in failed:
-        print(f"bench.{bench} failed", file=sys.stderr)
-    return 1 if failed else 0
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("file", nargs="?", type=Path, default=DEFAULT, help="where the table goes")
+    parser.add_argument("--quick", action="store_true", help="a smaller sample of everything")
+    parser.add_argument("--only", default="", help="the benches whose name holds this")
+    options = parser.parse_args()
+    chosen = [bench for bench in BENCHES if options.only in bench.name]
+    outcomes: list[Outcome] = []
+    for bench in chosen:
+        print(f"{bench.name} …", file=sys.stderr, flush=True)
+        outcomes.append(run(bench, options.quick))
+        heading = f"What was measured on {date.today():%Y-%m-%d}, Python {_VERSION}"  # noqa: DTZ011
+        options.file.write_text(markdown(heading, outcomes))
+    print(options.file.read_text())
+    failed = [one.command for one in outcomes if one.failure]
+    for command in failed:
+        print(f"{command} failed", file=sys.stderr)
+    return 1 if failed or not chosen else 0
+
+
+_VERSION = platform.python_version()
 
 
 if __name__ == "__main__":

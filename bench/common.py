@@ -1,15 +1,16 @@
-"""What the benchmarks share: a gateway in this process, a home to fill, a way to print."""
+"""What the benchmarks share: a gateway in this process, a home to fill, a way to print (in
+`bench.reporting`, which needs nothing else)."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import statistics
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 
 from loguru import logger
@@ -123,12 +124,7 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
-def report(name: str, figures: Mapping[str, object]) -> None:
-    """Print one result: JSON with --json, else a line per figure."""
-    if "--json" in sys.argv:
-        print(json.dumps({"bench": name, **figures}))
-        return
-    print(name)
-    for label, value in figures.items():
-        shown = f"{value:.3f}" if isinstance(value, float) else str(value)
-        print(f"  {label:<58} {shown}")
+def load_once(*modules: str) -> None:
+    """Load what every process of a campaign would load for itself when it comes to need it."""
+    for name in modules:
+        import_module(name)

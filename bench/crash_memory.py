@@ -67,7 +67,7 @@ model: {context_window: 9000, max_completion_tokens: 1000}
 memory: {window: 8, chunk: 4}
 """
 _FACT = re.compile(r"\b([mu]\d): ([^\n\[(]+)")
-_HANDFUL = ((430, TORN), (520, AFTER), (1070, BEFORE))
+_HANDFUL = ((430, TORN), (120, AFTER), (500, BEFORE))
 """Behind the commit of a `/compact`, in a `/dream`, and in what `/new` sealed."""
 _BUSY = 1440
 """So many calls there are before the search index, a cache, is built."""
@@ -208,7 +208,7 @@ class Remembering:
 def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
     """Every call in every way, then twice, random moments, and a disk that refuses."""
     if not step:
-        return {"at a handful of calls": lambda: campaign.at(*_HANDFUL)}
+        return {"at a handful of calls": lambda: campaign.one_after_another(*_HANDFUL)}
     few = 300 // step
     return {
         **every_call(campaign, step, rng),

@@ -28,7 +28,7 @@ import socket
 import sys
 from pathlib import Path
 
-import nanobot_telegram.channel  # noqa: F401 - loaded once here, and not in every process
+from bench.common import load_once
 from bench.faults import AFTER, TORN, Campaign, Plans, every_call, run
 from bench.staged import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
 from bench.telegram_side import People, TelegramPlatform
@@ -57,7 +57,8 @@ channels:
 memory: {{window: 1000000}}
 """
 _SPOKEN = ("p1", "p2", "p3", "p4", "x4", "p5", "x5", "p7", "p8", "p9", "p10")
-_HANDFUL = ((430, TORN), (620, AFTER))
+_MODULES = ("nanobot_telegram.channel", "anyio._backends._asyncio", "httpcore", "markdown_it")
+_HANDFUL = ((430, TORN), (250, AFTER))
 
 
 class Conversation:
@@ -65,6 +66,7 @@ class Conversation:
 
     def furnish(self, home: Path) -> Platform:
         """Telegram, what the tools need, and a message with a button on its way out."""
+        load_once(*_MODULES)
         platform = TelegramPlatform(converse)
         _configure(home, platform, [])
         (home / "workspace").mkdir()
@@ -172,7 +174,7 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
     if not step:
         few = campaign.of(Backlog(60, 6))
         return {
-            "at a handful of calls": lambda: campaign.at(*_HANDFUL),
+            "at a handful of calls": lambda: campaign.one_after_another(*_HANDFUL),
             "after 60 messages came meanwhile": lambda: few.at_random(1, rng, 0.6),
         }
     moments = max(300 // step, 10)

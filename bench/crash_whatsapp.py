@@ -36,7 +36,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import nanobot_whatsapp.linked.transport  # noqa: F401 - loaded once here, and not in every process
+from bench.common import load_once
 from bench.faults import TORN, Campaign, Plans, every_call, run
 from bench.helper_faults import HelperCampaign
 from bench.staged import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
@@ -75,6 +75,7 @@ _SPEED = 4
 _LONG = 240.0
 _HELPER_CALLS = 400
 """About so many the helper makes in a conversation."""
+_MODULES = ("nanobot_whatsapp.channel", "nanobot_whatsapp.linked.transport", "markdown_it")
 _HANDFUL = ((50, TORN, True),)
 _OWNER_KEY, _FRIEND_KEY = f"whatsapp:{NUMBERS[OWNER]}", f"whatsapp:{LIDS[FRIEND]}@lid"
 _GROUP_KEY = f"whatsapp:{GROUP}"
@@ -192,6 +193,7 @@ class Backlog(Gatewayed):
 def _furnished(
     home: Path, script: Script, friends: list[str], before: Script = prepare, *, together: bool
 ) -> WhatsAppPlatform:
+    load_once(*_MODULES)
     platform = WhatsAppPlatform(home, before, script, together=together)
     config = _CONFIG.format(
         owner=NUMBERS[OWNER], node=platform.node, group=GROUP, friends=json.dumps(friends)

@@ -152,6 +152,10 @@ int renameat(int a, const char *from, int b, const char *to) {
     AROUND(armed, , REAL(renameat)(a, from, b, to))
 }
 
+int renameat2(int a, const char *from, int b, const char *to, unsigned flags) {
+    AROUND(armed, , REAL(renameat2)(a, from, b, to, flags))
+}
+
 ssize_t send(int fd, const void *data, size_t size, int flags) {
     AROUND(is_platform(fd), if (fd != send_fd) REAL(send)(fd, data, size / 2, flags),
            REAL(send)(fd, data, size, flags))

@@ -29,7 +29,7 @@ from typing import Protocol
 
 from loguru import logger
 
-from bench.common import report
+from bench.reporting import report
 from bench.wire import Platform
 from nanobot.app import build_gateway
 from nanobot.config import load_settings
@@ -110,6 +110,13 @@ class Campaign:
         tally = Tally()
         for n, mode in calls:
             self._converse(tally, f"mode {mode}, call {n}", [(n, mode)])
+        return tally
+
+    def one_after_another(self, *calls: tuple[int, int]) -> Tally:
+        """Kill at each of these calls in one conversation: at the second in the process that comes
+        after the first kill, and so on."""
+        tally = Tally()
+        self._converse(tally, f"calls and modes {calls}", calls)
         return tally
 
     def with_a_disk_that_refuses(
@@ -292,11 +299,17 @@ def _build_once(folder: Path) -> None:
     build_gateway(load_settings(folder / "unused", {}), provider=OfflineModel())
 
 
-def _with_fault_injector(module: str) -> None:
-    source = Path(__file__).with_name("crashpoint.c")
-    library = Path(tempfile.mkdtemp()) / "crashpoint.so"
+def build_injector(folder: Path) -> Path:
+    """The library that kills, compiled into `folder`; started with it as `LD_PRELOAD`, a campaign
+    need not start itself again."""
+    source, library = Path(__file__).with_name("crashpoint.c"), folder / "crashpoint.so"
     subprocess.run(
         ["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
     )
+    return library
+
+
+def _with_fault_injector(module: str) -> None:
+    library = build_injector(Path(tempfile.mkdtemp()))
     environ = {**os.environ, "LD_PRELOAD": str(library)}
     os.execve(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]], environ)

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import aiohttp
 
-from bench.common import ModelServer, gateway, median, report, write_session
+from bench.common import ModelServer, gateway, median, write_session
+from bench.reporting import report
 from nanobot.providers.openai import OpenAIProvider
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.testing.channel import FakeChannel

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from bench.common import report
+from bench.reporting import report
 from nanobot.bus.split import split_text
 from nanobot_telegram.markdown import TEXT_LIMIT, fits, render
 

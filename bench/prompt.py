@@ -16,7 +16,8 @@ from pathlib import Path
 
 import tiktoken
 
-from bench.common import gateway, report
+from bench.common import gateway
+from bench.reporting import report
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.testing.channel import FakeChannel
 from nanobot.testing.model import calls

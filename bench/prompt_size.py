@@ -13,8 +13,9 @@ import json
 import tempfile
 from pathlib import Path
 
-from bench.common import gateway, report
+from bench.common import gateway
 from bench.prompt import counter
+from bench.reporting import report
 from nanobot.providers.port import Prompt
 from nanobot.testing import ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
@@ -47,7 +48,7 @@ def main() -> None:
     report(
         "prompt_size",
         {
-            f"system prompt and tools [{counted_by}] (wanted: {WANTED:,} or less)": system + tools,
+            f"system prompt and tools [{counted_by}] (target <= {WANTED:,})": system + tools,
             "the system prompt": system,
             "the tools": tools,
             **{name: count(text.encode()) for name, text in tool_texts(prompt).items()},

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.common import ModelServer, median, report
+from bench.common import ModelServer, median
+from bench.reporting import report
 
 NANOBOT = str(Path(sys.executable).with_name("nanobot"))
 RUNS = 9
@@ -84,7 +85,9 @@ def main() -> None:
         with running_gateway(online) as (pid, ready):
             figures["gateway ready [s] (target <= 0.8)"] = ready
             figures["gateway idle, before the first turn [MiB] (target <= 70)"] = resident(pid)
-            subprocess.run([NANOBOT, "agent", "-m", "hi"], env=online, check=True)
+            subprocess.run(
+                [NANOBOT, "agent", "-m", "hi"], env=online, check=True, stdout=subprocess.DEVNULL
+            )
             figures["gateway idle, after it [MiB] (target <= 110)"] = resident(pid)
             figures["nanobot agent -m hi, through the gateway [s] (target <= 0.20)"] = seconds(
                 [NANOBOT, "agent", "-m", "hi"], online

@@ -1,14 +1,21 @@
-"""What holds for all tests: a failure is shown with the warnings of the log, not with all of it.
+"""What holds for all tests: a failure is shown with the warnings of the log, not with all of it,
+and properties are tried with so many examples.
 
 Writing every debug line took a tenth of the time of tests that run a whole nanobot. A test that
-reads the log adds a sink of its own.
+reads the log adds a sink of its own. `NANOBOT_EXAMPLES=1000 pytest …` looks harder: what has a
+number of its own costs more for each example.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
+from hypothesis import settings
 from loguru import logger
+
+EXAMPLES = 40
+"""Each run tries others, except where a test says that they are always the same."""
 
 
 def _to_standard_error(message: str) -> None:
@@ -17,3 +24,8 @@ def _to_standard_error(message: str) -> None:
 
 logger.remove()
 logger.add(_to_standard_error, level="WARNING")
+
+settings.register_profile(
+    "nanobot", max_examples=int(os.environ.get("NANOBOT_EXAMPLES", EXAMPLES)), deadline=None
+)
+settings.load_profile("nanobot")

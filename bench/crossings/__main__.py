@@ -15,13 +15,13 @@ from typing import Any
 
 from loguru import logger
 
-from bench.common import report
 from bench.crossings import approving, laundering
 from bench.crossings.callers import CALLERS
 from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
 from bench.crossings.payloads import Payload, built_in, from_file
 from bench.crossings.world import VARIABLE, Crossing
+from bench.reporting import report
 
 SINKS = ("others", "lasting", "jobs", "away")
 """What a tainted conversation must not do by itself."""

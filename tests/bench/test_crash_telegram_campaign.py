@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).parents[2]
+from tests.bench.campaigns import needs_a_compiler, short
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler for the fault injector")
-def test_killed_between_telegram_and_the_agent_every_update_is_answered_in_order() -> None:
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "channels")))}
-    command = [sys.executable, "-m", "bench.crash_telegram", "--short", "--json"]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.stdout, done.stderr
-    figures = json.loads(done.stdout.splitlines()[-1])
+@needs_a_compiler
+def test_killed_between_telegram_and_the_agent_every_update_is_answered_in_order(
+    tmp_path: Path,
+) -> None:
+    figures = short("bench.crash_telegram", tmp_path)
     assert figures["failures"] == []
     assert figures["kills at a handful of calls"] == 2
     assert figures["kills after 60 messages came meanwhile"] >= 1

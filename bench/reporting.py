@@ -1,0 +1,18 @@
+"""How a benchmark prints what it found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+
+
+def report(name: str, figures: Mapping[str, object]) -> None:
+    """Print one result: JSON with --json, else a line per figure."""
+    if "--json" in sys.argv:
+        print(json.dumps({"bench": name, **figures}))
+        return
+    print(name)
+    for label, value in figures.items():
+        shown = f"{value:.3f}" if isinstance(value, float) else str(value)
+        print(f"  {label:<58} {shown}")

@@ -1,0 +1,239 @@
+"""A gateway that is watched for a long time: does it grow, does everybody get an answer?
+
+    python -m bench.soak                        30 minutes, 20 chats, a tenth of everything fails
+    python -m bench.soak --minutes 5 --keep D   shorter; home, log and samples stay in the folder D
+
+The gateway, a fake Telegram with its people and a fake model are processes of their own. One in ten
+calls of the gateway's to either of the two goes wrong, in every way that they know. The people use
+tools, send pictures, give commands, speak in pairs and in groups; their conversations are put away
+again and again, and Dream learns from that. Looked at every few seconds, but for the warm-up (the
+first third):
+
+- resident memory grows by no more than 1 MiB an hour,
+- the number of tasks, file descriptors, threads and child processes does not grow,
+- every message has one outcome: the answer, or a text that says why there is none; nothing comes
+  twice but what Telegram took without saying so.
+
+The exit code is 1 where one of these does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, fields
+from pathlib import Path
+
+from bench.reporting import report
+from bench.soak_judging import Line, Verdict, judge
+from bench.soak_people import chat_of
+from bench.soak_stage import Program, configure, running_gateway, status_of
+from bench.soak_watch import MIB, Sample, growth, look, series, trend
+
+MOST_GROWTH = 1.0
+"""MiB an hour."""
+_JUDGED = 15.0
+"""Minutes for which growth must be looked at to be judged; in fewer chance is larger than that."""
+_FURTHER = 1.0
+"""By how much the number of tasks, say, may differ from one half of the time to the other."""
+_LAST_WORDS = 180.0
+_STOPPING = 40.0
+
+
+@dataclass(slots=True)
+class Soak:
+    """What a soak found. `samples` begin after the warm-up."""
+
+    samples: list[Sample] = field(default_factory=list)
+    verdict: Verdict = field(default_factory=Verdict)
+    seconds: float = 0.0
+    calls: int = 0
+    call_faults: int = 0
+    unclear: int = 0
+    model: Mapping[str, object] = field(default_factory=dict)
+    inbox: Mapping[str, object] = field(default_factory=dict)
+    exit_code: int = 0
+
+
+def watch(options: argparse.Namespace, folder: Path) -> Soak:
+    """Everything: start it all, look at it for its time, and let it come to an end."""
+    soak, home = Soak(), folder / "home"
+    with (
+        Program("bench.soak_model", faults=options.faults, seed=options.seed) as model,
+        Program(
+            "bench.soak_people",
+            chats=options.chats,
+            pause=options.pause,
+            faults=options.faults,
+            seed=options.seed,
+        ) as people,
+    ):
+        chats = [chat_of(number) for number in range(options.chats)]
+        configure(home, model.address, people.address, chats)
+        with running_gateway(home) as gateway:
+            samples = take_samples(options, gateway.pid, home, (people, model))
+            soak.samples = [one for one in samples if one.at >= 20.0 * options.minutes]
+            soak.seconds = samples[-1].at
+            soak.model = model.ask("stop")
+            until_silent(people)
+            soak.inbox = _mapping(status_of(home).get("queue"))
+            gateway.terminate()
+            soak.exit_code = gateway.wait(_STOPPING)
+        take_stock(soak, people.ask("report"))
+    _keep_samples(folder / "samples.csv", samples)
+    return soak
+
+
+def take_samples(
+    options: argparse.Namespace, pid: int, home: Path, world: Sequence[Program]
+) -> list[Sample]:
+    """Look at the gateway every few seconds until the time is over."""
+    begun, samples = time.monotonic(), list[Sample]()
+    while (at := time.monotonic() - begun) <= 60.0 * options.minutes or len(samples) < 2:
+        process = _mapping(status_of(home)["process"])
+        samples.append(look(pid, at, _number(process, "tasks"), home))
+        people, _ = [program.ask("?") for program in world]
+        _show_progress(samples[-1], people)
+        time.sleep(max(0.0, begun + len(samples) * options.every - time.monotonic()))
+    return samples
+
+
+def until_silent(people: Program) -> None:
+    """Let everybody come to an end, for some minutes at most."""
+    deadline = time.monotonic() + _LAST_WORDS
+    people.ask("stop")
+    while people.ask("?")["talking"] and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+
+def take_stock(soak: Soak, report_of_people: Mapping[str, object]) -> None:
+    """Judge what was said."""
+    for chat, lines in _mapping(report_of_people["chats"]).items():
+        assert isinstance(lines, list)
+        verdict = judge(Line(text, mark) for text, mark in lines)
+        verdict.faults = [f"chat {chat}: {fault}" for fault in verdict.faults]
+        soak.verdict.add(verdict)
+    violations = report_of_people["violations"]
+    assert isinstance(violations, list)
+    soak.verdict.faults += [f"Telegram was asked what it refuses: {one}" for one in violations]
+    soak.calls, soak.call_faults, soak.unclear = (
+        _number(report_of_people, name) for name in ("calls", "faults", "unclear")
+    )
+
+
+def faults_of(soak: Soak) -> list[str]:
+    """What does not hold, as sentences; empty when all is well."""
+    wrong = list(soak.verdict.faults)
+    if _minutes(soak.samples) >= _JUDGED:
+        wrong += _growing(soak.samples)
+    if soak.verdict.repeats > soak.unclear:
+        wrong.append(f"{soak.verdict.repeats} texts came twice, and {soak.unclear} might have")
+    left = {name: count for name, count in soak.inbox.items() if count and name != "failed"}
+    if left:
+        wrong.append(f"there is something left in the queues: {left}")
+    if soak.exit_code:
+        wrong.append(f"the gateway ended with {soak.exit_code}")
+    return wrong
+
+
+def _growing(samples: Sequence[Sample]) -> Iterator[str]:
+    slope = trend(series(samples, lambda one: one.resident / MIB))
+    if slope.slope > MOST_GROWTH:
+        yield f"resident memory grows by {slope} MiB an hour"
+    for name, of in COUNTS.items():
+        if (more := growth(series(samples, of))) > _FURTHER:
+            yield f"there are {more:g} more {name} than before"
+
+
+COUNTS: Mapping[str, Callable[[Sample], int]] = {
+    "tasks": lambda one: one.tasks,
+    "descriptors": lambda one: one.descriptors,
+    "threads": lambda one: one.threads,
+    "children": lambda one: one.children,
+}
+
+
+def figures_of(soak: Soak) -> dict[str, object]:
+    """The table."""
+    resident = series(soak.samples, lambda one: one.resident / MIB)
+    first, last = soak.samples[0], soak.samples[-1]
+    figures: dict[str, object] = {
+        "minutes": round(soak.seconds / 60, 1),
+        "messages": soak.verdict.said,
+        "messages answered": soak.verdict.answered,
+        "messages that ended in a text of nanobot's own": soak.verdict.excused,
+        "notices that it takes longer": soak.verdict.notices,
+        "texts that came twice": soak.verdict.repeats,
+        "of which may": soak.unclear,
+        "calls of Telegram": soak.calls,
+        "calls of Telegram that failed": soak.call_faults,
+        "calls of the model": soak.model["calls"],
+        "calls of the model that failed": soak.model["faults"],
+        "resident after warm-up [MiB]": resident[0][1],
+        "resident at the end [MiB]": resident[-1][1],
+        "resident memory [MiB/h] (target <= 1)": str(trend(resident)),
+        "memory of its own [MiB/h]": str(trend(series(soak.samples, lambda s: s.private / MIB))),
+        "databases [MiB/h]": str(trend(series(soak.samples, lambda one: one.disk / MIB))),
+        "CPU a minute [s]": round((last.cpu - first.cpu) / _minutes(soak.samples), 2),
+    }
+    for name, of in COUNTS.items():
+        points = series(soak.samples, of)
+        figures[f"{name} at the end"] = points[-1][1]
+        figures[f"{name}: more in the second half (target <= 1)"] = growth(points)
+    wrong = faults_of(soak)
+    return {**figures, "promises broken (target 0)": len(wrong), "failures": wrong}
+
+
+def _minutes(samples: Sequence[Sample]) -> float:
+    return (samples[-1].at - samples[0].at) / 60 or 1.0
+
+
+def _mapping(value: object) -> dict[str, object]:
+    assert isinstance(value, dict)
+    return value
+
+
+def _number(data: Mapping[str, object], name: str) -> int:
+    value = data[name]
+    assert isinstance(value, int)
+    return value
+
+
+def _show_progress(sample: Sample, people: Mapping[str, object]) -> None:
+    if sys.stderr.isatty():
+        text = f"{sample.at:6.0f} s  {sample.resident / MIB:6.1f} MiB  {people['said']} messages"
+        print(f"\r{text}", end="", file=sys.stderr, flush=True)
+
+
+def _keep_samples(path: Path, samples: Sequence[Sample]) -> None:
+    names = ",".join(one.name for one in fields(Sample))
+    lines = [",".join(map(str, astuple(sample))) for sample in samples]
+    path.write_text("\n".join([names, *lines]) + "\n")
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--chats", type=int, default=20)
+    parser.add_argument("--pause", type=float, default=3.0, help="seconds between messages")
+    parser.add_argument("--faults", type=float, default=0.1, help="the share of calls that fail")
+    parser.add_argument("--every", type=float, default=5.0, help="seconds between two looks")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where everything is left")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        figures = figures_of(watch(options, folder))
+    report("soak", figures)
+    return 1 if figures["failures"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
