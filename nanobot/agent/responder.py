@@ -181,7 +181,7 @@ class Responder:
         """Do a part of a turn as a task of its own, which `/stop` can cancel without the lane. What
         is done for others as well, such as a consolidation, goes on without the turn."""
         turn.refuse_if_ended()
-        turn.task = self._background.start(_outcome(work()), name=f"turn {turn.id}")
+        turn.task = self._background.start(_outcome(work), name=f"turn {turn.id}")
         try:
             outcome = await turn.task
         except asyncio.CancelledError:
@@ -243,10 +243,10 @@ class Responder:
                 self._lobby.hold(replace(entry, not_before=not_before), pause)
 
 
-async def _outcome(work: Coroutine[Any, Any, T]) -> T | _Failed:
+async def _outcome(work: Callable[[], Coroutine[Any, Any, T]]) -> T | _Failed:
     """What comes of a part of a turn, as a value: the lane decides what its failure means."""
     try:
-        return await work
+        return await work()
     except asyncio.CancelledError as error:
         if is_cancelled():
             raise

@@ -112,12 +112,10 @@ async def test_a_model_that_fails_is_left_alone_for_five_minutes_and_asked_again
         FakeOpenAI(model, characters=500) as server,
         running(tmp_path, None, channel, clock=clock, configured_learner=True, **settings(server)),
     ):
-        await talk(channel, 1, 16)
+        await talk(channel, 1, 20)
         failed = model.asked
-        assert failed <= 4
+        assert 0 < failed <= 4
         model.steps = iter(good)
-        await talk(channel, 17, 20)
-        assert model.asked == failed
         await clock.advance(301)
         await talk(channel, 21, 30)
         assert model.asked > failed
