@@ -1,10 +1,13 @@
-"""The chats that scheduled jobs and the heartbeat speak in."""
+"""Scheduled jobs, and the chats that they and the heartbeat speak in."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nanobot.app.base import Base
 from nanobot.app.channels import KnownChats
+from nanobot.cron.service import CronService
+from nanobot.cron.store import JobStore
 from nanobot.memory.scopes import OWNER, Scopes
 
 
@@ -28,3 +31,14 @@ class JobChats:
         Blocks."""
         owners = (one for one in self.addresses() if self.scope_of(one) == OWNER)
         return next((one for one in owners if self.known.may_reach(one)), "")
+
+
+def build_cron(base: Base) -> CronService:
+    """The scheduled jobs; their runs are messages on the bus."""
+    return CronService(
+        JobStore(base.stores.state / "jobs.json"),
+        base.bus.note,
+        base.clock,
+        busy=base.stores.journal.is_busy,
+        may_reach=base.known.may_reach,
+    )

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from nanobot.app.home import Stores
+from nanobot.app.base import Base
 from nanobot.app.memory import Remembering
-from nanobot.bus.events import InboundMessage
-from nanobot.clock import Clock
+from nanobot.app.toolbox import Toolbox
 from nanobot.cron.heartbeat import ActiveHours, Heartbeat
-from nanobot.cron.service import CronService
-from nanobot.cron.store import JobStore
 from nanobot.gateway.gateway import Routine
 from nanobot.memory.scopes import OWNER
 
-if TYPE_CHECKING:
-    from nanobot.app.base import Base
-    from nanobot.app.toolbox import Toolbox
-
 HEARTBEAT = "HEARTBEAT.md"
-
-
-def build_cron(
-    stores: Stores,
-    publish: Callable[[InboundMessage], Awaitable[object]],
-    clock: Clock,
-    may_reach: Callable[[str], bool],
-) -> CronService:
-    """The scheduled jobs. `may_reach`: whether the people in a chat may talk to the agent."""
-    store = JobStore(stores.state / "jobs.json")
-    busy = stores.journal.is_busy
-    return CronService(store, publish, clock, busy=busy, may_reach=may_reach)
 
 
 def build_routines(base: Base, memory: Remembering, toolbox: Toolbox) -> Sequence[Routine]:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from nanobot.agent.helpers import Helpers, Spawn
 from nanobot.app.base import Base, Models
-from nanobot.app.cron import JobChats
+from nanobot.app.cron import JobChats, build_cron
 from nanobot.app.gate import build_approvals, build_gate
 from nanobot.app.mcp import build_mcp
 from nanobot.app.memory import Remembering
 from nanobot.app.outside import build_egress, build_helpers
-from nanobot.app.routines import build_cron
 from nanobot.app.skills import build_skills
 from nanobot.app.tools import SandboxFinder, Surroundings, build_message_tool, build_tools
 from nanobot.gateway.gateway import Closable
@@ -56,7 +55,7 @@ def build_toolbox(
         public_egress=build_egress(settings),
         sandbox=SandboxFinder(settings.tools.exec, settings.home),
         processes=base.processes,
-        cron=build_cron(stores, bus.note, clock, base.known.may_reach),
+        cron=build_cron(base),
         skills=build_skills(settings, stores.workspace, clock),
     )
     approvals = build_approvals(base.scopes, base.courier, base.lanes, clock)
