@@ -56,7 +56,7 @@ class IncomingReply:
         self._total = 0
         self._kind = ""
         self._start = b""
-        self._body: list[bytes] = []
+        self._body = bytearray()
         self._events = EventParser()
         self._draft = _Draft(endpoint, asked, on_text)
         self._terminated = False
@@ -79,7 +79,7 @@ class IncomingReply:
         if self._kind == "html":
             raise self._endpoint.garbage("a web page", chunk)
         if self._kind == "json":
-            self._body.append(chunk)
+            self._body += chunk
             self._check(self._total)
             return True
         return self._feed_events(chunk)
@@ -87,7 +87,7 @@ class IncomingReply:
     def finish(self) -> Reply:
         """The reply, once the body has ended; raises what it amounts to where it is none."""
         if self._kind == "json":
-            self._take_object(b"".join(self._body))
+            self._take_object(bytes(self._body))
         elif self._kind == "stream":
             self._take_events(self._events.close(), last=True)
         if not self._total:
