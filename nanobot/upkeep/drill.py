@@ -133,4 +133,4 @@ def _prefixes(workspace: Path) -> list[str]:
 def _history(workspace: Path, prefix: str, clock: Clock) -> int:
     if not (workspace / prefix / HISTORY).exists():
         return 0
-    return len(HistoryLog(Root(workspace), clock, prefix=prefix).entries())
+    return HistoryLog(Root(workspace), clock, prefix=prefix).count()

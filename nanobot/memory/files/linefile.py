@@ -8,14 +8,14 @@ any moment, also between the two halves of an append, which then begins anew in 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
-from nanobot.security.paths import Place
+from nanobot.security.paths import Place, fingerprint_of
 
 Fingerprint = tuple[int, int, int] | None
 
@@ -36,17 +36,34 @@ class LineFile:
         self._is_line = is_line
 
     @property
+    def path(self) -> str:
+        """Its path below the root."""
+        return self._place.relative
+
+    @property
     def fingerprint(self) -> Fingerprint:
         """Changes whenever the file does, None where there is none."""
         return self._place.root.fingerprint(self._place.relative)
 
-    def lines(self) -> list[bytes]:
-        """The whole lines, blank ones left out; what follows the last newline only if it is one."""
-        content = self._place.read_bytes(LIMIT) or b""
-        *lines, rest = content.split(b"\n")
-        if rest and self._is_line(rest):
-            lines.append(rest)
-        return [stripped for line in lines if (stripped := line.rstrip(b"\r"))]
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """The whole lines and where each begins, blank ones left out; what follows the last newline
+        only if it is one."""
+        content, start = self._place.read_bytes(LIMIT) or b"", 0
+        while (end := content.find(b"\n", start)) >= 0:
+            if line := content[start:end].rstrip(b"\r"):
+                yield start, line
+            start = end + 1
+        if (rest := content[start:]) and self._is_line(rest):
+            yield start, rest.rstrip(b"\r")
+
+    def part(self, start: int, end: int, standing: Fingerprint) -> bytes | None:
+        """These bytes; None where the file is not the one with this fingerprint any more."""
+        if standing is None or self.fingerprint is None:
+            return None
+        with self._place.opened(os.O_RDONLY) as descriptor:
+            content = os.pread(descriptor, end - start, start)
+            after = fingerprint_of(os.fstat(descriptor))
+        return content if after == standing else None
 
     def append(self, data: bytes) -> None:
         """Add lines, durably. Raises `StorageError`; then they are not in the file."""

@@ -20,6 +20,8 @@ EntryType = Literal["consolidation", "raw", "import", "digest"]
 _STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d)")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _CURSOR = re.compile(rb'"cursor"\s*:\s*([0-9]{1,15})\b')
+MOST = 10**15
+"""What a cursor, or the number of a message, is below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def _is_entry(fields: object) -> bool:
         case {"cursor": bool()}:
             return False
         case {"cursor": int(cursor), "timestamp": str(), "type": str(kind), "summary": str()}:
-            return 0 < cursor < 10**15 and kind in get_args(EntryType)
+            return 0 < cursor < MOST and kind in get_args(EntryType)
     return False
 
 
@@ -142,7 +144,7 @@ def _range(value: object) -> tuple[int, int]:
     match value:
         case [bool(), _] | [_, bool()]:
             return 0, 0
-        case [int(first), int(last)] if 0 <= first <= last:
+        case [int(first), int(last)] if 0 <= first <= last < MOST:
             return first, last
     return 0, 0
 

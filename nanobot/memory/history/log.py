@@ -10,25 +10,26 @@ holds:
   once;
 - each entry's paragraph reaches HISTORY.md once, also when a crash or a full disk kept it back.
 
-Everything here blocks. Reads cost a few system calls while nothing changed.
+Everything here blocks. In memory is only where each entry stands (`contents`): to be asked costs a
+few system calls while nothing changed, and an entry is read when it is asked for.
 """
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from loguru import logger
 
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError, WriteConflict
+from nanobot.errors import NanobotError, StorageError, WriteConflict
 from nanobot.memory.files.linefile import LIMIT, Fingerprint, LineFile
 from nanobot.memory.files.readable import Readable
 from nanobot.memory.files.redacting import redact_file, redacted_line
 from nanobot.memory.history import entries
+from nanobot.memory.history.contents import Contents, Spot
 from nanobot.memory.history.entries import EntryType, HistoryEntry
 from nanobot.security.paths import Place, Root
 
@@ -39,16 +40,7 @@ READABLE = "memory/HISTORY.md"
 ROTATED = "memory/history"
 _CURSOR = "memory/.cursor"
 _DREAM_CURSOR = "memory/.dream_cursor"
-_MOST = 10**15
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """A file's entries. `highest` is the highest cursor on any line, broken ones included."""
-
-    fingerprint: Fingerprint
-    entries: tuple[HistoryEntry, ...] = ()
-    highest: int = 0
+_ATTEMPTS = 5
 
 
 class HistoryLog:
@@ -64,11 +56,7 @@ class HistoryLog:
         self._lock = threading.RLock()
         self._live = self._lines_of(self._place(HISTORY))
         self._readable = Readable(self._place(READABLE))
-        self._loaded: dict[str, _Loaded] = {}
-        self._seen: tuple[_Loaded, ...] = ()
-        self._all: list[HistoryEntry] = []
-        self._by_cursor: dict[int, HistoryEntry] = {}
-        self._committed: dict[str, int] = {}
+        self._contents: dict[str, Contents] = {}
         self._told: int | None = None
 
     def append(self, entry: HistoryEntry) -> HistoryEntry:
@@ -81,46 +69,43 @@ class HistoryLog:
                 self.recover()
             when = entry.timestamp.replace(microsecond=0)
             entry = replace(entry, cursor=self.last_cursor() + 1, timestamp=when)
-            known = self._load(HISTORY, self._live)
-            self._live.append(entries.encode(entry))
+            known, line = self._contents_of(self._live), entries.encode(entry)
+            self._live.append(line)
             now = self._live.fingerprint
-            if _grew(known.fingerprint, now, len(entries.encode(entry))):
-                stored = _Loaded(now, (*known.entries, entry), entry.cursor)
-                self._loaded[HISTORY] = stored
+            if now is not None and _grew(known.fingerprint, now, len(line)):
+                known.grow(now, Spot.of(entry, now[1] - len(line), len(line) - 1))
             self._tell_people()
             return entry
 
     def entries(self, after: int = 0) -> list[HistoryEntry]:
         """The entries with a higher cursor than `after`, in order."""
+        return self._read(lambda contents: contents.after(after))
+
+    def count(self) -> int:
+        """How many entries there are."""
         with self._lock:
-            self._refresh()
-            return self._all[bisect_right(self._all, after, key=lambda entry: entry.cursor) :]
+            return len({spot.cursor for known in self._all() for spot in known.after(0)})
 
     def get(self, cursor: int) -> HistoryEntry | None:
         """The entry with this cursor."""
-        with self._lock:
-            self._refresh()
-            return self._by_cursor.get(cursor)
+        return next(iter(self._read(lambda contents: _one(contents.get(cursor)))), None)
 
     def last_cursor(self) -> int:
         """The highest cursor that was ever given, 0 for none."""
         with self._lock:
-            self._refresh()
-            given = (loaded.highest for loaded in self._seen)
+            given = (known.highest for known in self._all())
             return max(0, *given, self._hint(_CURSOR), self._hint(_DREAM_CURSOR))
 
     def committed(self, session: str) -> int:
         """The highest seq of a session that an entry stands for, 0 for none."""
         with self._lock:
-            self._refresh()
-            return self._committed.get(session, 0)
+            return max(known.committed.get(session, 0) for known in self._all())
 
     def covering(self, session: str, seq: int) -> HistoryEntry | None:
         """The latest entry that stands for message `seq` of a session."""
-        with self._lock:
-            self._refresh()
-            latest = (e for e in reversed(self._all) if e.session == session)
-            return next((entry for entry in latest if entry.first <= seq <= entry.last), None)
+        return next(
+            reversed(self._read(lambda contents: _one(contents.covering(session, seq)))), None
+        )
 
     def recover(self) -> None:
         """Finish what a crash cut short, and import a HISTORY.md of the older kind.
@@ -177,7 +162,7 @@ class HistoryLog:
             kept, moving = entries.parted(content, self.dream_cursor(), zone)
             for name, lines in moving.items():
                 file = self._lines_of(self._place(f"{ROTATED}/{name}.jsonl"))
-                there = set(file.lines())
+                there = {line for _, line in file.lines()}
                 if missing := [line for line in lines if line not in there]:
                     file.append(b"".join(line + b"\n" for line in missing))
             moved = sum(map(len, moving.values()))
@@ -186,7 +171,7 @@ class HistoryLog:
                     self._place(HISTORY).write_bytes(kept, expected=content)
                 except WriteConflict:  # an editor saved just now: next time
                     return 0
-            self._loaded.clear()
+            self._contents.clear()
             return moved
 
     def rewrite(self, redact: Callable[[str], str]) -> int:
@@ -210,7 +195,7 @@ class HistoryLog:
                 whole += [rotated.child(name) for name in names if not name.endswith(".jsonl")]
             by_line = sum(redact_file(place, redacted_line(redact)) for place in lines)
             by_text = sum(redact_file(place, redact) for place in whole)
-            self._loaded.clear()
+            self._contents.clear()
             return by_line + by_text
 
     def _tell_people(self, *, after_a_crash: bool = False) -> None:
@@ -232,47 +217,68 @@ class HistoryLog:
         except NanobotError as error:
             logger.warning("HISTORY.md is behind: {}", error)
 
-    def _refresh(self) -> None:
-        """Read what changed since last time; nothing else is read again."""
-        files = [(place.relative, self._lines_of(place)) for place in self._rotated()]
-        loaded = [self._load(path, file) for path, file in files]
-        seen = (*loaded, self._load(HISTORY, self._live))
-        before, self._seen = self._seen, seen
-        if len(before) == len(seen) and all(a is b for a, b in zip(before, seen, strict=True)):
-            return
-        self._by_cursor = {}
-        for entry in (entry for loaded in seen for entry in loaded.entries):
-            self._by_cursor.setdefault(entry.cursor, entry)
-        self._all = [self._by_cursor[cursor] for cursor in sorted(self._by_cursor)]
-        self._committed = {}
-        for entry in self._all:
-            reached = max(entry.last, self._committed.get(entry.session, 0))
-            self._committed[entry.session] = reached
+    def _read(self, chosen: Callable[[Contents], list[Spot]]) -> list[HistoryEntry]:
+        """The entries that `chosen` names in each file, in order, each once."""
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                found = dict[int, HistoryEntry]()
+                for file in self._files():
+                    contents = self._contents_of(file)
+                    spots = [spot for spot in chosen(contents) if spot.cursor not in found]
+                    read = self._read_at(file, contents.fingerprint, spots)
+                    if read is None:  # an editor saved just now
+                        break
+                    found |= {entry.cursor: entry for entry in read}
+                else:
+                    return [found[cursor] for cursor in sorted(found)]
+        raise StorageError(self._place(HISTORY).shown, "another program changes it again and again")
 
-    def _load(self, path: str, file: LineFile) -> _Loaded:
+    def _read_at(
+        self, file: LineFile, standing: Fingerprint, spots: list[Spot]
+    ) -> list[HistoryEntry] | None:
+        """The entries at these spots; None where the file changed."""
+        if not spots:
+            return []
+        begin = min(spot.start for spot in spots)
+        content = file.part(begin, max(spot.start + spot.size for spot in spots), standing)
+        if content is None:
+            return None
+        zone = self._clock.now().tzinfo
+        starts = ((spot.start - begin, spot.size) for spot in spots)
+        found = (entries.decode(content[start : start + size], zone) for start, size in starts)
+        return [entry for entry in found if entry]
+
+    def _all(self) -> list[Contents]:
+        return [self._contents_of(file) for file in self._files()]
+
+    def _files(self) -> list[LineFile]:
+        """What moved first: it is what counts where an entry stands in two files."""
+        return [*map(self._lines_of, self._rotated()), self._live]
+
+    def _contents_of(self, file: LineFile) -> Contents:
+        """What a file holds; it is gone through only if it changed since the last time."""
         fingerprint = file.fingerprint  # before the read: a change in between is seen next time
-        known = self._loaded.get(path)
+        known = self._contents.get(file.path)
         if known is None or known.fingerprint != fingerprint:
-            known = self._read(path, file, fingerprint)
-            self._loaded[path] = known
+            known = self._gone_through(file, fingerprint)
+            self._contents[file.path] = known
         return known
 
-    def _read(self, path: str, file: LineFile, fingerprint: Fingerprint) -> _Loaded:
+    def _gone_through(self, file: LineFile, fingerprint: Fingerprint) -> Contents:
         if fingerprint is None:
-            return _Loaded(None)
+            return Contents(None)
         zone = self._clock.now().tzinfo
-        found, broken, highest = [], 0, 0
-        for line in file.lines():
+        found, broken, highest = list[Spot](), 0, 0
+        for start, line in file.lines():
             entry = entries.decode(line, zone)
             if entry is None:
                 broken += 1
                 highest = max(highest, entries.cursor_on(line))
             else:
-                found.append(entry)
-                highest = max(highest, entry.cursor)
+                found.append(Spot.of(entry, start, len(line)))
         if broken:
-            logger.warning("{}: {} broken lines skipped, left in the file", path, broken)
-        return _Loaded(fingerprint, tuple(found), highest)
+            logger.warning("{}: {} broken lines skipped, left in the file", file.path, broken)
+        return Contents(fingerprint, found, highest)
 
     def _rotated(self) -> list[Place]:
         folder = self._place(ROTATED)
@@ -291,13 +297,17 @@ class HistoryLog:
     def _number(self, path: str) -> int:
         content = self._place(path).read_bytes(LIMIT) or b""
         text = content.strip()
-        return int(text) if text.isdigit() and len(text) < len(str(_MOST)) else 0
+        return int(text) if text.isdigit() and len(text) < len(str(entries.MOST)) else 0
 
     def _lines_of(self, place: Place) -> LineFile:
         return LineFile(place, self._clock, lambda line: entries.decode(line, None) is not None)
 
     def _place(self, path: str) -> Place:
         return self._root.place(f"{self._prefix}{path}")
+
+
+def _one(spot: Spot | None) -> list[Spot]:
+    return [spot] if spot else []
 
 
 def _grew(before: Fingerprint, after: Fingerprint, size: int) -> bool:

@@ -28,7 +28,7 @@ def overview_of(memory: Memory, versions: GitStore | None) -> Overview:
         files=files,
         facts=tuple(_under_headings(store.read_long_term(), store.facts(LONG_TERM))),
         retired=len(store.retired()),
-        entries=len(memory.history.entries()),
+        entries=memory.history.count(),
         notes=_days_with_notes(memory),
         latest_version=latest[0].number if latest else 0,
         trouble=trouble,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import threading
+import tracemalloc
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -104,6 +105,20 @@ def test_entries_are_found_by_cursor_by_session_and_by_message(log: HistoryLog) 
     found = log.get(3)
     assert found is not None
     assert found.summary == "other"
+
+
+def test_a_history_of_years_takes_little_memory(log: HistoryLog, folder: Path) -> None:
+    number, text = 2_000, "It was a long conversation about the garden. " * 40
+    lines = (encode(replace(entry(text), cursor=cursor + 1)) for cursor in range(number))
+    (folder / "history.jsonl").write_bytes(b"".join(lines))
+    tracemalloc.start()
+    try:
+        assert log.count() == number
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 100 * number
+    assert len(log.entries(after=number - 3)) == 3
 
 
 def test_a_second_log_sees_what_the_first_wrote(
