@@ -7,6 +7,7 @@ new process would not mend, such as a full disk, keeps nobody from feeding it.
 from __future__ import annotations
 
 import asyncio
+import re
 
 from loguru import logger
 
@@ -19,6 +20,7 @@ from nanobot.gateway.vitals import Vitals
 BEAT_SECONDS = 10.0
 _FEEDINGS = 3
 """The watchdog is fed so many times in the time that it allows."""
+_NUMBER = re.compile(r"\d+")
 
 
 class Pulse:
@@ -63,8 +65,8 @@ class Pulse:
 
     def _tell(self, health: Health) -> None:
         told = "; ".join(concern.text for concern in health.concerns)
-        kinds = f"{health.state}: " + "; ".join(c.text.partition(":")[0] for c in health.concerns)
-        if kinds == self._told:
+        saying = _NUMBER.sub("", f"{health.state}: {told}")  # how long it has been is no news
+        if saying == self._told:
             return
         self._notifier.status(f"{health.state}: {told}" if told else health.state)
         if health.state == "failing":
@@ -73,4 +75,4 @@ class Pulse:
             logger.warning("health: degraded: {}", told)
         elif self._told:
             logger.info("health: ok again")
-        self._told = kinds
+        self._told = saying
