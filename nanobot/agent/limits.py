@@ -188,8 +188,9 @@ class _Recent:
         """`late`: so many seconds ago it was sent. What was written over hours, and comes at once
         after an outage, is not too much."""
         sent = max([now - late, *list(self.taken)[-1:]])
-        full = len(self.taken) == self.taken.maxlen
-        if not full or sent - self.taken[0] >= _MINUTE:
+        while self.taken and sent - self.taken[0] >= _MINUTE:
+            self.taken.popleft()
+        if len(self.taken) != self.taken.maxlen:
             self.taken.append(sent)
             return "take"
         if self.told is not None and now - self.told < _MINUTE:

@@ -7,6 +7,7 @@ stands around a hit is of the same stream.
 from __future__ import annotations
 
 import sqlite3
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -154,8 +155,11 @@ class Search:
         """The segments there are, kept until the index changes."""
         version = (self._db.execute("PRAGMA data_version").fetchone()[0], self._db.total_changes)
         if version != self._version:
-            rows = self._db.execute("SELECT id, passages FROM segment ORDER BY id").fetchall()
-            self._known = Segments([row[0] for row in rows], [row[1] for row in rows])
+            ids, sizes = array("q"), array("q")
+            for id, size in self._db.execute("SELECT id, passages FROM segment ORDER BY id"):
+                ids.append(id)
+                sizes.append(size)
+            self._known = Segments(ids, sizes)
             self._version = version
         return self._known
 

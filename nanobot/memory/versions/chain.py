@@ -8,6 +8,7 @@ by what was committed since, made anew where it does not fit the branch.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -93,8 +94,10 @@ class Chain:
         parent = self._repository.commit(commit.parent).tree if commit.parent else ""
         changed = dict(self._repository.changed(parent, commit.tree))
         message, time = Message.parse(commit.message), int(commit.when.timestamp())
-        paths, cursors = tuple(changed), message.change.cursors
-        return Link(commit.id, time, paths, cursors, message.scope, tuple(changed.values()))
+        paths, cursors = _names(changed), message.change.cursors
+        return Link(
+            commit.id, time, paths, cursors, sys.intern(message.scope), tuple(changed.values())
+        )
 
     def _keep(self, links: Iterable[Link], *, whole: bool) -> None:
         lines = (
@@ -113,8 +116,20 @@ class Chain:
             text = self._repository.read_file(_CACHE).decode()
             rows = [json.loads(line) for line in text.splitlines()]
             return [
-                Link(str(commit), int(time), tuple(paths), tuple(cursors), str(scope), tuple(blobs))
+                Link(
+                    str(commit),
+                    int(time),
+                    _names(paths),
+                    tuple(cursors),
+                    sys.intern(scope),
+                    tuple(blobs),
+                )
                 for commit, time, paths, cursors, scope, blobs in rows
             ]
         except (OSError, ValueError, LookupError, TypeError):
             return []
+
+
+def _names(paths: Iterable[str]) -> tuple[str, ...]:
+    """The few there are, again and again in each version, take memory once."""
+    return tuple(map(sys.intern, paths))
