@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from nanobot.clock import Clock
 
-EVERY_SECONDS = 20.0
+EVERY_SECONDS = 10.0
 
 _MUCH = 50
 """Young collections, one for each 700 objects more: with fewer there is nothing to be gained."""
@@ -31,7 +31,9 @@ _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
 """Names of options in glibc's `malloc.h`."""
 
 _LARGE = 64 * 1024
-_ARENAS = 2
+_ARENAS = 1
+"""Python lets one thread at a time make objects, so more than one heap is only more to be left over
+in."""
 
 
 class Heap:
