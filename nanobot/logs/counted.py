@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
+from nanobot.logs.outputs import unformatted
+
 if TYPE_CHECKING:
-    from loguru import Message, Record
+    from loguru import Message
 
 
 class Counted:
@@ -23,7 +25,7 @@ class Counted:
     def begin(self) -> None:
         """Count from now on."""
         if self._sink is None:
-            self._sink = logger.add(self._count, level="WARNING", format=_unformatted)
+            self._sink = logger.add(self._count, level="WARNING", format=unformatted)
 
     async def close(self) -> None:
         """Count no more."""
@@ -37,7 +39,3 @@ class Counted:
             self.errors += 1
         else:
             self.warnings += 1
-
-
-def _unformatted(_: Record) -> str:
-    return ""

@@ -71,12 +71,17 @@ def log_to(outputs: Sequence[Output], level: str, redactor: Redactor, zone: str 
     _take_over_standard_logging()
     if outputs:
         sink = _Sink(outputs, redactor, ZoneInfo(zone) if zone else None)
-        logger.add(sink, level=level.upper(), format=_unformatted)
+        logger.add(sink, level=level.upper(), format=unformatted)
 
 
 def log_to_console(level: str, redactor: Redactor, zone: str = "") -> None:
     """For a command: everything from `level` on goes to standard error, for people."""
     log_to((Console(sys.stderr, "text"),), level, redactor, zone)
+
+
+def unformatted(_: Record) -> str:
+    """A format of loguru's for sinks that look at the record alone."""
+    return ""
 
 
 def log_warnings(warnings: Sequence[str]) -> None:
@@ -136,7 +141,3 @@ def _take_over_standard_logging() -> None:
         if isinstance(handler, _FromStandardLogging):
             root.removeHandler(handler)
     root.addHandler(_FromStandardLogging(logging.WARNING))
-
-
-def _unformatted(_: Record) -> str:
-    return ""

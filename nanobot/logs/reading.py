@@ -35,12 +35,12 @@ def newest_lines(path: Path, wanted: Wanted, limit: int) -> tuple[tuple[LogLine,
     seen = set[int]()
     for file in (path, *older_files(path)):
         read = _read(file)
-        if read is None or read[0] in seen:  # it moved on while we looked
+        if read is None or read[0].inode in seen:  # it moved on while we looked
             continue
-        inode, content = read
+        start, content = read
         whole = content[: content.rfind(b"\n") + 1]
-        mark = mark if seen else Mark(inode, len(whole))
-        seen.add(inode)
+        mark = mark if seen else Mark(start.inode, len(whole))
+        seen.add(start.inode)
         lines = filter(wanted, filter(None, map(LogLine.parse, reversed(whole.split(b"\n")))))
         found.extend(islice(lines, limit - len(found)))
         if len(found) >= limit:
@@ -61,11 +61,11 @@ class Tail:
             self._mark = Mark()
         for file, inode in files:
             read = _read(file, self._mark)
-            if read is None or read[0] != inode:  # a new file was begun just now: the next time
+            if read is None or read[0].inode != inode:  # a new one was begun just now: next time
                 return
-            offset = self._mark.offset if inode == self._mark.inode else 0
-            whole = read[1][: read[1].rfind(b"\n") + 1]
-            self._mark = Mark(inode, offset + len(whole))
+            start, content = read
+            whole = content[: content.rfind(b"\n") + 1]
+            self._mark = Mark(inode, start.offset + len(whole))
             yield from filter(None, map(LogLine.parse, whole.split(b"\n")))
 
     def _files(self) -> list[tuple[Path, int]]:
@@ -80,14 +80,14 @@ class Tail:
         return files[:1]
 
 
-def _read(file: Path, since: Mark = Mark()) -> tuple[int, bytes] | None:
-    """A file's number and what it holds, from the mark on where that is of this file; None where
-    there is no such file."""
+def _read(file: Path, since: Mark = Mark()) -> tuple[Mark, bytes] | None:
+    """Where reading began, and what the file holds from there: from the mark on where that is of
+    this file, which may have been truncated since. None where there is no such file."""
     try:
         with file.open("rb") as stream:
             status = os.fstat(stream.fileno())
-            if status.st_ino == since.inode and status.st_size >= since.offset:
-                stream.seek(since.offset)
-            return status.st_ino, stream.read()
+            goes_on = status.st_ino == since.inode and status.st_size >= since.offset
+            offset = stream.seek(since.offset if goes_on else 0)
+            return Mark(status.st_ino, offset), stream.read()
     except FileNotFoundError:
         return None

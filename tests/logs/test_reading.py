@@ -71,6 +71,19 @@ def test_following_waits_for_a_log_that_is_not_there_and_survives_one_that_is_re
     assert [line.message for line in tail.new_lines()] == ["1"]
 
 
+def test_following_tells_each_line_once_though_the_log_was_truncated(writer: Writer) -> None:
+    tail = Tail(writer.path, Mark())
+    writer.write(3)
+    assert [line.message for line in tail.new_lines()] == ["0", "1", "2"]
+    lines = writer.path.read_bytes().splitlines(keepends=True)
+    writer.path.write_bytes(lines[0])
+    assert [line.message for line in tail.new_lines()] == ["0"]
+    assert not list(tail.new_lines())
+    with writer.path.open("ab") as stream:
+        stream.write(lines[1])
+    assert [line.message for line in tail.new_lines()] == ["1"]
+
+
 def test_a_line_is_not_told_before_it_is_whole(writer: Writer) -> None:
     tail = Tail(writer.path, Mark())
     writer.write()
