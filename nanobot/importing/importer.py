@@ -148,7 +148,8 @@ class Import:
         if history.entries:
             self._files.write(f"workspace/{_HISTORY}", history.as_lines())
             if self._files.get("workspace", _READABLE) is None:
-                self._files.write(f"workspace/{_READABLE}", history.as_text().encode())
+                text = history.as_text().encode("utf-8", "backslashreplace")
+                self._files.write(f"workspace/{_READABLE}", text)
         if found := self._files.get("workspace", _HISTORY):
             note = f"{history.broken} broken lines" if history.broken else ""
             new, count = f"workspace/{_HISTORY}", len(history.entries)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from nanobot.cron.job import Job
-from nanobot.cron.schedule import At, Cron, Every, Schedule, ScheduleError, parse
+from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError, parse
 from nanobot.cron.wishes import LEAST_INTERVAL, MOST_MESSAGE, MOST_NAME, place_of
 from nanobot.errors import NanobotError
 from nanobot.importing.foreign import Fields
@@ -131,10 +131,9 @@ def _place(payload: Fields) -> tuple[str, str, str]:
 def _after(schedule: Schedule, state: Fields, now: datetime) -> datetime:
     """Up to when its due times are done with, so that it comes when it would have come."""
     due = _time(state.number("next_run_at_ms"))
-    now = now.astimezone(UTC)
-    if isinstance(schedule, At) or due is None or due <= now:
-        return now
-    return due - schedule.interval if isinstance(schedule, Every) else min(now, due)
+    if isinstance(schedule, Every) and due is not None and due > now:
+        return due - schedule.interval
+    return now.astimezone(UTC)
 
 
 def _zone(name: str) -> str:

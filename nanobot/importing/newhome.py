@@ -18,6 +18,7 @@ from nanobot.agent.media import FOLDER, MediaStore, kept_name
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.source import blocks
 from nanobot.security.atomic import sync_folder
+from nanobot.upkeep.room import has_room
 from nanobot.upkeep.swapping import swap
 
 RESERVE = 64 << 20
@@ -106,11 +107,9 @@ class Staging:
 
     def expect_room(self, needed: int) -> None:
         """Raise `NanobotError` where the disk has no room for `needed` bytes."""
-        free = shutil.disk_usage(self.folder).free
-        if free < needed + RESERVE:
+        if not has_room(self.folder, needed + RESERVE):
             raise NanobotError(
-                f"{self.folder.parent} has {free >> 20:,} MiB free, and"
-                f" {needed + RESERVE >> 20:,} are needed",
+                f"{self.folder.parent} has no room for {needed + RESERVE >> 20:,} MiB",
                 hint="Free some space, or import into another disk with --to.",
             )
 

@@ -50,20 +50,18 @@ class Conversion:
     def run(self) -> None:
         """Fill `tree` and `secrets`, and tell `report` what is not as it was."""
         defaults = self.config.inner("agents", "defaults")
-        sections: tuple[Tree, ...] = (
-            {"model": self._model(defaults)},
-            {"agent": self._agent(defaults)},
-            {"memory": self._memory(defaults)},
-            {"dream": self._dream(defaults.inner("dream"))},
-            {"tools": self._tools(self.config.inner("tools"))},
-            {"mcp": self._mcp(self.config.inner("tools", "mcp_servers"))},
-            {"heartbeat": self._heartbeat(self.config.inner("gateway", "heartbeat"))},
-            {"skills": _given(disabled=list(defaults.texts("disabled_skills")))},
-            {"owner": self._owner()},
-            {"channels": self._channels(self.config.inner("channels"))},
+        self.tree |= _given(
+            model=self._model(defaults),
+            agent=self._agent(defaults),
+            memory=self._memory(defaults),
+            dream=self._dream(defaults.inner("dream")),
+            tools=self._tools(self.config.inner("tools")),
+            mcp=self._mcp(self.config.inner("tools", "mcp_servers")),
+            heartbeat=self._heartbeat(self.config.inner("gateway", "heartbeat")),
+            skills=_given(disabled=list(defaults.texts("disabled_skills"))),
+            owner=self._owner(),
+            channels=self._channels(self.config.inner("channels")),
         )
-        for section in sections:
-            self.tree |= {name: value for name, value in section.items() if value}
         self._left_over(defaults)
 
     def _owner(self) -> Tree:

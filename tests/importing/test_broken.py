@@ -91,6 +91,17 @@ def test_a_full_disk_leaves_both_homes_as_they_were(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [".nanobot"]
 
 
+def test_a_disk_that_does_not_tell_its_room_is_no_full_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Staging(tmp_path / "new") as staging:
+        with pytest.raises(NanobotError, match="no room"):
+            staging.expect_room(1 << 60)
+        untold = os.statvfs("/proc")
+        monkeypatch.setattr("os.statvfs", lambda _: untold)
+        staging.expect_room(1 << 60)
+
+
 def test_what_a_killed_import_left_is_cleared_and_two_at_once_are_refused(tmp_path: Path) -> None:
     source = copied("035", tmp_path / "old", config=False)
     left = tmp_path / ".new.importing"
@@ -150,6 +161,16 @@ def test_an_empty_history_beside_an_older_one_does_not_stand_in_its_way(tmp_path
     do(source, tmp_path / "new")
     history = (tmp_path / "new" / "workspace" / "memory" / "history.jsonl").read_text()
     assert "tomatoes" in history
+
+
+def test_half_an_emoji_in_the_history_is_taken_as_its_escape(tmp_path: Path) -> None:
+    source = copied("035", tmp_path / "old", config=False)
+    memory, new = source / "workspace" / "memory", tmp_path / "new" / "workspace" / "memory"
+    (memory / "history.jsonl").write_text('{"cursor": 1, "content": "cut short \\ud83d"}\n')
+    (memory / "HISTORY.md").unlink(missing_ok=True)
+    do(source, tmp_path / "new")
+    assert r"cut short \ud83d" in (new / "HISTORY.md").read_text()
+    assert r"cut short \ud83d" in (new / "history.jsonl").read_text()
 
 
 def test_one_conversation_for_all_channels_goes_to_nobody_but_the_owner(tmp_path: Path) -> None:
