@@ -58,14 +58,14 @@ class Backups:
         return self.operations.table()
 
     def concern(self) -> Concern | None:
-        """That the backup which was due could not be made."""
+        """That the backup which was due could not be made, or older ones not be removed."""
         trouble = self.routine.trouble if self.routine else ""
         if not trouble:
             return None
         return Concern(
             "degraded",
-            f"no backup was made: {trouble}",
-            "It is tried again each hour; `nanobot backup` tries at once.",
+            trouble,
+            "It is tried again by itself; `nanobot backup` makes one at once.",
         )
 
 

@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from nanobot.security.atomic import sync_folder
 from nanobot.upkeep.contents import Head, Item
 from nanobot.upkeep.packing import Packed, Progress, pack
 from nanobot.upkeep.reading import open_plain
+from nanobot.upkeep.room import has_room
 from nanobot.upkeep.sealing import check_recipient, sealed
 from nanobot.upkeep.selection import BACKUPS, SNAPSHOT, WORKSPACE, stays_inside
 from nanobot.upkeep.snapshot import Taken, cleared, items_of
@@ -94,8 +94,10 @@ def found(folder: Path) -> list[Stored]:
     try:
         for path in folder.iterdir():
             if name := _NAME.fullmatch(path.name):
-                when = datetime.strptime(name[1], _STAMP).replace(tzinfo=UTC)
-                stored.append(Stored(path, when, path.stat().st_size, bool(name[2])))
+                # Not one with a month that is none, a link to nowhere, one that just went.
+                with contextlib.suppress(ValueError, FileNotFoundError):
+                    when = datetime.strptime(name[1], _STAMP).replace(tzinfo=UTC)
+                    stored.append(Stored(path, when, path.stat().st_size, bool(name[2])))
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -266,7 +268,7 @@ class _Reserving:
         self._unchecked += len(data)
         if self._reserve and self._unchecked >= _CHECK_EVERY:
             self._unchecked = 0
-            if shutil.disk_usage(self._home).free < self._reserve + _CHECK_EVERY:
+            if not has_room(self._home, self._reserve + _CHECK_EVERY):
                 raise OSError(ENOSPC, os.strerror(ENOSPC))
         return self._file.write(data)
 

@@ -25,7 +25,9 @@ from nanobot.security.atomic import sync_folder
 from nanobot.upkeep.selection import BACKUPS, UNFINISHED
 from nanobot.upkeep.swapping import swap
 
-_BEFORE, _STAGING = "before-restore", ".restoring-"
+STAGING = ".restoring-"
+"""How the name of a folder in a home begins that a restore unpacks into."""
+_BEFORE = "before-restore"
 
 
 @contextlib.contextmanager
@@ -87,12 +89,12 @@ def _made(home: Path) -> Path:
         if _is_mounted(home):
             raise PermissionError
         home.parent.mkdir(parents=True, exist_ok=True)
-        _clear(home.parent, f".{home.name}{_STAGING}")
-        return Path(tempfile.mkdtemp(prefix=f".{home.name}{_STAGING}", dir=home.parent))
+        _clear(home.parent, f".{home.name}{STAGING}")
+        return Path(tempfile.mkdtemp(prefix=f".{home.name}{STAGING}", dir=home.parent))
     except OSError:
         home.mkdir(mode=0o700, exist_ok=True)
-        _clear(home, _STAGING)
-        return Path(tempfile.mkdtemp(prefix=_STAGING, dir=home))
+        _clear(home, STAGING)
+        return Path(tempfile.mkdtemp(prefix=STAGING, dir=home))
 
 
 def _clear(folder: Path, prefix: str) -> None:
@@ -130,7 +132,7 @@ def _is_mounted(home: Path) -> bool:
 
 def _exchange_entries(staging: Path, home: Path, stamp: str) -> Path | None:
     previous = _free(home / f"{_BEFORE}-{stamp}")
-    ours = (_STAGING, _BEFORE, UNFINISHED)
+    ours = (STAGING, _BEFORE, UNFINISHED)
     standing = [
         path.name
         for path in home.iterdir()

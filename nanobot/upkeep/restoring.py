@@ -21,7 +21,7 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.upkeep.contents import Head
 from nanobot.upkeep.drill import NEEDED, Found, examine
 from nanobot.upkeep.packing import Progress
-from nanobot.upkeep.placing import finish, put_in_place, staging_for
+from nanobot.upkeep.placing import STAGING, finish, put_in_place, staging_for
 from nanobot.upkeep.selection import JOURNAL
 from nanobot.upkeep.unpacking import Unpacked, unpack
 
@@ -46,9 +46,10 @@ class Verified:
 
 
 def is_empty(home: Path) -> bool:
-    """Whether nothing stands there. Raises `StorageError`."""
+    """Whether nothing stands there, but for what a restore that was killed has unpacked. Raises
+    `StorageError`."""
     try:
-        return not any(home.iterdir())
+        return all(path.name.startswith(STAGING) for path in home.iterdir())
     except FileNotFoundError:
         return True
     except OSError as error:

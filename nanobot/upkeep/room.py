@@ -50,6 +50,15 @@ def free_bytes(folder: Path) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
+def has_room(folder: Path, needed: int) -> bool:
+    """Whether so many bytes are free where `folder` lies. Where that is not told they are taken to
+    be: a disk that is full after all says so itself."""
+    try:
+        return free_bytes(folder) >= needed
+    except OSError:
+        return True
+
+
 class Room:
     """Watches the disk that holds `home`. `free` gives the free bytes there."""
 

@@ -35,6 +35,9 @@ SETTLED = timedelta(minutes=2)
 """How long after a start one that was missed waits: what is in hand goes first."""
 AGAIN = timedelta(hours=1)
 
+_NOT_MADE = "the backup that was due could not be made"
+_NOT_REMOVED = "older backups cannot be removed"
+
 
 class BackupRoutine:
     """Makes backups of `home` in `folder` by the `schedule`, and keeps the newest `keep`.
@@ -61,7 +64,7 @@ class BackupRoutine:
         self._not_before = clock.now() + SETTLED
         self._started = clock.now()
         self.trouble = ""
-        """Why the last attempt failed, empty where it did not."""
+        """What failed the last time, and why; empty where nothing did."""
 
     async def run_forever(self) -> None:
         """Until `stop`."""
@@ -92,43 +95,44 @@ class BackupRoutine:
 
     async def _attempt(self) -> None:
         self._not_before = self._clock.now() + AGAIN
+        what = _NOT_MADE
         try:
             made = await self._make()
+            self._not_before = self._clock.now()
+            logger.info("backup made: {} ({:,} bytes)", made.path, made.size)
+            what = _NOT_REMOVED
+            await asyncio.to_thread(prune, self._folder, self._keep, made.path)
         except _Stopped:
             return
         except UnderWay:  # by a person: it may be all that is wanted
             self._not_before = self._clock.now() + SETTLED
         except NanobotError as error:
-            await self._failed(f"{error} {error.hint}".strip())
+            await self._failed(what, f"{error} {error.hint}".strip())
         except Exception as error:  # noqa: BLE001 - the boundary: the next one may go well
-            logger.opt(exception=error).error("making a backup failed")
-            await self._failed(f"{type(error).__name__}: {error}")
+            logger.opt(exception=error).error("{}", what)
+            await self._failed(what, f"{type(error).__name__}: {error}")
         else:
             self.trouble = ""
-            self._not_before = self._clock.now()
-            logger.info("backup made: {} ({:,} bytes)", made.path, made.size)
 
     async def _make(self) -> Made:
         with alone(self._home):
             taken = await self._operations.take()
             target = self._folder / name_for(taken.made_at, self._order.recipient)
-            made = await asyncio.to_thread(
+            return await asyncio.to_thread(
                 make, self._home, taken, target, self._order, self._go_on
             )
-        await asyncio.to_thread(prune, self._folder, self._keep, made.path)
-        return made
 
     def _go_on(self, _: int) -> None:
         if self._stopping.is_set():
             raise _Stopped("nanobot is stopping")
 
-    async def _failed(self, why: str) -> None:
-        logger.error("no backup was made: {}", why)
-        is_new, self.trouble = not self.trouble, why
+    async def _failed(self, what: str, why: str) -> None:
+        is_new, self.trouble = not self.trouble.startswith(what), f"{what}: {why}"
+        logger.error("{}", self.trouble)
         if not is_new:
             return
         try:
-            await self._tell(f"I could not make the backup that was due: {why}")
+            await self._tell(f"{self.trouble[:1].upper()}{self.trouble[1:]}")
         except NanobotError as error:
             logger.warning("that could not be told: {}", error)
 

@@ -12,7 +12,6 @@ import contextlib
 import gzip
 import hashlib
 import os
-import shutil
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from typing import BinaryIO
 from nanobot.errors import NanobotError, StorageError
 from nanobot.upkeep.contents import FORMAT, Head, decode_sums
 from nanobot.upkeep.packing import HEAD, HOME, MANIFEST, Progress
+from nanobot.upkeep.room import has_room
 from nanobot.upkeep.sealing import unsealed
 from nanobot.upkeep.selection import part_of, stays_inside
 
@@ -56,12 +56,6 @@ class Unpacked:
     size: int
 
 
-def read_head(file: Path, identity: Path | None) -> Head:
-    """What a backup says first. Raises `NanobotError`."""
-    with _opened(file, identity) as members:
-        return members.head
-
-
 def unpack(
     file: Path,
     identity: Path | None,
@@ -76,8 +70,7 @@ def unpack(
     `NanobotError`; what is in `folder` is of no use then."""
     with _opened(file, identity) as members:
         check(members.head)
-        free = shutil.disk_usage(folder).free
-        if wanted is None and members.head.size > free - _RESERVE:
+        if wanted is None and not has_room(folder, members.head.size + _RESERVE):
             raise StorageError(folder, f"there is no room for {members.head.size:,} bytes")
         return _Unpacking(members, folder, wanted or (lambda _: True), progress).run()
 
@@ -192,7 +185,7 @@ class _Unpacking:
         with contextlib.ExitStack() as stack:
             out = -1
             if self.wanted(path):
-                if shutil.disk_usage(self.folder).free - _RESERVE < member.size:
+                if not has_room(self.folder, member.size + _RESERVE):
                     raise StorageError(self.folder, f"there is no room for {member.size:,} bytes")
                 out = _created(self._place(path))
                 stack.callback(os.close, out)

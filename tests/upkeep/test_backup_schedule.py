@@ -104,11 +104,29 @@ async def test_trouble_is_told_once_and_tried_again_each_hour(home: Path, tmp_pa
     async with living(home, clock, folder) as life:
         await life.passes(1.6)
         assert len(life.told) == 1
-        assert "could not make the backup" in life.told[0]
+        assert "backup that was due could not be made: " in life.told[0]
         assert str(folder.parent) in life.routine.trouble
         in_the_way.unlink()
         await life.passes(1.1)
         assert len(life.made) == 1
+        assert life.routine.trouble == ""
+        assert len(life.told) == 1
+
+
+async def test_older_ones_that_cannot_be_removed_are_told_as_that(home: Path) -> None:
+    clock, folder = FakeClock(), home / "backups"
+    stuck = [folder / f"nanobot-2026022{day}T033000Z.tar.gz" for day in (7, 8)]
+    for one in stuck:
+        one.mkdir(parents=True)
+    async with living(home, clock, folder) as life:
+        await life.passes(1.6)
+        assert len(life.made) > len(stuck)
+        (told,) = life.told
+        assert told.startswith("Older backups cannot be removed: ")
+        assert str(folder) in life.routine.trouble
+        for one in stuck:
+            one.rmdir()
+        await life.passes(1)
         assert life.routine.trouble == ""
         assert len(life.told) == 1
 

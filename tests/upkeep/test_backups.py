@@ -169,6 +169,16 @@ def test_a_full_disk_leaves_neither_half_a_file_nor_the_snapshot(home: Path, fil
     back_up(home, file)
 
 
+def test_a_disk_that_does_not_tell_its_room_is_no_full_one(
+    home: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    untold = os.statvfs("/proc")
+    monkeypatch.setattr("os.statvfs", lambda _: untold)
+    back_up(home, file, order=Order(reserve=1))
+    restore(file, tmp_path / "new", None, CLOCK)
+    verify(file, None, CLOCK)
+
+
 def test_what_a_killed_attempt_left_is_cleared_and_a_name_is_never_taken_twice(
     home: Path, file: Path
 ) -> None:
@@ -197,6 +207,13 @@ def test_the_newest_are_kept_and_other_files_are_nobodys_business(tmp_path: Path
     assert {path.name for path in prune(tmp_path, 2, tmp_path / names[4])} == set(names[:3])
     assert {path.name for path in tmp_path.iterdir()} == {*names[3:], *others}
     assert backups.name_for(MADE, "age1x") == "nanobot-20260302T090000Z.tar.gz.age"
+
+
+def test_what_only_has_a_name_like_a_backups_hides_none(tmp_path: Path) -> None:
+    (tmp_path / "nanobot-20260305T090000Z.tar.gz").symlink_to(tmp_path / "gone")
+    write(tmp_path / "nanobot-20261301T000000Z.tar.gz", "x")
+    whole = write(tmp_path / "nanobot-20260302T090000Z.tar.gz", "x")
+    assert [one.path for one in found(tmp_path)] == [whole]
 
 
 def test_tar_unpacks_it_as_well(home: Path, file: Path, tmp_path: Path) -> None:

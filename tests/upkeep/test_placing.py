@@ -71,6 +71,18 @@ def test_what_a_killed_attempt_unpacked_is_cleared_and_what_another_unpacks_stay
     os.close(descriptor)
 
 
+def test_after_a_killed_restore_into_an_empty_volume_the_next_one_goes_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, file = tmp_path / "home", tmp_path / "backup.tar.gz"
+    write(home / ".restoring-left" / "secrets.env", "x")
+    file.write_bytes(archive([head(), member("home/a", b"x"), MANIFEST]))
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == home)
+    assert restore(file, home, None, SystemClock()).previous is None
+    assert (home / "a").read_text() == "x"
+    assert not (home / ".restoring-left").exists()
+
+
 def test_a_home_behind_a_link_stays_behind_it(tmp_path: Path) -> None:
     file = tmp_path / "backup.tar.gz"
     file.write_bytes(archive([head(), member("home/a", b"x"), MANIFEST]))

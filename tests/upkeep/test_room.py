@@ -13,7 +13,7 @@ from nanobot.bus.queue import MessageBus
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock, ScriptedModel
 from nanobot.testing.channel import FakeChannel
-from nanobot.upkeep.room import LOOK_SECONDS, Room, free_bytes
+from nanobot.upkeep.room import LOOK_SECONDS, Room, free_bytes, has_room
 from tests.bus.support import opened, said
 from tests.support import running
 
@@ -106,6 +106,9 @@ async def test_a_gateway_on_a_full_disk_lets_platforms_wait_and_tells_the_termin
         saying.cancel()
 
 
-def test_a_file_system_that_tells_no_size_is_not_taken_for_a_full_one() -> None:
+def test_a_file_system_that_tells_no_size_is_not_taken_for_a_full_one(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not supported"):
         free_bytes(Path("/proc"))
+    assert has_room(Path("/proc"), 1)
+    assert has_room(tmp_path, 1)
+    assert not has_room(tmp_path, 2 * free_bytes(tmp_path))
