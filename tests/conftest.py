@@ -1,5 +1,5 @@
 """What holds for all tests: a failure is shown with the warnings of the log, not with all of it,
-and properties are tried with so many examples.
+and properties are tried with so many examples. What more than one part needs is here as well.
 
 Writing every debug line took a tenth of the time of tests that run a whole nanobot. A test that
 reads the log adds a sink of its own. `NANOBOT_EXAMPLES=1000 pytest …` looks harder: what has a
@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from loguru import logger
 
@@ -29,3 +33,19 @@ settings.register_profile(
     "nanobot", max_examples=int(os.environ.get("NANOBOT_EXAMPLES", EXAMPLES)), deadline=None
 )
 settings.load_profile("nanobot")
+
+
+@pytest.fixture
+def closed_home() -> Iterator[Path]:
+    """A home that we may not enter, even where the tests run as root."""
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name) / "home"
+        home.mkdir(mode=0)
+        home.parent.chmod(0o755)
+        if user == 0:
+            os.seteuid(65_534)
+        try:
+            yield home
+        finally:
+            os.seteuid(user)

@@ -36,14 +36,14 @@ class HomeLock:
         return self._descriptor >= 0
 
     def exists(self) -> bool:
-        """Whether anyone has ever owned this home."""
-        return self._path.exists()
+        """Whether anyone has ever owned this home. Raises `StorageError`."""
+        return _exists(self._path)
 
     def acquire(self) -> None:
         """Take the lock at once, or raise `HomeLocked` with the pid that has it."""
         if self.held:
             return
-        if (self._folder.parent / UNFINISHED).exists():
+        if _exists(self._folder.parent / UNFINISHED):
             raise StorageError(
                 self._folder.parent,
                 "a restore was cut short here, and half of it is the home from before",
@@ -92,6 +92,13 @@ class HomeLock:
         traceback: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:  # a folder on the way to it is somebody else's
+        raise StorageError.of(path, error) from error
 
 
 def _holder(descriptor: int) -> int:

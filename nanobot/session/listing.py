@@ -87,7 +87,10 @@ class Listing:
                 logger.warning("{}", error)
 
     def _paths(self) -> list[Path]:
-        return sorted(self._folder.glob(f"*{SUFFIX}")) if self._folder.is_dir() else []
+        try:
+            return sorted(self._folder.glob(f"*{SUFFIX}")) if self._folder.is_dir() else []
+        except OSError as error:
+            raise StorageError.of(self._folder, error) from error
 
 
 def key_in(path: Path) -> str:

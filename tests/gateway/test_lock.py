@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -110,3 +111,12 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"gateway\.lock"):
         HomeLock(tmp_path / "file" / "state").acquire()
+
+
+def test_a_home_that_may_not_be_entered_is_said_and_how_to_mend_it(closed_home: Path) -> None:
+    lock = HomeLock(closed_home / "state")
+    for ask in (lock.exists, lock.acquire):
+        with pytest.raises(StorageError, match="Permission denied") as refusal:
+            ask()
+        assert str(closed_home) in refusal.value.hint
+        assert re.search("chown|chmod", refusal.value.hint)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nanobot.errors import StorageError
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import Metadata, encode
@@ -265,3 +266,8 @@ async def test_commands_without_messages_are_restored_once(managed: Open, folder
         await managed().restore(KEY, lines)
     assert len((folder / "cli_direct.jsonl").read_text().splitlines()) == 6
     assert (await managed().get_or_create(KEY)).messages == ()
+
+
+def test_a_home_that_may_not_be_entered_is_said(closed_home: Path) -> None:
+    with pytest.raises(StorageError, match="Permission denied"):
+        SessionManager(closed_home / "sessions", FakeClock()).list_sessions()
