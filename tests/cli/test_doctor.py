@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,9 +14,11 @@ import pytest
 
 from nanobot.cli.doctor.channels import check_channels
 from nanobot.cli.doctor.finding import Case
+from nanobot.cli.doctor.home import check_home
 from nanobot.cli.doctor.model import check_model
 from nanobot.cli.doctor.service import check_gateway
 from nanobot.cli.doctor.times import check_time
+from nanobot.cli.main import main
 from nanobot.cli.service.unit import Unit
 from nanobot.config import load_settings
 from nanobot.testing import FakeClock, FakeOpenAI
@@ -88,6 +91,15 @@ def test_a_home_that_others_can_look_into_is_warned_of(home: Path, doctor: Any) 
     _, found = doctor()
     assert found["home"][0]["state"] == "warn"
     assert found["home"][0]["hint"] == f"`chmod 700 {home}`"
+
+
+def test_a_home_that_may_not_be_entered_is_named_with_what_mends_it(closed_home: Path) -> None:
+    (found,) = check_home(closed_home)
+    assert found.state == "fail"
+    assert str(closed_home) in found.text
+    theirs = closed_home.stat().st_uid != os.geteuid()
+    command = r"`sudo chown -R .+ " if theirs else "`chmod u+rwx "
+    assert re.search(f"{command}{closed_home}`", found.hint)
 
 
 async def test_a_model_server_is_asked_for_its_models_and_nothing_else(doctor: Any) -> None:
@@ -179,10 +191,31 @@ def test_a_channel_without_an_owner_is_warned_of(doctor: Any) -> None:
     assert [one["state"] for one in found["channels"]] == ["ok", "fail"]
 
 
-def test_an_owner_by_pairing_is_one_as_well(gateway: Any, doctor: Any) -> None:
-    gateway.answers["pair.list"] = {"approved": [{"address": "telegram:7", "owner": True}]}
+@pytest.mark.parametrize(("owner", "warned"), [(True, []), (False, ["warn"])])
+def test_an_owner_by_pairing_is_one_as_well(
+    home: Path, doctor: Any, owner: bool, warned: list[str]
+) -> None:
+    known = {"channel": "telegram", "kind": "person", "id": "7", "owner": owner}
+    (home / "state").mkdir(parents=True)
+    (home / "state" / "access.json").write_text(json.dumps({"approved": [known]}))
     _, found = doctor(TELEGRAM)
-    assert [one["state"] for one in found["channels"]] == ["ok", "fail"]
+    assert [one["state"] for one in found["channels"]] == ["ok", "fail", *warned]
+
+
+@pytest.mark.parametrize("known", [None, "{", "[]"])
+def test_looking_for_the_owner_changes_nothing_in_the_home(
+    home: Path, doctor: Any, known: str | None
+) -> None:
+    home.mkdir(mode=0o700)
+    if known is not None:
+        (home / "state").mkdir(mode=0o755)
+        (home / "state" / "access.json").write_text(known)
+    before = {path: path.stat().st_mode for path in home.rglob("*")}
+    _, found = doctor(TELEGRAM)
+    assert found["channels"][-1]["state"] == "warn"
+    after = {path: path.stat().st_mode for path in home.rglob("*")}
+    assert after.keys() - before.keys() == {home / "config.yaml"}
+    assert before.items() <= after.items()
 
 
 async def test_telegram_is_asked_whether_it_knows_the_bot(doctor: Any) -> None:
@@ -203,10 +236,11 @@ def test_whatsapp_needs_its_helper_and_an_account(doctor: Any) -> None:
     assert "`nanobot channels login whatsapp`" in account["hint"]
 
 
-def test_a_check_that_breaks_is_a_finding_and_stops_no_other(gateway: Any, doctor: Any) -> None:
-    gateway.answers["pair.list"] = ["nonsense"]
-    code, found = doctor(TELEGRAM)
-    assert (code, found["channels"][-1]["state"]) == (1, "fail")
+def test_a_check_that_breaks_is_a_finding_and_stops_no_other(home: Path, doctor: Any) -> None:
+    home.mkdir(mode=0o700)
+    (home / "backups").write_text("not a folder")
+    code, found = doctor()
+    assert (code, [one["state"] for one in found["backups"]]) == (1, ["fail"])
     assert found["time"]
 
 
@@ -251,6 +285,18 @@ def test_a_unit_for_this_home_must_start_this_nanobot(
     assert service["text"] == "nanobot (user unit) starts /no/such/nanobot, which is not there"
 
 
+def test_the_hint_to_write_a_unit_anew_means_that_unit_and_its_home(
+    home: Path, doctor: Any, own_units: Path
+) -> None:
+    own_units.mkdir(parents=True)
+    unit = Unit("nanobot-work", ("/no/such/nanobot", "gateway"), home, "/usr/bin", 20.0)
+    (own_units / "nanobot-work.service").write_text(unit.text)
+    _, found = doctor()
+    command = f"nanobot --home {home} service install --name work"
+    assert found["service"][0]["hint"] == f"`{command}` writes it anew."
+    assert main([*command.split()[1:], "--dry-run"]) == 0
+
+
 def test_a_package_that_is_too_old_is_named(
     doctor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,12 +317,22 @@ def test_less_room_than_the_reserve_is_an_error(doctor: Any) -> None:
     assert (code, found["disk"][0]["state"]) == (1, "fail")
 
 
+def test_a_disk_that_does_not_tell_its_room_is_a_warning(
+    doctor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    untold = os.statvfs("/proc")
+    monkeypatch.setattr("os.statvfs", lambda _: untold)
+    _, found = doctor()
+    assert [(one["state"], one["text"]) for one in found["disk"]] == [
+        ("warn", "the disk does not tell its room: Operation not supported")
+    ]
+
+
 def test_a_gateway_that_does_not_answer_is_found_and_not_waited_for(gateway: Any) -> None:
-    for operation in ("status", "pair.list"):
-        gateway.hold(operation)
+    gateway.hold("status")
     (gateway.home / "config.yaml").write_text(TELEGRAM)
     (gateway.home / "config.yaml").chmod(0o600)
     case = Case(load_settings(gateway.home), FakeClock(), patience=0.05)
     (found,) = check_gateway(case)
     assert (found.state, found.text) == ("fail", "the gateway runs but does not answer")
-    assert [one.state for one in check_channels(case)] == ["ok", "fail"]
+    assert [one.state for one in check_channels(case)] == ["ok", "fail", "warn"]

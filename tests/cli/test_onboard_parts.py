@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from errno import EIO
 from pathlib import Path
 
 import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
 from nanobot.cli.onboard.candidate import Candidate, part_of
 from nanobot.cli.onboard.files import read, with_basics, write
 from nanobot.cli.onboard.model import ask_model
 from nanobot.cli.onboard.parts import Before, Part
-from nanobot.cli.onboard.people import Piped
+from nanobot.cli.onboard.people import AtTerminal, Piped
 from nanobot.cli.onboard.window import ask_window, is_near
 from nanobot.cli.onboard.you import system_zone
 from nanobot.clock import SystemClock
 from nanobot.config.editing import Change
 from nanobot.config.model import ModelSettings
-from nanobot.errors import NanobotError
+from nanobot.errors import NanobotError, StorageError
 from nanobot.providers.discovery import LocalServer
 from nanobot.testing import FakeOpenAI, ScriptedPerson
 
@@ -79,6 +84,30 @@ def test_secrets_are_taken_back_where_the_configuration_cannot_be_written(tmp_pa
     with pytest.raises(NanobotError, match="No such file"):
         write(tmp_path, read(tmp_path, {}), part)
     assert (tmp_path / "secrets.env").read_text() == "K=old\n"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(EIO, "the disk is gone")])
+@pytest.mark.parametrize("known", ["", "K=old\n"])
+def test_secrets_stay_once_the_configuration_that_names_them_is_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, known: str
+) -> None:
+    config = tmp_path / "config.yaml"
+    if known:
+        (tmp_path / "secrets.env").write_text(known)
+    fsync = os.fsync
+
+    def interrupted(descriptor: int) -> None:
+        if config.exists():
+            monkeypatch.undo()
+            raise error
+        fsync(descriptor)
+
+    monkeypatch.setattr("os.fsync", interrupted)
+    part = Part((Change(("model", "api_key"), "${K}"),), {"K": "new"})
+    with pytest.raises((KeyboardInterrupt, StorageError)):
+        write(tmp_path, read(tmp_path, {}), part)
+    assert "${K}" in config.read_text()
+    assert read(tmp_path, {}).secrets == "K=new\n"
 
 
 def test_the_later_word_on_a_key_counts_and_what_is_there_is_not_written_again() -> None:
@@ -214,3 +243,13 @@ def test_what_goes_on_in_the_next_line_stands_below_its_own_text(
     assert capsys.readouterr().out == (
         "  3. one two three four\n     five\n  a hint of some length\nplain words that go on\n"
     )
+
+
+async def test_a_secret_that_was_typed_is_not_shown_again_by_the_key_up() -> None:
+    up = "\x1b[A"
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        person = AtTerminal()
+        keys.send_text("sk-canary\r")
+        assert await person.ask("API key", secret=True) == "sk-canary"
+        keys.send_text(f"{up}\r")
+        assert await person.ask("Name of the model", "tiny") == "tiny"

@@ -29,6 +29,7 @@ case "$*" in
     *is-system-running*) fail no-bus 1; cat manager ;;
     *" show "*) cat facts ;;
     *"start "*) fail broken 1 ;;
+    *"disable "*) fail stuck 1 ;;
     *ProtectSystem=*) fail open 226 ;;
     *SystemCallFilter=*) fail unusable 1 ;;
     *--output=cat*) cat last-words ;;
@@ -287,6 +288,28 @@ def test_uninstalling_takes_the_unit_and_leaves_the_home(
     assert main(["service", "uninstall"]) == 0
     assert capsys.readouterr().out.endswith("nothing to take away.\n")
     assert systemd.calls() == []
+
+
+def test_a_service_that_cannot_be_stopped_is_not_taken_away(
+    systemd: FakeSystemd, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["service", "install"]) == 0
+    systemd.says("stuck", "Failed to stop nanobot.service: Access denied\n")
+    assert main(["service", "uninstall"]) == 1
+    assert "Access denied" in capsys.readouterr().err
+    assert systemd.unit.exists()
+
+
+def test_where_systemd_does_not_answer_only_the_unit_is_taken_away(
+    systemd: FakeSystemd, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["service", "install"]) == 0
+    capsys.readouterr()
+    systemd.says("no-bus", "Failed to connect to bus: No medium found\n")
+    assert main(["service", "uninstall"]) == 0
+    said = capsys.readouterr().out
+    assert "nanobot.service is gone; what still runs of it has to be ended. " in said
+    assert not systemd.unit.exists()
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,10 @@ class Finding:
 class Heard:
     """What one check hears that another is about. `times`: who told what time it is, and by how
     many seconds this machine is ahead of them. `judged`: a gateway runs and says itself what it
-    could not answer or deliver. `silent`: one runs that answers nothing."""
+    could not answer or deliver."""
 
     times: list[tuple[str, float]] = field(default_factory=list)
     judged: bool = False
-    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
 import stat
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 from nanobot.cli.doctor.finding import Case, Finding
+from nanobot.upkeep.room import free_bytes
 
 _GIGABYTE = 1_000_000_000
 _MEGABYTE = 1_000_000
@@ -44,8 +44,19 @@ def check_home(home: Path) -> Iterator[Finding]:
     if not stat.S_ISDIR(mode):
         yield Finding("home", "fail", f"{home} is not a folder", "Move it away.")
         return
+    if not os.access(home, os.X_OK, effective_ids=True):
+        yield _shut(home)
+        return
     troubles = [*_strangers(home), *_locked(home), *_exposed(home, mode)]
     yield from troubles or [Finding("home", "ok", f"{home} is yours alone")]
+
+
+def _shut(home: Path) -> Finding:
+    """A home that cannot be entered, so that nothing in it can be looked at."""
+    owner = home.stat().st_uid
+    if owner != os.geteuid():
+        return _theirs(home, owner)
+    return Finding("home", "fail", f"{home} cannot be entered", f"`chmod u+rwx {home}`")
 
 
 def _exposed(home: Path, mode: int) -> Iterator[Finding]:
@@ -66,9 +77,7 @@ def _strangers(home: Path) -> Iterator[Finding]:
     owner = home.stat().st_uid
     me = os.geteuid()
     if owner != me:
-        hint = f"Run nanobot as {_name(owner)}, or take the folder over: `sudo chown -R "
-        hint += f"{_name(me)} {home}`"
-        yield Finding("home", "warn" if me == 0 else "fail", _belongs(home, owner), hint)
+        yield _theirs(home, owner)
         return
     for folder in _FOLDERS:
         for path in _entries(home / folder):
@@ -77,6 +86,13 @@ def _strangers(home: Path) -> Iterator[Finding]:
                 hint = f"`sudo chown -R {_name(me)} {home}`"
                 yield Finding("home", "fail", _belongs(path, uid), hint)
                 return
+
+
+def _theirs(home: Path, owner: int) -> Finding:
+    me = os.geteuid()
+    hint = f"Run nanobot as {_name(owner)}, or take the folder over: `sudo chown -R "
+    hint += f"{_name(me)} {home}`"
+    return Finding("home", "warn" if me == 0 else "fail", _belongs(home, owner), hint)
 
 
 def _locked(home: Path) -> Iterator[Finding]:
@@ -119,10 +135,9 @@ def room(home: Path, reserve: int) -> Iterator[Finding]:
     """How much room there is; `reserve` is in megabytes."""
     there = next((folder for folder in (home, *home.parents) if folder.exists()), Path("/"))
     try:
-        free = shutil.disk_usage(there).free
-        nodes = os.statvfs(there)
+        free, nodes = free_bytes(there), os.statvfs(there)
     except OSError as error:
-        yield Finding("disk", "fail", f"the disk cannot be asked: {error.strerror}")
+        yield Finding("disk", "warn", f"the disk does not tell its room: {error.strerror}")
         return
     text = f"{free / _GIGABYTE:.1f} GB are free"
     least = f"retention.disk_reserve_megabytes: {reserve}"

@@ -12,7 +12,6 @@ from pathlib import Path
 from nanobot import __version__
 from nanobot.cli.doctor.finding import Case, Finding
 from nanobot.cli.service.places import Choice, Place, lingers
-from nanobot.cli.service.unit import home_in
 from nanobot.cli.show import Data, field, record, records
 from nanobot.cli.status import is_silent, of_gateway
 
@@ -25,8 +24,7 @@ def check_gateway(case: Case) -> Iterator[Finding]:
     if data is None:
         yield Finding("gateway", "ok", "not running; `nanobot gateway` starts it")
         return
-    case.heard.silent = is_silent(data)
-    case.heard.judged = "health" in data and not case.heard.silent
+    case.heard.judged = "health" in data and not is_silent(data)
     concerns = [*(_concerns(data) if "health" in data else _ill_channels(data))]
     if not concerns:
         yield Finding("gateway", "ok", f"running, pid {field(data, 'pid')}")
@@ -55,15 +53,16 @@ def _concerns(status: Data) -> Iterator[Finding]:
 
 def check_service(case: Case, environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
     """Whether the unit for this home starts this nanobot, also when nobody is logged in."""
-    for path, is_system in _units(environ):
-        text = path.read_text("utf-8", "replace")
-        if home_in(text) == case.home:
-            yield _unit(path.stem, _program(text), is_system=is_system)
+    for place in _units(environ):
+        if place.home() == case.home:
+            yield _unit(place, case.home)
 
 
-def _unit(name: str, program: Path | None, *, is_system: bool) -> Finding:
-    name = f"{name} ({'system' if is_system else 'user'} unit)"
-    reinstall = f"`nanobot service install{' --system' if is_system else ''}` writes it anew."
+def _unit(place: Place, home: Path) -> Finding:
+    name = f"{place.unit} ({'system' if place.system else 'user'} unit)"
+    program = _program(place.read())
+    command = f"nanobot --home {shlex.quote(str(home))} service install{place.options}"
+    reinstall = f"`{command}` writes it anew."
     if program is None or not os.access(program, os.X_OK):
         text = f"{name} starts {program or 'nothing'}, which is not there"
         return Finding("service", "fail", text, reinstall)
@@ -71,17 +70,18 @@ def _unit(name: str, program: Path | None, *, is_system: bool) -> Finding:
         text = f"{name} starts {program}, which is not the nanobot that you run now"
         return Finding("service", "warn", text, reinstall)
     me = pwd.getpwuid(os.geteuid()).pw_name
-    if not is_system and not lingers(me):
+    if not place.system and not lingers(me):
         text = f"{name} ends when you log out, and does not start before you log in"
         return Finding("service", "warn", text, f"`loginctl enable-linger {me}`")
     return Finding("service", "ok", f"{name} starts {program}")
 
 
-def _units(environ: Mapping[str, str]) -> Iterator[tuple[Path, bool]]:
-    """The unit files that may be ours, and whether they are the machine's."""
+def _units(environ: Mapping[str, str]) -> Iterator[Place]:
+    """The units that may be ours, the user's and the machine's."""
     for system in (False, True):
         folder = Place.of(Choice(system=system), environ).file.parent
-        yield from ((path, system) for path in sorted(folder.glob("nanobot*.service")))
+        for path in sorted(folder.glob("nanobot*.service")):
+            yield Place(path.stem, system, path)
 
 
 def _program(unit: str) -> Path | None:

@@ -58,7 +58,7 @@ def write(home: Path, before: Before, part: Part) -> None:
             if content != was[name].encode():
                 _replace(home / name, content, was[name])
     except BaseException:  # Ctrl-C as well
-        _take_back(home / SECRETS_FILE, contents.get(SECRETS_FILE, b""), before.secrets)
+        _take_back(home, before, contents)
         raise
     if part.basics:
         _introduce(home / "workspace", part.basics)
@@ -156,9 +156,14 @@ def _expect(path: Path, was: str) -> None:
         )
 
 
-def _take_back(path: Path, written: bytes, was: str) -> None:
-    """Put back what stood in a file before, if what was written stands there now."""
+def _take_back(home: Path, before: Before, contents: Mapping[str, bytes]) -> None:
+    """Put back the secrets as they were, if those that were written stand there now, and the
+    configuration that names them does not."""
+    path, written, was = home / SECRETS_FILE, contents.get(SECRETS_FILE, b""), before.secrets
+    config = contents.get(CONFIG_FILE, b"")
     with suppress(NanobotError):
+        if config != before.config.encode() and _text(home / CONFIG_FILE).encode() == config:
+            return
         if was and written != was.encode():
             _replace(path, was.encode(), written.decode())
         elif written and not was and _text(path) == written.decode():

@@ -107,8 +107,10 @@ class AtTerminal(Asking):
     async def _line(self, prompt: str, *, secret: bool) -> str:
         if self._session is None:
             from prompt_toolkit import PromptSession
+            from prompt_toolkit.history import DummyHistory
 
-            self._session = PromptSession()
+            # Else the key Up would show a secret at the next question.
+            self._session = PromptSession(history=DummyHistory())
         try:
             return await self._session.prompt_async(prompt, is_password=secret)
         except EOFError:

@@ -68,9 +68,13 @@ def uninstall(choice: Choice) -> int:
     _ours(place)
     home = place.home()
     systemd = Systemd(system=place.system)
-    with contextlib.suppress(NanobotError):  # without systemd only the file is left
+    try:
         systemd.expect_running()
+    except NanobotError:  # nobody can be told to stop it: only the file is left
+        outcome = "is gone; what still runs of it has to be ended"
+    else:
         systemd.tell("disable", "--now", "--quiet", place.service)
+        outcome = "is stopped and gone"
     try:
         place.file.unlink(missing_ok=True)
     except OSError as error:
@@ -78,7 +82,7 @@ def uninstall(choice: Choice) -> int:
     with contextlib.suppress(NanobotError):
         systemd.attempt("daemon-reload")
         systemd.attempt("reset-failed", place.service)
-    return put(clean(f"{place.service} is stopped and gone. {home} stays as it is.\n"))
+    return put(clean(f"{place.service} {outcome}. {home} stays as it is.\n"))
 
 
 def _expect_root(what: str) -> None:

@@ -18,8 +18,8 @@ _SECONDS = 240.0
 _CANNOT_EXECUTE = 203
 _UP = ("running", "degraded", "starting", "initializing", "maintenance", "stopping")
 _FACTS = (
-    "LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts", "Result",
-    "ExecMainStatus", "ActiveEnterTimestamp", "StatusText", "NeedDaemonReload",
+    "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts", "Result",
+    "ExecMainStatus", "ActiveEnterTimestamp", "StatusText",
 )  # fmt: skip
 
 
