@@ -38,7 +38,6 @@ class Image:
     root: Path
     variables: Mapping[str, str] = field(default_factory=lambda: {"PATH": PATH})
     arguments: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
     user: str = "root"
     folder: str = "/"
     volumes: tuple[str, ...] = ()
@@ -118,7 +117,6 @@ class Builder:
                 pairs = dict(_pairs(expand(text, image.known)))
                 if kind == "ENV":
                     return replace(image, variables={**image.variables, **pairs})
-                return replace(image, labels={**image.labels, **pairs})
             case Place(kind, word):
                 return self._place(image, kind, expand(word, image.known))
             case Words("ENTRYPOINT", words):

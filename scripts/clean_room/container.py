@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -70,7 +70,7 @@ class Container:
         return subprocess.run(
             [
                 *("nsenter", "--target", target, "--mount", "--pid", "--net", "--root"),
-                *_start_of(self._image, {}),
+                *_start_of(self._image),
                 *words,
             ],
             stdin=subprocess.DEVNULL,
@@ -92,10 +92,14 @@ class Container:
         while time.monotonic() < started + health.start_period:
             if self._process.poll() is not None:
                 raise StepFailed(f"it ended with {self._process.returncode}", self.log())
-            done = self.execute(health.words, health.timeout)
-            if done.returncode == 0:
-                return time.monotonic() - started
-            said = done.stdout
+            try:
+                done = self.execute(health.words, health.timeout)
+            except subprocess.TimeoutExpired:
+                said = f"it does not end within {health.timeout:g} s\n"
+            else:
+                if done.returncode == 0:
+                    return time.monotonic() - started
+                said = done.stdout
             time.sleep(0.2)
         raise StepFailed("the health check does not pass", said + self.log())
 
@@ -126,9 +130,7 @@ class Container:
 
 
 @contextmanager
-def running(
-    image: Image, volumes: Path, variables: Mapping[str, str] | None = None
-) -> Iterator[Container]:
+def running(image: Image, volumes: Path) -> Iterator[Container]:
     """The image, started as its ENTRYPOINT and CMD say. `volumes` is a folder that keeps what its
     volumes hold, from one start to the next. It is killed if it runs at the end."""
     log = volumes / "log"
@@ -141,7 +143,7 @@ def running(
                 *("unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork"),
                 *("--kill-child", "--propagation", "private"),
                 *("sh", "-c", _START, "sh", str(image.root), *mounts, "--"),
-                *_start_of(image, variables or {}),
+                *_start_of(image),
                 *(*image.entrypoint, *image.cmd),
             ],
             stdin=subprocess.DEVNULL,
@@ -162,9 +164,9 @@ def _volume(image: Image, volumes: Path, place: str) -> Path:
     return volume
 
 
-def _start_of(image: Image, variables: Mapping[str, str]) -> list[str]:
+def _start_of(image: Image) -> list[str]:
     """What comes before a command that runs in the container."""
     drop = as_user(image.root, image.user) or ["setpriv"]
-    environment = {"HOME": home_of(image.root, image.user), **image.variables, **variables}
+    environment = {"HOME": home_of(image.root, image.user), **image.variables}
     settings = (f"{name}={value}" for name, value in environment.items())
     return [*drop, *_POWERLESS, "env", "-i", "-C", image.folder, *settings]

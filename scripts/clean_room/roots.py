@@ -147,10 +147,6 @@ class Roots:
             *(*(f"{name}={value}" for name, value in environment.items()), *words),
         ]
 
-    def remove(self, root: Path) -> None:
-        """Let go of a root."""
-        shutil.rmtree(root, ignore_errors=True)
-
     def tidy(self, root: Path) -> None:
         """Remove the traces of what was lent. Nothing may run in the root: it would lose that."""
         for place in (PLACE, *map(str, self.lent.paths)):

@@ -1,0 +1,58 @@
+"""An image that runs is asked how it is as Docker asks."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from scripts.clean_room.building import Image
+from scripts.clean_room.container import Container
+from scripts.clean_room.dockerfile import Healthcheck
+from scripts.clean_room.steps import StepFailed
+
+
+class Hanging(Container):
+    """One in which the first `times` checks do not end."""
+
+    times = 1
+
+    def execute(
+        self, words: Sequence[str], seconds: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        self.times -= 1
+        if self.times >= 0:
+            raise subprocess.TimeoutExpired(words, seconds)
+        return subprocess.CompletedProcess(words, 0, "ok")
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """What runs until the test is over."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as running:
+        yield running
+
+
+def container(folder: Path, process: subprocess.Popen[bytes], start_period: float) -> Hanging:
+    log = folder / "log"
+    log.write_text("what it printed")
+    health = Healthcheck(("check",), timeout=3.0, start_period=start_period)
+    return Hanging(Image(folder, health=health), process, log)
+
+
+def test_a_health_check_that_hangs_is_one_that_failed_and_is_asked_again(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    assert container(tmp_path, process, 60.0).until_healthy() < 60.0
+
+
+def test_one_that_always_hangs_is_told_as_that(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    hanging = container(tmp_path, process, 0.01)
+    hanging.times = 1_000
+    with pytest.raises(StepFailed, match="does not pass") as failure:
+        hanging.until_healthy()
+    assert failure.value.output.startswith("it does not end within 3 s\n")
