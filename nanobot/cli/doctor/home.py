@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import stat
 from collections.abc import Iterator
 from itertools import islice
@@ -56,7 +57,9 @@ def _shut(home: Path) -> Finding:
     owner = home.stat().st_uid
     if owner != os.geteuid():
         return _theirs(home, owner)
-    return Finding("home", "fail", f"{home} cannot be entered", f"`chmod u+rwx {home}`")
+    return Finding(
+        "home", "fail", f"{home} cannot be entered", f"`chmod u+rwx {shlex.quote(str(home))}`"
+    )
 
 
 def _exposed(home: Path, mode: int) -> Iterator[Finding]:
@@ -83,7 +86,7 @@ def _strangers(home: Path) -> Iterator[Finding]:
         for path in _entries(home / folder):
             uid = path.lstat().st_uid
             if uid != me:
-                hint = f"`sudo chown -R {_name(me)} {home}`"
+                hint = f"`sudo chown -R {me} {shlex.quote(str(home))}`"
                 yield Finding("home", "fail", _belongs(path, uid), hint)
                 return
 
@@ -91,7 +94,7 @@ def _strangers(home: Path) -> Iterator[Finding]:
 def _theirs(home: Path, owner: int) -> Finding:
     me = os.geteuid()
     hint = f"Run nanobot as {_name(owner)}, or take the folder over: `sudo chown -R "
-    hint += f"{_name(me)} {home}`"
+    hint += f"{me} {shlex.quote(str(home))}`"
     return Finding("home", "warn" if me == 0 else "fail", _belongs(home, owner), hint)
 
 
