@@ -47,7 +47,7 @@ BENCHES = (
     Bench("locomo"),
     Bench("markdown"),
     Bench("crossings", ("--short",), ("--short",)),  # a process for every command takes long
-    Bench("soak", quick=("--minutes", "2")),
+    Bench("soak", quick=("--warm-up", "1", "--minutes", "2")),
     Bench("crash", quick=("--short",)),
     Bench("crash_backup", ("--every", "3"), ("--short",)),
     Bench("crash_memory", ("--every", "50"), ("--short",)),  # every step of it takes hours

@@ -1,13 +1,14 @@
 """A gateway that is watched for a long time: does it grow, does everybody get an answer?
 
-    python -m bench.soak                        30 minutes, 20 chats, a tenth of everything fails
-    python -m bench.soak --minutes 5 --keep D   shorter; home, log and samples stay in the folder D
+    python -m bench.soak                        20 chats, a tenth of everything fails; 50 minutes
+    python -m bench.soak --warm-up 5 --minutes 5 --keep D
+                                    shorter; home, log and samples stay in the folder D
 
 The gateway, a fake Telegram with its people and a fake model are processes of their own. One in ten
 calls of the gateway's to either of the two goes wrong, in every way that they know. The people use
 tools, send pictures, give commands, speak in pairs and in groups; their conversations are put away
-again and again, and Dream learns from that. Looked at every few seconds, but for the warm-up (the
-first third):
+again and again, and Dream learns from that. After a warm-up of 20 minutes, in which caches fill and
+the holes in the heap become as many as they will be, it is looked at every few seconds for 30 more:
 
 - resident memory grows by no more than 1 MiB an hour,
 - the number of tasks, file descriptors, threads and child processes does not grow,
@@ -76,7 +77,7 @@ def watch(options: argparse.Namespace, folder: Path) -> Soak:
         configure(home, model.address, people.address, chats)
         with running_gateway(home) as gateway:
             samples = take_samples(options, gateway.pid, home, (people, model))
-            soak.samples = [one for one in samples if one.at >= 20.0 * options.minutes]
+            soak.samples = [one for one in samples if one.at >= 60.0 * options.warm_up]
             soak.seconds = samples[-1].at
             soak.model = model.ask("stop")
             until_silent(people)
@@ -93,7 +94,8 @@ def take_samples(
 ) -> list[Sample]:
     """Look at the gateway every few seconds until the time is over."""
     begun, samples = time.monotonic(), list[Sample]()
-    while (at := time.monotonic() - begun) <= 60.0 * options.minutes or len(samples) < 2:
+    whole = 60.0 * (options.warm_up + options.minutes)
+    while (at := time.monotonic() - begun) <= whole or len(samples) < 2:
         process = _mapping(status_of(home)["process"])
         samples.append(look(pid, at, _number(process, "tasks"), home))
         people, _ = [program.ask("?") for program in world]
@@ -218,7 +220,8 @@ def _keep_samples(path: Path, samples: Sequence[Sample]) -> None:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--warm-up", type=float, default=20.0, help="minutes that do not count")
+    parser.add_argument("--minutes", type=float, default=30.0, help="minutes that do")
     parser.add_argument("--chats", type=int, default=20)
     parser.add_argument("--pause", type=float, default=3.0, help="seconds between messages")
     parser.add_argument("--faults", type=float, default=0.1, help="the share of calls that fail")
