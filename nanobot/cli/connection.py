@@ -6,7 +6,7 @@ import os
 import select
 import socket
 
-from nanobot.errors import NanobotError
+from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.wire import SOCKET_NAME
 
 _BLOCK = 1 << 20
@@ -84,13 +84,16 @@ def _connected(state_folder: str) -> socket.socket:
     except (FileNotFoundError, NotADirectoryError):
         raise NoGateway("no gateway is running") from None
     except OSError as error:
-        raise NanobotError(f"cannot open {state_folder}: {error.strerror}") from error
+        raise StorageError.of(state_folder, error) from error
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:  # the address may have 107 bytes only, so the folder goes in as a descriptor
         connection.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
         raise NoGateway("no gateway is running") from None
+    except PermissionError as error:
+        connection.close()
+        raise StorageError.of(f"{state_folder}/{SOCKET_NAME}", error) from error
     except OSError as error:
         connection.close()
         raise NanobotError(f"cannot reach the gateway: {error.strerror}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from nanobot.cli.client import Client, ConnectionLost
 from nanobot.cli.connection import NoGateway
+from nanobot.errors import StorageError
 from nanobot_cli.wire import Reply
 
 
@@ -29,6 +31,12 @@ def test_where_nobody_listens_there_is_no_gateway(tmp_path: Path, left_behind: s
             dead.bind(str(state / "gateway.sock"))
     with pytest.raises(NoGateway):
         Client(str(state))
+
+
+def test_a_home_that_may_not_be_entered_comes_with_what_mends_it(closed_home: Path) -> None:
+    with pytest.raises(StorageError, match="Permission denied") as refused:
+        Client(str(closed_home / "state"))
+    assert re.search(f"{closed_home}.*(chmod|chown)", refused.value.hint)
 
 
 def test_a_gateway_started_anew_between_two_messages_is_found_again(
