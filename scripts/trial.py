@@ -47,7 +47,7 @@ class Trial:
     def __init__(self, roots: Roots, steps: Steps, *, as_it_stands: bool) -> None:
         self._steps, self._as_it_stands = steps, as_it_stands
         with steps.step(f"a clean Debian {RELEASE}"):
-            self._bare = Machine(roots, roots.fresh(RELEASE))
+            self._bare = Machine(roots.fresh(RELEASE), roots.lent)
         self._installing = replace(self._bare, user=USER, folder=HOME)
         self._ada = replace(self._installing, lend=False)
 

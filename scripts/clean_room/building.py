@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from scripts.clean_room.accounts import as_user
 from scripts.clean_room.context import Context
 from scripts.clean_room.dockerfile import (
     Arg,
@@ -26,7 +27,8 @@ from scripts.clean_room.dockerfile import (
     Values,
     Words,
 )
-from scripts.clean_room.roots import PATH, RoomError, Roots, as_user, release_of
+from scripts.clean_room.machine import PATH, Machine
+from scripts.clean_room.roots import RoomError, Roots, release_of
 from scripts.clean_room.steps import StepFailed, Steps
 from scripts.clean_room.words import expand, split
 
@@ -138,16 +140,11 @@ class Builder:
         return replace(image, folder=folder)
 
     def _run(self, image: Image, words: tuple[str, ...]) -> None:
-        done = self._roots.run(
-            image.root,
-            words,
-            user=image.user,
-            folder=image.folder,
-            variables=image.known,
+        machine = Machine(
+            image.root, self._roots.lent, image.user, folder=image.folder, variables=image.known
         )
+        machine.run(*words)
         self._roots.tidy(image.root)
-        if done.returncode != 0:
-            raise StepFailed(f"exit code {done.returncode}", done.stdout)
 
     def _copy(self, image: Image, copy: Copy) -> int:
         sources = [expand(source, image.known) for source in copy.sources]

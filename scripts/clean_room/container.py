@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from scripts.clean_room.accounts import as_user, home_of
 from scripts.clean_room.building import Image
-from scripts.clean_room.roots import as_user, child_of, end, home_of
+from scripts.clean_room.processes import child_of, end, finished
 from scripts.clean_room.steps import StepFailed
 
 _START = """
@@ -65,21 +66,10 @@ class Container:
     def execute(
         self, words: Sequence[str], seconds: float = 60.0
     ) -> subprocess.CompletedProcess[str]:
-        """`docker exec`: a command in it, as its user. Output and errors are captured together."""
+        """`docker exec`: a command in it, as its user. How it ends is what `finished` says."""
         target = str(self._first_process())
-        return subprocess.run(
-            [
-                *("nsenter", "--target", target, "--mount", "--pid", "--net", "--root"),
-                *_start_of(self._image),
-                *words,
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        enter = ("nsenter", "--target", target, "--mount", "--pid", "--net", "--root")
+        return finished([*enter, *_start_of(self._image), *words], seconds)
 
     def until_healthy(self) -> float:
         """Ask as the health check says until it is content; the seconds that it took. Raises
@@ -92,14 +82,10 @@ class Container:
         while time.monotonic() < started + health.start_period:
             if self._process.poll() is not None:
                 raise StepFailed(f"it ended with {self._process.returncode}", self.log())
-            try:
-                done = self.execute(health.words, health.timeout)
-            except subprocess.TimeoutExpired:
-                said = f"it does not end within {health.timeout:g} s\n"
-            else:
-                if done.returncode == 0:
-                    return time.monotonic() - started
-                said = done.stdout
+            done = self.execute(health.words, health.timeout)
+            if done.returncode == 0:
+                return time.monotonic() - started
+            said = done.stdout
             time.sleep(0.2)
         raise StepFailed("the health check does not pass", said + self.log())
 

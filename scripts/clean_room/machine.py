@@ -1,4 +1,8 @@
-"""A clean root as somebody's machine: commands that are run there, and programs that go on."""
+"""A clean root as somebody's machine: commands that are run there, and programs that go on.
+
+They have mounts and processes of their own. They share the network of this machine, because there
+are packages to fetch and servers to talk to.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,34 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.clean_room.roots import Roots, child_of, end
+from scripts.clean_room.accounts import as_user, home_of
+from scripts.clean_room.lent import PLACE, Lent
+from scripts.clean_room.processes import child_of, end, finished
 from scripts.clean_room.steps import StepFailed
 
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where programs are looked for, unless an image says otherwise."""
+
+_ENTER = f"""
+set -e
+root=$1; lent=$2; shift 2
+mount --bind "$root" "$root"
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mkdir -p "$root{PLACE}"
+mount --bind "$lent" "$root{PLACE}"
+while [ "$1" != -- ]; do mkdir -p "$root$1"; mount --bind "$1" "$root$1"; shift; done
+shift
+exec chroot "$root" "$@"
+"""
+
 _POLL_SECONDS = 0.05
+_RUN_SECONDS = 1800.0
 
 
 class Program:
@@ -56,36 +79,24 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A root where `user` works in `folder`; `variables` are set for all that runs. With `lend`
-    commands are told where packages come from."""
+    """A root where `user` works in `folder`; `variables` are set for all that runs. It is `lent`
+    what packages need; only with `lend` commands are told of that."""
 
-    roots: Roots
     root: Path
+    lent: Lent
     user: str = "root"
     folder: str = "/"
     variables: Mapping[str, str] = field(default_factory=dict)
     lend: bool = True
 
-    def run(self, *words: str, text: str = "", seconds: float = 600.0) -> str:
-        """What a command printed. Raises `StepFailed` where it fails."""
-        code, said = self.tried(*words, text=text, seconds=seconds)
-        if code != 0:
-            raise StepFailed(f"{' '.join(words)[:60]}: exit code {code}", said)
-        return said
-
-    def tried(self, *words: str, text: str = "", seconds: float = 600.0) -> tuple[int, str]:
-        """The exit code of a command, and what it printed."""
-        done = self.roots.run(
-            self.root,
-            words,
-            user=self.user,
-            folder=self.folder,
-            variables=self.variables,
-            lend=self.lend,
-            text=text,
-            seconds=seconds,
-        )
-        return done.returncode, done.stdout
+    def run(self, *words: str, text: str = "") -> str:
+        """What a command printed; `text` is its standard input. Raises `StepFailed` where it fails
+        or takes too long."""
+        done = finished(self._entering(words), _RUN_SECONDS, text)
+        if done.returncode != 0:
+            problem = f"{' '.join(words)[:60]}: exit code {done.returncode}"
+            raise StepFailed(problem, done.stdout)
+        return done.stdout
 
     @contextmanager
     def running(self, title: str, *words: str) -> Iterator[Program]:
@@ -93,14 +104,7 @@ class Machine:
         log = self.root.with_name(f"{self.root.name}-{title}.log")
         with log.open("wb") as output:
             process = subprocess.Popen(
-                self.roots.entering(
-                    self.root,
-                    words,
-                    user=self.user,
-                    folder=self.folder,
-                    variables=self.variables,
-                    lend=self.lend,
-                ),
+                self._entering(words),
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -111,3 +115,16 @@ class Machine:
             end(process)
             if process.stdin is not None:
                 process.stdin.close()
+
+    def _entering(self, words: Sequence[str]) -> list[str]:
+        """The command that runs `words` here. It ends when they do, and everything that they
+        started ends with it."""
+        known = {"PATH": PATH, "HOME": home_of(self.root, self.user)} | dict(self.variables)
+        environment = known | dict(self.lent.variables if self.lend else {})
+        return [
+            *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"),
+            *("sh", "-c", _ENTER, "sh", str(self.root), str(self.lent.folder)),
+            *(*map(str, self.lent.paths), "--"),
+            *(*as_user(self.root, self.user), "env", "-i", "-C", self.folder),
+            *(*(f"{name}={value}" for name, value in environment.items()), *words),
+        ]

@@ -11,6 +11,7 @@ import pytest
 from scripts.clean_room.building import Image
 from scripts.clean_room.container import Container
 from scripts.clean_room.dockerfile import Healthcheck
+from scripts.clean_room.processes import OVERDUE, finished
 from scripts.clean_room.steps import StepFailed
 
 
@@ -23,9 +24,7 @@ class Hanging(Container):
         self, words: Sequence[str], seconds: float = 60.0
     ) -> subprocess.CompletedProcess[str]:
         self.times -= 1
-        if self.times >= 0:
-            raise subprocess.TimeoutExpired(words, seconds)
-        return subprocess.CompletedProcess(words, 0, "ok")
+        return finished(["sleep", "60"] if self.times >= 0 else ["true"], seconds)
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 def container(folder: Path, process: subprocess.Popen[bytes], start_period: float) -> Hanging:
     log = folder / "log"
     log.write_text("what it printed")
-    health = Healthcheck(("check",), timeout=3.0, start_period=start_period)
+    health = Healthcheck(("check",), timeout=0.05, start_period=start_period)
     return Hanging(Image(folder, health=health), process, log)
 
 
@@ -55,4 +54,14 @@ def test_one_that_always_hangs_is_told_as_that(
     hanging.times = 1_000
     with pytest.raises(StepFailed, match="does not pass") as failure:
         hanging.until_healthy()
-    assert failure.value.output.startswith("it does not end within 3 s\n")
+    assert failure.value.output.startswith("it does not end within 0.05 s\n")
+
+
+def test_what_takes_too_long_is_killed_and_said_to_be_overdue() -> None:
+    done = finished(["sleep", "60"], 0.05)
+    assert (done.returncode, done.stdout) == (OVERDUE, "it does not end within 0.05 s\n")
+
+
+def test_what_ends_was_given_its_input_and_says_everything_in_order() -> None:
+    done = finished(["sh", "-c", "cat; echo wrong >&2; exit 3"], 30.0, "a line\n")
+    assert (done.returncode, done.stdout) == (3, "a line\nwrong\n")

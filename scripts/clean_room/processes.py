@@ -1,0 +1,62 @@
+"""What was entered or started in a root: a process here that waits for another one in there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+Process = subprocess.Popen[bytes] | subprocess.Popen[str]
+
+OVERDUE = 124
+"""The exit code of what took too long, as `timeout` has it."""
+
+_END_SECONDS = 10.0
+
+
+def finished(
+    command: Sequence[str], seconds: float, text: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a command until it ends; `text` is its standard input. Its output is captured, errors
+    among it; after so many seconds it is killed, with `OVERDUE` as its exit code."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    try:
+        said, _ = process.communicate(text, seconds)
+    except subprocess.TimeoutExpired:
+        end(process)
+        said, _ = process.communicate()
+        said += f"it does not end within {seconds:g} s\n"
+        return subprocess.CompletedProcess(command, OVERDUE, said)
+    finally:
+        end(process)
+    return subprocess.CompletedProcess(command, process.returncode, said)
+
+
+def child_of(process: Process) -> int:
+    """The process that another one started first and waits for, as it is numbered here. Raises
+    `ProcessLookupError` where there is none."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    try:
+        return int(children.read_text().split()[0])
+    except (OSError, IndexError):
+        raise ProcessLookupError(process.pid) from None
+
+
+def end(process: Process) -> None:
+    """Kill what was entered or started in a root, and wait until all of it is gone."""
+    with suppress(ProcessLookupError):
+        os.kill(child_of(process), signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_SECONDS)
+    process.kill()
+    process.wait()
