@@ -26,7 +26,8 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from bench.faults import AFTER, BEFORE, TORN, Campaign, Plans, Tally, run
+from bench.faults import Campaign, Plans, Tally, run
+from bench.injection import AFTER, BEFORE, TORN
 from bench.transcript import faults_of_transcript
 from bench.wire import Platform, Wire
 from nanobot.app import build_gateway

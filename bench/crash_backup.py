@@ -19,261 +19,29 @@ full from there on for half a second. What must be true then:
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import ctypes
 import os
 import random
 import shutil
-import sqlite3
-import sys
 import tempfile
-from abc import ABC, abstractmethod
 from pathlib import Path
 
 from loguru import logger
 
-from bench.faults import AFTER, BEFORE, FULL, TORN, build_injector
+from bench.backup_deeds import (
+    Deed,
+    Making,
+    Migrating,
+    Replacing,
+    ReplacingInside,
+    back_up,
+    made_home,
+)
+from bench.injection import AFTER, BEFORE, FULL, TORN, arm, calls, options_of
 from bench.reporting import report
-from nanobot.bus.journal import Journal
-from nanobot.bus.schema import MIGRATIONS
-from nanobot.clock import SystemClock
-from nanobot.errors import NanobotError
-from nanobot.gateway.lock import HomeLock
-from nanobot.upkeep.backups import Order, alone, found, make, name_for, prune
-from nanobot.upkeep.restoring import restore, verify
-from nanobot.upkeep.selection import UNFINISHED
-from nanobot.upkeep.snapshot import BackupOperations
 
 MODES = {BEFORE: "before each", TORN: "in the middle", AFTER: "after each", FULL: "disk full"}
-_CLOCK = SystemClock("UTC")
-_LINE = '{"role": "user", "content": "%s", "seq": 1, "timestamp": "2026-03-02T09:00:00+00:00"}\n'
-_OLD = "nanobot-20260101T000000Z.tar.gz"
-_NOBODY = 65534
-
-Tree = dict[str, bytes]
-
-
-def made_home(home: Path, word: str, formats: int = len(MIGRATIONS)) -> Path:
-    """A home in which `word` stands everywhere."""
-    files = {
-        "config.yaml": f"# {word}\n",
-        "secrets.env": f"WORD={word}\n",
-        f"sessions/fake_{word}.jsonl": _LINE % word,
-        "workspace/memory/MEMORY.md": f"- {word}\n",
-        f"workspace/projects/{word}.txt": word * 50_000,
-        f"media/{word}.jpg": word,
-        "backups/notes.txt": "kept",
-    }
-    for path, text in files.items():
-        (home / path).parent.mkdir(parents=True, exist_ok=True)
-        (home / path).write_text(text)
-    (home / "state").mkdir()
-    with contextlib.closing(sqlite3.connect(home / "state/journal.db")) as db:
-        for migration in MIGRATIONS[:formats]:
-            db.executescript(migration)
-        db.execute(f"PRAGMA user_version={formats}")
-        db.execute("INSERT INTO cursor VALUES ('fake', ?)", (word,))
-        db.commit()
-    return home
-
-
-def tree(home: Path) -> Tree:
-    """Every file that is neither a lock nor a backup; of the journal what is in it."""
-    files = {
-        str(path.relative_to(home)): path.read_bytes()
-        for path in home.rglob("*")
-        if path.is_file() and not path.relative_to(home).parts[0].startswith((".", "b"))
-    }
-    kept = {name: data for name, data in files.items() if not name.startswith("state/")}
-    return kept | {"cursor": _cursor(home).encode()}
-
-
-def _cursor(home: Path) -> str:
-    with contextlib.closing(sqlite3.connect(home / "state/journal.db")) as db:
-        return str(db.execute("SELECT value FROM cursor").fetchone()[0])
-
-
-async def back_up(home: Path, folder: Path) -> Path:
-    """As the gateway does it, and then all but two go."""
-    journal = Journal(home / "state/journal.db", _CLOCK)
-    await journal.open()
-    try:
-        with alone(home):
-            taken = await BackupOperations(home, journal.database, _CLOCK, live=True).take()
-            target = folder / name_for(taken.made_at, "")
-            made = make(home, taken, target, Order(version="1"), lambda _: None)
-        prune(folder, 2, made.path)
-        return made.path
-    finally:
-        await journal.close()
-
-
-class Deed(ABC):
-    """Something that is done in `folder`, and what must be true however it ended."""
-
-    name = ""
-
-    def __init__(self, folder: Path, backup: Path) -> None:
-        self.folder, self.backup, self.home = folder, backup, folder / "home"
-
-    @abstractmethod
-    def prepare(self) -> None:
-        """Make what it is done to."""
-
-    @abstractmethod
-    def do(self) -> None:
-        """Do it; also where it was cut short before."""
-
-    @abstractmethod
-    def faults(self, *, over: bool) -> list[str]:
-        """What is wrong; `over` where it was done at last."""
-
-
-class Making(Deed):
-    """A backup."""
-
-    name = "a backup"
-
-    def prepare(self) -> None:
-        made_home(self.home, "new")
-        (self.folder / "kept").mkdir()
-        shutil.copy(self.backup, self.folder / "kept" / _OLD)
-        self._before = tree(self.home)
-
-    def do(self) -> None:
-        with contextlib.suppress(NanobotError):  # one of this very second is there already
-            asyncio.run(back_up(self.home, self.folder / "kept"))
-
-    def faults(self, *, over: bool) -> list[str]:
-        wrong = [] if tree(self.home) == self._before else ["the home is another one"]
-        stored = found(self.folder / "kept")
-        for one in stored:
-            with contextlib.suppress(NanobotError):
-                if not verify(one.path, None, _CLOCK).found.troubles:
-                    continue
-            wrong.append(f"{one.path.name} cannot be used")
-        if over and not [one for one in stored if one.path.name != _OLD]:
-            wrong.append("there is no new backup")
-        left = [path.name for path in (self.folder / "kept").iterdir() if path.name[0] == "."]
-        if over and (left or (self.home / "state/backup").exists()):
-            wrong.append(f"left lying about: {left}")
-        return wrong
-
-
-class Replacing(Deed):
-    """A restore over another home."""
-
-    name = "a restore"
-
-    def prepare(self) -> None:
-        made_home(self.home, "old")
-        self._old = tree(self.home)
-
-    def do(self) -> None:
-        restore(self.backup, self.home, None, _CLOCK, replace=True, resume=True)
-
-    def faults(self, *, over: bool) -> list[str]:
-        if (self.home / UNFINISHED).exists():
-            return self._of_half_a_home(over)
-        if not self.home.is_dir():
-            return ["there is no home"]
-        now, wrong = tree(self._without_before()), []
-        if now != self._old and now["cursor"] != b"kept":
-            wrong.append("the home is neither the one nor the other")
-        if now["cursor"] == b"kept" and "config.yaml" not in now:
-            wrong.append("the new home is not whole")
-        if now["cursor"] == b"kept" and not self._is_aside():
-            wrong.append("the old home is lost")
-        if over and now["cursor"] != b"kept":
-            wrong.append("it is still the old home")
-        places = [self.home, *self.folder.glob("home.before*"), *self.home.glob("before*")]
-        if not any((place / "backups/notes.txt").exists() for place in places):
-            wrong.append("its backups are lost")
-        left = [
-            p.name for p in (*self.folder.iterdir(), *self.home.iterdir()) if "restoring" in p.name
-        ]
-        if over and left:
-            wrong.append(f"left lying about: {left}")
-        return wrong
-
-    def _of_half_a_home(self, over: bool) -> list[str]:
-        if over:
-            return ["it never became a home"]
-        with contextlib.suppress(NanobotError), HomeLock(self.home / "state"):
-            return ["a gateway could start on half a home"]
-        return []
-
-    def _without_before(self) -> Path:
-        """A copy of the home without what stood there before."""
-        copy = self.folder / ".looked-at"
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(self.home, copy, ignore=shutil.ignore_patterns("before-*", ".restoring*"))
-        return copy
-
-    def _is_aside(self) -> bool:
-        before = (*self.folder.glob("home.before-*"), *self.home.glob("before-*"))
-        return any((path / "sessions/fake_old.jsonl").exists() for path in before)
-
-
-class ReplacingInside(Replacing):
-    """The same in a home whose parent may not be written."""
-
-    name = "a restore into a volume"
-
-    def prepare(self) -> None:
-        super().prepare()
-        for path in (self.home, *self.home.rglob("*")):
-            os.chown(path, _NOBODY, _NOBODY)
-        self.backup.chmod(0o644)
-
-    def do(self) -> None:
-        self.folder.chmod(0o555)
-        try:
-            if os.getpid() != _PARENT:
-                os.setuid(_NOBODY)
-            else:
-                os.seteuid(_NOBODY)
-            super().do()
-        finally:
-            if os.getpid() == _PARENT:
-                os.seteuid(0)
-                self.folder.chmod(0o755)
-
-
-class Migrating(Deed):
-    """The first start after an upgrade."""
-
-    name = "an upgrade"
-
-    def prepare(self) -> None:
-        made_home(self.home, "old", formats=1)
-
-    def do(self) -> None:
-        asyncio.run(self._open())
-
-    async def _open(self) -> None:
-        journal = Journal(self.home / "state/journal.db", _CLOCK)
-        await journal.open()
-        await journal.close()
-
-    def faults(self, *, over: bool) -> list[str]:
-        state = self.home / "state"
-        with contextlib.closing(sqlite3.connect(state / "journal.db")) as db:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-        wrong = [] if _cursor(self.home) == "old" else ["a row is lost"]
-        if version not in (1, len(MIGRATIONS)) or (over and version == 1):
-            wrong.append(f"the format is {version}")
-        kept = [path.name for path in state.glob("*.before-*")]
-        if version != 1 and "journal.db.before-1" not in kept:
-            wrong.append("what was before is not kept")
-        if over and len(kept) != 1:
-            wrong.append(f"kept are {kept}")
-        return wrong
-
-
-_PARENT = os.getpid()
 _DEEDS = (Making, Replacing, ReplacingInside, Migrating)
 _HANDFUL: dict[type[Deed], tuple[tuple[int, int], ...]] = {
     Making: ((20, TORN),),
@@ -288,13 +56,10 @@ def killed(deed: Deed, n: int, mode: int) -> bool:
     """Do it in a process that something happens to at call `n`; whether that was reached."""
     child = os.fork()
     if child == 0:
-        library = ctypes.CDLL(None)
-        library.crash_count.restype = ctypes.c_long
-        library.crash_arm.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_int)
-        library.crash_arm(n, mode, -1)
+        arm(n, mode)
         with contextlib.suppress(BaseException):
             deed.do()
-        os._exit(int(library.crash_count() >= n))
+        os._exit(int(calls() >= n))
     _, status = os.waitpid(child, 0)
     return os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 1
 
@@ -322,19 +87,30 @@ def tried(
         shutil.rmtree(place)
 
 
+def cut_short(
+    kind: type[Deed], folder: Path, backup: Path, rng: random.Random, every: int
+) -> tuple[int, list[str]]:
+    """At every so many calls, 0 for a handful of them: how often, and what is wrong."""
+    count, failures = 0, list[str]()
+    if not every:
+        for n, mode in _HANDFUL[kind]:
+            hit, wrong = tried(kind, folder, backup, n, mode)
+            count, failures = count + hit, failures + wrong
+        return count, failures
+    for mode in MODES:
+        n, hit = rng.randint(1, every), True
+        while hit:
+            hit, wrong = tried(kind, folder, backup, n, mode)
+            count, failures = count + hit, failures + wrong
+            n += every
+    return count, failures
+
+
 def main() -> int:
     """The command line; exit code 1 where a promise was broken."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--short", action="store_true", help="a handful")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each Nth step")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    if "crashpoint" not in os.environ.get("LD_PRELOAD", ""):
-        library = build_injector(Path(tempfile.mkdtemp()))
-        command = [sys.executable, "-m", "bench.crash_backup", *sys.argv[1:]]
-        os.execve(sys.executable, command, {**os.environ, "LD_PRELOAD": str(library)})
+    options = options_of("bench.crash_backup", __doc__)
     logger.remove()
+    every = 0 if options.short else options.every
     rng, failures = random.Random(options.seed), list[str]()
     figures: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as name:
@@ -344,19 +120,9 @@ def main() -> int:
         for kind in _DEEDS:
             if kind is ReplacingInside and os.geteuid():
                 continue  # only root can be somebody else
-            count = 0
-            for mode in MODES if not options.short else ():
-                n, hit = rng.randint(1, options.every), True
-                while hit:
-                    hit, wrong = tried(kind, folder, backup, n, mode)
-                    failures += wrong
-                    count += hit
-                    n += options.every
-            for n, mode in _HANDFUL[kind] if options.short else ():
-                hit, wrong = tried(kind, folder, backup, n, mode)
-                failures += wrong
-                count += hit
+            count, wrong = cut_short(kind, folder, backup, rng, every)
             figures[f"times that {kind.name} was cut short"] = count
+            failures += wrong
     report("crash_backup", figures | {"broken (target 0)": len(failures), "failures": failures})
     return 1 if failures else 0
 

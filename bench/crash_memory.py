@@ -24,7 +24,8 @@ import sys
 from pathlib import Path
 
 from bench.common import write_session
-from bench.faults import AFTER, BEFORE, BROKEN, FULL, TORN, Campaign, Plans, every_call, run
+from bench.faults import Campaign, Plans, every_call, run
+from bench.injection import AFTER, BEFORE, BROKEN, FULL, TORN
 from bench.memory_faults import KEY, OLD, faults_of_memory
 from bench.wire import Platform, Wire
 from nanobot.app import build_gateway

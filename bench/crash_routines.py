@@ -39,7 +39,8 @@ from pathlib import Path
 from loguru import logger
 
 from bench.common import load_once
-from bench.faults import AFTER, TORN, Campaign, Plans, every_call, run
+from bench.faults import Campaign, Plans, every_call, run
+from bench.injection import AFTER, TORN
 from bench.routines_talk import (
     EFFECTS,
     NO_QUESTION,

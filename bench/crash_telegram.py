@@ -29,7 +29,8 @@ import sys
 from pathlib import Path
 
 from bench.common import load_once
-from bench.faults import AFTER, TORN, Campaign, Plans, every_call, run
+from bench.faults import Campaign, Plans, every_call, run
+from bench.injection import AFTER, TORN
 from bench.staged import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
 from bench.telegram_side import People, TelegramPlatform
 from bench.telegram_talk import GROUP, LONG, OWNER, STRANGER, HastyClock, Model, converse

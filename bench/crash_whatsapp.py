@@ -37,8 +37,9 @@ from collections import Counter
 from pathlib import Path
 
 from bench.common import load_once
-from bench.faults import TORN, Campaign, Plans, every_call, run
+from bench.faults import Campaign, Plans, every_call, run
 from bench.helper_faults import HelperCampaign
+from bench.injection import TORN
 from bench.staged import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
 from bench.telegram_talk import LONG, HastyClock, Model
 from bench.transcript import faults_of_transcript, files_of_transcript

@@ -8,18 +8,14 @@ scenario says what is wrong.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import ctypes
 import os
 import random
 import select
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +25,7 @@ from typing import Protocol
 
 from loguru import logger
 
+from bench.injection import AFTER, BEFORE, TORN, arm, options_of
 from bench.reporting import report
 from bench.wire import Platform
 from nanobot.app import build_gateway
@@ -36,7 +33,6 @@ from nanobot.config import load_settings
 from nanobot.gateway.gateway import Gateway
 from nanobot.providers.offline.model import OfflineModel
 
-BEFORE, TORN, AFTER, FULL, BROKEN = range(5)
 MODES = {BEFORE: "before each", TORN: "in the middle of each", AFTER: "after each"}
 PATIENCE = 30.0
 _STARTED = 60
@@ -223,9 +219,7 @@ class Campaign:
         try:
             logger.remove()
             gateway = self._scenario.gateway(home, link, platform)
-            library = ctypes.CDLL(None)
-            library.crash_arm.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_int)
-            library.crash_arm(n, mode, link.fileno())
+            arm(n, mode, link.fileno())
             asyncio.run(gateway.run(signals=False))
             code = 0
         except BaseException as error:  # noqa: BLE001 - a child must never return
@@ -265,14 +259,7 @@ def run(
     `plans` gives what to do, by label, where every so many calls are tried; 0 for a handful of
     them. `module` is started again with the library that kills it.
     """
-    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
-    parser.add_argument("--short", action="store_true", help="a sample instead of every step")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each Nth step")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    if "crashpoint" not in os.environ.get("LD_PRELOAD", ""):
-        _with_fault_injector(module)
+    options = options_of(module, doc)
     figures: dict[str, object] = {}
     failures: list[str] = []
     with tempfile.TemporaryDirectory() as name:
@@ -297,19 +284,3 @@ def _build_once(folder: Path) -> None:
     """Build a gateway that never runs: what is loaded and compiled for the first one is then there
     in every process, and need not be done in each."""
     build_gateway(load_settings(folder / "unused", {}), provider=OfflineModel())
-
-
-def build_injector(folder: Path) -> Path:
-    """The library that kills, compiled into `folder`; started with it as `LD_PRELOAD`, a campaign
-    need not start itself again."""
-    source, library = Path(__file__).with_name("crashpoint.c"), folder / "crashpoint.so"
-    subprocess.run(
-        ["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
-    )
-    return library
-
-
-def _with_fault_injector(module: str) -> None:
-    library = build_injector(Path(tempfile.mkdtemp()))
-    environ = {**os.environ, "LD_PRELOAD": str(library)}
-    os.execve(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]], environ)

@@ -10,7 +10,8 @@ import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bench.faults import AFTER, BEFORE, BROKEN, FULL, PATIENCE, Campaign, Scenario, Tally
+from bench.faults import PATIENCE, Campaign, Scenario, Tally
+from bench.injection import AFTER, BEFORE, BROKEN, FULL
 from bench.whatsapp_side import died, plan
 
 MOMENT = 5

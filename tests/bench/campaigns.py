@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bench.faults import build_injector
+from bench.injection import build_injector
 
 ROOT = Path(__file__).parents[2]
 
