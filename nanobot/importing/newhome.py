@@ -17,7 +17,7 @@ from typing import BinaryIO
 from nanobot.agent.media import FOLDER, MediaStore, kept_name
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.source import blocks
-from nanobot.security.atomic import sync_folder
+from nanobot.security.atomic import sync_folder, write_all
 from nanobot.upkeep.room import has_room
 from nanobot.upkeep.swapping import swap
 
@@ -137,9 +137,7 @@ def _make(folder: Path, top: Path) -> None:
 def _fill(descriptor: int, piece: bytes, target: Path) -> None:
     """Add to a file; make what was added durable where that is nothing more."""
     try:
-        rest = memoryview(piece)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        write_all(descriptor, piece)
         if not piece:
             os.fsync(descriptor)
     except OSError as error:

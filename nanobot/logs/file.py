@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from nanobot.security.atomic import write_all
+
 _OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
@@ -39,7 +41,7 @@ class LogFile:
             self._open()
             if self._is_full(len(data)):
                 self._rotate()
-            self._append(data)
+            write_all(self._descriptor, data)
         except OSError as error:
             self.close()  # opened anew, it is looked at anew
             if not self._refused:
@@ -64,7 +66,7 @@ class LogFile:
         self._descriptor = os.open(self._path, _OPEN, 0o600)
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
-            self._append(b"\n")
+            write_all(self._descriptor, b"\n")
 
     def _is_in_place(self) -> bool:
         ours = os.fstat(self._descriptor)
@@ -96,11 +98,6 @@ class LogFile:
         for newer, older in zip(names[-2::-1], names[:0:-1], strict=True):
             with suppress(FileNotFoundError):
                 newer.replace(older)
-
-    def _append(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
 
 
 def numbered(path: Path, number: int) -> Path:

@@ -29,7 +29,7 @@ def replace(
     try:
         descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=folder)
         try:
-            _write(descriptor, content)
+            write_all(descriptor, content)
             os.fchmod(descriptor, mode)
             os.fsync(descriptor)
         finally:
@@ -52,6 +52,14 @@ def sync_folder(path: Path) -> None:
         os.close(folder)
 
 
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all of it where the descriptor stands. Raises `OSError`; some of it may be written
+    then."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
 def read_up_to(descriptor: int, limit: int) -> bytes:
     """At most `limit` bytes from where the descriptor stands."""
     pieces, left = [], limit
@@ -65,9 +73,3 @@ def _temporary_name(name: str) -> str:
     # The same for the same name: what a crash leaves behind is cleared by the next write.
     key = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
     return f".{key[:16]}.nanobot-tmp"
-
-
-def _write(descriptor: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]

@@ -18,6 +18,7 @@ from nanobot.clock import Clock
 from nanobot.cron.store import JobStore
 from nanobot.errors import NanobotError
 from nanobot.memory.history.log import HISTORY, HistoryLog
+from nanobot.memory.versions.checking import read_newest
 from nanobot.memory.versions.git import Repository
 from nanobot.security.paths import Root
 from nanobot.session.files import FileOps
@@ -105,15 +106,9 @@ def _messages(folder: SessionFolder, key: str, clock: Clock) -> int:
 def _versions(path: Path) -> int:
     """The versions of memory, once the newest is read with everything in it."""
     repository = Repository(path)
-    repository.check()
-    if not repository.exists:
-        return 0
     try:
-        tip = repository.tip()
-        if tip:
-            for blob in repository.files(repository.commit(tip).tree).values():
-                repository.content(blob)
-        return sum(1 for _ in repository.chain(tip))
+        newest = read_newest(repository)
+        return sum(1 for _ in repository.chain(newest[0].id)) if newest else 0
     finally:
         repository.close()
 

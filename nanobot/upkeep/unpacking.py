@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from nanobot.errors import NanobotError, StorageError
+from nanobot.security.atomic import write_all
 from nanobot.upkeep.contents import FORMAT, Head, decode_sums
 from nanobot.upkeep.packing import HEAD, HOME, MANIFEST, Progress
 from nanobot.upkeep.room import has_room
@@ -192,7 +193,8 @@ class _Unpacking:
             for block in self.members.content(member, left):
                 digest.update(block)
                 self.progress(len(block))
-                _write(out, block)
+                if out >= 0:
+                    write_all(out, block)
             if out >= 0:
                 os.fchmod(out, member.mode & 0o777 | 0o400)
                 os.utime(out, (_time(member), _time(member)))
@@ -248,14 +250,6 @@ def _created(place: Path) -> int:
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(place, flags, 0o600)
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    if descriptor < 0:
-        return
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
 
 
 @contextlib.contextmanager

@@ -79,6 +79,7 @@ def check_index(case: Case) -> Iterator[Finding]:
 
 def check_versions(case: Case) -> Iterator[Finding]:
     """Whether the newest version of memory is there with all that is in it."""
+    from nanobot.memory.versions.checking import read_newest
     from nanobot.memory.versions.git import Repository
 
     path = case.home / "state" / "memory.git"
@@ -86,22 +87,18 @@ def check_versions(case: Case) -> Iterator[Finding]:
         return
     repository = Repository(path)
     try:
-        repository.check()
-        tip = repository.tip()
-        if not tip:
-            yield Finding("versions", "ok", "there is none of memory yet")
-            return
-        newest = repository.commit(tip)
-        files = repository.files(newest.tree)
-        for blob in sorted(set(files.values())):
-            repository.content(blob)
+        found = read_newest(repository)
     except StorageError as error:
         yield Finding("versions", "fail", str(error), error.hint)
-    else:
-        when = f"{newest.when.astimezone(case.clock.now().tzinfo):%Y-%m-%d %H:%M}"
-        yield Finding("versions", "ok", f"whole; the newest is of {when}, with {len(files)} files")
+        return
     finally:
         repository.close()
+    if found is None:
+        yield Finding("versions", "ok", "there is none of memory yet")
+        return
+    newest, files = found
+    when = f"{newest.when.astimezone(case.clock.now().tzinfo):%Y-%m-%d %H:%M}"
+    yield Finding("versions", "ok", f"whole; the newest is of {when}, with {files} files")
 
 
 @contextmanager

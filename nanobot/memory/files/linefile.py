@@ -15,6 +15,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
+from nanobot.security.atomic import write_all
 from nanobot.security.paths import Place, fingerprint_of
 
 Fingerprint = tuple[int, int, int] | None
@@ -113,9 +114,7 @@ class LineFile:
 def _append(descriptor: int, data: bytes) -> None:
     base = os.fstat(descriptor).st_size
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        write_all(descriptor, data)
         os.fsync(descriptor)
     except OSError:
         with suppress(OSError):

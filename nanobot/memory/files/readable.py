@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from nanobot.memory.files.linefile import LIMIT
+from nanobot.security.atomic import write_all
 from nanobot.security.paths import Place
 
 
@@ -40,9 +41,7 @@ class Readable:
             size = os.fstat(descriptor).st_size
             end = os.pread(descriptor, 4, max(0, size - 4)).replace(b"\r", b"")
             gap = b"" if torn or not size else b"\n\n"[: 2 - _newlines(end)]
-            rest = memoryview(gap + paragraph[len(torn) :] + b"\n\n")
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
+            write_all(descriptor, gap + paragraph[len(torn) :] + b"\n\n")
             os.fsync(descriptor)
 
 
