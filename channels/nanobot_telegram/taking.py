@@ -18,10 +18,10 @@ from telegram.error import TelegramError
 
 from nanobot.bus.events import InboundMessage
 from nanobot.channel import ChannelHost
+from nanobot.channel.quarantine import Quarantine
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.inbound import Albums, Me, Press, Understood, from_press, understand
-from nanobot_telegram.quarantine import Quarantine
 
 _NOT_VALID = "This button is no longer valid."
 
@@ -58,7 +58,7 @@ class Updates:
         self._client, self._host, self._chats = client, host, chats
         self._me, self._start = me, start
         self._albums = Albums()
-        self._quarantine = Quarantine(host.state_folder)
+        self._quarantine = Quarantine(host.state_folder, host.clock, _warn)
 
     async def take(self, updates: Sequence[object], cursor: str | None = None) -> None:
         """Handle updates as they came from Telegram; returns when all are durable with `cursor`.
@@ -77,7 +77,7 @@ class Updates:
 
     def put_aside(self, update: object, error: Exception) -> None:
         """Keep what is no update."""
-        self._quarantine.keep(update, error, self._host.clock.now())
+        self._quarantine.keep(update, f"malformed, {type(error).__name__}")
 
     def _read(self, update: object) -> Understood | None:
         zone = self._host.clock.now().tzinfo
@@ -138,3 +138,7 @@ def _document(update: object) -> dict[str, object]:
         mended: dict[str, object] = json.loads(whole)
         return mended
     return update
+
+
+def _warn(words: str) -> None:
+    logger.warning("telegram: {}", words)

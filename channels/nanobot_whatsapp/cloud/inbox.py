@@ -17,6 +17,7 @@ from typing import Protocol
 from loguru import logger
 
 from nanobot.channel import ChannelHost, Chat
+from nanobot.channel.quarantine import Quarantine
 from nanobot_whatsapp.cloud.failures import in_words, kind_of
 from nanobot_whatsapp.cloud.items import Broken, Moved, Remark, Said, Status
 from nanobot_whatsapp.cloud.payload import read
@@ -24,7 +25,7 @@ from nanobot_whatsapp.cloud.recent import Recent
 from nanobot_whatsapp.cloud.windows import Windows
 from nanobot_whatsapp.concerns import Concerns
 from nanobot_whatsapp.people import People
-from nanobot_whatsapp.quarantine import Quarantine
+from nanobot_whatsapp.seldom import Seldom
 from nanobot_whatsapp.values import Heard
 
 _MOST_CHATS = 1_000
@@ -59,7 +60,7 @@ class Inbox:
         self._host, self._people, self._taking = host, people, taking
         self._recent, self._windows = recent, Windows(concerns)
         self._phone_number_id = phone_number_id
-        self._quarantine = Quarantine(host.state_folder, host.clock)
+        self._quarantine = Quarantine(host.state_folder, host.clock, Seldom(host.clock).warn)
         self._last: OrderedDict[str, str] = OrderedDict()
         self._stored: OrderedDict[_Key, None] = OrderedDict()
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from loguru import logger
 
 from nanobot.channel import ChannelHost
+from nanobot.channel.quarantine import Quarantine
 from nanobot.errors import SendError, StorageError
 from nanobot_whatsapp.linked.events import Spoken, Unreadable, read
 from nanobot_whatsapp.linked.outbound import Link
@@ -20,7 +21,7 @@ from nanobot_whatsapp.linked.protocol import Event, Me
 from nanobot_whatsapp.linked.quoting import Quotables
 from nanobot_whatsapp.linked.standing import Standing
 from nanobot_whatsapp.pauses import Pauses
-from nanobot_whatsapp.quarantine import Quarantine
+from nanobot_whatsapp.seldom import Seldom
 from nanobot_whatsapp.taking import Taking
 
 _LONGEST_PAUSE = 30.0
@@ -42,7 +43,7 @@ class Inbox:
     ) -> None:
         self._clock, self._taking = host.clock, taking
         self._standing, self._quotables = standing, quotables
-        self._quarantine = Quarantine(host.state_folder, host.clock)
+        self._quarantine = Quarantine(host.state_folder, host.clock, Seldom(host.clock).warn)
         self._receipts = receipts
         self._unread: deque[Spoken] = deque(maxlen=_MOST_UNREAD)
         self._arrived = asyncio.Event()

@@ -1,8 +1,8 @@
-"""What came and cannot be read is kept aside for a developer, and never tried again.
+"""What came over a channel and cannot be read is kept aside for a developer, and never tried again.
 
-It comes before anybody was asked who may write, so nobody can fill the disk or the log with it: the
-same is kept once, and the file is bounded; what does not fit pushes out the oldest. It is for the
-owner's eyes (0600).
+It comes before anybody was asked who may write, so nobody can fill the disk with it: the same is
+kept once, and the file is bounded; what does not fit pushes out the oldest. It is for the owner's
+eyes (0600).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import hashlib
 import json
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 from nanobot.clock import Clock
-from nanobot_whatsapp.seldom import Seldom
 
 _FILE = "quarantine.jsonl"
 _FILE_BYTES = 1_000_000
@@ -23,14 +23,14 @@ _REMEMBERED = 256
 
 
 class Quarantine:
-    """Keeps things in `folder`, which exists. Never raises for want of space."""
+    """Keeps things in `folder`, which exists. Never raises for want of space; `warn` is told."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        self._path, self._clock, self._seldom = folder / _FILE, clock, Seldom(clock)
+    def __init__(self, folder: Path, clock: Clock, warn: Callable[[str], object]) -> None:
+        self._path, self._clock, self._warn = folder / _FILE, clock, warn
         self._known: OrderedDict[bytes, None] = OrderedDict()
 
     def keep(self, raw: object, reason: str) -> None:
-        """Put `raw` aside, and say so in the log without what is in it; nothing of either if it was
+        """Put `raw` aside, and warn of that without what is in it; nothing of either if it was
         there lately. `reason` holds nothing of it."""
         text = raw if isinstance(raw, str) else _as_text(raw)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
@@ -39,13 +39,13 @@ class Quarantine:
         self._known[digest] = None
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-        self._seldom.warn(f"put something aside that cannot be read ({reason}): {_FILE}")
+        self._warn(f"put something aside that cannot be read ({reason}): {_FILE}")
         time = self._clock.now().isoformat()
         entry = {"time": time, "reason": reason, "what": text[:_MOST_CHARACTERS]}
         try:
             self._append(json.dumps(entry).encode() + b"\n")
         except OSError as failure:
-            self._seldom.warn(f"cannot write {self._path} ({failure.strerror})")
+            self._warn(f"cannot write {self._path} ({failure.strerror})")
 
     def _append(self, line: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC

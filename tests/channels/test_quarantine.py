@@ -1,0 +1,43 @@
+"""Whatever strangers send, what is kept of it is bounded, and the owner can find it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nanobot.channel.quarantine import Quarantine
+from nanobot.testing.clock import FakeClock
+
+
+def quarantine(folder: Path, warnings: list[str]) -> Quarantine:
+    return Quarantine(folder, FakeClock(), warnings.append)
+
+
+def test_the_same_is_kept_and_told_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    aside = quarantine(tmp_path, warnings)
+    for _ in range(3):
+        aside.keep({"text": "früher"}, "no id")
+    kept = tmp_path / "quarantine.jsonl"
+    assert len(kept.read_text().splitlines()) == 1
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert warnings == ["put something aside that cannot be read (no id): quarantine.jsonl"]
+
+
+def test_letters_are_escaped_once_as_whoever_searches_the_file_expects(tmp_path: Path) -> None:
+    quarantine(tmp_path, []).keep({"text": "früher"}, "no id")
+    assert r"fr\u00fcher" in (tmp_path / "quarantine.jsonl").read_text()
+    assert r"\\u00fc" not in (tmp_path / "quarantine.jsonl").read_text()
+
+
+def test_the_file_is_bounded(tmp_path: Path) -> None:
+    aside = quarantine(tmp_path, [])
+    for number in range(60):
+        aside.keep([number, "x" * 100_000], "no id")
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 2_200_000
+
+
+def test_where_there_is_no_space_that_is_said_and_nothing_raised(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    (tmp_path / "quarantine.jsonl").mkdir()
+    quarantine(tmp_path, warnings).keep({}, "no id")
+    assert "cannot write" in warnings[-1]
