@@ -8,6 +8,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+PATIENCE = 10.0
+"""Seconds of real time after which a wait of a test's fails, so that a broken test ends."""
+
 
 class Changes:
     """Lets many wait until something is so; whoever changes something tells them."""
@@ -29,3 +32,14 @@ class Changes:
             self._waiting.append(turn)
             await turn
         return value
+
+    async def within(
+        self, patience: float | None, ready: Callable[[], T], told: Callable[[], str]
+    ) -> T:
+        """The same, but raises `TimeoutError` with what `told` says after `patience` seconds of
+        real time (None: never)."""
+        try:
+            async with asyncio.timeout(patience):
+                return await self.until(ready)
+        except TimeoutError:
+            raise TimeoutError(f"still waiting; {told()}") from None

@@ -7,34 +7,16 @@ Faults wait in a list, and a call takes the first that fits its operation and pe
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Literal
 
 from nanobot.testing.answers import Cut, Hang, Huge, Instead, Reply, Slow, Step
+from nanobot.testing.arming import Arming
 from nanobot.testing.graph.errors import refused
 from nanobot.testing.graph.values import Call, Refusal
 
 
-@dataclass(slots=True)
-class Armed:
-    """A fault that waits for its calls."""
-
-    operation: str
-    step: Step
-    person: str = ""
-    left: int = 1
-
-    def fits(self, call: Call) -> bool:
-        """Whether it is meant for `call`."""
-        return self.operation in ("", call.operation) and self.person in ("", call.person)
-
-
-class Faults:
+class Faults(Arming[Call]):
     """The part of `FakeGraphAPI` that misbehaves."""
-
-    def __init__(self) -> None:
-        self._armed: list[Armed] = []
-        self._gates: list[asyncio.Event] = []
 
     def fail(
         self,
@@ -87,28 +69,8 @@ class Faults:
         """Answer with that many bytes, whose number is not announced."""
         self._arm(operation, Huge(size), times)
 
-    def heal(self) -> None:
-        """Forget all faults, and let go what they hold."""
-        self._armed.clear()
-        self._let_go()
-
-    def _let_go(self) -> None:
-        for gate in self._gates:
-            gate.set()
-        self._gates.clear()
-
-    def _take(self, call: Call) -> Step | None:
-        for armed in self._armed:
-            if armed.fits(call):
-                armed.left -= 1
-                self._armed = [one for one in self._armed if one.left]
-                return armed.step
-        return None
-
     def _arm(self, operation: str, step: Step, times: int, person: str = "") -> None:
-        self._armed.append(Armed(operation, step, person, times))
+        def fits(call: Call) -> bool:
+            return operation in ("", call.operation) and person in ("", call.person)
 
-    def _gate(self) -> asyncio.Event:
-        gate = asyncio.Event()
-        self._gates.append(gate)
-        return gate
+        self._arm_for(fits, step, times)

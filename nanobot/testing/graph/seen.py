@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from nanobot.testing.changes import PATIENCE
 from nanobot.testing.graph.values import Call, Sent, Violation
 from nanobot.testing.graph.world import PERSON, World
 
 T = TypeVar("T")
-
-PATIENCE = 10.0
-"""Seconds of real time after which a wait fails, so that a broken test ends."""
 
 
 class Seen:
@@ -53,17 +50,14 @@ class Seen:
         Raises `TimeoutError` after `patience` seconds of real time (None: never), with what
         happened so far.
         """
-        try:
-            async with asyncio.timeout(patience):
-                return await self._world.changes.until(condition)
-        except TimeoutError:
-            made = [call.operation for call in self.calls][-20:]
-            raise TimeoutError(
-                f"still waiting; last calls {made}, texts {self.texts(None)}, "
-                f"violations {[str(one) for one in self.violations]}"
-            ) from None
+        return await self._world.changes.within(patience, condition, self._told)
 
     async def received(self, count: int, person: str = PERSON) -> list[str]:
         """The texts for a person once there are at least `count` of them."""
         await self.wait_for(lambda: len(self.messages(person)) >= count)
         return self.texts(person)
+
+    def _told(self) -> str:
+        made = [call.operation for call in self.calls][-20:]
+        violations = [str(one) for one in self.violations]
+        return f"last calls {made}, texts {self.texts(None)}, violations {violations}"

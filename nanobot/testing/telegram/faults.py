@@ -8,37 +8,21 @@ stops is let go.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Literal
 
 from nanobot.testing.answers import Cut, Hang, Huge, Instead, Reply, Slow, Step
+from nanobot.testing.arming import Arming
 from nanobot.testing.telegram.answers import refused
 from nanobot.testing.telegram.updates import TERMINATED, Updates
 from nanobot.testing.telegram.values import Call, Json, Refusal
 
 
-@dataclass(slots=True)
-class Armed:
-    """A fault that waits for its calls."""
-
-    method: str
-    step: Step
-    chat: int | None = None
-    left: int = 1
-
-    def fits(self, call: Call) -> bool:
-        """Whether it is meant for `call`."""
-        method = self.method == call.method or (not self.method and call.method != "getUpdates")
-        return method and self.chat in (None, call.chat_id)
-
-
-class Faults:
+class Faults(Arming[Call]):
     """The part of `FakeTelegram` that misbehaves."""
 
     def __init__(self, updates: Updates) -> None:
+        super().__init__()
         self._updates = updates
-        self._armed: list[Armed] = []
-        self._gates: list[asyncio.Event] = []
 
     def fail(
         self,
@@ -107,31 +91,12 @@ class Faults:
         if times > waiting:
             self.fail("getUpdates", 409, TERMINATED, times=times - waiting)
 
-    def heal(self) -> None:
-        """Forget all faults, and let go what they hold."""
-        self._armed.clear()
-        self._let_go()
-
-    def _let_go(self) -> None:
-        for gate in self._gates:
-            gate.set()
-        self._gates.clear()
-
-    def _take(self, call: Call) -> Step | None:
-        for armed in self._armed:
-            if armed.fits(call):
-                armed.left -= 1
-                self._armed = [one for one in self._armed if one.left]
-                return armed.step
-        return None
-
     def _arm(self, method: str, step: Step, times: int, chat: int | None) -> None:
-        self._armed.append(Armed(method, step, chat, times))
+        def fits(call: Call) -> bool:
+            is_meant = method == call.method or (not method and call.method != "getUpdates")
+            return is_meant and chat in (None, call.chat_id)
 
-    def _gate(self) -> asyncio.Event:
-        gate = asyncio.Event()
-        self._gates.append(gate)
-        return gate
+        self._arm_for(fits, step, times)
 
 
 _WORDS = {

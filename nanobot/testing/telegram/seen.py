@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from nanobot.testing.changes import PATIENCE
 from nanobot.testing.telegram.updates import Updates
 from nanobot.testing.telegram.values import Call, Draft, Sent, Toast, Violation
 from nanobot.testing.telegram.world import PERSON, World
 
 T = TypeVar("T")
-
-PATIENCE = 10.0
-"""Seconds of real time after which a wait fails, so that a broken test ends."""
 
 
 class Seen:
@@ -84,15 +81,7 @@ class Seen:
         Raises `TimeoutError` after `patience` seconds of real time (None: never), with what
         happened so far.
         """
-        try:
-            async with asyncio.timeout(patience):
-                return await self._world.changes.until(condition)
-        except TimeoutError:
-            made = [call.method for call in self.calls][-20:]
-            raise TimeoutError(
-                f"still waiting; last calls {made}, texts {self.texts(None)}, "
-                f"violations {[str(one) for one in self.violations]}"
-            ) from None
+        return await self._world.changes.within(patience, condition, self._told)
 
     async def received(self, count: int, chat: int = PERSON) -> list[str]:
         """The texts in a chat once there are at least `count` messages of the bot."""
@@ -105,3 +94,8 @@ class Seen:
             lambda: [one for one in self.messages(chat) if one.message_id > message_id]
         )
         return later[0]
+
+    def _told(self) -> str:
+        made = [call.method for call in self.calls][-20:]
+        violations = [str(one) for one in self.violations]
+        return f"last calls {made}, texts {self.texts(None)}, violations {violations}"
