@@ -33,6 +33,8 @@ from nanobot.session.records import (
     encode_fields,
 )
 
+_NO_MESSAGE = 0
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -57,10 +59,10 @@ def archived_up_to(folder: Path) -> int:
     return max((segment.last for segment in segments(folder)), default=0)
 
 
-def lines_of(path: Path) -> Iterator[Line]:
-    """Every line of a session file or segment, from its start."""
+def lines_of(path: Path, first: int = 1, last: int | None = None) -> Iterator[Line]:
+    """The lines of a session file or segment, as `numbered` gives them."""
     try:
-        yield from _lines(path)
+        yield from _lines(path, first, last)
     except OSError as error:
         raise StorageError.of(path, error) from error
 
@@ -81,11 +83,13 @@ def messages_of(
             raise StorageError.of(path, error) from error
         archived = 0
         for segment in segments(folder):
-            if segment.last >= first:
-                yield from _between(lines_of(segment.path), max(first, archived + 1), last)
+            if segment.last >= first and (last is None or last > archived):
+                start = max(first, archived + 1)
+                yield from _between(lines_of(segment.path, start, last), start, last)
             archived = max(archived, segment.last)
         if live is not None and (last is None or last > archived):
-            yield from _between(numbered(live), max(first, archived + 1), last)
+            start = max(first, archived + 1)
+            yield from _between(numbered(live, start, last), start, last)
 
 
 def retractions_of(path: Path, folder: Path, first: int) -> Iterator[Retraction]:
@@ -93,7 +97,7 @@ def retractions_of(path: Path, folder: Path, first: int) -> Iterator[Retraction]
     paths = [segment.path for segment in segments(folder) if segment.last >= first]
     for source in (*paths, path):
         with contextlib.suppress(FileNotFoundError):
-            for line in _lines(source):
+            for line in _lines(source, 1, _NO_MESSAGE):
                 if isinstance(line.record, Retraction):
                     yield line.record
 
@@ -118,9 +122,9 @@ def move(files: FileOps, path: Path, folder: Path, header: Metadata) -> FileStat
     return FileState.of(path.stat())
 
 
-def _lines(path: Path) -> Iterator[Line]:
+def _lines(path: Path, first: int, last: int | None) -> Iterator[Line]:
     with opened(path) as descriptor:
-        yield from numbered(descriptor)
+        yield from numbered(descriptor, first, last)
 
 
 def _segment(path: Path) -> Segment:

@@ -43,6 +43,7 @@ from nanobot.session.records import (
     Retraction,
     decode,
     decode_fields,
+    seq_of,
 )
 from nanobot.session.session import Contents
 
@@ -118,11 +119,12 @@ class Line(NamedTuple):
     counted: bool
 
 
-def numbered(descriptor: int) -> Iterator[Line]:
-    """Every line from the start; messages without a number get one in order.
+def numbered(descriptor: int, first: int = 1, last: int | None = None) -> Iterator[Line]:
+    """The lines from the start; messages without a number get one in order.
 
     A broken line that was a message takes a number too, so that the counts of other programs stay
-    right.
+    right. Messages from seq `first` to `last` are wanted: others are passed over unread where
+    that can be told from how nanobot writes them.
     """
     number = 0
     with os.fdopen(os.dup(descriptor), "rb") as lines:
@@ -134,6 +136,10 @@ def numbered(descriptor: int) -> Iterator[Line]:
                 return
             line = raw.rstrip(b"\r\n")
             if not line.strip():
+                continue
+            seq = seq_of(line)
+            if seq and (seq < first or (last is not None and seq > last)):
+                number = seq
                 continue
             record = decode(line)
             counted = isinstance(record, Message) and not record.seq

@@ -12,6 +12,7 @@ is no JSON object is None, never an exception.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -88,6 +89,11 @@ Record = Message | Metadata | Epoch | Retraction | Foreign
 _ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
+_NUMBERED = re.compile(
+    rb'\{"role":"(?:user|assistant|tool)","content":"[^"\\]*+(?:\\.[^"\\]*+)*+","seq":(\d{1,15})[,}]'
+)
+
+
 def encode(record: Message | Metadata | Epoch | Retraction) -> str:
     """The line of a record, newline included; fields without a value are left out."""
     match record:
@@ -108,6 +114,13 @@ def encode(record: Message | Metadata | Epoch | Retraction) -> str:
 def encode_fields(fields: Mapping[str, JsonValue]) -> str:
     """The line of an object whose fields are at hand, newline included."""
     return _ENCODER.encode(fields) + "\n"
+
+
+def seq_of(line: bytes) -> int:
+    """The number in the line of a message as `encode` writes it, found without reading the rest; 0
+    for any other line."""
+    found = _NUMBERED.match(line)
+    return int(found[1]) if found else 0
 
 
 def decode_fields(line: bytes) -> dict[str, JsonValue] | None:

@@ -16,6 +16,7 @@ from nanobot.session.records import (
     Retraction,
     decode,
     encode,
+    seq_of,
 )
 from tests.session.support import NOON
 
@@ -47,6 +48,27 @@ def test_every_message_comes_back_as_it_was(message: Message) -> None:
     assert line.isascii()
     assert line.count("\n") == 1
     assert decode(line.rstrip("\n").encode()) == message
+    assert seq_of(line.encode()) == message.seq
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        encode(Epoch(5, "9", NOON)),
+        encode(Retraction("t1", 3, 4, NOON)),
+        '{"role":"user","content":"hi"}',
+        '{"seq":3,"role":"user","content":"hi"}',
+        '{"role":"user","content":["hi"],"seq":3}',
+        '{"role":"user","content":"hi","metadata":{"seq":3}}',
+        '{"role":"user","content":"hi","seq":-3}',
+        '{"role":"user","content":"hi","seq":3.5}',
+        '{"role":"user","content":"hi","seq":"3"}',
+        r'{"role":"user","content":"hi\","seq":3,"name":"x"}',
+        '{"role":"user","content":"hi","se',
+    ],
+)
+def test_the_number_of_a_line_that_is_not_written_so_is_not_guessed(line: str) -> None:
+    assert seq_of(line.encode()) == 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time, tzinfo
 
-from nanobot.memory.grounds.grounds import Grounds, is_foreign, origins_of
+from nanobot.memory.grounds.grounds import Grounds, holds_foreign, is_foreign, origins_of
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.text.unconfirmed import NOTE, is_unconfirmed
 from nanobot.messages import Message
@@ -40,9 +40,8 @@ class Entry:
     """One entry of a batch.
 
     `key` names it in what is remembered about runs; `cursor` is that of the history, 0 for notes.
-    `said_at` is the time of what is newest in it. `grounds` are what it rests on; `own` is all of
-    it taken as trusted, for telling whether something comes from here at all. `origins` says where
-    foreign content in it came from.
+    `said_at` is the time of what is newest in it. `grounds` are what it rests on; where nothing in
+    it is foreign, all of it is trusted. `origins` says where foreign content in it came from.
     """
 
     key: str
@@ -51,7 +50,6 @@ class Entry:
     title: str
     lines: tuple[str, ...]
     grounds: Grounds
-    own: Grounds
     origins: tuple[str, ...] = ()
 
     @property
@@ -79,22 +77,20 @@ class Entry:
 
 def of_history(entry: HistoryEntry, evidence: Evidence) -> Entry | None:
     """A history entry with what it rests on; None where nothing of that is left."""
-    messages: list[Message] = []
-    before: list[Message] = []
+    behind: list[Message] = []
     if entry.session and entry.last:
-        messages = evidence(entry.session, entry.first, entry.last)
-        if not messages:
-            return None
-        if entry.first > 1:
-            before = evidence(entry.session, max(1, entry.first - LOOKBACK), entry.first - 1)
+        behind = evidence(entry.session, max(1, entry.first - LOOKBACK), entry.last)
+    messages = [one for one in behind if one.seq >= entry.first]
+    if entry.session and entry.last and not messages:
+        return None
     lines = _raw(messages) if entry.type == "raw" and messages else _told(entry)
     claimed = tuple(origin for origin in entry.origin if origin not in _OWN)
     if not claimed and not messages and entry.type != "import":
         return None
     said = [_said(line, _SUMMARY) for line in lines]
-    grounds = Grounds.of([*before, *messages, *(said if claimed else ())])
+    told = [*behind, *(said if claimed else ())]
+    is_tainted = holds_foreign(told)
     heard = [_said(text, "") for text in (*lines, *(message.content for message in messages))]
-    origins = claimed or (origins_of([*before, *messages]) if grounds.is_tainted else ())
     stamp = f"[{entry.timestamp:%Y-%m-%d %H:%M}] {entry.session}".rstrip()
     raw = " (raw)" if entry.type == "raw" else ""
     return Entry(
@@ -103,9 +99,8 @@ def of_history(entry: HistoryEntry, evidence: Evidence) -> Entry | None:
         said_at=_newest(messages, entry.timestamp),
         title=stamp + raw,
         lines=lines,
-        grounds=grounds,
-        own=Grounds.of(heard),
-        origins=origins,
+        grounds=Grounds.of(told if is_tainted else heard),
+        origins=claimed or (origins_of(behind) if is_tainted else ()),
     )
 
 
@@ -129,7 +124,6 @@ def of_note(day: date, text: str, zone: tzinfo | None) -> Entry | None:
         title=f"[{day.isoformat()}] note",
         lines=("", *_fitted(lines)),
         grounds=Grounds.of(said),
-        own=Grounds.of([_said(line, "") for line in lines]),
         origins=origins_of(said),
     )
 

@@ -138,8 +138,7 @@ def _behind(item: Item, entries: Sequence[Entry]) -> Entry:
 
 
 def _supports(entry: Entry, foreign: Grounds, update: Update) -> bool:
-    # An entry that nothing foreign touched is the person's and the agent's own from end to end.
-    grounds = (entry.grounds if entry.is_tainted else entry.own).plus(foreign)
+    grounds = entry.grounds.plus(foreign)
     if update.kind == "obsolete":
         return grounds.mentions(update.target)
     if update.kind == "replace" and grounds.supports_change(update.target, update.text):

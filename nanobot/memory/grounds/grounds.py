@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from nanobot.memory.grounds.traces import Tokens
+from nanobot.memory.grounds.traces import Tokens, known
 from nanobot.memory.text.unconfirmed import NOTE, says_unconfirmed
 from nanobot.messages import ATTACHED, Message
 
@@ -45,12 +45,11 @@ class Grounds:
         """The grounds that these messages, a prompt or the evidence behind a summary, give."""
         trusted: set[str] = set()
         untrusted: set[str] = set()
-        for text, is_own in _told(tuple(messages)):
-            known = Tokens.of(text).known()
+        for text, is_own in dict.fromkeys(_told(tuple(messages))):
             if is_own:
-                trusted |= known
+                trusted |= known(text)
             else:
-                untrusted |= known
+                untrusted |= known(text)
                 untrusted.add(_ALIEN)  # an image or an empty page taints as well
         return cls(frozenset(trusted), frozenset(untrusted))
 
@@ -98,6 +97,11 @@ class Grounds:
         own = len(words & self.trusted)
         foreign = len((words & self.untrusted) - self.trusted)
         return own >= max(1.0, _OWN * len(words)) and foreign <= _FOREIGN * own
+
+
+def holds_foreign(messages: Iterable[Message]) -> bool:
+    """Whether `Grounds.of` these messages would be tainted."""
+    return not all(is_own for _, is_own in _told(tuple(messages)))
 
 
 def is_foreign(message: Message) -> bool:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nanobot.memory.grounds.loose import RUNS, folded, loose, punctuation, spelled, unspelled
 from nanobot.memory.grounds.wordlists import (
@@ -80,23 +82,19 @@ class Tokens:
     def of(cls, text: str) -> Tokens:
         """The tokens of `text`."""
         plain, unseen = folded(text)
-        undated = _DATE().sub(" ", plain)
-        joined = spelled(undated)
-        written = frozenset(word.replace("’", "'") for word in {*_WORD().findall(undated), *joined})
-        content = {word: tuple(_tokens(word)) for word in written}
-        data, numbers = frozenset((*_data(undated), *joined)), frozenset(_numbers(undated))
-        rest = _rest(undated)
+        traced = _Traced.of(plain)
+        rest = _rest(traced.undated)
         return cls(
-            frozenset(token for tokens in content.values() for token in tokens),
-            data,
-            numbers,
-            frozenset(_marks(plain, written)),
+            traced.words,
+            traced.data,
+            traced.numbers,
+            traced.marks,
             (*unseen, *loose(rest)),
             tuple(_DATE().findall(plain)),
-            sum(len(word) for word, tokens in content.items() if tokens)
-            + sum(map(len, data))
-            + sum(len(part) for group in numbers for part in group),
-            sum(not tokens for tokens in content.values()),
+            sum(len(word) for word, tokens in traced.written.items() if tokens)
+            + sum(map(len, traced.data))
+            + sum(len(part) for group in traced.numbers for part in group),
+            sum(not tokens for tokens in traced.written.values()),
             punctuation(rest),
         )
 
@@ -129,13 +127,6 @@ class Tokens:
             max(0, self.punctuation - before.punctuation),
         )
 
-    def known(self) -> frozenset[str]:
-        """Everything as one set, numbers both as a whole and in parts."""
-        numbers = (_DATA + part for group in self.numbers for part in (*group, "".join(group)))
-        data = (_DATA + item for item in self.data)
-        hosts = (_DATA + host for item in self.data if (host := _host(item)))
-        return frozenset((*self.words, *self.marks, *numbers, *data, *hosts))
-
     def stated_in(self, known: frozenset[str]) -> bool:
         """Whether every mark, every piece of data and every number is among `known`."""
         if not self.marks <= known:
@@ -143,6 +134,43 @@ class Tokens:
         return all(_DATA + item in known for item in self.data) and all(
             _DATA + "".join(group) in known or all(_DATA + part in known for part in group)
             for group in self.numbers
+        )
+
+
+def known(text: str) -> frozenset[str]:
+    """What `text` makes known, for `Tokens.stated_in`: its words, marks, data and numbers, these
+    both as a whole and in parts."""
+    traced = _Traced.of(folded(text)[0])
+    numbers = (_DATA + part for group in traced.numbers for part in (*group, "".join(group)))
+    data = (_DATA + item for item in traced.data)
+    hosts = (_DATA + host for item in traced.data if (host := _host(item)))
+    return frozenset((*traced.words, *traced.marks, *numbers, *data, *hosts))
+
+
+class _Traced(NamedTuple):
+    """What of a folded text is traced. `undated` is the text without its dates, `written` has its
+    words with their tokens."""
+
+    undated: str
+    written: Mapping[str, tuple[str, ...]]
+    words: frozenset[str]
+    data: frozenset[str]
+    numbers: frozenset[tuple[str, ...]]
+    marks: frozenset[str]
+
+    @classmethod
+    def of(cls, plain: str) -> _Traced:
+        undated = _DATE().sub(" ", plain)
+        joined = spelled(undated)
+        words = {word.replace("’", "'") for word in (*_WORD().findall(undated), *joined)}
+        written = {word: tuple(_tokens(word)) for word in words}
+        return cls(
+            undated,
+            written,
+            frozenset(token for tokens in written.values() for token in tokens),
+            frozenset((*_data(undated), *joined)),
+            frozenset(_numbers(undated)),
+            frozenset(_marks(plain, words)),
         )
 
 
@@ -156,7 +184,7 @@ def _tokens(word: str) -> Iterator[str]:
             yield stem
 
 
-def _marks(text: str, words: frozenset[str]) -> Iterator[str]:
+def _marks(text: str, words: AbstractSet[str]) -> Iterator[str]:
     if not words.isdisjoint(STANDING_ORDER) or any(phrase in text for phrase in ORDER_PHRASES):
         yield _ORDER
     if not words.isdisjoint(NEGATION) or not CJK_NEGATION.isdisjoint(text):
