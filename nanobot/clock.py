@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Protocol
 from zoneinfo import ZoneInfo
+
+from nanobot.zones import system_zone
 
 
 class Clock(Protocol):
@@ -30,10 +33,10 @@ _QUARTER = 900.0
 
 
 class SystemClock:
-    """The real one. `zone` is an IANA name; empty means the system's zone."""
+    """The real one. `zone` is an IANA name; empty means the system's zone, as it is now."""
 
     def __init__(self, zone: str = "") -> None:
-        self._zone: tzinfo | None = ZoneInfo(zone) if zone else None
+        self._zone = ZoneInfo(zone) if zone else system_zone(os.environ)
         self._local: tuple[float, tzinfo] = (-1.0, UTC)
 
     def now(self) -> datetime:
@@ -47,7 +50,8 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     def _local_zone(self, stamp: float) -> tzinfo:
-        """The system's offset now; asking the C library each time is slow."""
+        """The system's offset now, where its rules are not to be had; asking the C library each
+        time is slow."""
         quarter = stamp // _QUARTER
         if self._local[0] != quarter:
             offset = timedelta(seconds=time.localtime(stamp).tm_gmtoff)

@@ -18,7 +18,6 @@ from nanobot.cli.onboard.model import ask_model
 from nanobot.cli.onboard.parts import Before, Part
 from nanobot.cli.onboard.people import AtTerminal, Piped
 from nanobot.cli.onboard.window import ask_window, is_near
-from nanobot.cli.onboard.you import system_zone
 from nanobot.clock import SystemClock
 from nanobot.config.editing import Change
 from nanobot.config.model import ModelSettings
@@ -152,15 +151,6 @@ def test_what_a_person_wrote_about_themselves_stays() -> None:
         "- Name: Ada", "- Name: Ada L\n- Has a cat\n- Time zone: UTC"
     )
     assert with_basics("I am Ada.\n", {"Name": "Bo"}) == "I am Ada.\n"
-
-
-def test_the_time_zone_is_that_of_the_system(tmp_path: Path) -> None:
-    assert system_zone({}, tmp_path) == ""
-    (tmp_path / "timezone").write_text("Asia/Tokyo\n")
-    assert system_zone({"TZ": "nonsense"}, tmp_path) == "Asia/Tokyo"
-    (tmp_path / "localtime").symlink_to("/usr/share/zoneinfo/Europe/Berlin")
-    assert system_zone({}, tmp_path) == "Europe/Berlin"
-    assert system_zone({"TZ": ":America/Lima"}, tmp_path) == "America/Lima"
 
 
 async def test_a_model_is_chosen_from_what_was_found_and_asked_something_first() -> None:

@@ -13,14 +13,12 @@ from nanobot.cli.onboard.parts import Part
 from nanobot.cli.onboard.wording import described
 from nanobot.config.editing import Change
 from nanobot.errors import NanobotError
+from nanobot.zones import system_zone_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from nanobot.cli.onboard.options import OnboardOptions
     from nanobot.cli.onboard.people import Guide
 
-_ZONES = "zoneinfo/"
 _NAME, _ZONE = "Name", "Time zone"
 
 
@@ -30,7 +28,7 @@ async def ask_you(person: Guide, home: Path, zone: str) -> Part:
     person.say("What you say here stands in workspace/USER.md, where you can add to it.")
     known = basics_of(home).get(_NAME, "")
     name = await person.ask("What are you called? (Enter to leave it open)", known)
-    guessed = zone or system_zone(os.environ)
+    guessed = zone or system_zone_name(os.environ)
     while True:
         answer = await person.ask("Your time zone", guessed or "UTC")
         try:
@@ -67,27 +65,3 @@ def checked_zone(name: str) -> str:
         raise NanobotError(
             f"there is no time zone {name!r}", hint="It is written like Europe/Berlin."
         ) from None
-
-
-def system_zone(environ: Mapping[str, str], etc: Path = Path("/etc")) -> str:
-    """The name of the system's time zone; empty where it has none."""
-    told = environ.get("TZ", "").removeprefix(":")
-    try:
-        linked = str((etc / "localtime").readlink())
-    except OSError:
-        linked = ""
-    try:
-        written = (etc / "timezone").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        written = ""
-    for name in (told, linked.partition(_ZONES)[2], written):
-        if name and _is_zone(name):
-            return name
-    return ""
-
-
-def _is_zone(name: str) -> bool:
-    try:
-        return bool(checked_zone(name))
-    except NanobotError:
-        return False
