@@ -173,25 +173,31 @@ class SenderRate:
         if len(self._senders) > _SENDERS:
             self._senders.popitem(last=False)
         late = (self._clock.now() - inbound.timestamp).total_seconds()
-        return recent.verdict(self._clock.monotonic(), max(0.0, late))
+        event = (inbound.chat_id, inbound.event_id)
+        return recent.verdict(event, self._clock.monotonic(), max(0.0, late))
 
 
 @dataclass(slots=True)
 class _Recent:
-    """When one person's newest messages that were taken had been sent, and when they were last
-    told."""
+    """One person's newest messages that were taken, each with when it had been sent, and when they
+    were last told."""
 
-    taken: deque[float]
+    taken: deque[tuple[tuple[str, str], float]]
     told: float | None = None
 
-    def verdict(self, now: float, late: float) -> Literal["take", "tell", "drop"]:
-        """`late`: so many seconds ago it was sent. What was written over hours, and comes at once
-        after an outage, is not too much."""
-        sent = max([now - late, *list(self.taken)[-1:]])
-        while self.taken and sent - self.taken[0] >= _MINUTE:
+    def verdict(
+        self, event: tuple[str, str], now: float, late: float
+    ) -> Literal["take", "tell", "drop"]:
+        """`event` names the message, `late`: so many seconds ago it was sent. What was written over
+        hours, and comes at once after an outage, is not too much; what is delivered again, since it
+        could not be stored, counts once."""
+        if any(event == known for known, _ in self.taken):
+            return "take"
+        sent = max([now - late, *(sent for _, sent in list(self.taken)[-1:])])
+        while self.taken and sent - self.taken[0][1] >= _MINUTE:
             self.taken.popleft()
         if len(self.taken) != self.taken.maxlen:
-            self.taken.append(sent)
+            self.taken.append((event, sent))
             return "take"
         if self.told is not None and now - self.told < _MINUTE:
             return "drop"

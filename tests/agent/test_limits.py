@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from nanobot.tooling import Caller, ToolRegistry
 from tests.support import Probe
 
 NO_TOOLS = Toolset.of(())
+NUMBERS = count()
 EVENING = datetime(2026, 11, 21, 23, 0, tzinfo=UTC)
 
 
@@ -168,7 +170,7 @@ async def test_a_turn_that_has_used_its_tokens_answers_with_what_it_has() -> Non
 
 
 def message(sender: str = "7", channel: str = "telegram", by: BegunBy = "person") -> InboundMessage:
-    return InboundMessage(channel, "1", sender, "hi", "e", EVENING, begun_by=by)
+    return InboundMessage(channel, "1", sender, "hi", f"e{next(NUMBERS)}", EVENING, begun_by=by)
 
 
 def rate(per_minute: int, clock: FakeClock) -> SenderRate:
@@ -203,6 +205,15 @@ async def test_what_was_written_over_hours_and_comes_at_once_is_not_too_much() -
     backlog = [replace(message(), timestamp=at) for at in written]
     assert [limit.verdict(each) for each in backlog] == ["take", "take", "take", "take", "tell"]
     assert [limit.verdict(message()) for _ in range(2)] == ["take", "take"]
+
+
+async def test_what_is_delivered_again_until_it_can_be_stored_counts_once() -> None:
+    clock = FakeClock()
+    limit, first, second = rate(2, clock), message(), message()
+    for _ in range(50):
+        assert [limit.verdict(each) for each in (first, second)] == ["take", "take"]
+        await clock.advance(1)
+    assert limit.verdict(replace(first, chat_id="2")) == "tell"
 
 
 def test_one_persons_flood_is_nobody_elses() -> None:
