@@ -70,7 +70,10 @@ class Outbound:
         if self._chats.is_gone(part.chat_id):
             raise _lost("it refused us before")
         chat_id = self._chats.current(part.chat_id)
-        return Attempt(chat_id, number(part.thread_id), number(part.reply_to))
+        # Where the group has another id by now, messages have other ones as well.
+        place, _, answered = part.reply_to.rpartition("/")
+        is_there = (place or part.chat_id) == str(chat_id)
+        return Attempt(chat_id, number(part.thread_id), number(answered) if is_there else None)
 
     async def _deliver(
         self, part: OutboundPart, uploads: Sequence[Upload], attempt: Attempt

@@ -121,7 +121,7 @@ class Updates:
         try:
             await bot.answer_callback_query(press.query_id, text=toast or None)
             if said is not None:
-                await bot.edit_message_reply_markup(said.chat_id, int(press.message_id))
+                await bot.edit_message_reply_markup(press.place, press.message_id)
         except TelegramError as error:
             logger.debug("telegram: a pressed button was not acknowledged: {}", error)
 

@@ -75,7 +75,7 @@ def from_press(understood: Understood, value: str, at: datetime) -> InboundMessa
         value,
         f"callback:{press.query_id}",
         at,
-        message_id=press.message_id,
+        message_id=_name(press.message_id, press.place, chat),
         thread_id=chat.thread_id,
         is_group=chat.is_group,
         sender_name=sender.name,
@@ -104,7 +104,7 @@ def _pressed(query: CallbackQuery, canonical: Canonical) -> Understood | None:
     sender, chat = person(query.from_user), chat_of(message.chat, canonical, thread)
     if sender is None or chat is None or _is_elsewhere(message):
         return None
-    press = Press(query.id, query.data, str(message.message_id))
+    press = Press(query.id, query.data, str(message.chat.id), message.message_id)
     return Understood(sender, chat, addressed=True, press=press)
 
 
@@ -133,7 +133,7 @@ def _said(
     note = note_of(message)
     if not heard.text and not note and file is None and not (note := unknown_in(message)):
         return None
-    event = _event_id(message, chat)
+    event = _name(message.message_id, str(message.chat.id), chat)
     said = InboundMessage(
         _CHANNEL,
         chat.id,
@@ -141,7 +141,7 @@ def _said(
         heard.text,
         _edit_id(event, message, f"{heard.text}\n{note}") if edited else event,
         ((edited and message.edit_date) or message.date).astimezone(zone),
-        message_id=str(message.message_id),
+        message_id=event,
         media=tuple(filter(None, (file, quoted))),
         thread_id=chat.thread_id,
         reply_to=quote_of(message, me),
@@ -163,10 +163,10 @@ def _can_be_corrected(message: Message) -> bool:
     return bool(by_hand)
 
 
-def _event_id(message: Message, chat: Chat) -> str:
-    """Message ids begin again when a group becomes a supergroup, while its chat id here stays."""
-    own = str(message.chat.id)
-    return str(message.message_id) if own == chat.id else f"{own}/{message.message_id}"
+def _name(message_id: int, place: str, chat: Chat) -> str:
+    """Message ids begin again when a group becomes a supergroup, while its chat id here stays:
+    `place` is the one that it has at Telegram."""
+    return str(message_id) if place == chat.id else f"{place}/{message_id}"
 
 
 def _edit_id(event: str, message: Message, content: str) -> str:

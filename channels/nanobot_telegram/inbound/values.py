@@ -19,11 +19,13 @@ class Me:
 
 @dataclass(frozen=True, slots=True)
 class Press:
-    """A button under one of our messages was pressed. `button_id` is what it was sent with."""
+    """A button under one of our messages was pressed. `button_id` is what it was sent with, `place`
+    the id of the chat where that message stands, as Telegram has it."""
 
     query_id: str
     button_id: str
-    message_id: str
+    place: str
+    message_id: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,35 @@ async def test_a_group_that_moves_stays_the_same_conversation(
         await channel.send(part("here", "-5"))
     assert {message.chat_id for message in host.stored} == {"-5"}
     assert telegram.texts(-1005) == ["here"]
+
+
+async def test_in_a_group_that_moved_nothing_is_mixed_up_with_messages_of_before(
+    telegram: FakeTelegram, host: RecordingHost
+) -> None:
+    host.buttons = {"b1": "yes"}
+    telegram.group(-5)
+    telegram.say("before", user=ANN, chat=-5)
+    telegram.migrate(-5, -1005)
+    telegram.say("after", user=ANN, chat=-1005)
+    async with running(telegram, host) as channel:
+        await host.texts(2)
+        for said in host.stored:
+            await channel.send(replace(part("to that", "-5"), reply_to=said.message_id))
+        told = await channel.send(
+            replace(part("Shall I?", "-5"), buttons=(Button("Yes", "yes", "", "b1"),))
+        )
+        telegram.press(int(told.platform_id), "Yes", chat=-1005, user=ANN)
+        await telegram.wait_for(lambda: telegram.called("editMessageReplyMarkup"))
+        assert await host.texts(3) == ["before", "after", "yes"]
+        await channel.send(replace(part("I do", "-5"), reply_to=host.stored[-1].message_id))
+    quoted = [sent.reply_to for sent in telegram.messages(-1005)]
+    assert quoted[0] is None
+    assert quoted[1:] == [
+        int(host.stored[1].message_id.partition("/")[2]),
+        None,
+        int(told.platform_id),
+    ]
+    assert telegram.messages(-1005)[2].labels == ()
 
 
 async def test_a_group_that_strangers_move_leaves_nothing_on_disk(

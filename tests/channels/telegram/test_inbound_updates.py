@@ -198,7 +198,7 @@ def test_a_button_under_a_message_that_is_gone_is_understood() -> None:
     understood = read(query | {"message": gone}, "callback_query")
     assert understood is not None
     assert understood.press is not None
-    assert (understood.chat.id, understood.press.message_id) == ("-55", "5")
+    assert (understood.chat.id, understood.press.message_id) == ("-55", 5)
     for useless in (
         query | {"inline_message_id": "i"},
         query | {"message": gone, "data": None, "game_short_name": "g"},
