@@ -15,10 +15,13 @@ from prompt_toolkit.output import DummyOutput
 from nanobot.cli.onboard.candidate import Candidate, part_of
 from nanobot.cli.onboard.files import read, with_basics, write
 from nanobot.cli.onboard.model import ask_model
+from nanobot.cli.onboard.options import OnboardOptions
 from nanobot.cli.onboard.parts import Before, Part
 from nanobot.cli.onboard.people import AtTerminal, Piped
+from nanobot.cli.onboard.steps import Steps
 from nanobot.cli.onboard.window import ask_window, is_near
 from nanobot.clock import SystemClock
+from nanobot.config import load_settings
 from nanobot.config.editing import Change
 from nanobot.config.model import ModelSettings
 from nanobot.errors import NanobotError, StorageError
@@ -181,6 +184,33 @@ async def test_a_model_is_chosen_from_what_was_found_and_asked_something_first()
     said = "\n".join(person.said)
     assert "sk-" not in said
     assert "Check the key: the server does not accept it." in said
+
+
+async def test_of_a_step_that_is_taken_again_nothing_stays_of_what_it_said_before(
+    tmp_path: Path,
+) -> None:
+    async with FakeOpenAI(api_key="sk-a") as first, FakeOpenAI() as second:
+        (tmp_path / "config.yaml").write_text(
+            f"model:\n  name: fake-model\n  base_url: {first.base_url}\n  api_key: ${{A}}\n"
+            "  context_window: 32000\nagent:\n  timezone: UTC\n"
+        )
+        (tmp_path / "secrets.env").write_text("A=sk-a\n")
+        (tmp_path / "secrets.env").chmod(0o600)
+        person = ScriptedPerson(
+            *("the model", "Another server", second.base_url, "sk-b", "8000"),
+            *("the model", "None yet"),
+            *("the model", "Another server", first.base_url, "", "32000"),
+            *("you", "Ada", "Europe/Berlin", "you", "", "UTC"),
+            "nothing more",
+        )
+        before = read(tmp_path, {})
+        options = OnboardOptions(home=tmp_path, attended=True, test=False)
+        part = await Steps(person, options, load_settings(tmp_path, {}), before).all()
+        new = before.new_in(part)
+        assert (new.changes, new.secrets, new.basics) == ((), {}, {"Name": "Ada"})
+        assert dict(part.told) == {
+            "model": f"fake-model at {first.base_url}", "you": "Ada", "time zone": "UTC"
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize("base_url", ["", "http://127.0.0.1:9/v1"])

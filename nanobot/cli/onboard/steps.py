@@ -34,7 +34,9 @@ class Steps:
         self._clock = SystemClock(settings.agent.timezone)
         self._channels = names()
         self._given = _given_channels(options)
-        self._part = Part()
+        self._parts: dict[str, Part] = {}
+        """What each step found out when it was last taken: half of an earlier answer, such as the
+        address of another server, must not stay beneath a later one."""
         self._taken: set[str] = set()
         """What the command line said, and was taken already."""
 
@@ -43,14 +45,18 @@ class Steps:
         first = not self._before.config
         if self._options.attended and first:
             await self._everything()
-            return self._part
+            return self._so_far
         if first and not self._options.about_model:
             hint = "Say --model-name, --base-url or, to try nanobot out, --offline."
             raise NanobotError("which model shall answer?", hint=hint)
         await self._take_given()
         if self._options.attended:
             await self._chosen()
-        return self._part
+        return self._so_far
+
+    @property
+    def _so_far(self) -> Part:
+        return sum(self._parts.values(), Part())
 
     async def _take_given(self) -> None:
         if self._options.about_model:
@@ -87,8 +93,8 @@ class Steps:
         channels = [titled(name) for name in self._channels]
         menu = ["the model", *channels, "you", "all of it", "nothing more"]
         while True:
-            if self._part.told:
-                self._person.say("\nSo far:\n" + indent(table(self._part.told)).rstrip("\n"))
+            if told := self._so_far.told:
+                self._person.say("\nSo far:\n" + indent(table(told)).rstrip("\n"))
             at = await self._person.choose("\nWhat shall be changed?", menu, len(menu) - 1)
             beyond = at - 1 - len(channels)
             if at == 0:
@@ -111,7 +117,7 @@ class Steps:
             found = given_model(self._person, options, present, self._before, self._clock)
         else:
             found = ask_model(self._person, present, self._before, self._clock, test=options.test)
-        self._part += await found
+        self._parts["model"] = await found
 
     async def _channel(self, name: str, *, headed: bool = False) -> None:
         given = self._given.get(name, {}) if not self._is_done(name) else {}
@@ -120,7 +126,7 @@ class Steps:
         self._expect_token(name, given)
         if not headed:
             self._head(titled(name))
-        self._part += await set_up(
+        part = await set_up(
             name,
             self._person,
             self._settings,
@@ -130,6 +136,8 @@ class Steps:
             attended=self._options.attended,
             test=self._options.test,
         )
+        if not part.is_empty:  # else the person left it as it is
+            self._parts[name] = part
 
     def _expect_token(self, name: str, given: Mapping[str, str]) -> None:
         """Raise where Telegram is set up by nobody and without a token."""
@@ -143,9 +151,10 @@ class Steps:
         zone = self._settings.agent.timezone
         if self._options.about_owner and not self._is_done("you"):
             self._taken.add("you")
-            self._part += given_you(self._options, zone)
+            self._parts["you"] = given_you(self._options, zone)
         else:
-            self._part += await ask_you(self._person, self._options.home, zone)
+            said = self._parts.get("you", Part()).basics
+            self._parts["you"] = await ask_you(self._person, self._options.home, zone, said)
 
     def _head(self, text: str) -> None:
         if self._options.attended:

@@ -16,19 +16,22 @@ from nanobot.errors import NanobotError
 from nanobot.zones import system_zone_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nanobot.cli.onboard.options import OnboardOptions
     from nanobot.cli.onboard.people import Guide
 
 _NAME, _ZONE = "Name", "Time zone"
 
 
-async def ask_you(person: Guide, home: Path, zone: str) -> Part:
-    """Ask for name and time zone; `zone` is the one that is set."""
+async def ask_you(person: Guide, home: Path, zone: str, said: Mapping[str, str]) -> Part:
+    """Ask for name and time zone; `zone` is the one that is set, `said` are the basics that were
+    said a moment ago."""
     person.head("You")
     person.say("What you say here stands in workspace/USER.md, where you can add to it.")
     known = basics_of(home).get(_NAME, "")
-    name = await person.ask("What are you called? (Enter to leave it open)", known)
-    guessed = zone or system_zone_name(os.environ)
+    name = await person.ask("What are you called? (Enter to leave it open)", said.get(_NAME, known))
+    guessed = said.get(_ZONE) or zone or system_zone_name(os.environ)
     while True:
         answer = await person.ask("Your time zone", guessed or "UTC")
         try:
