@@ -20,7 +20,7 @@ import yaml
 from nanobot.config.findings import Findings
 from nanobot.config.tree import Plain, plain
 from nanobot.config.yamltext import parse_config
-from nanobot.errors import NanobotError
+from nanobot.errors import ConfigError, NanobotError
 
 Value = str | bool | int | tuple[str, ...]
 """A tuple is a list of texts."""
@@ -58,7 +58,12 @@ def edited(text: str, changes: Iterable[Change]) -> str:
     for change in changes:
         before = _values(text)
         text = _Edit(text, change).done()
-        if _values(text) != _with(before, change.path, change.value):
+        wanted = _with(before, change.path, change.value)
+        try:
+            is_so = _values(text) == wanted
+        except ConfigError:  # of our making: the text was valid before
+            is_so = False
+        if not is_so:
             raise CannotEdit(change)
     return start + text
 
@@ -92,21 +97,23 @@ class _Edit:
             name, node = below[key]
             if _is_empty(node) and depth + 1 < len(self._change.path):
                 return self._filled(name, node, depth + 1)
+        if _is_hanging(name, node):
+            return self._behind(name, node)
         return self._replaced(node)
 
-    def _appended(self) -> str:
+    def _appended(self, indent: int = 0) -> str:
         """At the end of the text, as a section of its own."""
         whole = self._text.endswith("\n") or not self._text
         text = self._text if whole else self._text + self._newline
         blank = self._newline if text.strip() else ""
-        return text + blank + self._lines(0, 0)
+        return text + blank + self._lines(0, indent)
 
     def _added(self, node: yaml.MappingNode, depth: int) -> str:
-        if depth == 0 and not node.flow_style:
-            return self._appended()
         if node.flow_style:
             return self._added_in_line(node, depth)
         indent = node.value[0][0].start_mark.column
+        if depth == 0:
+            return self._appended(indent)
         return self._after_line(_end(node), self._lines(depth, indent))
 
     def _added_in_line(self, node: yaml.MappingNode, depth: int) -> str:
@@ -131,6 +138,14 @@ class _Edit:
         space = "" if self._text[start - 1 : start] in (" ", "\n") else " "
         tail = self._newline if self._text[start:end].startswith(_BLOCK) else ""
         return f"{self._text[:start]}{space}{value}{tail}{self._text[end:]}"
+
+    def _behind(self, name: yaml.Node, node: yaml.Node) -> str:
+        """On the line of the key, in place of a list beneath it that is not indented."""
+        colon = self._text.index(":", name.end_mark.index) + 1
+        between, rest = self._text[colon : node.start_mark.index], self._text[_end(node) :]
+        if not rest.lstrip(" ").startswith("#"):  # nothing is left of the list's last line
+            between = between.rstrip()
+        return f"{self._text[:colon]} {_rendered(self._change.value)}{between}{rest}"
 
     def _after_line(self, index: int, lines: str) -> str:
         """With `lines` after the line in which the character before `index` stands."""
@@ -163,6 +178,12 @@ def _end(node: yaml.Node) -> int:
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)
     return int(node.end_mark.index)
+
+
+def _is_hanging(name: yaml.Node, node: yaml.Node) -> bool:
+    """Whether a list has its dashes no further in than its key, where nothing else may stand."""
+    is_block = isinstance(node, yaml.SequenceNode) and not node.flow_style
+    return is_block and node.start_mark.column <= name.start_mark.column
 
 
 def _is_empty(node: yaml.Node) -> bool:

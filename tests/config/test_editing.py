@@ -47,6 +47,10 @@ def test_a_new_section_goes_to_the_end() -> None:
         ("owner: {cli2: [a]}\n", 'owner: {cli2: [a], telegram: ["7"]}\n'),
         ('owner: {"b": [a],\n}\n', 'owner: {"b": [a], telegram: ["7"]\n}\n'),
         ("owner:\n  telegram:\n    - 1\n  b: []\n", 'owner:\n  telegram:\n    ["7"]\n  b: []\n'),
+        ("owner:\n  telegram:\n  - 1\n  - 2\n  b: []\n", 'owner:\n  telegram: ["7"]\n  b: []\n'),
+        ("owner:\r\n  telegram: # me\r\n  - 1", 'owner:\r\n  telegram: ["7"] # me'),
+        ("owner:\n  telegram:\n  - 1 # me\n", 'owner:\n  telegram: ["7"]\n   # me\n'),
+        ("  log: {}\n", '  log: {}\n\n  owner:\n    telegram: ["7"]\n'),
         ("owner:\n  telegram:   # me\n", 'owner:\n  telegram: ["7"]   # me\n'),
         ("owner: {}\n", 'owner:\n  telegram: ["7"]\n'),
         ("owner:", 'owner:\n  telegram: ["7"]\n'),
@@ -81,9 +85,10 @@ def test_the_example_takes_every_kind_of_change_and_loses_nothing() -> None:
     ]  # fmt: skip
 
 
-def test_what_only_a_person_can_change_is_said() -> None:
+@pytest.mark.parametrize("text", ["model: gpt\n", "log:\n  level: debug\n...\n"])
+def test_what_only_a_person_can_change_is_said(text: str) -> None:
     with pytest.raises(CannotEdit) as caught:
-        edited("model: gpt\n", [Change(("model", "name"), "other")])
+        edited(text, [Change(("model", "name"), "other")])
     assert caught.value.hint == "Write it there yourself: model.name: other"
 
 
