@@ -6,15 +6,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from nanobot.errors import ConfigError
+from nanobot.errors import ConfigError, NanobotError
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder named by NANOBOT_HOME, else `~/.nanobot`; absolute, and it need not exist."""
     chosen = environ.get("NANOBOT_HOME", "").strip() or "~/.nanobot"
     try:
-        return _expanded(chosen, environ.get("HOME", "")).absolute()
-    except RuntimeError:
+        return expanded(chosen, environ.get("HOME", "")).absolute()
+    except NanobotError:
         raise ConfigError(
             "the home folder of the user is not known",
             file="environment",
@@ -23,7 +23,15 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
         ) from None
 
 
-def _expanded(text: str, user_home: str) -> Path:
+def expanded(text: str, user_home: str = "") -> Path:
+    """A path that may begin with `~` or `~name`, where `user_home` is the folder of a user other
+    than the one who runs this. Raises `NanobotError` for one who is not known here."""
     if user_home and (text == "~" or text.startswith("~/")):
         return Path(user_home, text[2:])
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise NanobotError(
+            f"the home folder of the user in {text!r} is not known",
+            hint="Write the path in full, from / on.",
+        ) from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -165,6 +166,19 @@ def test_folders_that_the_configuration_gives_away_can_be_written(systemd: FakeS
     configure(systemd.home, f"backup:\n  folder: /mnt/b\nmcp:\n  servers:\n    x: {server}\n")
     assert main(["service", "install"]) == 0
     assert f"ReadWritePaths=-{systemd.home} -/mnt/b -/srv/notes" in systemd.lines
+
+
+def test_folders_are_those_of_the_account_that_the_service_runs_as(
+    systemd: FakeSystemd, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(systemd.home, "backup:\n  folder: ~/kept\n")
+    home = f"{systemd.folder}/../{systemd.home.relative_to(systemd.folder.parent)}"
+    other = ("--system", "--user", "nobody")
+    assert main(["--home", home, "service", "install", "--dry-run", *other]) == 0
+    text = capsys.readouterr().out
+    kept = Path(pwd.getpwnam("nobody").pw_dir) / "kept"
+    assert f"Environment=NANOBOT_HOME={systemd.home}\n" in text
+    assert f"ReadWritePaths=-{systemd.home} -{kept}\n" in text
 
 
 def test_commands_that_the_owner_lets_out_are_not_shut_in_by_the_unit(

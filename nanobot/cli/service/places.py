@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanobot.cli.service.unit import home_in
-from nanobot.config.home import home_folder
+from nanobot.config.home import expanded, home_folder
 from nanobot.errors import NanobotError, StorageError
 
 DEDICATED = "nanobot"
@@ -124,9 +124,10 @@ def home_for(choice: Choice, who: Account, environ: Mapping[str, str]) -> Path:
     own the home of every other command."""
     named = choice.home or environ.get("NANOBOT_HOME", "").strip()
     if named:
-        home = Path(named).expanduser().absolute()
+        home = expanded(named).absolute()
     else:
         home = who.folder / ".nanobot" if choice.system else home_folder(environ)
+    home = Path(os.path.normpath(home))  # systemd takes no steps up
     if not str(home).isprintable():
         raise NanobotError(f"a unit file cannot hold the name of the folder {str(home)!r}")
     return home

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.service.places import DEDICATED, Account, Choice, Place, account, home_for
 from nanobot.cli.service.unit import Unit
+from nanobot.config.home import expanded
 from nanobot.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def plan(choice: Choice, user: str, environ: Mapping[str, str] = os.environ) -> 
         path=path,
         grace_seconds=settings.agent.shutdown_grace_seconds,
         user=who.name if choice.system else "",
-        writable=_without_inner((home, *own, *_written(settings))),
+        writable=_without_inner((home, *own, *_written(settings, who))),
         homes=not choice.system or any(map(_is_in_homes, read)),
         shut_in=not _lets_commands_out(settings),
     )
@@ -104,10 +105,10 @@ def _read(settings: Settings) -> Iterator[Path]:
         yield from map(Path, (*server.paths, *server.writable))
 
 
-def _written(settings: Settings) -> Iterator[Path]:
-    """Folders outside of the home that may be changed."""
+def _written(settings: Settings, who: Account) -> Iterator[Path]:
+    """Folders outside of the home that may be changed, as the account of the service sees them."""
     if settings.backup.folder:
-        folder = settings.home / Path(settings.backup.folder).expanduser()
+        folder = settings.home / expanded(settings.backup.folder, str(who.folder))
         yield Path(os.path.normpath(folder))  # systemd takes no steps up
     for server in settings.mcp.servers.values():
         if server.enabled:
