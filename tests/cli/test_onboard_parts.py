@@ -25,6 +25,7 @@ from nanobot.config import load_settings
 from nanobot.config.editing import Change
 from nanobot.config.model import ModelSettings
 from nanobot.errors import NanobotError, StorageError
+from nanobot.memory.store.template import template_folder
 from nanobot.providers.discovery import LocalServer
 from nanobot.testing import FakeOpenAI, ScriptedPerson
 
@@ -146,14 +147,33 @@ def test_a_small_window_leaves_room_for_the_prompt() -> None:
 
 
 def test_what_a_person_wrote_about_themselves_stays() -> None:
-    text = "# User\n\n## Basics\n\n(name, time zone)\n\n## Preferences\n\n(how)\n"
+    text = (template_folder() / "USER.md").read_text()
     once = with_basics(text, {"Name": "Ada"})
-    assert once == "# User\n\n## Basics\n\n- Name: Ada\n\n## Preferences\n\n(how)\n"
+    assert once == text.replace("(name, languages, time zone, where they live)", "- Name: Ada")
     mine = once.replace("- Name: Ada", "- Name: Ada\n- Has a cat")
     assert with_basics(mine, {"Name": "Ada L", "Time zone": "UTC"}) == once.replace(
         "- Name: Ada", "- Name: Ada L\n- Has a cat\n- Time zone: UTC"
     )
-    assert with_basics("I am Ada.\n", {"Name": "Bo"}) == "I am Ada.\n"
+    aside = once.replace("- Name: Ada", "(my daughter is Eve)\n- Name: Ada")
+    assert with_basics(aside, {"Name": "Bo"}) == aside.replace("Ada", "Bo")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", "## Basics\n\n- Name: Ada\n"),
+        ("I like tea.", "I like tea.\n\n## Basics\n\n- Name: Ada\n"),
+        ("# Me\n\nTea.\n", "# Me\n\nTea.\n\n## Basics\n\n- Name: Ada\n"),
+        ("## Basics\n- Cat\n# B\n", "## Basics\n\n- Cat\n- Name: Ada\n\n# B\n"),
+    ],
+)
+def test_a_name_is_written_whatever_stands_in_the_file_and_line_ends_stay(
+    text: str, wanted: str
+) -> None:
+    assert with_basics(text, {"Name": "Ada"}) == wanted
+    if "\n" in text:
+        new = with_basics(text.replace("\n", "\r\n"), {"Name": "Ada"})
+        assert new == wanted.replace("\n", "\r\n")
 
 
 async def test_a_model_is_chosen_from_what_was_found_and_asked_something_first() -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _USER = "USER.md"
 _BASICS = "## Basics"
+_PLACEHOLDER = "(name, languages, time zone, where they live)"
+"""What the template has there."""
 _LARGEST = 1 << 20
 
 
@@ -81,14 +83,17 @@ def new_basics(home: Path, basics: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_basics(text: str, basics: Mapping[str, str]) -> str:
-    """USER.md with these lines under its heading for basics: in place of those that say otherwise,
-    or of what the template has there. Unchanged where there is no such heading."""
+    """USER.md with these lines under its heading for basics, which is added where there is none: in
+    place of those that say otherwise, or of what the template has there. Its line ends stay."""
+    cr = "\r" if "\r\n" in text else ""
     lines = text.split("\n")
-    if _BASICS not in lines:
-        return text
-    start = lines.index(_BASICS) + 1
+    start = next((at for at, line in enumerate(lines, start=1) if line.rstrip() == _BASICS), 0)
+    if not start:
+        gap = "" if text.endswith("\n") or not text else f"{cr}\n"
+        blank = f"{cr}\n" if text else ""
+        return with_basics(f"{text}{gap}{blank}{_BASICS}{cr}\n", basics)
     end = next((at for at in range(start, len(lines)) if lines[at].startswith("#")), len(lines))
-    kept = [line for line in lines[start:end] if not (line.startswith("(") and line.endswith(")"))]
+    kept = [line.rstrip("\r") for line in lines[start:end] if line.strip() != _PLACEHOLDER]
     for key, value in basics.items():
         entry = f"- {key}: {value}"
         at = next((at for at, line in enumerate(kept) if line.startswith(f"- {key}: ")), None)
@@ -96,8 +101,9 @@ def with_basics(text: str, basics: Mapping[str, str]) -> str:
             kept[at] = entry
         else:
             kept.insert(_after_text(kept), entry)
-    body = "\n".join(kept).strip("\n")
-    return "\n".join([*lines[:start], "", body, "", *lines[end:]])
+    body = "\n".join(kept).strip("\n").replace("\n", f"{cr}\n")
+    after = [cr, *lines[end:]] if end < len(lines) else [""]
+    return "\n".join([*lines[:start], cr, body + cr, *after])
 
 
 def _after_text(lines: list[str]) -> int:
