@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from nanobot.cli.admin import asked, put, to_json
 from nanobot.cli.progress import Progress
 from nanobot.cli.show import size, table
+from nanobot.config.home import expanded
 from nanobot.errors import NanobotError
 from nanobot_cli.plain import one_line
 
@@ -62,7 +63,7 @@ def back_up(home: Path, wishes: Wishes, *, as_json: bool) -> int:
         taken = Taken.of_json(asked(home, OPERATION, {}))
         folder = backups.folder_of(home, settings.backup.folder)
         name = backups.name_for(taken.made_at, recipient)
-        target = Path(wishes.file).expanduser().absolute() if wishes.file else folder / name
+        target = expanded(wishes.file).absolute() if wishes.file else folder / name
         made = backups.make(home, taken, target, order, progress)
     data = {
         "file": str(made.path),
@@ -122,7 +123,7 @@ def verify(file: str, identity: str, *, as_json: bool) -> int:
 
     quiet()
     with Progress("checked") as progress:
-        verified = drill(Path(file).expanduser(), given(identity), SystemClock(), progress)
+        verified = drill(expanded(file), given(identity), SystemClock(), progress)
     data = data_of(verified.unpacked, verified.found)
     put(to_json(data) if as_json else contents_text(verified.unpacked, verified.found))
     return 1 if verified.found.troubles else 0
@@ -133,7 +134,7 @@ def keygen(file: str, *, as_json: bool) -> int:
     from nanobot.clock import SystemClock
     from nanobot.upkeep.sealing import make_identity
 
-    path = Path(file).expanduser().absolute()
+    path = expanded(file).absolute()
     made_at = SystemClock().now().isoformat(timespec="seconds")
     public = make_identity(path, made_at)
     if as_json:

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot.config import home_folder
+from nanobot.config.home import expanded, home_folder
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def home_of(options: argparse.Namespace) -> Path:
     """The home that a command line means, absolute."""
-    return Path(options.home).expanduser().absolute() if options.home else home_folder()
+    return expanded(options.home).absolute() if options.home else home_folder()
 
 
 def add(commands: Commands, name: str, summary: str, run: object) -> argparse.ArgumentParser:

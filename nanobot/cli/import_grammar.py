@@ -44,14 +44,13 @@ def add_import(commands: Commands) -> None:
 
 
 def _import(options: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from nanobot.cli.import_ import Wanted, run_import
+    from nanobot.config.home import expanded
 
     given = {"to": options.to, "workspace": options.workspace}
-    paths = {name: Path(path).expanduser().absolute() for name, path in given.items() if path}
+    paths = {name: expanded(path).absolute() for name, path in given.items() if path}
     wanted = Wanted(
-        source=Path(options.source).expanduser().absolute(),
+        source=expanded(options.source).absolute(),
         target=paths.get("to", home_of(options)),
         workspace=paths.get("workspace"),
         owners=tuple(options.owner),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nanobot.cli.admin import put, to_json
 from nanobot.cli.progress import Progress
 from nanobot.cli.show import size, table
+from nanobot.config.home import expanded
 from nanobot.gateway.lock import HomeLock
 from nanobot_cli.plain import clean
 
@@ -38,14 +39,14 @@ def restore_home(home: Path, wishes: Wishes, *, as_json: bool) -> int:
 
     quiet()
     if wishes.to:
-        home = Path(wishes.to).expanduser().absolute()
+        home = expanded(wishes.to).absolute()
     expect_room(home, replace=wishes.replace)
     with contextlib.ExitStack() as stack:
         if not is_empty(home) and not is_unfinished(home):
             stack.enter_context(HomeLock(home / "state"))
         progress = stack.enter_context(Progress("unpacked"))
         restored = restore(
-            Path(wishes.file).expanduser().absolute(),
+            expanded(wishes.file).absolute(),
             home,
             given(wishes.identity),
             SystemClock(),
@@ -70,7 +71,7 @@ def quiet() -> None:
 
 def given(identity: str) -> Path | None:
     """The file of a secret key, if one was named."""
-    return Path(identity).expanduser() if identity else None
+    return expanded(identity) if identity else None
 
 
 def data_of(unpacked: Unpacked, found: Found) -> dict[str, object]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from nanobot.cli.admin import asked, put, said_yes, to_json
 from nanobot.cli.agent import WrongUse
 from nanobot.cli.show import Data, field, indent, number, records, table, text
+from nanobot.config.home import expanded
 from nanobot.errors import NanobotError
 from nanobot_cli.plain import clean
 
@@ -55,7 +56,7 @@ def install(
 ) -> int:
     """`nanobot skills install PATH`: shows what it contains, asks, copies and enables it. As
     `enable`."""
-    place = str(Path(path).expanduser().absolute())
+    place = str(expanded(path).absolute())
     data = asked(home, "skills.package", {"path": place})
     if data.get("replaces") and not replace:
         raise NanobotError(

@@ -11,7 +11,9 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, field_validator
 
 from nanobot.config.base import Fault, Strict
+from nanobot.config.home import expanded
 from nanobot.config.values import ApiKey, Count, HostName, Unfit
+from nanobot.errors import NanobotError
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
 WholeFrom0 = Annotated[int, Field(ge=0)]
@@ -120,7 +122,11 @@ class BackupSettings(Strict):
         of the agent see."""
         if not self.folder:
             return
-        folder = (home / Path(self.folder).expanduser()).resolve()
+        try:
+            folder = (home / expanded(self.folder)).resolve()
+        except NanobotError as error:
+            yield Fault(("folder",), f"cannot be used: {error}", error.hint)
+            return
         own, kept = home.resolve(), (home / "backups").resolve()
         hint = "Name a folder elsewhere, best on another disk."
         if folder.is_relative_to((home / "workspace").resolve()) or any(

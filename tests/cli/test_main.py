@@ -80,6 +80,23 @@ def test_home_is_an_option_an_environment_variable_or_the_default(
     assert home_of(parse(["status"])) == tmp_path / "me" / ".nanobot"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--home", "~nosuch/x", "status"), ("backup", "~nosuch/x"),
+        ("backup", "keygen", "~nosuch/x"), ("backup", "verify", "~nosuch/x"),
+        ("restore", "~nosuch/x"), ("import", "~nosuch/x"),
+    ],
+)  # fmt: skip
+def test_a_path_of_a_user_that_is_not_there_is_an_error_in_words(
+    home: Path, here: Any, arguments: tuple[str, ...]
+) -> None:
+    home.mkdir(mode=0o700)
+    done = here(*arguments)
+    assert done.returncode == 1
+    assert "error: the home folder of the user in '~nosuch/x' is not known\n" in done.stderr
+
+
 def test_the_home_option_reaches_the_gateway_of_that_home(
     gateway: Any, nanobot: Any, environment: dict[str, str], home: Path
 ) -> None:

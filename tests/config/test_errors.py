@@ -99,6 +99,12 @@ MODEL = "model: {name: m, api_key: k}\n"
             id="backups where commands read",
         ),
         pytest.param(
+            "backup:\n  folder: ~nosuch/kept\n",
+            "HOME/config.yaml:2: backup.folder: cannot be used: the home folder of the user in"
+            " '~nosuch/kept' is not known\n  Write the path in full, from / on.",
+            id="backups of a user that is not there",
+        ),
+        pytest.param(
             "backup:\n  folder: media\n",
             "HOME/config.yaml:2: backup.folder: is in nanobot's own folder, which is backed up\n"
             "  Name a folder elsewhere, best on another disk.",

@@ -16,6 +16,7 @@ from nanobot.cli.onboard.parts import Before, Part
 from nanobot.cli.onboard.people import Guide, somebody
 from nanobot.cli.onboard.steps import Steps
 from nanobot.cli.show import indent, table
+from nanobot.config.home import expanded
 from nanobot.config.variables import variable_for
 from nanobot.errors import ConfigError, NanobotError
 
@@ -98,7 +99,7 @@ async def _where(person: Guide, options: OnboardOptions) -> Path:
 
 
 def _absolute(folder: str) -> Path:
-    return Path(folder).expanduser().absolute()
+    return expanded(folder).absolute()
 
 
 def _present(home: Path) -> Settings:
