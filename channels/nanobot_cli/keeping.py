@@ -7,6 +7,7 @@ itself keeps everything anyway.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -99,7 +100,9 @@ class Shelf:
             return []
 
     def _write(self, kept: Sequence[Unseen]) -> None:
-        content = _Stored(version=1, parts=tuple(kept)).model_dump_json().encode()
+        stored = _Stored(version=1, parts=tuple(kept)).model_dump()
+        # What is no text, such as half a name that is not UTF-8, must not be tried for ever.
+        content = json.dumps(stored, ensure_ascii=False).encode(errors="replace")
         try:
             _replace(self._path, content)
         except OSError as error:

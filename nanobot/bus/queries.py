@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nanobot.bus.codec import decode_inbound, excerpt
+from nanobot.bus.connecting import storable
 from nanobot.bus.outbox import OutboxPart, load_part
 from nanobot.bus.records import InboxEntry
 from nanobot.errors import NanobotError
@@ -191,7 +192,8 @@ def drop(db: sqlite3.Connection, row: str) -> None:
 def turn_record(db: sqlite3.Connection, turn_id: str) -> TurnRecord:
     """What is kept of a turn. Raises `NanobotError` for an id that is not known (any more)."""
     row = db.execute(
-        "SELECT id, session_key, state, started_at, report FROM turn WHERE id = ?", (turn_id,)
+        "SELECT id, session_key, state, started_at, report FROM turn WHERE id = ?",
+        (storable(turn_id),),
     ).fetchone()
     if row is None:
         raise NanobotError(

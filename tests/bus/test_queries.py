@@ -140,6 +140,7 @@ async def test_a_damaged_report_does_not_hide_the_turn(journal: Journal, path: P
     assert (turn.id, turn.report) == ("t1", {})
 
 
-async def test_an_unknown_turn_is_refused(journal: Journal) -> None:
-    with pytest.raises(NanobotError, match="no turn 'nope'"):
-        await journal.database.run(lambda db: queries.turn_record(db, "nope"))
+@pytest.mark.parametrize("turn", ["nope", "caf\udce9"])
+async def test_an_unknown_turn_is_refused(journal: Journal, turn: str) -> None:
+    with pytest.raises(NanobotError, match=r"no turn '(nope|caf)"):
+        await journal.database.run(lambda db: queries.turn_record(db, turn))

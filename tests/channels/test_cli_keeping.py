@@ -112,6 +112,14 @@ async def test_a_part_of_before_the_start_waits_for_it(tmp_path: Path) -> None:
     assert texts(await look(core)) == ["early"]
 
 
+async def test_what_is_no_utf_8_is_kept_as_far_as_it_can_be_written(tmp_path: Path) -> None:
+    core = Core(folder=tmp_path)
+    async with running(core) as channel:
+        odd = replace(part("caf\udce9"), media=(Media("media/a.txt", name="\udce9.txt"),))
+        assert await channel.send(odd) == Receipt()
+    assert texts(await look(core)) == ["caf?"]
+
+
 async def test_it_is_for_the_owners_eyes_and_has_an_end(tmp_path: Path) -> None:
     core = Core(folder=tmp_path)
     await said(core, "0")

@@ -91,6 +91,15 @@ def test_a_home_that_is_whole_is_said_to_be_and_nothing_in_it_changes(
     assert _tree(home) == before
 
 
+def test_a_home_whose_name_is_no_utf_8_can_be_looked_into(
+    home: Path, here: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = home.rename(home.with_name("caf\udce9 #?"))
+    done = here("--home", str(odd), "doctor", "--json")
+    found = {finding["check"]: finding["state"] for finding in json.loads(done.stdout)}
+    assert [found[name] for name in STORES] == ["ok"] * 4
+
+
 async def test_stores_that_are_in_use_are_looked_into_all_the_same(
     home: Path, doctor: Doctor
 ) -> None:

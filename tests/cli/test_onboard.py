@@ -125,6 +125,22 @@ def test_what_does_not_work_is_said_and_nothing_is_written(
     assert not home.exists()
 
 
+@pytest.mark.parametrize("test", [(), ("--no-test",)], ids=["tried", "not tried"])
+def test_an_input_that_is_no_utf_8_is_an_error_in_words(
+    home: Path,
+    here: Nanobot,
+    model: FakeOpenAI,
+    monkeypatch: pytest.MonkeyPatch,
+    test: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"sk-\xff\n"), "utf-8", "strict"))
+    asked = ("--non-interactive", "--base-url", model.base_url, "--model-name", "tiny")
+    done = here("onboard", *asked, "--api-key-stdin", *test)
+    assert done.returncode == 1
+    assert "Copy the key again" in done.stderr
+    assert not home.exists()
+
+
 def test_with_questions_the_owner_is_found_and_the_rest_of_the_file_stays(
     home: Path,
     here: Nanobot,

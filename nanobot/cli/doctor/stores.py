@@ -105,7 +105,7 @@ def check_versions(case: Case) -> Iterator[Finding]:
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     in_use = path.with_name(f"{path.name}-wal").exists()
     how = "mode=ro" if in_use else "immutable=1"
-    db = sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True, timeout=_PATIENCE)
+    db = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{how}", uri=True, timeout=_PATIENCE)
     db.text_factory = lambda data: data.decode("utf-8", "replace")
     try:
         yield db
