@@ -1,4 +1,5 @@
-"""The text of secrets.env, for those who write it: a line `NAME=value` for each secret. Pure."""
+"""The text of secrets.env, for those who read and write it: a line `NAME=value` for each secret.
+Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import re
 from collections.abc import Mapping
 
 _ENTRY = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.DOTALL)
+_BOM = "\ufeff"
+"""What some editors put at the beginning of a file."""
 
 
 def fits(value: str) -> bool:
@@ -14,30 +17,34 @@ def fits(value: str) -> bool:
     return value.isprintable()
 
 
+def entry_in(line: str) -> tuple[str, str] | None:
+    """The name and the value in a line, with `export` before and quotes around taken off; None
+    where there are none."""
+    found = _ENTRY.fullmatch(line)
+    return (found[1], _unquoted(found[2].strip())) if found else None
+
+
 def entries(text: str) -> dict[str, str]:
     """The values by name."""
-    found = (_ENTRY.fullmatch(line) for line in text.splitlines())
-    return {match[1]: _unquoted(match[2].strip()) for match in found if match}
+    found = map(entry_in, text.removeprefix(_BOM).splitlines())
+    return dict(entry for entry in found if entry)
 
 
 def with_entries(text: str, values: Mapping[str, str]) -> str:
     """`text` with these values in it; other lines stay as they are. Raises `ValueError` for a value
     that does not fit."""
-    lines = text.splitlines(keepends=True)
+    start = _BOM if text.startswith(_BOM) else ""
+    lines = text.removeprefix(_BOM).splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
     for name, value in values.items():
         if not fits(value):
             raise ValueError(f"{name} does not fit on a line")
-        entry = f"{name}={_quoted(value)}\n"
-        at = next((at for at, line in enumerate(lines) if _name_in(line) == name), len(lines))
-        lines[at : at + 1] = [entry]
-    return "".join(lines)
-
-
-def _name_in(line: str) -> str:
-    found = _ENTRY.fullmatch(line)
-    return found[1] if found else ""
+        entries_at = ((at, entry_in(line)) for at, line in enumerate(lines))
+        known = (at for at, entry in entries_at if entry and entry[0] == name)
+        at = next(known, len(lines))
+        lines[at : at + 1] = [f"{name}={_quoted(value)}\n"]
+    return start + "".join(lines)
 
 
 def _quoted(value: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nanobot.config.files import read_own_file
 from nanobot.config.findings import ENVIRONMENT, Findings, Place, nearest
+from nanobot.config.secretlines import entry_in
 from nanobot.config.tree import Items, Node, Section, Text, dotted, put
 from nanobot.config.tree import Path as KeyPath
 
@@ -20,7 +21,6 @@ HOME = "NANOBOT_HOME"
 DEBUG = "NANOBOT_DEBUG"
 """Makes the command line show where an unexpected error came from; no setting, but ours."""
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)\})?")
 
 
@@ -41,35 +41,30 @@ def gather(environ: Mapping[str, str], secrets: Path, findings: Findings) -> Map
 
 
 def _read_secrets(path: Path, findings: Findings) -> dict[str, Variable]:
-    """KEY=VALUE lines; `export` before and quotes around are taken off; `#` begins a comment."""
+    """KEY=VALUE lines; `#` begins a comment."""
     own = read_own_file(path, findings)
     if own is None:
         return {}
     variables: dict[str, Variable] = {}
     for number, line in enumerate(own.text.splitlines(), start=1):
-        entry = line.strip().removeprefix("export ").strip()
-        if not entry or entry.startswith("#"):
+        if not line.strip() or line.lstrip().startswith("#"):
             continue
-        name, equals, value = (part.strip() for part in entry.partition("="))
         place = Place(str(path), number)
-        if not equals or not _NAME.fullmatch(name):
+        if (entry := entry_in(line)) is None:
             findings.problem(place, "", "is not a KEY=VALUE line", "Write NAME=value, one a line.")
-        elif name in variables:
+            continue
+        name, value = entry
+        if name in variables:
             findings.problem(place, name, "stands here a second time", "Keep one of the two.")
         elif name == HOME:
             hint = "This file is found through it; set it in the environment."
             findings.problem(place, name, "cannot be set here", hint)
         else:
-            variables[name] = Variable(_unquoted(value), Place(str(path), number, name))
+            variables[name] = Variable(value, Place(str(path), number, name))
     if own.exposed and variables:
         hint = f"Make it yours: `chmod 600 {path}`."
         findings.warn(Place(str(path)), "", "holds secrets and can be read by other users", hint)
     return variables
-
-
-def _unquoted(value: str) -> str:
-    quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
-    return value[1:-1] if quoted else value
 
 
 class Expansion:

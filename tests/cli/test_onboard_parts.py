@@ -56,6 +56,12 @@ def test_other_lines_of_the_secrets_stay_as_they_are() -> None:
     )
 
 
+def test_secrets_of_an_editor_that_marks_its_files_are_changed_in_their_place() -> None:
+    before = Before("", "\ufeffA=old\nB=1\n", {})
+    assert before.secrets_with({"A": "new"}) == "\ufeffA=new\nB=1\n"
+    assert before.new_in(Part(secrets={"A": "old"})).is_empty
+
+
 def test_a_secret_that_would_say_more_than_itself_is_refused() -> None:
     with pytest.raises(NanobotError, match="line break"):
         Before("", "", {}).variable(KEY, "MODEL_API_KEY", "sk-x\u2028NANOBOT_TOOLS__EXEC=")
