@@ -31,7 +31,7 @@ class Pulse:
     ) -> None:
         self._vitals, self._notifier, self._clock = vitals, notifier, clock
         self._stall = stall or StallWatch()
-        self._told = ""
+        self._status = self._told = ""
         allowed = notifier.watchdog_seconds
         self._seconds = min(BEAT_SECONDS, allowed / _FEEDINGS) if allowed else BEAT_SECONDS
         self._running: asyncio.Task[None] | None = None
@@ -65,10 +65,13 @@ class Pulse:
 
     def _tell(self, health: Health) -> None:
         told = "; ".join(concern.text for concern in health.concerns)
-        saying = _NUMBER.sub("", f"{health.state}: {told}")  # how long it has been is no news
+        status = f"{health.state}: {told}" if told else health.state
+        if status != self._status:
+            self._notifier.status(status)
+            self._status = status
+        saying = _NUMBER.sub("", status)  # how long it has been is no news for the log
         if saying == self._told:
             return
-        self._notifier.status(f"{health.state}: {told}" if told else health.state)
         if health.state == "failing":
             logger.error("health: failing: {}", told)
         elif health.state == "degraded":
