@@ -8,6 +8,7 @@ from functools import partial
 from nanobot.agent.limits import SenderRate
 from nanobot.app.base import Base
 from nanobot.app.channels import build_web, menu_of
+from nanobot.app.model import secrets
 from nanobot.app.telling import tell_of_channel
 from nanobot.bus.outbox import Outbox
 from nanobot.channel import ChannelHost
@@ -16,6 +17,7 @@ from nanobot.gateway.dispatcher import Dispatcher
 from nanobot.gateway.host import Host, HostParts
 from nanobot.gateway.supervisor import Supervisor
 from nanobot.gateway.webserver import WebServer
+from nanobot.security.redaction import Redactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,12 @@ def build_platforms(base: Base, commands: CommandRegistry) -> Platforms:
     dispatcher = Dispatcher(base.outlets, outbox, base.screen, base.clock, base.rng)
     hosts: dict[str, ChannelHost] = {}
     supervisor = Supervisor(
-        base.outlets, hosts, base.clock, base.rng, on_off=partial(tell_of_channel, base)
+        base.outlets,
+        hosts,
+        base.clock,
+        base.rng,
+        on_off=partial(tell_of_channel, base),
+        redactor=Redactor(secrets(base.settings)),
     )
     web = build_web(base.settings)
     parts = HostParts(

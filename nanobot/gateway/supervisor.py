@@ -13,6 +13,7 @@ from loguru import logger
 from nanobot.channel import Channel, ChannelHost
 from nanobot.clock import Clock
 from nanobot.errors import ChannelOff
+from nanobot.security.redaction import Redactor
 from nanobot.tasks import Background, is_cancelled
 
 _STABLE_SECONDS = 60.0
@@ -54,7 +55,8 @@ def _tell_nobody(_name: str, _detail: str) -> None:
 
 
 class Supervisor:
-    """Runs every channel until stopped. `on_off` is told of one that stays off, and why."""
+    """Runs every channel until stopped. `on_off` is told of one that stays off, and why. What
+    channels say of their troubles is redacted, as libraries put addresses with tokens into it."""
 
     def __init__(
         self,
@@ -63,9 +65,10 @@ class Supervisor:
         clock: Clock,
         rng: Random,
         on_off: Callable[[str, str], None] = _tell_nobody,
+        redactor: Redactor | None = None,
     ) -> None:
         self._channels, self._hosts, self._clock, self._rng = channels, hosts, clock, rng
-        self._on_off = on_off
+        self._on_off, self._redact = on_off, (redactor or Redactor()).redact
         self._tasks = Background()
         self._running: dict[str, asyncio.Task[None]] = {}
         self.states = {name: ChannelState(name) for name in channels}
@@ -91,7 +94,7 @@ class Supervisor:
 
     def report(self, name: str, trouble: str) -> None:
         """What keeps a running channel from working; empty: nothing."""
-        self.states[name].detail = trouble
+        self.states[name].detail = self._redact(trouble)
 
     def connected(self, name: str, who: str) -> None:
         """Which account a channel is."""
@@ -121,7 +124,7 @@ class Supervisor:
             try:
                 reason = await self._run(channel)
             except ChannelOff as error:
-                detail = f"{error}. {error.hint}" if error.hint else str(error)
+                detail = self._redact(f"{error}. {error.hint}" if error.hint else str(error))
                 logger.error("channel {} is off: {}", channel.name, detail)
                 state.state, state.detail = "off", detail
                 self._on_off(channel.name, detail)
@@ -144,7 +147,7 @@ class Supervisor:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary: a crash is contained
             logger.opt(exception=error).error("channel {} crashed", channel.name)
-            return f"{type(error).__name__}: {error}"
+            return self._redact(f"{type(error).__name__}: {error}")
         else:
             reason = "it ended by itself"
         logger.error("channel {}: {}", channel.name, reason)

@@ -117,6 +117,28 @@ async def test_a_channel_that_ends_is_started_again(
     assert state.state == "stopped"
 
 
+TOKEN = "123456789:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+
+
+@pytest.mark.parametrize("error", [OSError, ChannelOff])
+async def test_why_a_channel_does_not_run_is_told_without_secrets(
+    supervise: Callable[..., Supervisor], error: type[Exception]
+) -> None:
+    async def refused() -> None:
+        raise error(f"GET https://api.example/bot{TOKEN}/getMe failed")
+
+    supervisor = supervise(Unsteady(refused))
+    supervisor.start()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    state = supervisor.states["fake"]
+    assert "getMe failed" in state.detail
+    assert TOKEN not in state.detail
+    supervisor.report("fake", f"bot{TOKEN} is refused")
+    assert TOKEN not in state.detail
+    await supervisor.stop()
+
+
 async def test_the_pauses_grow_to_five_minutes_and_shrink_after_a_good_run(
     supervise: Callable[..., Supervisor], clock: FakeClock
 ) -> None:
