@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,8 +41,9 @@ def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
         return StorageError(
             path,
             "it is damaged",
-            hint=f"Move it aside (mv {path} {path}.broken) and start again: conversations and "
-            "memory are in other files; only messages that were waiting in it need to be resent.",
+            hint=f"Move it aside (mv {shlex.quote(str(path))} {shlex.quote(f'{path}.broken')}) and"
+            " start again: conversations and memory are in other files; only messages that were "
+            "waiting in it need to be resent.",
         )
     return StorageError(path, str(error))
 

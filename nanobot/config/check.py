@@ -5,6 +5,7 @@ The sentences say what a value must be and never what it is.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import TypeVar, get_args
 
@@ -149,7 +150,7 @@ class Checker:
                     node.place,
                     dotted(key),
                     "is written out in a file that other users can read",
-                    f"Make it yours: `chmod 600 {node.place.file}`.",
+                    f"Make it yours: `chmod 600 {shlex.quote(node.place.file)}`.",
                 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +39,8 @@ def read_own_file(path: Path, findings: Findings) -> OwnFile | None:
     except FileNotFoundError:
         return None
     except PermissionError:
-        hint = f"Make it yours: `chmod 600 {path}`, or run nanobot as the user who owns it."
-        findings.broken(place, "cannot be read: permission denied", hint)
+        hint = f"Make it yours: `chmod 600 {shlex.quote(str(path))}`, or run nanobot as the user"
+        findings.broken(place, "cannot be read: permission denied", f"{hint} who owns it.")
         return None
     except OSError as error:
         findings.broken(place, *_unreadable(path, error))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +63,7 @@ def _read_secrets(path: Path, findings: Findings) -> dict[str, Variable]:
         else:
             variables[name] = Variable(value, Place(str(path), number, name))
     if own.exposed and variables:
-        hint = f"Make it yours: `chmod 600 {path}`."
+        hint = f"Make it yours: `chmod 600 {shlex.quote(str(path))}`."
         findings.warn(Place(str(path)), "", "holds secrets and can be read by other users", hint)
     return variables
 

@@ -91,13 +91,28 @@ def test_a_home_that_is_whole_is_said_to_be_and_nothing_in_it_changes(
     assert _tree(home) == before
 
 
-def test_a_home_whose_name_is_no_utf_8_can_be_looked_into(
-    home: Path, here: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_home_whose_name_is_no_utf_8_can_be_looked_into(home: Path, here: Any) -> None:
     odd = home.rename(home.with_name("caf\udce9 #?"))
     done = here("--home", str(odd), "doctor", "--json")
     found = {finding["check"]: finding["state"] for finding in json.loads(done.stdout)}
     assert [found[name] for name in STORES] == ["ok"] * 4
+
+
+def test_commands_that_mend_can_be_copied_whatever_the_name_of_the_home(
+    home: Path, here: Any
+) -> None:
+    mine = home.rename(home.with_name("my home"))
+    mine.chmod(0o755)
+    journal, config = mine / "state" / "journal.db", mine / "config.yaml"
+    journal.chmod(0o600)
+    journal.write_bytes(b"no database")
+    config.chmod(0o644)
+    found = json.loads(here("--home", str(mine), "doctor", "--json").stdout)
+    hints = "\n".join(finding["hint"] for finding in found)
+    for command in (
+        f"chmod 700 '{mine}'", f"chmod 600 '{config}'", f"mv '{journal}' '{journal}.broken'"
+    ):  # fmt: skip
+        assert f"`{command}`" in hints
 
 
 async def test_stores_that_are_in_use_are_looked_into_all_the_same(

@@ -66,12 +66,11 @@ def _exposed(home: Path, mode: int) -> Iterator[Finding]:
     """What others may read. Where nobody can enter the home, nothing in it is exposed."""
     if not mode & 0o077:
         return
-    yield Finding(
-        "home", "warn", f"{home} can be looked into by other users", f"`chmod 700 {home}`"
-    )
+    hint = f"`chmod 700 {shlex.quote(str(home))}`"
+    yield Finding("home", "warn", f"{home} can be looked into by other users", hint)
     for path in (home / name for name in _SECRET):
         if path.is_file() and path.stat().st_mode & 0o077:
-            hint = f"`chmod 600 {path}`"
+            hint = f"`chmod 600 {shlex.quote(str(path))}`"
             yield Finding("home", "warn", f"{path} can be read by other users", hint)
 
 
@@ -106,7 +105,7 @@ def _locked(home: Path) -> Iterator[Finding]:
     folders = (home / name for name in _FOLDERS)
     for folder in (one for one in folders if one.is_dir()):
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-            hint = f"`chmod u+rwx {folder}`"
+            hint = f"`chmod u+rwx {shlex.quote(str(folder))}`"
             yield Finding("home", "fail", f"{folder} cannot be written", hint)
 
 

@@ -7,6 +7,7 @@ that SQLite leaves nothing beside it; one that is in use, as it asks for.
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,8 +32,9 @@ def check_journal(case: Case) -> Iterator[Finding]:
     path = case.home / "state" / "journal.db"
     if not path.exists():
         return
-    aside = f"End the gateway, then `mv {path} {path}.broken` and start again: conversations and"
-    aside += " memory are in other files; only messages that waited in it have to be sent again."
+    aside = f"End the gateway, then `mv {shlex.quote(str(path))} {shlex.quote(f'{path}.broken')}`"
+    aside += " and start again: conversations and memory are in other files; only messages that"
+    aside += " waited in it have to be sent again."
     try:
         with _reading(path) as db:
             version = _version(db)

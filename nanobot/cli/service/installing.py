@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -161,7 +162,8 @@ def _make_home(home: Path, who: Account) -> None:
     except OSError as error:
         raise StorageError.of(home, error) from error
     if owner != who.uid:
-        hint = f"`sudo chown -R {who.name}: {home}` gives it to it, or choose another with --home."
+        give = f"`sudo chown -R {who.name}: {shlex.quote(str(home))}`"
+        hint = f"{give} gives it to it, or choose another with --home."
         raise NanobotError(f"{home} does not belong to {who.name}", hint=hint)
 
 
