@@ -33,7 +33,7 @@ OnBusy = Literal["steer", "queue", "interrupt"]
 
 class AgentLoop:
     """Takes what the bus delivers. `on_busy` is what a message does that arrives during a turn: it
-    joins (`steer`), waits (`queue`) or stops the turn (`interrupt`)."""
+    joins (`steer`), waits (`queue`) or stops the turn (`interrupt`, which only a person's does)."""
 
     def __init__(
         self,
@@ -63,7 +63,8 @@ class AgentLoop:
         turn = self._turns.running(entry.message.session_key)
         wants_turn = match is None and not entry.message.edits and not entry.message.unanswered
         wants_turn = wants_turn and not (turn is not None and turn.includes(entry))
-        if turn is not None and wants_turn and self._on_busy == "interrupt":
+        interrupts = wants_turn and entry.message.awaited and self._on_busy == "interrupt"
+        if turn is not None and interrupts:
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
         if wants_turn and self._lobby.is_held(entry.message.session_key):
             self._background.start(self._tell_of_the_queue(entry), name=f"queued {entry.id}")

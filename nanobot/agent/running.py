@@ -18,7 +18,7 @@ from nanobot.agent.headers import late_notice
 from nanobot.agent.intake import Intake
 from nanobot.agent.mailbox import Mailbox
 from nanobot.agent.runner import Begun
-from nanobot.bus.events import NANOBOT, InboundMessage
+from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry, Journal, Step
 from nanobot.clock import Clock
 from nanobot.commands import parse
@@ -88,8 +88,8 @@ class RunningTurn:
 
     @property
     def event_ids(self) -> tuple[str, ...]:
-        """The events it answers, for which somebody waits: nobody does for nanobot's own."""
-        said = (entry.message for entry in self.entries if entry.message.sender_id != NANOBOT)
+        """The events it answers, for which somebody waits."""
+        said = (entry.message for entry in self.entries if entry.message.awaited)
         return tuple(map(answered_event, said))
 
     @property

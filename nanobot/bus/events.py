@@ -96,6 +96,11 @@ class InboundMessage:
         return self.begun_by in {"job", "heartbeat"}
 
     @property
+    def awaited(self) -> bool:
+        """Whether a person sent it and waits for an answer: nobody does for nanobot's own."""
+        return self.sender_id != NANOBOT
+
+    @property
     def chat_key(self) -> str:
         """The conversation of the chat that answers to this go to."""
         thread = f":{self.thread_id}" if self.thread_id else ""

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from nanobot.agent.hooks import AgentHook
-from nanobot.bus.events import Media, TurnEnded
+from nanobot.bus.events import NANOBOT, Media, TurnEnded
 from nanobot.channel import Limits
 from nanobot.providers.port import Prompt, Reply, Usage
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
@@ -137,6 +137,21 @@ async def test_in_interrupt_mode_a_message_stops_the_turn_and_is_answered(tmp_pa
     assert tool.killed == ["slow"]
     assert [m.role for m in stored(tmp_path)] == ["user", "assistant", "tool", "user", "assistant"]
     assert len(channel.sent) == 1
+
+
+async def test_in_interrupt_mode_what_nanobot_itself_says_waits_for_its_own_turn(
+    tmp_path: Path,
+) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(calls("probe"), says("one done"), says("report read"))
+    tool = Probe(gate=gate)
+    async with running(tmp_path, model, channel, tools=(tool,), NANOBOT_AGENT__ON_BUSY="interrupt"):
+        await channel.say("one")
+        await gate.reached.wait()
+        await channel.say("[nanobot: the helper has finished]", sender_id=NANOBOT)
+        gate.opened.set()
+        assert await channel.received(2) == ["one done", "report read"]
+    assert tool.killed == []
 
 
 async def test_messages_that_queued_up_are_answered_one_after_the_other(tmp_path: Path) -> None:
