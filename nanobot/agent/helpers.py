@@ -17,17 +17,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from loguru import logger
 from pydantic import Field
 
 from nanobot.agent.intake import one_line
+from nanobot.agent.lobby import DISK_PAUSE
 from nanobot.agent.runner import AgentRunner
 from nanobot.agent.turnlog import Unlogged
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError, ToolError
+from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.memory.grounds.grounds import origins_of
 from nanobot.memory.grounds.marks import passed_on
 from nanobot.messages import Message
@@ -167,12 +169,12 @@ class Helpers:
 
     async def recover(self) -> None:
         """Say in their conversations which helpers an earlier process lost. Raises
-        `StorageError`."""
+        `StorageError` where it cannot be read which."""
         for helper_id, message in await self._book.lost():
             if helper_id not in self._at_work:
                 logger.info("helper {} was lost when nanobot stopped", helper_id)
-                await self._publish(message)
-                await self._book.ended(helper_id)
+                await self._until_stored(partial(self._publish, message))
+                await self._until_stored(partial(self._book.ended, helper_id))
 
     async def close(self) -> None:
         """End all of them; the next start says so."""
@@ -186,11 +188,23 @@ class Helpers:
         try:
             async with nullcontext() if owners else self._places_of_others, self._places:
                 report, origins = await self._report(helper)
-            await self._publish(self._message(helper, report, origins))
-            await self._book.ended(helper.id)
+            message = self._message(helper, report, origins)
+            await self._until_stored(partial(self._publish, message))
+            await self._until_stored(partial(self._book.ended, helper.id))
         finally:
             del self._at_work[helper.id]
             await self._tidy(helper.key)
+
+    async def _until_stored(self, write: Callable[[], Awaitable[object]]) -> None:
+        """Have the disk take what no other will say, however long it refuses."""
+        while True:
+            try:
+                await write()
+            except StorageError as error:
+                logger.error("what became of a helper waits for the disk: {}", error)
+                await self._clock.sleep(DISK_PAUSE)
+            else:
+                return
 
     async def _report(self, helper: _Helper) -> tuple[str, tuple[str, ...]]:
         """What the conversation hears of it, whatever becomes of it; and what taints that."""

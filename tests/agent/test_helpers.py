@@ -17,6 +17,7 @@ from nanobot.agent.helpers import (
     Helpers,
     Spawn,
 )
+from nanobot.agent.lobby import DISK_PAUSE
 from nanobot.agent.runner import AgentRunner
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.helpers import HelperBook
@@ -61,7 +62,7 @@ class Bench:
         self.helpers = Helpers(
             equip=self._equip,
             book=self.book,
-            publish=self.published.put,
+            publish=self._publish,
             tidy=self._tidy,
             clock=self.clock,
             new_id=lambda: next(ids),
@@ -73,6 +74,11 @@ class Bench:
     def _equip(self, scope: str) -> Equipment:
         runner = AgentRunner(self.model, self.registry, self.clock)
         return Equipment(runner, Toolset.of(self.registry.specs(scope)), f"You help {scope}.")
+
+    async def _publish(self, message: InboundMessage) -> None:
+        if self.book.refuses:
+            raise StorageError("the journal", "it is full")
+        await self.published.put(message)
 
     async def _tidy(self, key: str) -> None:
         self.tidied.append(key)
@@ -220,6 +226,20 @@ async def test_stop_ends_all_of_them_where_the_disk_refuses(bench: Bench) -> Non
         await bench.helpers.stop("fake:1")
     assert {await bench.gone.get() for _ in tools} == {"helper:h1", "helper:h2"}
     assert [tool.killed for tool in tools] == [["x"], ["x"]]
+
+
+async def test_a_report_that_the_disk_refuses_comes_once_the_disk_takes_it(bench: Bench) -> None:
+    bench.model.then(says("It is 42."))
+    bench.book.refuses = True
+    await bench.spawn()
+    await bench.clock.until_sleeping()
+    await bench.clock.advance(DISK_PAUSE)
+    assert bench.published.empty()
+    bench.book.refuses = False
+    await bench.clock.advance(DISK_PAUSE)
+    assert (await bench.report()).content.endswith("It is 42.")
+    assert await bench.gone.get() == "helper:h1"
+    assert await bench.book.lost() == []
 
 
 async def test_others_have_few_helpers_and_leave_places_to_the_owner(bench: Bench) -> None:
