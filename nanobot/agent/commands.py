@@ -12,7 +12,7 @@ from loguru import logger
 
 from nanobot.agent.intake import KEPT
 from nanobot.agent.outcomes import failure_text
-from nanobot.bus.events import Media
+from nanobot.bus.events import NANOBOT, Media
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
@@ -123,10 +123,10 @@ class ConversationCommands:
         return Answer(taken if isinstance(taken, str) else _undo_text(*taken))
 
     async def _retry(self, call: CommandCall) -> Answer:
-        taken = await self._take_back(call)
+        taken = await self._take_back(call, again=True)
         if isinstance(taken, str):
             return Answer(taken)
-        asked = [message for message in taken[0] if message.from_person]
+        asked = _asked(taken[0])
         again = replace(
             call.message,
             content="\n".join(message.content for message in asked),
@@ -136,13 +136,15 @@ class ConversationCommands:
             event_id=f"retry:{call.entry_id}",
             timestamp=self._clock.now(),
             answers=call.message.event_id,
+            begun_by="person" if asked[0].from_person else "report",
         )
         return Answer("", republish=(again,), replaces_turn=taken[0][0].turn_id)
 
     async def _take_back(
-        self, call: CommandCall
+        self, call: CommandCall, *, again: bool = False
     ) -> tuple[tuple[Message, ...], list[tuple[str, Outcome]]] | str:
-        """Stage that the last turn leaves the conversation and restore its files; or why not."""
+        """Stage that the last turn leaves the conversation and restore its files; or why not.
+        `again`: only where it is known what to run again."""
         async with call.session.parting:
             last = next(filter(_ends_turn, reversed(call.session.messages)), None)
             if last is None:
@@ -150,6 +152,8 @@ class ConversationCommands:
             turn_id = last.turn_id
             if not turn_id:
                 return "The last messages were written by another program and cannot be taken back."
+            if again and not _asked([m for m in call.session.messages if m.turn_id == turn_id]):
+                return "What began the last turn was put away into memory; please ask again."
             gone = call.session.retract(turn_id)
         return gone, await asyncio.to_thread(self._undo_log.revert, turn_id)
 
@@ -193,8 +197,18 @@ def _help(commands: Sequence[Command], channel: str) -> str:
 
 def _ends_turn(message: Message) -> bool:
     """Whether a turn ran up to here; what was only noted in the conversation has no answer."""
-    ended = message.origin == "nanobot" and message.content in {TURN_FAILED, TURN_STOPPED}
+    ended = message.origin == NANOBOT and message.content in {TURN_FAILED, TURN_STOPPED}
     return ended or message.role == "assistant"
+
+
+def _asked(turn: Sequence[Message]) -> list[Message]:
+    """What a turn answered: what persons said in it, or else the helper's report that began it."""
+    return [message for message in turn if message.from_person] or list(filter(_reports, turn[:1]))
+
+
+def _reports(message: Message) -> bool:
+    by_nanobot = message.origin == NANOBOT or message.origin.startswith("helper:")
+    return message.role == "user" and by_nanobot and not _ends_turn(message)
 
 
 def _origin(asked: Sequence[Message]) -> str:
@@ -214,7 +228,7 @@ def _history_line(message: Message) -> str:
 
 
 def _undo_text(messages: tuple[Message, ...], files: list[tuple[str, Outcome]]) -> str:
-    asked = next((message.content for message in messages if message.from_person), "")
+    asked = next((message.content for message in _asked(messages)), "")
     first = " ".join(asked.split())[:80]
     lines = [f"Took back the last turn (“{first}”)."]
     lines += [f"- {path}: {outcome}" for path, outcome in files] or ["It had changed no files."]

@@ -7,8 +7,11 @@ from pathlib import Path
 
 from nanobot.bus.events import Media
 from nanobot.cli.closed import operate
+from nanobot.clock import SystemClock
 from nanobot.config import load_settings
 from nanobot.errors import ProviderRejected
+from nanobot.messages import Message
+from nanobot.session.manager import SessionManager
 from nanobot.testing import ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
 from tests.support import running, stored, window
@@ -219,6 +222,19 @@ async def test_retry_with_nothing_to_take_back_says_so(tmp_path: Path) -> None:
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel):
         assert await channel.ask("/retry") == "There is nothing to take back in this conversation."
+
+
+async def test_retry_takes_nothing_back_that_it_cannot_run_again(tmp_path: Path) -> None:
+    manager = SessionManager(tmp_path / "sessions", SystemClock())
+    session = await manager.get_or_create("fake:1")
+    session.add_message(Message("user", "[nanobot: go on]", origin="tool:look", turn_id="t-1"))
+    session.add_message(Message("assistant", "done", turn_id="t-1"))
+    await manager.save(session)
+    await manager.close()
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(), channel):
+        assert "put away into memory" in await channel.ask("/retry")
+    assert [text for _, text in await window(tmp_path)] == ["[nanobot: go on]", "done"]
 
 
 async def test_model_switches_this_conversation_only_and_back(tmp_path: Path) -> None:

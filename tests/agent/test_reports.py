@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from nanobot.bus.events import ToolStarted
-from nanobot.providers.port import Prompt, Reply
-from nanobot.testing import ScriptedModel, calls, says
+from nanobot.errors import ProviderRejected
+from nanobot.providers.port import Prompt
+from nanobot.testing import ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
-from tests.support import Gate, running
+from nanobot.testing.model import Line
+from tests.support import Gate, running, window
 
 TASK = "Count the stars."
 
@@ -17,7 +21,7 @@ TASK = "Count the stars."
 class Talk:
     """A person asks, a helper counts, and its report comes once the person has their answer."""
 
-    def __init__(self, acts: Reply) -> None:
+    def __init__(self, acts: Line) -> None:
         self.acts = acts
         self.counting, self.reporting = Gate(), Gate()
         self.model = ScriptedModel(author=self._says, hold=self._hold)
@@ -35,7 +39,7 @@ class Talk:
         elif "has finished" in last:
             await self.reporting()
 
-    def _says(self, prompt: Prompt) -> Reply:
+    def _says(self, prompt: Prompt) -> Line:
         last = self._last(prompt)
         if last == TASK:
             return says("42")
@@ -72,6 +76,22 @@ async def test_it_gets_no_helpers_of_its_own(tmp_path: Path) -> None:
         await talk.channel.received(2)
     results = [m.text for m in talk.model.prompts[-1].messages if m.role == "tool"]
     assert "only a conversation with a person" in results[-1]
+
+
+@pytest.mark.parametrize("acts", [says("It may rain."), fails(ProviderRejected("no", status=401))])
+async def test_retry_has_the_same_report_read_again(tmp_path: Path, acts: Line) -> None:
+    talk = Talk(acts)
+    async with running(tmp_path, talk.model, talk.channel), asyncio.timeout(10):
+        await talk.begin()
+        talk.reporting.opened.set()
+        await talk.channel.received(2)
+        report = talk.model.prompts[-1].messages[-1].text
+        talk.acts = calls("spawn", task=TASK)
+        assert await talk.channel.ask("/retry") == "There are 42."
+    spawning, answering = talk.model.prompts[-2:]
+    assert spawning.messages[-1].text == report
+    assert "only a conversation with a person" in answering.messages[-1].text
+    assert [text for _, text in await window(tmp_path)].count(report) == 1
 
 
 async def test_what_a_person_says_meanwhile_gets_a_turn_of_theirs(tmp_path: Path) -> None:
