@@ -89,14 +89,16 @@ class Lobby:
         self.hold(self.told_of_disk(entry, error), DISK_PAUSE)
 
     def told_of_disk(self, entry: InboxEntry, error: StorageError) -> InboxEntry:
-        """Tell a message's person what the disk refused; the message with a note that they know."""
+        """Tell a message's person, if it has one, what the disk refused; the message with a note
+        that they know."""
         inbound = entry.message
         logger.error("session {}: {}", inbound.session_key, error)
         if entry.reason != str(error):
             text = storage_text(error)
             place = (inbound.channel, inbound.chat_id)
             events = (answered_event(inbound),)
-            self._notifier.show(Notice(*place, text, inbound.thread_id))
+            if inbound.awaited:
+                self._notifier.show(Notice(*place, text, inbound.thread_id))
             self._notifier.show(
                 TurnEnded(*place, entry.turn_id, events, "held", thread_id=inbound.thread_id)
             )

@@ -61,12 +61,11 @@ class AgentLoop:
             self._background.start(self._at_once(*match, entry), name=f"/{match[0].name}")
             return
         turn = self._turns.running(entry.message.session_key)
-        wants_turn = match is None and not entry.message.edits and not entry.message.unanswered
-        wants_turn = wants_turn and not (turn is not None and turn.includes(entry))
-        interrupts = wants_turn and entry.message.awaited and self._on_busy == "interrupt"
-        if turn is not None and interrupts:
+        asks = match is None and not entry.message.edits and not entry.message.unanswered
+        asks = asks and entry.message.awaited and not (turn is not None and turn.includes(entry))
+        if turn is not None and asks and self._on_busy == "interrupt":
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
-        if wants_turn and self._lobby.is_held(entry.message.session_key):
+        if asks and self._lobby.is_held(entry.message.session_key):
             self._background.start(self._tell_of_the_queue(entry), name=f"queued {entry.id}")
         self._lobby.enter(entry)
 

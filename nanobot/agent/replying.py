@@ -34,8 +34,8 @@ class Replies:
         return (outgoing,) if outgoing.parts else ()
 
     def waiting(self, turn: RunningTurn, text: str) -> Outgoing | None:
-        """That a turn has to wait, in these words unless it is a job's or heartbeat's."""
-        if turn.inbound.apart:
+        """That a turn has to wait, in these words where somebody waits for it."""
+        if not turn.inbound.awaited:
             text = waiting_text(turn.inbound)
         return self.to(turn.inbound, text, turn.event_ids, "waiting") if text else None
 

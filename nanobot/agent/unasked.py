@@ -32,8 +32,8 @@ def failed_text(inbound: InboundMessage, text: str) -> str:
 
 
 def waiting_text(inbound: InboundMessage) -> str:
-    """What it hears of a run that has to wait for the model."""
-    if inbound.begun_by == "heartbeat":
+    """What it hears of a run that has to wait for the model; of a job's only."""
+    if inbound.begun_by != "job":
         return ""
     return (
         f"It is time for the scheduled job “{_name(inbound)}”, but the model cannot be reached "

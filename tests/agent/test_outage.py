@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.agent.outcomes import BEHIND_ANOTHER
+from nanobot.bus.events import NANOBOT
 from nanobot.cli.closed import operate
 from nanobot.config import load_settings
 from nanobot.errors import (
@@ -111,6 +112,21 @@ async def test_a_message_behind_one_that_waits_is_told_so_and_answered_after_it(
         assert await channel.received(2) == [NOTICE, BEHIND_ANOTHER]
         await clock.advance(15)
         assert (await channel.received(4))[2:] == ["one", "two"]
+
+
+async def test_what_nanobot_itself_says_waits_without_a_word(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    model = ScriptedModel(fails(OUT), says("one"), fails(OUT), says("two"))
+    async with running(tmp_path, model, channel, clock=clock):
+        await channel.say("first")
+        await clock.until_sleeping()
+        await channel.say("[nanobot: the helper has finished]", sender_id=NANOBOT)
+        await clock.advance(15)
+        assert await channel.received(2) == [NOTICE, "one"]
+        await clock.until_sleeping()
+        await clock.advance(15)
+        assert await channel.received(3) == [NOTICE, "one", "two"]
 
 
 async def test_commands_get_past_a_message_that_waits(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import ToolStarted
-from nanobot.errors import ProviderRejected
+from nanobot.errors import ProviderRejected, ProviderUnavailable
 from nanobot.providers.port import Prompt
-from nanobot.testing import ScriptedModel, calls, fails, says
+from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.testing.model import Line
 from tests.support import Gate, running, window
@@ -92,6 +92,17 @@ async def test_retry_has_the_same_report_read_again(tmp_path: Path, acts: Line) 
     assert spawning.messages[-1].text == report
     assert "only a conversation with a person" in answering.messages[-1].text
     assert [text for _, text in await window(tmp_path)].count(report) == 1
+
+
+async def test_it_waits_without_a_word_for_a_model_that_is_out(tmp_path: Path) -> None:
+    talk, clock = Talk(fails(ProviderUnavailable("no route"))), FakeClock()
+    async with running(tmp_path, talk.model, talk.channel, clock=clock), asyncio.timeout(10):
+        await talk.begin()
+        talk.reporting.opened.set()
+        await clock.until_sleeping()
+        talk.acts = says("There are 42.")
+        await clock.advance(15)
+        assert await talk.channel.received(2) == ["I will count.", "There are 42."]
 
 
 async def test_what_a_person_says_meanwhile_gets_a_turn_of_theirs(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.events import Notice, TurnEnded
+from nanobot.bus.events import NANOBOT, Notice, TurnEnded
 from nanobot.clock import SystemClock
 from nanobot.errors import StorageError
 from nanobot.messages import Message
@@ -90,6 +90,20 @@ async def test_a_turn_whose_end_the_journal_refuses_is_answered_when_it_has_room
     assert [text for _, text in await window(tmp_path)] == [
         "hello", "here I am", "and now?", "here I am",
     ]  # fmt: skip
+
+
+async def test_nobody_is_told_of_the_disk_who_said_nothing(tmp_path: Path) -> None:
+    gate = Gate()
+    model = ScriptedModel(author=lambda _: says("42, it says"), hold=gate)
+    async with chatting(tmp_path, model) as (channel, clock):
+        await channel.say("[nanobot: the helper has finished]", sender_id=NANOBOT)
+        await gate.reached.wait()
+        with no_file_grows_beyond(journal_size(tmp_path)):
+            gate.opened.set()
+            await clock.until_sleeping()
+        await clock.advance(10)
+        assert await channel.received(1) == ["42, it says"]
+    assert notices(channel) == []
 
 
 async def test_an_effect_whose_start_the_journal_refuses_does_not_happen_until_it_can_be_noted(
