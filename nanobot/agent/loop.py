@@ -16,7 +16,7 @@ from loguru import logger
 from nanobot.agent.commands import answer_of
 from nanobot.agent.lobby import DISK_PAUSE, Lobby
 from nanobot.agent.once import OnlyOnce
-from nanobot.agent.outcomes import BEHIND_ANOTHER
+from nanobot.agent.outcomes import BEHIND_ANOTHER, LONGEST_PAUSE
 from nanobot.agent.responder import Responder
 from nanobot.agent.running import RunningTurn
 from nanobot.agent.turns import Turns
@@ -84,7 +84,7 @@ class AgentLoop:
             await self._at_once(command, arguments, entry)
         for key in sorted(waiting, key=lambda key: max(e.attempts for e in waiting[key])):
             not_before = max(entry.not_before for entry in waiting[key])
-            pause = not_before - self._clock.now().timestamp()
+            pause = min(not_before - self._clock.now().timestamp(), LONGEST_PAUSE)
             if pause > 0:
                 self._lobby.let_in_later(key, pause)
                 continue

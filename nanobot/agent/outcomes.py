@@ -28,6 +28,10 @@ GAVE_UP = (
     " try again by itself. The message is kept; /retry runs it once more."
 )
 
+LONGEST_PAUSE = 3600.0
+"""Seconds that a start waits at most for a model that was out: a stored time further away tells of
+a clock that was set back, or of a server's wish that may no longer hold."""
+
 
 def is_passing(error: ProviderError) -> bool:
     """Whether the same request may work later, so that the message should wait for it."""

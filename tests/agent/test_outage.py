@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.outcomes import BEHIND_ANOTHER
+from nanobot.agent.outcomes import BEHIND_ANOTHER, LONGEST_PAUSE
 from nanobot.bus.events import NANOBOT
 from nanobot.cli.closed import operate
 from nanobot.config import load_settings
@@ -96,6 +96,22 @@ async def test_an_outage_outlives_a_restart(tmp_path: Path) -> None:
         await clock.until_sleeping()
         assert clock.slept == [15]
         await clock.advance(15)
+        assert await channel.received(2) == [NOTICE, "back"]
+
+
+async def test_a_clock_that_was_set_back_meanwhile_keeps_nobody_waiting(tmp_path: Path) -> None:
+    clock = FakeClock()
+    clock.jump(4 * 365 * 24 * 3600)
+    channel = FakeChannel(clock=clock)
+    async with running(tmp_path, ScriptedModel(fails(OUT)), channel, clock=clock):
+        await channel.say("hello")
+        await clock.until_sleeping()
+        await channel.received(1)
+    clock = FakeClock()
+    async with running(tmp_path, ScriptedModel(says("back")), channel, clock=clock):
+        await clock.until_sleeping()
+        assert clock.slept == [LONGEST_PAUSE]
+        await clock.advance(LONGEST_PAUSE)
         assert await channel.received(2) == [NOTICE, "back"]
 
 
