@@ -227,7 +227,8 @@ class Responder:
         """Wait for a model that is out; end the turn on an error that will not pass."""
         hours = self._patience_hours
         now = self._clock.now()
-        waited = (now - turn.inbound.timestamp).total_seconds()
+        since = turn.entries[0].received_at or now.timestamp()
+        waited = now.timestamp() - since  # not since it was sent: we may have been off then
         gone_by = turn.inbound.begun_by == "heartbeat"  # another one comes by itself
         if not is_passing(error) or waited > hours * 3600 or gone_by:
             await self._turns.fail(session, turn, failure_text(error), str(error))
@@ -240,7 +241,8 @@ class Responder:
         async with turn.ending:
             if turn.open:
                 entry = replace(turn.as_entry(), reason=str(error), outages=outages + 1)
-                self._lobby.hold(replace(entry, not_before=not_before), pause)
+                entry = replace(entry, not_before=not_before, received_at=since)
+                self._lobby.hold(entry, pause)
 
 
 async def _outcome(work: Callable[[], Coroutine[Any, Any, T]]) -> T | _Failed:

@@ -264,7 +264,7 @@ def _insert_inbound(
             ),
         ).fetchone()
         if row:
-            entries.append(InboxEntry(row[0], message))
+            entries.append(InboxEntry(row[0], message, received_at=now.timestamp()))
     return tuple(entries)
 
 

@@ -31,7 +31,8 @@ class InboxEntry:
     `joined` are the messages that had been steered into that turn. `recovered`: it was there when
     this process started. `not_before` is in seconds since the epoch. `previous_turn` is the failed
     turn that was made of it before, when a person wants it run again; `outages` counts how often in
-    a row this process found no model for it.
+    a row this process found no model for it. `received_at` is since when its patience counts, in
+    seconds since the epoch; 0: from when it is first needed.
     """
 
     id: int
@@ -46,6 +47,7 @@ class InboxEntry:
     joined: tuple[InboxEntry, ...] = ()
     previous_turn: str = ""
     outages: int = 0
+    received_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,26 +52,36 @@ def prune(db: sqlite3.Connection, horizon: str) -> None:
 def _open_entries(db: sqlite3.Connection, now: datetime) -> tuple[InboxEntry, ...]:
     rows = db.execute(
         "SELECT id, channel, chat_id, event_id, payload, attempts, runs, turn_id, not_before,"
-        " reason, state FROM inbox WHERE state IN ('received', 'working') ORDER BY id"
+        " reason, received_at, state FROM inbox WHERE state IN ('received', 'working') ORDER BY id"
     ).fetchall()
     waiting: list[InboxEntry] = []
     turns: dict[str, list[InboxEntry]] = {}
     for row_id, channel, chat_id, event_id, payload, *rest in rows:
-        attempts, runs, turn_id, not_before, reason, state = rest
+        attempts, runs, turn_id, not_before, reason, received_at, state = rest
         message = _decoded(db, row_id, payload)
         if message is None:
             _tell(db, row_id, OutboundMessage(channel, chat_id, _UNREADABLE), event_id, now)
         elif state == "working":
             entry = InboxEntry(row_id, message, attempts, runs, turn_id, not_before, reason)
-            turns.setdefault(turn_id, []).append(replace(entry, recovered=True))
+            entry = replace(entry, recovered=True, received_at=_seconds(received_at))
+            turns.setdefault(turn_id, []).append(entry)
         else:
             entry = InboxEntry(row_id, message, attempts, runs, "", not_before, reason)
-            waiting.append(replace(entry, recovered=True, previous_turn=turn_id))
+            entry = replace(entry, recovered=True, received_at=_seconds(received_at))
+            waiting.append(replace(entry, previous_turn=turn_id))
     resumed = [
         replace(entries[0], joined=tuple(entries[1:]), steps=_steps(db, turn_id))
         for turn_id, entries in turns.items()
     ]
     return tuple(sorted((*resumed, *waiting), key=lambda entry: entry.id))
+
+
+def _seconds(stored: str) -> float:
+    """A stored time in seconds since the epoch; 0 where it cannot be read."""
+    try:
+        return datetime.fromisoformat(stored).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def _decoded(db: sqlite3.Connection, row_id: int, payload: str | None) -> InboundMessage | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,17 @@ async def test_a_clock_that_was_set_back_meanwhile_keeps_nobody_waiting(tmp_path
         assert await channel.received(2) == [NOTICE, "back"]
 
 
+async def test_a_message_that_came_late_waits_for_the_model_as_well(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=FakeClock(clock.now() - timedelta(hours=30)))
+    model = ScriptedModel(fails(OUT), says("here I am"))
+    async with running(tmp_path, model, channel, clock=clock):
+        await channel.say("hello")
+        await clock.until_sleeping()
+        await clock.advance(15)
+        assert await channel.received(2) == [NOTICE, "here I am"]
+
+
 async def test_a_message_behind_one_that_waits_is_told_so_and_answered_after_it(
     tmp_path: Path,
 ) -> None:
@@ -188,6 +200,17 @@ async def test_a_message_that_waited_too_long_ends_with_a_clear_text(tmp_path: P
         " runs the message again."
     )
     assert await window(tmp_path) == [("user", "hello")]
+
+
+async def test_a_restart_gives_nobody_more_patience(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    async with running(tmp_path, ScriptedModel(fails(OUT)), channel, clock=clock):
+        await channel.say("hello")
+        await clock.until_sleeping()
+    clock = FakeClock(clock.now() + timedelta(hours=25))
+    async with running(tmp_path, ScriptedModel(fails(OUT)), channel, clock=clock):
+        assert "for too long" in (await channel.received(2))[1]
 
 
 @pytest.mark.parametrize(
