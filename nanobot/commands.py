@@ -101,6 +101,10 @@ class CommandRegistry:
             return _refused(match[0].name), match[1]
         return match
 
+    def calls_one(self, message: InboundMessage) -> bool:
+        """Whether a message calls a command, its sender's to give or not."""
+        return self.called_by(message) is not None
+
     def match(self, text: str) -> tuple[Command, str] | None:
         """The command that `text` calls and its arguments, or None if it is no command."""
         parsed = parse(text)

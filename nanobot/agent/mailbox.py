@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry
-from nanobot.commands import parse
 
 
 class Mailbox:
     """One queue per session key. A paused one keeps its messages until it is resumed; commands get
-    past them, so that a person whose model is out can still ask for help or change the model."""
+    past them, so that a person whose model is out can still ask for help or change the model.
+    `is_command` says of a message whether it is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_command: Callable[[InboundMessage], bool]) -> None:
+        self.is_command = is_command
         self._waiting: dict[str, deque[InboxEntry]] = {}
         self._paused: set[str] = set()
         self._newest = 0
@@ -54,7 +56,7 @@ class Mailbox:
     def take(self, key: str) -> InboxEntry | None:
         """The next message of a session, if it may be handled now."""
         queue = self._waiting.get(key, ())
-        ready = (e for e in queue if key not in self._paused or parse(e.message.content))
+        ready = (e for e in queue if key not in self._paused or self.is_command(e.message))
         entry = next(ready, None)
         if entry is not None:
             self._remove(entry)

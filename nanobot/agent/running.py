@@ -21,7 +21,6 @@ from nanobot.agent.runner import Begun
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry, Journal, Step
 from nanobot.clock import Clock
-from nanobot.commands import parse
 from nanobot.errors import TurnStopped
 from nanobot.memory.grounds.grounds import origins_of
 from nanobot.messages import Message, ToolCall
@@ -222,7 +221,7 @@ class RunningTurn:
         is_new = entry.id > self._newest and not entry.turn_id
         if entry.message.begun_by == "person" and self.inbound.begun_by != "person":
             return False
-        return is_new and parse(entry.message.content) is None
+        return is_new and not self._mailbox.is_command(entry.message)
 
     def includes(self, entry: InboxEntry) -> bool:
         """Whether a message is part of what is being answered, however busy we are: of its album,

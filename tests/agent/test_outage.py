@@ -170,6 +170,20 @@ async def test_commands_get_past_a_message_that_waits(tmp_path: Path) -> None:
     assert model.options[-1].model == "other"
 
 
+async def test_a_forwarded_text_that_looks_like_a_command_waits_as_well(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    model = ScriptedModel(fails(OUT), says("one"), says("two"))
+    async with running(tmp_path, model, channel, clock=clock):
+        await channel.say("first")
+        await clock.until_sleeping()
+        await channel.say("/help is a nice command", forwarded_from="Bob")
+        assert await channel.received(2) == [NOTICE, BEHIND_ANOTHER]
+        await clock.advance(15)
+        assert (await channel.received(4))[2:] == ["one", "two"]
+    assert "nice command" not in model.prompts[1].messages[-1].text
+
+
 async def test_stop_drops_a_message_that_waits(tmp_path: Path) -> None:
     clock = FakeClock()
     channel = FakeChannel(clock=clock)
