@@ -149,12 +149,13 @@ class Session:
     def clear(self, inbox_id: str | int = "") -> None:
         """Stage a new epoch: the window becomes empty, the messages stay on disk.
 
-        `inbox_id` names what asked for it; asking again with the same one does nothing.
+        `inbox_id` names what asked for it; asking again with the same one does nothing, unless
+        messages came since: a new journal gives the ids of a lost one again.
         """
-        asked_by = self._planned().epoch.partition("/")[2]
-        if asked_by and asked_by == str(inbox_id):
+        epoch = Epoch(self._next_seq - 1, str(inbox_id), self._clock.now())
+        if epoch.inbox_id and epoch.id == self._planned().epoch:
             return
-        self._stage(Epoch(self._next_seq - 1, str(inbox_id), self._clock.now()))
+        self._stage(epoch)
         self._stage(self._planned())
 
     def discard(self, inbox_id: str | int = "") -> int:

@@ -86,6 +86,17 @@ def test_a_new_epoch_empties_the_window_and_is_asked_for_once(session: Session) 
     assert session.next_seq == 3
 
 
+def test_an_id_that_a_lost_journal_gave_before_asks_for_an_epoch_of_its_own(
+    session: Session,
+) -> None:
+    for name in ("1", "2"):
+        grown(session, name)
+        session.clear(12)
+        session.apply_staged()
+        assert texts(session.messages) == []
+    assert session.epoch_seq == 4
+
+
 def test_a_retracted_turn_leaves_the_window_alone(session: Session) -> None:
     grown(session, "1", "2", "3")
     revision = session.revision
