@@ -4,19 +4,20 @@ The system prompt and the tools of a session are frozen for an *epoch*: until th
 `/new`, other tools are offered, or the messages already sent change (consolidation, `/undo`, a
 person's editor). Within an epoch each request extends the one before byte for byte; what changes
 meanwhile in memory travels in the header of the newest message. Messages are rendered once and
-kept, so a turn costs what is new in it, however long the conversation.
+kept (see `nanobot.agent.epochs`), so a turn costs what is new in it, however long the
+conversation.
 """
 
 from __future__ import annotations
 
 import bisect
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import date
 from typing import Protocol
 
+from nanobot.agent.epochs import MOST_PICTURE_BYTES, Epoch, Epochs, Part
 from nanobot.agent.fitting import prompt_text, shorten
 from nanobot.agent.headers import Timestamps, header, memory_notice
 from nanobot.clock import Clock
@@ -36,7 +37,6 @@ from nanobot.tokens import IMAGE_TOKENS
 
 SEPARATOR = "\n\n---\n\n"
 CONTINUED = "[nanobot: the beginning of this turn was put away into memory to make room]"
-_MAX_EPOCHS = 256
 
 
 class SystemPrompt(Protocol):
@@ -52,53 +52,12 @@ class SystemPrompt(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One part of the system prompt. `source` is the file it came from, empty for built-in text."""
-
-    text: str
-    source: str = ""
-
-
-@dataclass(slots=True)
-class Epoch:
-    """A session's frozen prompt and the messages rendered so far, those of seq `first` to `newest`.
-
-    `memory` is what the conversation has been told of memory, `offered` what it will have been once
-    the running turn is stored; `remembered` is whether the journal has the system prompt. `blind`:
-    the `model` has refused the images of this conversation, so it gets none.
-    """
-
-    session: Session
-    label: str
-    revision: int
-    today: date
-    system: PromptMessage
-    system_id: str
-    parts: tuple[Part, ...]
-    memory: str | None
-    offered: str | None
-    fixed_tokens: int
-    tools: Toolset
-    remembered: bool = False
-    rendered: list[PromptMessage] = field(default_factory=list)
-    first: int = 0
-    newest: int = 0
-    has_images: bool = False
-    blind: bool = False
-    model: str = ""
-    tokens: int = 0
-
-    def render_anew(self) -> None:
-        """Forget what was rendered."""
-        self.rendered, self.newest, self.tokens, self.has_images = [], 0, 0, False
-
-
 class ContextBuilder:
     """Builds prompts. `system_of` gives the system prompt of a session: each has the memory of its
     own scope; `tools_of` gives the tools on offer there: other ones begin a new epoch. `load_image`
     gives base64 data and MIME type of a stored image, or None; `max_message_tokens` is where a
-    single message is shortened in the prompt (never in storage)."""
+    single message is shortened in the prompt (never in storage); `most_picture_bytes` is how much
+    memory the pictures of all conversations may take."""
 
     def __init__(
         self,
@@ -109,6 +68,7 @@ class ContextBuilder:
         timestamps: Timestamps = "relative",
         load_image: Callable[[str], Image | None] | None = None,
         max_message_tokens: int = 30_000,
+        most_picture_bytes: int = MOST_PICTURE_BYTES,
     ) -> None:
         self._system_of = system_of
         self._tools_of = tools_of
@@ -116,7 +76,7 @@ class ContextBuilder:
         self._timestamps = timestamps
         self._load_image = load_image
         self._max_characters = max_message_tokens * 2
-        self._epochs: OrderedDict[str, Epoch] = OrderedDict()
+        self._epochs = Epochs(most_picture_bytes)
 
     def build(self, session: Session, new: Sequence[Message] = ()) -> Prompt:
         """The prompt for a turn: system, history, and the turn's own messages so far."""
@@ -143,10 +103,7 @@ class ContextBuilder:
         ):
             epoch = self._new_epoch(session, label, today, tools)
             epoch.model = model
-            self._epochs[session.key] = epoch
-            if len(self._epochs) > _MAX_EPOCHS:
-                self._epochs.popitem(last=False)
-        self._epochs.move_to_end(session.key)
+        self._epochs.use(epoch)
         return epoch
 
     def news(self, session: Session) -> str:
@@ -271,16 +228,12 @@ class ContextBuilder:
         if new and not epoch.rendered:
             epoch.first = new[0].seq
             if new[0].role != "user":
-                self._add(epoch, user_message(CONTINUED))
+                epoch.add(user_message(CONTINUED))
         for message in new:
-            self._add(epoch, self.render(epoch, message))
+            epoch.add(self.render(epoch, message))
             epoch.newest = message.seq
+        self._epochs.drop_pictures()
         return epoch.rendered
-
-    def _add(self, epoch: Epoch, rendered: PromptMessage) -> None:
-        epoch.rendered.append(rendered)
-        epoch.has_images = epoch.has_images or bool(rendered.images)
-        epoch.tokens += rendered.tokens
 
     def _cost(self, epoch: Epoch, message: Message) -> int:
         """What a message will take, without loading its images for that."""

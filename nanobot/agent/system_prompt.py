@@ -13,7 +13,7 @@ from typing import Protocol
 
 from loguru import logger
 
-from nanobot.agent.context import Part
+from nanobot.agent.epochs import Part
 from nanobot.errors import NanobotError
 from nanobot.memory.store.store import LONG_TERM
 from nanobot.templates import render

@@ -7,7 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from nanobot.agent.context import SEPARATOR, ContextBuilder, Part
+import pytest
+
+from nanobot.agent.context import SEPARATOR, ContextBuilder
+from nanobot.agent.epochs import MOST_PICTURE_BYTES, Part
 from nanobot.agent.headers import Timestamps
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Image, Prompt, Toolset
@@ -43,7 +46,14 @@ class Bench:
         timestamps: Timestamps = "relative",
         image: Image | None = None,
         most: int = 30_000,
+        most_picture_bytes: int = MOST_PICTURE_BYTES,
     ) -> None:
+        self.loaded: list[str] = []
+
+        def load(name: str) -> Image | None:
+            self.loaded.append(name)
+            return image
+
         self.clock = FakeClock(NOON)
         self.system = Instructions()
         self.manager = SessionManager(folder, self.clock)
@@ -52,8 +62,9 @@ class Bench:
             lambda _: Toolset((), b"[]"),
             self.clock,
             timestamps=timestamps,
-            load_image=lambda _: image,
+            load_image=load,
             max_message_tokens=most,
+            most_picture_bytes=most_picture_bytes,
         )
         self.session = Session("cli:direct", self.clock)
 
@@ -171,6 +182,22 @@ def test_images_are_sent_as_the_same_bytes_each_time(tmp_path: Path) -> None:
     assert b"data:image/png;base64,abc" in first.messages[1].wire
     bench.turn("and now?")
     assert bench.prompt().messages[1].wire == first.messages[1].wire
+
+
+@pytest.mark.parametrize(("most", "loaded"), [(5_000, "abab"), (50_000, "ab")])
+def test_pictures_beyond_so_many_bytes_are_rendered_again_as_they_were(
+    tmp_path: Path, most: int, loaded: str
+) -> None:
+    bench = Bench(tmp_path, image=Image("x" * 2_000, "image/png"), most_picture_bytes=most)
+    chats = [bench.session, Session("fake:2", bench.clock)]
+    for chat, name in zip(chats, "ab", strict=True):
+        chat.add_message(Message("user", "look", NOON, media=(name,)))
+        chat.add_message(Message("assistant", "seen"))
+        chat.apply_staged()
+    prompts = [bench.builder.build(chat) for _ in range(2) for chat in chats for _ in range(2)]
+    assert "".join(bench.loaded) == loaded
+    assert [p.wire_messages() for p in prompts[:4]] == [p.wire_messages() for p in prompts[4:]]
+    assert [p.tokens for p in prompts[:4]] == [p.tokens for p in prompts[4:]]
 
 
 def test_a_long_message_is_shortened_in_the_prompt_and_not_in_storage(tmp_path: Path) -> None:
