@@ -1,10 +1,13 @@
 """Helpers at work, in the journal: one that a crash takes along is missed at the next start.
 
 What is stored of a helper is the very message that says so if it is lost. Its report has the same
-event id, so that of the two the conversation gets whichever comes first, and never both.
+event id, so that of the two the conversation gets whichever comes first, and never both. One that
+cannot be read keeps no other from being said.
 """
 
 from __future__ import annotations
+
+from loguru import logger
 
 from nanobot.bus.codec import decode_inbound, encode_inbound
 from nanobot.bus.database import Database
@@ -36,4 +39,14 @@ class HelperBook:
         rows = await self._database.run(
             lambda db: db.execute("SELECT id, if_lost FROM helper ORDER BY started_at").fetchall()
         )
-        return [(helper_id, decode_inbound(text)) for helper_id, text in rows]
+        read = [(helper_id, decoded(helper_id, text)) for helper_id, text in rows]
+        return [(helper_id, message) for helper_id, message in read if message is not None]
+
+
+def decoded(helper_id: str, if_lost: str) -> InboundMessage | None:
+    """What is to be said of a helper; None where it cannot be read."""
+    try:
+        return decode_inbound(if_lost)
+    except ValueError as error:
+        logger.warning("what is to be said of helper {} cannot be read: {}", helper_id, error)
+        return None

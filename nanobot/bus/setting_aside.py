@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from nanobot.bus.codec import decode_inbound
+from nanobot.bus.helpers import decoded
 
 REASON = "it was under way when the backup was made, and may have been done since"
 
@@ -37,8 +37,11 @@ def _helpers(db: sqlite3.Connection) -> int:
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'helper'").fetchone():
         return 0
     count = 0
-    for started_at, text in db.execute("SELECT started_at, if_lost FROM helper").fetchall():
-        lost = decode_inbound(text)
+    helpers = db.execute("SELECT id, started_at, if_lost FROM helper").fetchall()
+    for helper_id, started_at, text in helpers:
+        lost = decoded(helper_id, text)
+        if lost is None:
+            continue
         count += db.execute(
             "INSERT INTO inbox (channel, chat_id, event_id, session_key, state, reason,"
             " received_at, payload) VALUES (?, ?, ?, ?, 'failed', ?, ?, ?)"

@@ -19,7 +19,7 @@ from nanobot.agent.helpers import (
 )
 from nanobot.agent.lobby import DISK_PAUSE
 from nanobot.agent.runner import AgentRunner
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.bus.helpers import HelperBook
 from nanobot.bus.journal import Journal
 from nanobot.errors import ProviderUnavailable, StorageError
@@ -188,6 +188,19 @@ async def test_one_that_a_crash_took_along_is_reported_as_interrupted_once(
     assert "was interrupted when nanobot stopped" in report.content
     assert report.event_id == "task:h1"
     assert next_process.published.empty()
+
+
+async def test_one_that_cannot_be_read_after_a_crash_hides_no_other(bench: Bench) -> None:
+    broken = ("h0", bench.clock.now().isoformat(), "broken")
+    await bench.journal.database.run(
+        lambda db: db.execute("INSERT INTO helper VALUES (?, ?, ?)", broken)
+    )
+    await bench.book.begun(
+        "h1", InboundMessage("fake", "1", NANOBOT, "lost", "task:h1", bench.clock.now())
+    )
+    await bench.helpers.recover()
+    assert (await bench.report()).event_id == "task:h1"
+    assert bench.published.empty()
 
 
 async def test_stop_ends_those_of_one_conversation_without_a_report(bench: Bench) -> None:
