@@ -27,7 +27,7 @@ from nanobot.upkeep.packing import Packed, Progress, pack
 from nanobot.upkeep.reading import open_plain
 from nanobot.upkeep.room import has_room
 from nanobot.upkeep.sealing import check_recipient, sealed
-from nanobot.upkeep.selection import BACKUPS, SNAPSHOT, WORKSPACE, stays_inside
+from nanobot.upkeep.selection import BACKUPS, WORKSPACE, stays_inside
 from nanobot.upkeep.snapshot import Taken, cleared, items_of
 from nanobot.upkeep.walking import walk
 
@@ -208,8 +208,8 @@ def _write(
 def _opened(home: Path, item: Item) -> BinaryIO | None:
     """A file to be packed, None where it has gone. What is in the snapshot cannot have: without it
     there is no backup."""
-    if Path(item.source).is_relative_to(home / SNAPSHOT):
-        return Path(item.source).open("rb")
+    if item.source:
+        return (home / item.source).open("rb")
     try:
         return open_plain(home, item.path)
     except FileNotFoundError:

@@ -17,9 +17,9 @@ _KINDS: tuple[Kind, ...] = ("file", "folder", "link")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something that goes into a backup. `path` is relative to the home; `source` is where the
-    first `size` bytes of a file are read, `target` what a link says; `modified` is in seconds since
-    1970."""
+    """Something that goes into a backup. `path` is relative to the home, and so is `source`: where
+    the first `size` bytes of a file are read, if not at `path`. `target` is what a link says;
+    `modified` is in seconds since 1970."""
 
     path: str
     kind: Kind

@@ -140,9 +140,8 @@ def freeze_home(home: Path, folder: Path, connection: sqlite3.Connection) -> lis
     """
     copy = folder / _JOURNAL
     copy_to(connection, copy)
-    frozen = [
-        Item(JOURNAL, "file", 0o600, int(copy.stat().st_mtime), copy.stat().st_size, str(copy))
-    ]
+    status, source = copy.stat(), f"{SNAPSHOT}/{_JOURNAL}"
+    frozen = [Item(JOURNAL, "file", 0o600, int(status.st_mtime), status.st_size, source)]
     for number, item in enumerate(walk(home, "together")):
         linked = may_be_linked(item.path)
         if item.kind != "file" or (item.size > _MOST_COPIED and not linked):
@@ -150,9 +149,10 @@ def freeze_home(home: Path, folder: Path, connection: sqlite3.Connection) -> lis
             continue
         place = folder / str(number)
         with contextlib.suppress(FileNotFoundError):
-            if not (linked and _linked(item, place)):
+            if not (linked and _linked(home, item, place)):
                 _copy(home, item, place)
-            frozen.append(replace(item, size=place.stat().st_size, source=str(place)))
+            size, source = place.stat().st_size, f"{SNAPSHOT}/{number}"
+            frozen.append(replace(item, size=size, source=source))
     return frozen
 
 
@@ -188,11 +188,11 @@ def _write_list(folder: Path, items: list[Item]) -> None:
         file.writelines(encode_items(items))
 
 
-def _linked(item: Item, place: Path) -> bool:
+def _linked(home: Path, item: Item, place: Path) -> bool:
     """Let `place` be a second name of that file; False where there are none, or on another file
     system."""
     try:
-        os.link(item.source, place)
+        os.link(home / item.path, place)
     except FileNotFoundError:
         raise
     except OSError:

@@ -46,7 +46,7 @@ def walk(
             if is_folder and belongs in (part, "mixed"):
                 folders.append((inner, belongs, entry))
             elif belongs == part:
-                yield from _item(home, inner, entry, part, tell)
+                yield from _item(inner, entry, part, tell)
         for inner, belongs, entry in folders:
             if (part == "apart" and not entry.readable) or _is_endless(inner):
                 tell(inner)
@@ -103,15 +103,12 @@ def _entry(name: str, folder: int, *, follow: bool) -> _Entry:
     return _Entry(name, status, os.access(name, wanted, dir_fd=folder), target="")
 
 
-def _item(
-    home: Path, path: str, entry: _Entry, part: Part, tell: Callable[[str], None]
-) -> Iterator[Item]:
+def _item(path: str, entry: _Entry, part: Part, tell: Callable[[str], None]) -> Iterator[Item]:
     status = entry.status
     mode, modified = stat.S_IMODE(status.st_mode), int(status.st_mtime)
     if stat.S_ISREG(status.st_mode):
         if part == "together" or entry.readable:
-            source = os.path.realpath(home / path) if "/" not in path else str(home / path)
-            yield Item(path, "file", mode, modified, status.st_size, source)
+            yield Item(path, "file", mode, modified, status.st_size)
         else:
             tell(path)
     elif stat.S_ISLNK(status.st_mode):

@@ -65,6 +65,22 @@ async def test_a_conversation_goes_on_in_another_home(home: Path, tmp_path: Path
     assert texts == ["re: hello", "re: back again", "re: what now?"]
 
 
+async def test_a_home_that_is_reached_by_another_path_is_backed_up_as_it_was_at_one_moment(
+    home: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("home")
+    channel = FakeChannel()
+    async with running(home, ScriptedModel(author=echo), channel):
+        for count, (name, path) in enumerate([("link", link), ("dots", home / "state/..")], 1):
+            assert await channel.ask(name) == f"re: {name}"
+            file = tmp_path / f"{name}.tar.gz"
+            assert await nanobot(path, "backup", file) == 0
+            assert await nanobot(path, "restore", file, "--to", tmp_path / f"of-{name}") == 0
+            journal = tmp_path / f"of-{name}" / "state/journal.db"
+            assert rows(journal, "SELECT count(*) FROM inbox") == [(count,)]
+
+
 async def test_what_was_under_way_waits_for_a_word_and_no_effect_happens_twice(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -141,5 +141,5 @@ async def test_who_asks_while_a_snapshot_is_taken_for_one_who_is_gone_gets_a_who
     await asyncio.gather(*(operations.take() for _ in range(4)))
     sizes = {item.source: item.size for item in items_of(home) if item.kind == "file"}
     assert sizes
-    assert sizes == {source: Path(source).stat().st_size for source in sizes}  # noqa: ASYNC240
+    assert sizes == {source: (home / source).stat().st_size for source in sizes}
     await journal.close()
