@@ -11,6 +11,7 @@ from nanobot.agent.media import MediaStore
 from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
+from nanobot.gateway.lock import expect_whole
 from nanobot.memory.store.template import install_template, template_folder
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
@@ -61,7 +62,9 @@ def build_stores(home: Path, clock: Clock) -> Stores:
 
 
 def make_home(home: Path) -> None:
-    """Make the home and its folders, readable by their owner only. Raises `StorageError`."""
+    """Make the home and its folders, readable by their owner only. Raises `StorageError`, also
+    where a restore was cut short: what is made there would be taken for some of a home."""
+    expect_whole(home)
     for folder in (home, home / "state", home / "sessions", home / "media", home / "logs"):
         Root(folder, name="home").create()
     try:

@@ -43,12 +43,7 @@ class HomeLock:
         """Take the lock at once, or raise `HomeLocked` with the pid that has it."""
         if self.held:
             return
-        if _exists(self._folder.parent / UNFINISHED):
-            raise StorageError(
-                self._folder.parent,
-                "a restore was cut short here, and half of it is the home from before",
-                hint="Give the same `nanobot restore FILE --replace` again.",
-            )
+        expect_whole(self._folder.parent)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(
@@ -92,6 +87,17 @@ class HomeLock:
         traceback: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def expect_whole(home: Path) -> None:
+    """Raise `StorageError` where the entries of a home have not all changed places with those of a
+    backup."""
+    if _exists(home / UNFINISHED):
+        raise StorageError(
+            home,
+            "a restore was cut short here, and half of it is the home from before",
+            hint="Give the same `nanobot restore FILE --replace` again.",
+        )
 
 
 def _exists(path: Path) -> bool:

@@ -3,7 +3,8 @@
 The two change places in one step, where the system can do that; whoever is killed leaves the one or
 the other. Where the home cannot be renamed, because it is a mounted volume or its parent may not be
 written, its entries change places one by one, under a list that says how far it has to go: no
-gateway starts on a home with such a list, and `finish` goes on with it.
+gateway starts on a home with such a list, and `finish` goes on with it. What is mounted within such
+a home cannot move at all, so that one is refused before anything is unpacked.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from errno import EINVAL
 from itertools import chain, count
 from pathlib import Path
 
+from nanobot.errors import NanobotError
 from nanobot.security.atomic import replace as put_file
 from nanobot.security.atomic import sync_folder
 from nanobot.upkeep.selection import BACKUPS, UNFINISHED
@@ -33,7 +35,8 @@ _BEFORE = "before-restore"
 @contextlib.contextmanager
 def staging_for(home: Path) -> Iterator[Path]:
     """A new folder beside the home, or in it where that cannot be. What an attempt that was killed
-    has left is cleared. Raises `OSError`."""
+    has left is cleared. Raises `OSError`, and `NanobotError` where something in the home cannot
+    change places."""
     folder = _made(home)
     lock = _lock(folder)
     try:
@@ -70,9 +73,11 @@ def is_unfinished(home: Path) -> bool:
 
 
 def finish(home: Path) -> None:
-    """Go on with what was cut short, if so. Raises `OSError`."""
+    """Go on with what was cut short, if so. Raises `OSError`, and `NanobotError` where something in
+    the home cannot change places."""
     if not is_unfinished(home):
         return
+    _expect_movable(home)
     lock = _lock(home)
     try:
         match json.loads((home / UNFINISHED).read_bytes()):
@@ -93,6 +98,7 @@ def _made(home: Path) -> Path:
         return Path(tempfile.mkdtemp(prefix=f".{home.name}{STAGING}", dir=home.parent))
     except OSError:
         home.mkdir(mode=0o700, exist_ok=True)
+        _expect_movable(home)
         _clear(home, STAGING)
         return Path(tempfile.mkdtemp(prefix=STAGING, dir=home))
 
@@ -130,14 +136,28 @@ def _is_mounted(home: Path) -> bool:
     return any(line.split(" ")[4:5] == [escaped] for line in lines)
 
 
+def _standing(home: Path) -> list[str]:
+    """What in a home gives way to what comes."""
+    ours = (STAGING, _BEFORE, UNFINISHED)
+    names = (path.name for path in home.iterdir())
+    return [name for name in names if name != BACKUPS and not name.startswith(ours)]
+
+
+def _expect_movable(home: Path) -> None:
+    """Raise where something in the home is mounted there of its own: that cannot be renamed."""
+    mounted = [name for name in _standing(home) if _is_mounted(home / name)]
+    if mounted:
+        raise NanobotError(
+            f"in {home} something else is mounted, which a restore cannot move: "
+            + ", ".join(sorted(mounted)),
+            hint="Unmount that (in a container: leave it out of the volumes), give the same command"
+            " again, and mount it afterwards. Or restore into another folder with --to.",
+        )
+
+
 def _exchange_entries(staging: Path, home: Path, stamp: str) -> Path | None:
     previous = _free(home / f"{_BEFORE}-{stamp}")
-    ours = (STAGING, _BEFORE, UNFINISHED)
-    standing = [
-        path.name
-        for path in home.iterdir()
-        if path.name != BACKUPS and not path.name.startswith(ours)
-    ]
+    standing = _standing(home)
     plan = {"staging": staging.name, "previous": previous.name, "standing": standing}
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -155,10 +175,14 @@ def _move_entries(home: Path, staging: str, previous: str, standing: list[str]) 
         old.mkdir(mode=0o700, exist_ok=True)
     coming = {path.name for path in new.iterdir()} if new.is_dir() else set()
     gone = {path.name for path in old.iterdir()} if standing else set()
-    for name in standing:
-        if name not in gone:
-            with contextlib.suppress(FileNotFoundError):
-                (home / name).rename(old / name)
+    try:
+        for name in standing:
+            if name not in gone:
+                with contextlib.suppress(FileNotFoundError):
+                    (home / name).rename(old / name)
+    except OSError:
+        _take_back(home, old)
+        raise
     for name in coming:
         if name != BACKUPS:
             if os.path.lexists(home / name):  # somebody has begun a home there meanwhile
@@ -166,6 +190,17 @@ def _move_entries(home: Path, staging: str, previous: str, standing: list[str]) 
                 (home / name).rename(old / f"{name}.meanwhile")
             (new / name).rename(home / name)
     home.chmod(0o700)
+    sync_folder(home)
+    (home / UNFINISHED).unlink()
+    sync_folder(home)
+
+
+def _take_back(home: Path, old: Path) -> None:
+    """Let what went to `old` stand in the home again, as nothing has come yet, and forget the list.
+    Raises `OSError`; the list stays then."""
+    for path in old.iterdir():
+        path.rename(home / path.name)
+    old.rmdir()
     sync_folder(home)
     (home / UNFINISHED).unlink()
     sync_folder(home)

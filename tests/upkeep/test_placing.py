@@ -6,16 +6,18 @@ import fcntl
 import json
 import os
 from datetime import UTC, datetime
+from errno import EBUSY
 from pathlib import Path
 
 import pytest
 
+from nanobot.app.home import make_home
 from nanobot.clock import SystemClock
-from nanobot.errors import StorageError
+from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.lock import HomeLock
 from nanobot.upkeep.placing import finish, put_in_place, staging_for
 from nanobot.upkeep.restoring import restore
-from tests.upkeep.homes import archive, head, member, write
+from tests.upkeep.homes import archive, head, member, tree, write
 from tests.upkeep.test_hostile_backups import MANIFEST
 
 NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -81,6 +83,62 @@ def test_after_a_killed_restore_into_an_empty_volume_the_next_one_goes_well(
     assert restore(file, home, None, SystemClock()).previous is None
     assert (home / "a").read_text() == "x"
     assert not (home / ".restoring-left").exists()
+
+
+def test_what_is_mounted_in_a_volume_is_told_before_anything_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, file = tmp_path / "home", tmp_path / "backup.tar.gz"
+    write(home / "config.yaml", "mine")
+    write(home / "state/old", "mine")
+    before = tree(home)
+    file.write_bytes(archive([head(), member("home/a", b"x"), MANIFEST]))
+    monkeypatch.setattr(Path, "is_mount", lambda path: path in (home, home / "config.yaml"))
+    for _ in range(2):
+        with pytest.raises(NanobotError, match=r"config\.yaml") as caught:
+            restore(file, home, None, SystemClock(), replace=True)
+        assert "Unmount" in caught.value.hint
+        assert tree(home) == before
+    monkeypatch.setattr(Path, "is_mount", lambda path: path in (home, home / "backups"))
+    write(home / "backups/b", "mine")
+    previous = restore(file, home, None, SystemClock(), replace=True).previous
+    assert previous is not None
+    assert tree(previous) == before
+    assert set(tree(home)) == {"a", "backups/b", *(f"{previous.name}/{name}" for name in before)}
+
+
+def test_where_an_entry_cannot_move_after_all_the_home_is_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    for name in ("config.yaml", "sessions/s", "state/old", "workspace/w"):
+        write(home / name, "mine")
+    before = tree(home)
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == home)
+    rename, moved = Path.rename, list[Path]()
+
+    def busy_after_two(path: Path, target: Path) -> Path:
+        moved.append(path)
+        if len(moved) == 3:
+            raise OSError(EBUSY, os.strerror(EBUSY), str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", busy_after_two)
+    with staging_for(home) as staging:
+        write(staging / "config.yaml", "new")
+        with pytest.raises(OSError, match=os.strerror(EBUSY)):
+            put_in_place(staging, home, NOW)
+    assert tree(home) == before
+    assert len(moved) == 5
+    with HomeLock(home / "state"):
+        pass
+
+
+def test_no_folder_is_made_in_half_a_home(tmp_path: Path) -> None:
+    write(tmp_path / ".restore-under-way.json", "{}")
+    with pytest.raises(StorageError, match="cut short"):
+        make_home(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".restore-under-way.json"]
 
 
 def test_a_home_behind_a_link_stays_behind_it(tmp_path: Path) -> None:
