@@ -34,6 +34,7 @@ class Wishes:
 def restore_home(home: Path, wishes: Wishes, *, as_json: bool) -> int:
     """`nanobot restore FILE`."""
     from nanobot.clock import SystemClock
+    from nanobot.upkeep.backups import undisturbed
     from nanobot.upkeep.placing import is_unfinished
     from nanobot.upkeep.restoring import expect_room, is_empty, restore
 
@@ -44,6 +45,8 @@ def restore_home(home: Path, wishes: Wishes, *, as_json: bool) -> int:
     with contextlib.ExitStack() as stack:
         if not is_empty(home) and not is_unfinished(home):
             stack.enter_context(HomeLock(home / "state"))
+            # A backup is packed without that lock, and would be of two homes.
+            stack.enter_context(undisturbed(home))
         progress = stack.enter_context(Progress("unpacked"))
         restored = restore(
             expanded(wishes.file).absolute(),

@@ -131,6 +131,14 @@ def alone(home: Path) -> Iterator[None]:
 
     Raises `UnderWay` where one is being made, and `StorageError`.
     """
+    with undisturbed(home), cleared(home):
+        yield
+
+
+@contextlib.contextmanager
+def undisturbed(home: Path) -> Iterator[None]:
+    """While inside, no process makes a backup of what stood in `home` at first. Raises as `alone`
+    does."""
     path = home / _LOCK
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -139,8 +147,7 @@ def alone(home: Path) -> Iterator[None]:
         raise StorageError.of(path, error) from error
     try:
         _take(lock)
-        with cleared(home):
-            yield
+        yield
     finally:
         os.close(lock)
 

@@ -77,8 +77,9 @@ def restore(
     progress: Progress = lambda _: None,
 ) -> Restored:
     """Make `home` what the backup in `file` holds. With `replace` the caller owns the home that
-    stands there (its lock). With `resume` what was under way goes on by itself, even where it may
-    have been finished since. Raises `NanobotError`; the home is as it was then."""
+    stands there (its lock), and no backup of it is under way. With `resume` what was under way goes
+    on by itself, even where it may have been finished since. Raises `NanobotError`; the home is as
+    it was then."""
     home = home.resolve()  # a link stays a link, to the new home
     try:
         finish(home)

@@ -10,7 +10,8 @@ import pytest
 from nanobot.bus.schema import MIGRATIONS
 from nanobot.cli.main import main
 from nanobot.gateway.lock import HomeLock
-from tests.upkeep.homes import archive, head, made_home, member
+from nanobot.upkeep.backups import alone
+from tests.upkeep.homes import archive, head, made_home, member, tree
 
 
 @pytest.fixture
@@ -66,6 +67,19 @@ def test_a_home_in_use_is_not_replaced(
     capsys.readouterr()
     assert run(home, "restore", file, "--replace") == 0
     assert ".before-restore-" in capsys.readouterr().out
+
+
+def test_a_home_of_which_a_backup_is_being_made_is_not_replaced(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "one.tar.gz"
+    assert run(home, "backup", file) == 0
+    before = tree(home)
+    with alone(home):
+        assert run(home, "restore", file, "--replace") == 1
+    assert "a backup of this home is being made" in capsys.readouterr().err
+    assert tree(home) == before
+    assert run(home, "restore", file, "--replace") == 0
 
 
 def test_a_home_that_would_not_work_is_told_before_it_is_needed(
