@@ -68,9 +68,12 @@ class BackupRoutine:
 
     async def run_forever(self) -> None:
         """Until `stop`."""
-        due = await self._due()
+        due, seen = await self._due(), self._clock.now()
         while not self._stopping.is_set():
             now = self._clock.now()
+            if now < seen:  # it was set back, and what was due by it may be far away
+                due = await self._due()
+            seen = now
             if due <= now:
                 await self._attempt()
                 due = await self._due()
@@ -89,9 +92,9 @@ class BackupRoutine:
         except NanobotError:  # making one says what is wrong
             stored = []
         now = self._clock.now()
-        last = min(stored[0].made_at, now) if stored else self._started
+        last = min(stored[0].made_at if stored else self._started, now)
         due = self._schedule.next_after(last.astimezone(now.tzinfo)) or now + AGAIN
-        return max(due, self._not_before)
+        return max(due, min(self._not_before, now + AGAIN))
 
     async def _attempt(self) -> None:
         self._not_before = self._clock.now() + AGAIN

@@ -89,6 +89,21 @@ async def test_one_that_was_missed_is_made_soon_after_the_start(home: Path) -> N
         assert len(life.made) == 2
 
 
+@pytest.mark.parametrize("hours", [0.2, 1.2], ids=["before the first", "after the first"])
+async def test_a_clock_that_was_ahead_and_is_set_right_holds_none_up(
+    home: Path, hours: float
+) -> None:
+    clock = FakeClock()
+    async with living(home, clock, home / "backups") as life:
+        await life.passes(hours)
+        clock.jump(-timedelta(days=3).total_seconds())
+        for passing in (1.6, 1, 1):
+            before = clock.now()
+            await life.passes(passing)
+            assert [one for one in life.made if before < one <= clock.now()]
+        assert life.routine.trouble == ""
+
+
 async def test_one_that_a_person_is_making_is_waited_for_and_is_no_trouble(home: Path) -> None:
     async with living(home, FakeClock(), home / "backups") as life:
         with alone(home):
