@@ -151,7 +151,9 @@ def _made_text(made: Made, *, encrypted: bool) -> str:
         f"{made.path}\n{made.files:,} files, {size(made.content)},"
         f" {size(made.size)} packed{', encrypted' if encrypted else ''}\n"
     )
-    text += _named("not in it (a link that leads elsewhere, or not readable)", made.left_out)
+    text += _named(
+        "not in it (a cache, a link that leads elsewhere, or not readable)", made.left_out
+    )
     text += _named("changed while it was read", made.changed)
     if not encrypted:
         text += "It holds your secrets as they are: keep it where nobody else can read it.\n"

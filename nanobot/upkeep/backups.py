@@ -61,7 +61,8 @@ class Stored:
 @dataclass(frozen=True, slots=True)
 class Made:
     """A backup that was made just now. `size` is that of the file, `content` of what it holds, in
-    bytes; `left_out` leads elsewhere or may not be read, `changed` was written into meanwhile."""
+    bytes; `left_out` leads elsewhere, is a cache or may not be read, `changed` was written into
+    meanwhile."""
 
     path: Path
     files: int

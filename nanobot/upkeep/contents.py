@@ -33,8 +33,8 @@ class Item:
 @dataclass(frozen=True, slots=True)
 class Head:
     """What a backup says first. `journal` is the format of its journal; `live`: a gateway ran when
-    it was made; `files` and `size` (in bytes) are what it holds; `left_out` are links that lead out
-    of the workspace, the first of them."""
+    it was made; `files` and `size` (in bytes) are what it holds; `left_out` is what of the home is
+    not in it and may be missed, the first of it."""
 
     nanobot: str
     journal: int

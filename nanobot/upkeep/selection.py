@@ -25,7 +25,8 @@ JOURNAL = "state/journal.db"
 WORKSPACE = "workspace"
 MEDIA = "media"
 CACHE_TAG = "CACHEDIR.TAG"
-"""A folder with this file in it is a cache, says bford.info/cachedir, and is left out."""
+"""A folder with this file in it is a cache, says bford.info/cachedir, and is left out if it
+`may_be_cache`."""
 CACHE_SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55"
 
 UNFINISHED = ".restore-under-way.json"
@@ -42,6 +43,11 @@ _OUT = re.compile(
     r"|state/(backup|backup\.lock|gateway\.(lock|sock)|memory\.git\.(lock|syncing))"
     r"|state/index\.db[^/]*|state/journal\.db(-wal|-shm|-journal|\.before-[^/]*)?"
     r"|logs/(?!audit)[^/]*"
+)
+_NO_CACHE = re.compile(
+    r"(sessions|media|spill|logs)(/.*)?|state(/channels(/[^/]+)?|/(?!channels/).*)?"
+    r"|workspace(/(memory|people|groups|skills)(/.*)?)?",
+    re.DOTALL,
 )
 _TEMPORARY = re.compile(r"\..*\.nanobot-tmp")
 
@@ -64,6 +70,12 @@ def may_be_linked(path: str) -> bool:
     """Whether a file that is taken together may have a second name for a while. Where the agent
     has a say, nanobot reads no file that has one; those are small enough to be copied."""
     return path.startswith(_LINKED)
+
+
+def may_be_cache(path: str) -> bool:
+    """Whether a tag can make a folder a cache: not where nanobot itself keeps what lasts, whoever
+    puts one there. The workspace's other folders can be one, and what an adapter installed."""
+    return not _NO_CACHE.fullmatch(path)
 
 
 def stays_inside(path: str, target: str) -> bool:

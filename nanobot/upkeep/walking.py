@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nanobot.upkeep.contents import Item
 from nanobot.upkeep.reading import open_folder, open_plain
-from nanobot.upkeep.selection import CACHE_SIGNATURE, CACHE_TAG, Part, part_of
+from nanobot.upkeep.selection import CACHE_SIGNATURE, CACHE_TAG, Part, may_be_cache, part_of
 
 _DEEPEST, _LONGEST = 100, 2000
 """Folders within each other, and bytes of a path: the system takes 4096, the home's included."""
@@ -30,8 +30,8 @@ def walk(
     """What of `home` belongs to `part` ("together" or "apart"), the folders it is in as well.
 
     What vanishes meanwhile is left out, and so are sockets and devices; `on_left_out` hears of
-    what is apart and may not be read, and of folders that lie too deep. Links directly in the home
-    are followed. Raises `OSError`.
+    what is apart and may not be read, of caches, and of folders that lie too deep. Links directly
+    in the home are followed. Raises `OSError`.
     """
     tell = on_left_out or (lambda _: None)
 
@@ -48,10 +48,9 @@ def walk(
             elif belongs == part:
                 yield from _item(inner, entry, part, tell)
         for inner, belongs, entry in folders:
-            if (part == "apart" and not entry.readable) or _is_endless(inner):
+            unreadable = part == "apart" and not entry.readable
+            if unreadable or _is_endless(inner) or _is_cache(home, inner):
                 tell(inner)
-                continue
-            if _is_cache(home, inner):
                 continue
             if part in (belongs, "together"):
                 status = entry.status
@@ -116,6 +115,8 @@ def _item(path: str, entry: _Entry, part: Part, tell: Callable[[str], None]) -> 
 
 
 def _is_cache(home: Path, path: str) -> bool:
+    if not may_be_cache(path):
+        return False
     try:
         with open_plain(home, f"{path}/{CACHE_TAG}") as file:
             return file.read(len(CACHE_SIGNATURE)) == CACHE_SIGNATURE

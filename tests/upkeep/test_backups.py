@@ -97,11 +97,23 @@ def test_what_is_made_anew_and_what_leads_elsewhere_is_left_out(
         made = back_up(home, file, order=Order(media=False))
     restore(file, tmp_path / "new", None, CLOCK)
     names = set(tree(tmp_path / "new"))
-    assert made.left_out == ("workspace/outside",)
+    assert made.left_out == ("workspace/cache", "workspace/outside")
     assert names == {
         "config.yaml", "secrets.env", "sessions/fake_1.jsonl", "state/journal.db",
         "workspace/memory/MEMORY.md", "workspace/tool.sh",
     }  # fmt: skip
+
+
+def test_no_tag_of_a_cache_keeps_what_nanobot_remembers_from_it(
+    home: Path, file: Path, tmp_path: Path
+) -> None:
+    for folder in ("workspace", "workspace/memory", "workspace/skills/tea", "sessions", "state"):
+        write(home / folder / "CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n")
+    before = set(tree(home))
+    made = back_up(home, file)
+    restore(file, tmp_path / "new", None, CLOCK)
+    assert set(tree(tmp_path / "new")) == before
+    assert made.left_out == ()
 
 
 def test_a_file_that_shrinks_or_goes_while_it_is_packed_harms_nothing(
