@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nanobot.bus import queries
 from nanobot.bus.schema import MIGRATIONS
 from nanobot.clock import Clock
-from nanobot.cron.store import JobStore
+from nanobot.cron.codec import Unfit, decoded, problem_of
 from nanobot.errors import NanobotError
 from nanobot.memory.history.log import HISTORY, HistoryLog
 from nanobot.memory.versions.checking import read_newest
@@ -27,6 +27,10 @@ from nanobot.upkeep.selection import JOURNAL
 
 NEEDED = ("state/", "sessions/", "workspace/memory/", "workspace/people/", "workspace/groups/")
 """What a drill reads of a home; the rest need not be there."""
+
+_JOBS = "jobs.json"
+_LONGEST = 50_000_000
+"""Bytes of it beyond which no start reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ def examine(home: Path, clock: Clock) -> Found:
     keys = sorted(folder.keys())
     messages = sum(tried(lambda key=key: _messages(folder, key, clock)) for key in keys)  # type: ignore[misc]
     workspace = home / "workspace"
-    return Found(
+    found = Found(
         conversations=len(keys),
         messages=messages,
         versions=tried(lambda: _versions(home / "state" / "memory.git")),
@@ -69,11 +73,12 @@ def examine(home: Path, clock: Clock) -> Found:
             tried(lambda prefix=prefix: _history(workspace, prefix, clock))  # type: ignore[misc]
             for prefix in _prefixes(workspace)
         ),
-        jobs=tried(lambda: _jobs(JobStore(home / "state" / "jobs.json"))),
+        jobs=tried(lambda: _jobs(home / "state")),
         waiting=waiting,
         failed=failed,
-        troubles=tuple(troubles),
     )
+    # Where it lies now is nobody's business: it gets another place, or goes.
+    return replace(found, troubles=tuple(one.replace(f"{home}/", "") for one in troubles))
 
 
 def _journal(path: Path, troubles: list[str]) -> tuple[int, int]:
@@ -113,11 +118,20 @@ def _versions(path: Path) -> int:
         repository.close()
 
 
-def _jobs(store: JobStore) -> int:
-    count = len(store.load().jobs)
-    if store.trouble:
-        raise NanobotError(store.trouble)
-    return count
+def _jobs(state: Path) -> int:
+    """Only looked at: who starts with a file that is none moves it aside."""
+    content = Root(state).place(_JOBS).read_bytes(_LONGEST)
+    if content is None:
+        return 0
+    try:
+        jobs = decoded(content)
+    except (Unfit, RecursionError) as error:
+        why = str(error) if isinstance(error, Unfit) else "it is nested too deeply"
+        raise NanobotError(f"state/{_JOBS} cannot be used: {why}") from error
+    if jobs.unread:
+        why = "; ".join(problem_of(one) for one in jobs.unread)
+        raise NanobotError(f"entries of state/{_JOBS} cannot be used: {why}")
+    return len(jobs.jobs)
 
 
 def _prefixes(workspace: Path) -> list[str]:
