@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from loguru import logger
 
@@ -21,6 +22,8 @@ from nanobot.session.files import FileState, opened, state_of
 from nanobot.session.loading import newest_metadata
 from nanobot.session.names import SUFFIX, key_of, stem_of
 from nanobot.session.records import Epoch, Metadata, Record, Retraction, decode, seq_of_epoch
+
+T = TypeVar("T")
 
 _EDGE = 64 * 1024
 _PREVIEW = 80
@@ -48,18 +51,20 @@ class SessionInfo:
 class Listing:
     """The sessions in `folder`. Thread-safe; everything here blocks.
 
-    What cannot be read is left out, with a warning.
+    What cannot be read is left out, with one warning as long as that lasts.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
         self._known: dict[Path, tuple[FileState, SessionInfo]] = {}
+        self._not_listed: set[str] = set()
+        self._not_named: set[str] = set()
 
     def sessions(self) -> list[SessionInfo]:
         """All of them, the one used last first."""
         with self._lock:
-            infos = {info.path: info for info in self._infos()}
+            infos = dict(self._readable(self._info, self._not_listed))
             self._known = {path: self._known[path] for path in infos}
         owners = _owners((path, info.key) for path, info in infos.items())
         named = [replace(infos[path], key=key) for key, path in owners.items()]
@@ -67,24 +72,29 @@ class Listing:
 
     def keys(self) -> list[str]:
         """Their keys, in no order; reads the first lines alone."""
-        return list(_owners(self._keys()))
+        return list(_owners(self._readable(_key, self._not_named)))
 
-    def _infos(self) -> Iterator[SessionInfo]:
+    def _readable(self, read: Callable[[Path], T], told: set[str]) -> Iterator[tuple[Path, T]]:
+        """What `read` gives of each file, but for those that it refuses; `told` is why, the last
+        time."""
+        refused = set()
         for path in self._paths():
             try:
-                known = self._known.get(path)
-                if known is None or known[0] != state_of(path):
-                    known = self._known[path] = _read(path)
-                yield known[1]
+                found = read(path)
             except StorageError as error:
-                logger.warning("{}", error)
+                refused.add(why := str(error))
+                if why not in told:
+                    logger.warning("{}", why)
+            else:
+                yield path, found
+        told.intersection_update(refused)
+        told.update(refused)
 
-    def _keys(self) -> Iterator[tuple[Path, str]]:
-        for path in self._paths():
-            try:
-                yield path, key_in(path) or key_of(path.stem)
-            except StorageError as error:
-                logger.warning("{}", error)
+    def _info(self, path: Path) -> SessionInfo:
+        known = self._known.get(path)
+        if known is None or known[0] != state_of(path):
+            known = self._known[path] = _read(path)
+        return known[1]
 
     def _paths(self) -> list[Path]:
         try:
@@ -101,6 +111,10 @@ def key_in(path: Path) -> str:
     except OSError as error:
         raise StorageError.of(path, error) from error
     return head.key if isinstance(head, Metadata) else ""
+
+
+def _key(path: Path) -> str:
+    return key_in(path) or key_of(path.stem)
 
 
 def _owners(named: Iterable[tuple[Path, str]]) -> dict[str, Path]:

@@ -75,6 +75,7 @@ class Room:
         self._intake, self._clock = intake, clock
         self._tell, self._free = tell, free
         self._running: asyncio.Task[None] | None = None
+        self._untold = False
         self.text = ""
         """What is wrong, for people; empty where there is room. It is logged with the health."""
 
@@ -108,8 +109,11 @@ class Room:
         try:
             free = self._free(self._home)
         except OSError as error:  # nobody knows: all stays as it is
-            logger.warning("the free disk cannot be told: {}", error.strerror or error)
+            if not self._untold:
+                logger.warning("the free disk cannot be told: {}", error.strerror or error)
+            self._untold = True
             return
+        self._untold = False
         if free < self._reserve:
             await self._is_low(free)
         elif self.low and free * 100 >= self._reserve * _BACK:

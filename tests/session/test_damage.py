@@ -271,3 +271,19 @@ async def test_commands_without_messages_are_restored_once(managed: Open, folder
 def test_a_home_that_may_not_be_entered_is_said(closed_home: Path) -> None:
     with pytest.raises(StorageError, match="Permission denied"):
         SessionManager(closed_home / "sessions", FakeClock()).list_sessions()
+
+
+async def test_what_cannot_be_listed_is_told_once_until_it_was_fine(
+    managed: Open, folder: Path, warnings: list[str]
+) -> None:
+    manager = managed()
+    await say(manager, "cli:direct", "hello")
+    for broken in (True, False, True):
+        if broken:
+            (folder / "broken.jsonl").mkdir()
+        for _ in range(3):
+            assert [info.key for info in manager.list_sessions()] == ["cli:direct"]
+        if broken:
+            (folder / "broken.jsonl").rmdir()
+    assert [line for line in warnings if "broken.jsonl" in line] == warnings
+    assert len(warnings) == 2

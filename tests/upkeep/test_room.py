@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator
+from errno import ENOTSUP
 from pathlib import Path
 
 import pytest
+from loguru import logger
 
 from nanobot.bus.queue import MessageBus
 from nanobot.errors import StorageError
@@ -35,6 +38,8 @@ class Disk:
         self.names.append(name)
 
     def _free(self, _: Path) -> int:
+        if self.megabytes < 0:
+            raise OSError(ENOTSUP, os.strerror(ENOTSUP))
         return self.megabytes * MEGABYTE
 
     async def changes_to(self, megabytes: int) -> None:
@@ -83,6 +88,20 @@ async def test_the_owner_is_told_once_that_it_began_and_that_it_is_over(tmp_path
             "There is room on my disk again (400 MB); I go on.",
         ]
         assert disk.names == ["disk-low-260302-09", "disk-back-260302-09"]
+
+
+async def test_a_disk_that_does_not_tell_its_room_is_logged_once_until_it_does(
+    tmp_path: Path,
+) -> None:
+    log: list[str] = []
+    sink = logger.add(log.append, level="WARNING", format="{message}")
+    async with watched(tmp_path) as disk:
+        for megabytes in (-1, -1, -1, 500, -1, -1):
+            await disk.changes_to(megabytes)
+        await disk.clock.until_sleeping()
+        assert not disk.room.low
+    logger.remove(sink)
+    assert [line.partition(":")[0] for line in log] == ["the free disk cannot be told"] * 2
 
 
 async def test_a_gateway_on_a_full_disk_lets_platforms_wait_and_tells_the_terminal(
