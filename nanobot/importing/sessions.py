@@ -71,6 +71,7 @@ class Conversation:
         """The lines of our file, from those of theirs."""
         yield encode(self._metadata(0)).encode()
         consolidated, at = 0, 0
+        message: Message | None = None
         foreign: dict[str, None] = {}
         for fields in self._objects(source):
             message = self._message(fields)
@@ -79,10 +80,10 @@ class Conversation:
             at += 1
             if at == self.head.consolidated:
                 consolidated = self.messages
-                if self.head.summary:
-                    yield self._numbered(self._summary(message))
-        if self.head.consolidated > at:
+                yield from self._summary(message)
+        if self.head.consolidated > at:  # some of it has been lost since
             consolidated = self.messages
+            yield from self._summary(message)
         yield encode(self._metadata(consolidated)).encode()
 
     def _objects(self, source: Iterable[bytes]) -> Iterator[Mapping[str, JsonValue]]:
@@ -115,9 +116,12 @@ class Conversation:
         self.messages += 1
         return encode(replace(message, seq=self.messages)).encode()
 
-    def _summary(self, before: Message | None) -> Message:
-        when = before.timestamp if before else self.head.updated
-        return Message("user", _SUMMARY + self.head.summary, when, origin="nanobot")
+    def _summary(self, before: Message | None) -> Iterator[bytes]:
+        """The line that stands for what is consolidated, if there is a summary of it."""
+        if self.head.summary:
+            when = before.timestamp if before else self.head.updated
+            text = _SUMMARY + self.head.summary
+            yield self._numbered(Message("user", text, when, origin="nanobot"))
 
     def _metadata(self, consolidated: int) -> Metadata:
         return Metadata(

@@ -15,7 +15,7 @@ from nanobot.importing.people import People, id_of, key_of, people_of
 from nanobot.importing.secrets import Secrets
 from nanobot.importing.servers import server_for
 from nanobot.importing.service import prepare
-from nanobot.importing.sessions import Conversation, head_of
+from nanobot.importing.sessions import Conversation, Head, head_of
 from nanobot.messages import Message
 from nanobot.session.records import Metadata, decode
 from nanobot.testing import FakeClock
@@ -144,6 +144,21 @@ def test_what_is_consolidated_stays_so_though_lines_are_left_out_before_it() -> 
     last = made[-1]
     assert isinstance(last, Metadata)
     assert last.last_consolidated == 3  # the fourth of theirs is our third
+
+
+@pytest.mark.parametrize("consolidated", [2, 99])
+def test_the_summary_of_what_is_consolidated_is_kept_though_messages_of_it_are_lost(
+    consolidated: int,
+) -> None:
+    head = Head("cli:direct", consolidated=consolidated, summary="They like tea.")
+    said = [{"role": "user", "content": f"word {n}"} for n in (1, 2)]
+    lines = [json.dumps(line).encode() + b"\n" for line in said]
+    made = [decode(line) for line in Conversation("cli:direct", head, {}).lines(lines)]
+    kept = [one for one in made if isinstance(one, Message)]
+    assert [one.content[-14:] for one in kept] == ["word 1", "word 2", "They like tea."]
+    last = made[-1]
+    assert isinstance(last, Metadata)
+    assert last.last_consolidated == 2
 
 
 def test_jobs_that_cannot_be_are_named_with_the_reason() -> None:
