@@ -45,7 +45,8 @@ def key_of(stem: str) -> str:
     if stem == _EMPTY:
         return ""
     readable = stem.partition(_HASH_MARK)[0].replace("_", ":", 1)
-    return unquote_to_bytes(readable).decode(
+    # A name that is not UTF-8 has lone surrogates, which the other way round become escapes.
+    return unquote_to_bytes(readable.encode("utf-8", "backslashreplace")).decode(
         "utf-8", "surrogatepass" if _valid(stem) else "replace"
     )
 

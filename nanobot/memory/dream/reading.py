@@ -16,7 +16,7 @@ from nanobot.memory.dream.state import ScopeState
 from nanobot.memory.forgetting.forgotten import Forgotten
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memory
-from nanobot.memory.store.notes import note_path
+from nanobot.memory.store.notes import day_of, note_path
 from nanobot.messages import Message
 
 _Unread = TypeVar("_Unread", HistoryEntry, date)
@@ -92,7 +92,7 @@ class Reader:
             return []
         names = [entry.name for entry in folder.entries() if entry.kind == "file"]
         today = self._now.date().isoformat()
-        days = (_day(name) for name in sorted(names))
+        days = (day_of(name) for name in sorted(names))
         return [day for day in days if day is not None and note < day.isoformat() < today]
 
     def _opened(self, one: HistoryEntry | date) -> Entry | None:
@@ -119,11 +119,3 @@ def _prefix(ones: Sequence[_Unread], done: frozenset[str]) -> list[_Unread]:
             break
         found.append(one)
     return found
-
-
-def _day(name: str) -> date | None:
-    try:
-        day = date.fromisoformat(name.removesuffix(".md"))
-    except ValueError:
-        return None
-    return day if name == f"{day.isoformat()}.md" else None

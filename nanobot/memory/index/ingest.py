@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import takewhile
 
 from loguru import logger
@@ -93,7 +94,8 @@ class Ingest:
             # Reading a document takes its time; nobody waits for the file meanwhile.
             entries = list(self._document(stream))
             self._db.execute("BEGIN IMMEDIATE")
-            self._read_anew(stream, entries)
+            with self._apart(stream):
+                self._read_anew(stream, entries)
             self._commit()
 
     def _commit(self) -> None:
@@ -114,13 +116,20 @@ class Ingest:
         return known
 
     def _take(self, stream: Stream, known: dict[str, Known]) -> None:
-        self._db.execute("SAVEPOINT stream")
-        try:
+        with self._apart(stream):
             if stream.source == "note":
                 self._read_anew(stream, self._note(stream))
             else:
                 self._lines.take(self._id(stream), stream, known, self._reader_of(stream))
-        except (NanobotError, OSError, FileMoved) as error:
+
+    @contextmanager
+    def _apart(self, stream: Stream) -> Iterator[None]:
+        """Take back what a stream brought that cannot be read, or holds what the database does not
+        take (a value nobody thought of); the others go on."""
+        self._db.execute("SAVEPOINT stream")
+        try:
+            yield
+        except (NanobotError, OSError, FileMoved, ValueError, OverflowError) as error:
             self._db.execute("ROLLBACK TO stream")
             self._glance = []
             if not isinstance(error, FileMoved) and stream.key not in self._reported:

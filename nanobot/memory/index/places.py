@@ -1,13 +1,14 @@
 """Where the text lies: every file that is indexed, with its state, found by one stat each.
 
 A `Stream` is what has one order of its own: a session with its archive, the history of a scope, a
-note, a document. Its files are in the order in which they are to be read.
+note, a document. Its files are in the order in which they are to be read. Keys and paths are text
+that the index can hold, whatever bytes a name on disk is made of: they tell files apart, and `open`
+opens one.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -18,13 +19,13 @@ from stat import S_ISREG
 from loguru import logger
 
 from nanobot.errors import NanobotError
+from nanobot.memory.index.reading import well_formed
 from nanobot.memory.index.values import LibraryReader, Source, Sources
+from nanobot.memory.store.notes import day_of
 from nanobot.security.paths import Place, Root
 from nanobot.session.files import FileState, opened
 from nanobot.session.listing import key_in
 from nanobot.session.names import SUFFIX, key_of, stem_of
-
-_NOTE = re.compile(r"\d{4}-\d\d-\d\d\.md\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,14 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Files with one order. `scope` is empty for sessions, whose scope is asked for at a search."""
+    """Files with one order. `scope` is empty for sessions, whose scope is asked for at a search;
+    `document` is where a document of the library lies."""
 
     source: Source
     key: str
     scope: str
     files: tuple[SourceFile, ...]
+    document: Path | None = None
 
 
 class Catalogue:
@@ -79,12 +82,13 @@ class Catalogue:
             path = folder / name
             key = self._key(path, state, live)
             files = _segments(archives.pop(stem_of(key), None))
-            files.append(SourceFile(str(path), state, partial(opened, path)))
-            yield Stream("message", key, "", tuple(files))
+            files.append(_source_file(path, state))
+            yield Stream("message", well_formed(key), "", tuple(files))
         for name, path in archives.items():
             if files := _segments(path):
-                key = self._key(Path(files[0].path), files[0].state, {}, name)
-                yield Stream("message", key, "", tuple(files))
+                oldest = path / Path(files[0].path).name
+                key = self._key(oldest, files[0].state, {}, name)
+                yield Stream("message", well_formed(key), "", tuple(files))
 
     def _key(self, path: Path, state: FileState, live: dict[str, FileState], stem: str = "") -> str:
         """The key that a file says, unless the session of that key has a file of its own."""
@@ -107,13 +111,16 @@ class Catalogue:
         for document in self._reader.documents(folder):
             state = FileState(0, document.size, document.mtime_ns)
             name = document.path.relative_to(folder).as_posix()
-            file = SourceFile(str(document.path), state, partial(opened, document.path))
-            yield Stream("library", name, self._sources.library_scope, (file,))
+            files = (_source_file(document.path, state),)
+            scope = self._sources.library_scope
+            yield Stream("library", well_formed(name), scope, files, document.path)
 
     def passages(self, stream: Stream) -> list[tuple[str, str]]:
         """The passages of a document, each with its place."""
         folder = self._sources.library
-        return self._reader.passages(folder / stream.key, folder) if folder else []
+        if folder is None or stream.document is None:
+            return []
+        return self._reader.passages(stream.document, folder)
 
     @property
     def _reader(self) -> LibraryReader:
@@ -133,13 +140,15 @@ def _memory(scope: str, folder: Path) -> Iterator[Stream]:
     ]
     if history:
         yield Stream("history", scope, scope, tuple(history))
-    for file in _plain(memory, folder, lambda name: _NOTE.match(name) is not None):
+    for file in _plain(memory, folder, lambda name: day_of(name) is not None):
         yield Stream("note", Path(file.path).name, scope, (file,))
 
 
 def _plain(place: Place, folder: Path, wanted: Callable[[str], bool]) -> list[SourceFile]:
     return [
-        SourceFile(str(folder / name), state, partial(place.child(name).opened, os.O_RDONLY))
+        SourceFile(
+            well_formed(str(folder / name)), state, partial(place.child(name).opened, os.O_RDONLY)
+        )
         for name, state in _listed(folder)
         if wanted(name)
     ]
@@ -152,9 +161,13 @@ def _segments(folder: Path | None) -> list[SourceFile]:
     numbered = [(int(name[: -len(SUFFIX)]), name, state) for name, state in names
                 if name[: -len(SUFFIX)].isdecimal()]  # fmt: skip
     return [
-        SourceFile(str(folder / name), state, partial(opened, folder / name))
+        _source_file(folder / name, state)
         for _, name, state in sorted(numbered, key=lambda found: found[0])
     ]
+
+
+def _source_file(path: Path, state: FileState) -> SourceFile:
+    return SourceFile(well_formed(str(path)), state, partial(opened, path))
 
 
 def _listed(folder: Path) -> list[tuple[str, FileState]]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from datetime import date, datetime, time, tzinfo
+from datetime import datetime, time, tzinfo
 from typing import NamedTuple, cast
 from zlib import crc32
 
+from nanobot.memory.history.entries import MOST
 from nanobot.memory.history.entries import decode as decode_entry
 from nanobot.memory.index.tokenise import prepared
+from nanobot.memory.store.notes import day_of
 from nanobot.memory.text.unconfirmed import NOTE, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
 from nanobot.session.records import (
@@ -103,7 +105,7 @@ class SessionLines:
             or type(text) is not str
             or type(seq) is not int
             or type(moment) is not str
-            or seq <= 0
+            or not 0 < seq < MOST
             or "_type" in fields
             or not _is_whole(moment)
         ):
@@ -128,11 +130,11 @@ class SessionLines:
     def _other(self, record: Record, raw: bytes) -> Entry | Retraction | None:
         match record:
             case Message():
-                self.number = record.seq or self.number + 1
+                self.number = record.seq if 0 < record.seq < MOST else self.number + 1
                 return _passage_of(record, self.number, raw)
             case Metadata():
                 self.metadata = record
-                self.number = max(self.number, record.first_seq - 1)
+                self.number = max(self.number, min(record.first_seq, MOST) - 1)
             case Foreign(numbered=True):
                 self.number += 1
             case Retraction():
@@ -171,7 +173,9 @@ class HistoryLines:
 
 def note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[Entry]:
     """The passages of the daily note called `name`: its bullets, and other paragraphs."""
-    day, origin = date.fromisoformat(name.removesuffix(".md")), ""
+    day, origin = day_of(name), ""
+    if day is None:
+        return
     for number, (line, passage) in enumerate(_blocks(text), 1):
         bullet = _BULLET.match(passage)
         hour, minute = (int(bullet[1]), int(bullet[2])) if bullet and bullet[1] else (0, 0)
@@ -180,6 +184,12 @@ def note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[Entry]:
         if not passage.startswith(" "):  # what is indented belongs to the note above
             origin = NOTE if is_unconfirmed(passage) else ""
         yield Entry(number, passage, moment, origin=origin, place=f"{name}:{line}")
+
+
+def well_formed(text: str) -> str:
+    """`text` as the database takes it: half an emoji, or a byte of a name that is not UTF-8, is
+    written as its escape."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def stored(text: str) -> tuple[str, str | None]:

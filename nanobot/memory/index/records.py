@@ -20,8 +20,9 @@ from itertools import pairwise
 from typing import Protocol
 from zlib import crc32
 
+from nanobot.memory.history.entries import MOST
 from nanobot.memory.index.places import SourceFile, Stream
-from nanobot.memory.index.reading import Entry, line_hash
+from nanobot.memory.index.reading import Entry, line_hash, well_formed
 from nanobot.memory.index.writing import Writer
 from nanobot.session.files import FileState
 from nanobot.session.loading import whole_size
@@ -114,14 +115,19 @@ class LineStreams:
     def _retract(self, id: int, retractions: Iterable[Retraction]) -> None:
         """Take out what was retracted, and remember what was."""
         for gone in retractions:
+            turn, first, last = (
+                well_formed(gone.turn_id),
+                min(gone.first, MOST),
+                min(gone.last, MOST),
+            )
             self._db.execute(
                 "INSERT OR IGNORE INTO retraction (stream, first, last, turn) VALUES (?, ?, ?, ?)",
-                (id, gone.first, gone.last, gone.turn_id),
+                (id, first, last, turn),
             )
             rows = self._db.execute(
                 "SELECT id FROM passage WHERE stream = ? AND seq BETWEEN ? AND ?"
                 " AND (turn = ? OR ? = '')",
-                (id, gone.first, gone.last, gone.turn_id, gone.turn_id),
+                (id, first, last, turn, turn),
             ).fetchall()
             self._writer.remove([row[0] for row in rows])
 

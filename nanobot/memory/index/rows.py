@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
+from nanobot.memory.history.entries import MOST
 from nanobot.memory.index.ranking import Candidate
 from nanobot.memory.index.schema import ASKS, ENDS_ASKING, STREAM_BITS, TOOLS_FROM
 from nanobot.memory.index.values import Passage, Source
@@ -126,7 +127,7 @@ class Rows:
         letter, _, rest = id.partition(":")
         name, _, number = rest.rpartition(":")
         source = _SOURCE.get(letter)
-        if source is None or not number.isdecimal():
+        if source is None or not number.isdecimal() or len(number) >= len(str(MOST)):
             return None
         wanted = f"{letter}:{name}:{int(number)}"
         for stream in streams.values():

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 
-from nanobot.memory.index.reading import Entry, stored
+from nanobot.memory.index.reading import Entry, stored, well_formed
 from nanobot.memory.index.schema import (
     ASKS,
     ENDS_ASKING,
@@ -124,7 +124,7 @@ class Writer:
         self._db.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", words)
         self._db.executemany(
             "INSERT OR IGNORE INTO speaker VALUES (?, ?)",
-            ((stream, name) for name in {entry.speaker for entry in batch} if name),
+            ((stream, well_formed(name)) for name in {entry.speaker for entry in batch} if name),
         )
 
     def _continue(self, tail: _Tail, id: int, entry: Entry, apart: bool) -> int:
@@ -174,11 +174,11 @@ def _row(id: int, segment: int, entry: Entry, original: str | None) -> _Row:
         segment,
         entry.moment,
         entry.role,
-        entry.speaker,
+        well_formed(entry.speaker),
         flags,
-        entry.origin,
-        entry.turn,
-        entry.place,
+        well_formed(entry.origin),
+        well_formed(entry.turn),
+        well_formed(entry.place),
         original,
         entry.hash,
         entry.first,

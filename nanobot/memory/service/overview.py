@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 
 from nanobot.errors import ToolError
 from nanobot.memory.scopes import Memory
 from nanobot.memory.service.views import FileView, Overview
+from nanobot.memory.store.notes import day_of
 from nanobot.memory.store.reading import FACTS
 from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.text.layout import is_heading
@@ -15,7 +15,6 @@ from nanobot.memory.versions.gitstore import GitStore
 from nanobot.tokens import estimate_tokens
 
 _FOLDER = "memory"
-_NOTE = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
 
 
 def overview_of(memory: Memory, versions: GitStore | None) -> Overview:
@@ -77,4 +76,4 @@ def _days_with_notes(memory: Memory) -> int:
     folder = memory.root.place(_FOLDER)
     if folder.stat() is None:
         return 0
-    return sum(_NOTE.fullmatch(entry.name) is not None for entry in folder.entries())
+    return sum(day_of(entry.name) is not None for entry in folder.entries())

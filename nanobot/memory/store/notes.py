@@ -13,6 +13,15 @@ def note_path(day: date) -> str:
     return f"memory/{day.isoformat()}.md"
 
 
+def day_of(name: str) -> date | None:
+    """The day whose notes a file of this name holds; None where no day has that name."""
+    try:
+        day = date.fromisoformat(name.removesuffix(".md"))
+    except ValueError:
+        return None
+    return day if name == f"{day.isoformat()}.md" else None
+
+
 def with_note(existing: str, now: datetime, text: str, origins: Iterable[str] = ()) -> str:
     """`existing` (empty on the first note of a day) with a note after it; lines are indented.
 
