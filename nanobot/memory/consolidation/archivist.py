@@ -50,10 +50,14 @@ _NOTICE_CHARACTERS = 160
 
 @dataclass(frozen=True, slots=True)
 class PutAway:
-    """Whether the whole range was put away, and what was, as a line for people (empty: nothing)."""
+    """Whether the whole range was put away, and what was, as a line for people (empty: nothing).
+
+    `changed` says why it was not: the range no longer stood as it was read. Else the model was out.
+    """
 
     done: bool
     notice: str = ""
+    changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,10 @@ class _Committed:
 
     entry: HistoryEntry | None = None
     held: int = 0
+
+
+class _Changed(Exception):
+    """The range no longer stands as it was read: it stays where it is."""
 
 
 class Archivist:
@@ -114,20 +122,24 @@ class Archivist:
         """
         memory = self._memory_of(session)
         results = list[_Committed]()
-        for chunk in self._chunks(session, last, messages, memory, haste):
-            result = await self._put_chunk_away(session, chunk, memory, haste)
-            if result is None:
-                break
-            results.append(result)
+        changed = False
+        try:
+            for chunk in self._chunks(session, last, messages, memory, haste):
+                result = await self._put_chunk_away(session, chunk, memory, haste)
+                if result is None:
+                    break
+                results.append(result)
+        except _Changed:
+            changed = True
         done = session.last_consolidated >= last
         entries = [result.entry for result in results if result.entry is not None]
         if not entries:
-            return PutAway(done)
+            return PutAway(done, changed=changed)
         await self._archive(session)
         count = sum(message.seq <= entries[-1].last for message in messages)
         text = notice(count, entries, sum(result.held for result in results))
         logger.info("{}: {} messages were put away into memory", session.key, count)
-        return PutAway(done, text)
+        return PutAway(done, text, changed)
 
     async def consolidate(
         self, session_key: str, messages: Sequence[Message], memory: Memory
@@ -165,7 +177,7 @@ class Archivist:
     async def _put_chunk_away(
         self, session: Session, chunk: Chunk, memory: Memory, haste: Haste
     ) -> _Committed | None:
-        """None where the range stays where it is."""
+        """None where the range waits for the model. Raises `_Changed`."""
 
         def mark() -> None:
             self._sessions.mark_consolidated(session, chunk.last)
@@ -183,7 +195,9 @@ class Archivist:
             # The entry may stand although this failed: the next one looks before it goes on.
             self._caught_up.pop(session, None)
             raise
-        return None if entry is None else _Committed(entry, len(draft.held))
+        if entry is None:
+            raise _Changed
+        return _Committed(entry, len(draft.held))
 
     async def _draft(self, chunk: Chunk, memory: Memory, haste: Haste) -> Draft | None:
         """None where the range has to wait for the model."""
@@ -268,9 +282,18 @@ class Archivist:
 
 
 def _is_forgotten(memory: Memory, chunk: Chunk) -> bool:
-    """Whether `/forget`, which notes that first, takes a message of the range back. Blocks."""
-    forgotten = Forgotten(memory.root)
-    return any(forgotten.hides_message(chunk.session, m.seq) for m in chunk.messages)
+    """Whether `/forget`, which notes that first, takes a message of the range back. Blocks.
+
+    What was said later, in a conversation that began anew under the same name, has the number of a
+    forgotten message and is not it.
+    """
+    records = Forgotten(memory.root).records()
+    return any(
+        message.seq in record.messages.get(chunk.session, ())
+        for record in records
+        for message in chunk.messages
+        if message.timestamp is None or message.timestamp <= record.when
+    )
 
 
 def notice(count: int, entries: Sequence[HistoryEntry], held: int = 0) -> str:

@@ -176,7 +176,7 @@ class MemoryConsolidator:
     async def _make_room(self, session: Session, coming: Sequence[Message]) -> None:
         """In rounds, down to the target; then raw, down to the budget, where a turn waits."""
         haste: Haste = "urgent" if coming else "patient"
-        if not await self._seal(session, haste):
+        if not (await self._seal(session, haste)).done:
             return
         goal = self._limits.budget
         for _ in range(ROUNDS):
@@ -214,28 +214,31 @@ class MemoryConsolidator:
 
     async def _compact(self, session: Session) -> str:
         await self._archivist.catch_up(session)
-        if await self._seal(session, "patient"):
+        result = await self._seal(session, "patient")
+        if result.done:
             count = newest_turn(session.messages) or len(session.messages)
             if not count:
                 return "There is nothing to put away."
             result = await self._archived(session, count, "patient")
             if result.done or result.notice:
                 return result.notice or "There was nothing in it to remember."
+        if result.changed:
+            return "Nothing was put away: the conversation changed meanwhile. Try again."
         return "Nothing was put away: the model cannot be reached at present. Try again later."
 
-    async def _seal(self, session: Session, haste: Haste) -> bool:
-        """Put away what lies before the newest epoch; False where that has to wait."""
+    async def _seal(self, session: Session, haste: Haste) -> PutAway:
+        """Put away what lies before the newest epoch; not done where that has to wait."""
         first, last = session.last_consolidated + 1, session.epoch_seq
         if first > last:
             self._owed.discard(session.key)
-            return True
+            return PutAway(done=True)
         messages = await asyncio.to_thread(self._sessions.read_window, session.key, first, last)
         self._owed.add(session.key)
         result = await self._archivist.put_away(session, last, messages, haste)
         await self._say(session, result)
         if result.done:
             self._owed.discard(session.key)
-        return result.done
+        return result
 
     async def _put_away(self, session: Session, count: int, haste: Haste) -> bool:
         """Put the oldest `count` messages of the window away; whether that is done."""
@@ -303,7 +306,7 @@ class MemoryConsolidator:
     async def _rest(self, session: Session) -> bool:
         """Whether nothing is left to put away."""
         await self._archivist.catch_up(session)
-        if not await self._seal(session, "patient"):
+        if not (await self._seal(session, "patient")).done:
             return False
         count = len(session.messages)
         return not count or await self._put_away(session, count, "patient")

@@ -144,6 +144,30 @@ async def test_what_is_noted_as_forgotten_is_not_put_away(tmp_path: Path) -> Non
     await home.close()
 
 
+async def test_a_change_of_the_range_is_not_blamed_on_the_model(tmp_path: Path) -> None:
+    def author(_: Prompt) -> Line:
+        session.discard("42")
+        return saves("They told a secret.")
+
+    home = Home(tmp_path, ScriptedModel(author))
+    session = await home.talk("a secret")
+    said = await home.consolidator.compact(session)
+    assert said == "Nothing was put away: the conversation changed meanwhile. Try again."
+    await home.close()
+
+
+async def test_a_conversation_that_began_anew_after_a_forgetting_is_put_away(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path, ScriptedModel(saves("They spoke of tea.")))
+    record = Record.made(home.clock.now(), b"salt", (), {KEY: [1]}, ())
+    Forgotten(home.memory.root).add(record)
+    home.clock.jump(60)  # meanwhile the session's file was deleted by hand
+    said = await home.consolidator.compact(await home.talk("I like tea"))
+    assert "They spoke of tea." in said
+    await home.close()
+
+
 async def test_facts_of_what_is_taken_back_do_not_wait_for_a_word(tmp_path: Path) -> None:
     def author(prompt: Prompt) -> Line:
         session.discard("42")

@@ -57,6 +57,17 @@ async def test_what_a_forgotten_line_would_become_is_new(world: World) -> None:
     assert "Lisbon" not in world.read("memory/pending.md") + world.read("memory/retired.md")
 
 
+async def test_a_conversation_that_began_anew_after_a_forgetting_is_read(world: World) -> None:
+    record = Record.made(world.clock.now(), b"salt", [], {"telegram:1": [1]}, [])
+    Forgotten(world.memory().root).add(record)
+    world.clock.jump(60)  # meanwhile the session's file was deleted by hand
+    world.remembers(SAID)
+    report = await world.dreams(
+        found(memory_updates=[{"text": TEA, "entry": 0}]), edits({"new": f"- {TEA}"})
+    )
+    assert report.learned == (TEA,)
+
+
 async def test_what_was_said_anew_after_it_was_forgotten_is_learned(world: World) -> None:
     forget(world, LIVES)
     world.clock.jump(60)
