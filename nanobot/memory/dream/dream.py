@@ -19,10 +19,11 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.clock import Clock
-from nanobot.errors import ContextTooLong, NanobotError, ProviderError
+from nanobot.errors import ContextTooLong, NanobotError, ProviderError, ProviderRejected
 from nanobot.memory.dream.entries import Evidence
 from nanobot.memory.dream.questions import BudgetSpent, DreamLimits, Questions
 from nanobot.memory.dream.reading import Reader
+from nanobot.memory.dream.refusals import Refusals
 from nanobot.memory.dream.report import DreamReport
 from nanobot.memory.dream.state import Plan, ScopeState, StateFile, settled, succeeded
 from nanobot.memory.dream.thinking import Thinker
@@ -175,22 +176,31 @@ class Dream:
             yield done
         questions = Questions(self._provider, self._limits)
         thinker = Thinker(memory, questions, reader.forgotten, now)
+        refusals = Refusals(self._limits.batch)
         while True:
             known, began = self._forgotten, self._clock.now()
-            batch = await asyncio.to_thread(reader.batch, self._of(memory), self._limits.batch)
+            state = refusals.beyond(self._of(memory))
+            batch = await asyncio.to_thread(reader.batch, state, refusals.most)
             if not batch.entries and not batch.empty:
-                return
+                break
             try:
                 plan = await thinker.plan(batch, began)
             except BudgetSpent as spent:
                 logger.info("Dream of {} goes on another time: {}", memory.scope, spent)
                 return
+            except ProviderRejected as refusal:
+                refusals.refused(refusal, batch)
+                continue
             async with self._writing:
                 if known != self._forgotten:
                     continue  # it may hold what was forgotten meanwhile
+                plan = refusals.answered(plan)
                 await self._remember(memory, replace(self._of(memory), plan=plan))
                 done = await self._finish(memory, reader, plan, again=False)
             yield done
+        async with self._writing:
+            if left := refusals.left(self._of(memory), Plan(since=began)):
+                await self._finish(memory, reader, left, again=False)
 
     async def _finish(
         self, memory: Memory, reader: Reader, plan: Plan, *, again: bool

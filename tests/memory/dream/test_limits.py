@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from nanobot.errors import ProviderUnavailable
+import pytest
+
+from nanobot.errors import ContextTooLong, ProviderError, ProviderRejected, ProviderUnavailable
 from nanobot.providers.port import Prompt, Usage
 from nanobot.testing import fails, says
 from nanobot.testing.model import Line
@@ -70,6 +72,52 @@ async def test_after_a_success_failures_are_counted_anew(world: World) -> None:
     await dream.run("owner", trigger="schedule")
     due = dream.due_from("owner")
     assert (due.since, due.not_before, due.failures) == (None, None, 0)
+    assert model.left == 0
+
+
+REFUSALS = [
+    ProviderRejected("the content filter", status=400),
+    ContextTooLong("the prompt is too long", status=500),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_an_entry_that_the_model_refuses_holds_up_no_other_and_is_given_up_after_two_runs(
+    world: World, refusal: ProviderError
+) -> None:
+    for text in ("One.", "Two.", "Poison.", "Four.", "Five."):
+        world.remembers(text)
+
+    def answer(prompt: Prompt) -> Line:
+        return fails(refusal) if "Poison" in prompt.messages[-1].text else found()
+
+    dream, model = world.dream(author=answer)
+    left = []
+    for _ in range(3):
+        report = await dream.run("owner", trigger="schedule")
+        assert report.problem == ""
+        left.append(dream.unread("owner"))
+    assert left == [1, 0, 0]
+    assert len(model.prompts) < 10
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_a_model_that_refuses_everything_loses_nothing(
+    world: World, refusal: ProviderError
+) -> None:
+    for text in ("One.", "Two.", "Three."):
+        world.remembers(text)
+    dream, _ = world.dream(author=lambda _: fails(refusal))
+    for _ in range(3):
+        assert (await dream.run("owner", trigger="schedule")).problem != ""
+    assert dream.unread("owner") == 3
+
+
+async def test_a_request_that_may_not_be_made_is_not_put_down_to_an_entry(world: World) -> None:
+    for text in ("One.", "Two."):
+        world.remembers(text)
+    dream, model = world.dream(fails(ProviderRejected("the key is wrong", status=401)))
+    assert "the key is wrong" in (await dream.run("owner", trigger="schedule")).problem
     assert model.left == 0
 
 
