@@ -163,9 +163,20 @@ class ProviderRejected(ProviderError):
         super().__init__(message, detail=detail, hint=hint)
         self.status = status
 
+    @property
+    def blames_content(self) -> bool:
+        """Whether it may lie in what was sent (a content filter, an odd character), so that another
+        request is accepted."""
+        return self.status in (400, 422)
+
 
 class ContextTooLong(ProviderRejected):
     """The prompt does not fit the model's context window."""
+
+    @property
+    def blames_content(self) -> bool:
+        """Always: a shorter prompt fits."""
+        return True
 
 
 class BudgetSpent(ProviderError):

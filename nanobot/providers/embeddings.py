@@ -71,13 +71,14 @@ class OpenAIEmbedder:
         self._opening = asyncio.Lock()
         self._connection: Connection | None = None
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+    async def embed(self, texts: Sequence[str], *, patient: bool = True) -> list[list[float]]:
         """A vector for each text, in order, all of one length. Raises `ProviderError`s, those that
-        pass only after some tries."""
+        pass only after some tries, unless it is not `patient`."""
+        seconds = self._retry.deadline if patient else 0.0
         vectors: list[list[float]] = []
         for start in range(0, len(texts), self._batch):
             batch = [_sendable(text, self._characters) for text in texts[start:][: self._batch]]
-            vectors += await self._fitting(batch)
+            vectors += await self._fitting(batch, seconds)
         if len({len(vector) for vector in vectors}) > 1:
             raise self._endpoint.garbage("vectors of different lengths")
         return vectors
@@ -88,21 +89,23 @@ class OpenAIEmbedder:
         if connection is not None:
             await connection.close()
 
-    async def _fitting(self, texts: list[str]) -> list[list[float]]:
+    async def _fitting(self, texts: list[str], seconds: float) -> list[list[float]]:
         """Vectors for texts of which some may be too long for the model, or all for one request."""
         try:
-            return await self._patiently(texts)
+            return await self._patiently(texts, seconds)
         except ContextTooLong:
             longest = max(map(len, texts))
             if len(texts) == 1 and longest <= _SHORTEST:
                 raise
         if len(texts) == 1:
-            return await self._fitting([texts[0][: longest // 2]])
+            return await self._fitting([texts[0][: longest // 2]], seconds)
         middle = len(texts) // 2
-        return [*await self._fitting(texts[:middle]), *await self._fitting(texts[middle:])]
+        first = await self._fitting(texts[:middle], seconds)
+        return [*first, *await self._fitting(texts[middle:], seconds)]
 
-    async def _patiently(self, texts: list[str]) -> list[list[float]]:
-        deadline = self._clock.monotonic() + self._retry.deadline
+    async def _patiently(self, texts: list[str], seconds: float) -> list[list[float]]:
+        """With tries for so many seconds."""
+        deadline = self._clock.monotonic() + seconds
         failures = garbage = 0
         while True:
             try:

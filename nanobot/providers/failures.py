@@ -34,7 +34,8 @@ _TOO_LONG = re.compile(
     r"|(maximum|max|available|model'?s?) context (length|size|window)"
     r"|context (length|size|window)( was| is| has been)? exceeded"
     r"|exceeds? (the |this )?(model'?s? )?(maximum |available )?context"
-    r"|prompt is too long|input is too long|prompt too long|too many (input |prompt )?tokens"
+    r"|prompt is too long|input is too (long|large)|physical batch size|prompt too long"
+    r"|too many (input |prompt )?tokens"
     r"|input token count.{0,40}exceeds|reduce the length of the (messages|prompt|input)"
     r"|longer than the (model'?s? )?(maximum )?context",
     re.IGNORECASE | re.DOTALL,
@@ -158,7 +159,8 @@ class Endpoint:
     def _decide(self, status: int, said: ServerSaid, wait: float) -> ProviderError:
         detail = self.shorten(said.message)
         tail = f": {detail}" if detail else ""
-        if status == 413 or (status in (400, 422) and said.too_long):
+        # llama.cpp calls it a failure of its own (500).
+        if status == 413 or (said.too_long and (status in (400, 422) or status >= 500)):
             return ContextTooLong(
                 f"the prompt is too long for {self.model}", status=status, detail=detail
             )

@@ -118,6 +118,15 @@ async def test_trouble_that_stays_is_raised_after_some_tries() -> None:
         await asked.close()
 
 
+async def test_where_somebody_waits_nothing_is_tried_twice() -> None:
+    async with FakeOpenAI(embedding_faults=[server_error()] * 2) as server:
+        asked = embedder(server)
+        with pytest.raises(ProviderUnavailable):
+            await asked.embed(["a"], patient=False)
+        assert len(server.requests) == 1
+        await asked.close()
+
+
 @pytest.mark.parametrize(
     "body",
     [

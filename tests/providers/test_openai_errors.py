@@ -116,10 +116,12 @@ async def test_statuses_and_codes_decide(step: Step, kind: type[ProviderError], 
         "Requested tokens exceed context window of 2048",
         "Trying to keep the first 5000 tokens when context the overflows. Input is too long.",
         "Please reduce the length of the messages or completion.",
+        "input is too large to process. increase the physical batch size",
     ],
 )
-async def test_other_servers_words_for_a_prompt_that_is_too_long(wording: str) -> None:
-    assert type(await failure(Raw(said(wording), status=400))) is ContextTooLong
+@pytest.mark.parametrize("status", [400, 422, 500])
+async def test_other_servers_words_for_a_prompt_that_is_too_long(wording: str, status: int) -> None:
+    assert type(await failure(Raw(said(wording), status=status))) is ContextTooLong
 
 
 @pytest.mark.parametrize(

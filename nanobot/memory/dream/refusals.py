@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nanobot.errors import ContextTooLong, ProviderRejected
+from nanobot.errors import ProviderRejected
 from nanobot.memory.dream.reading import Batch
 from nanobot.memory.dream.state import Plan, ScopeState
-
-_BAD_REQUEST = 400
 
 
 class Refusals:
@@ -33,7 +31,7 @@ class Refusals:
 
     def refused(self, error: ProviderRejected, batch: Batch) -> None:
         """A question about `batch` was refused. Raises `error` if not for what stands in it."""
-        if not isinstance(error, ContextTooLong) and error.status != _BAD_REQUEST:
+        if not error.blames_content:
             raise error
         if len(batch.entries) > 1:
             self.most = len(batch.entries) // 2

@@ -17,16 +17,18 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from loguru import logger
 
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError, StorageError
+from nanobot.errors import StorageError
+from nanobot.memory.index.embedding import Embedding, Vector
 from nanobot.memory.index.ingest import Ingest
 from nanobot.memory.index.places import Catalogue
 from nanobot.memory.index.rows import Rows
@@ -71,8 +73,8 @@ class MemoryIndex:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory-index")
         self._opened: _Opened | None = None
         self._in_memory = False
-        self._embedder_failed = False
-        self._embedding = asyncio.Lock()
+        self._embedding = Embedding(embedder) if embedder else None
+        self._is_embedding = asyncio.Lock()
         self._closing = threading.Event()
 
     async def search(self, query: Query) -> SearchResult:
@@ -103,7 +105,7 @@ class MemoryIndex:
         """Take in what changed in the files, embed what has no vector yet, and overwrite what was
         taken out; costs next to nothing where nothing changed."""
         await self._run(lambda index: index.tidy())
-        while await self._embed_some(_LOOKED_UP_AT_ONCE):
+        while await self._embed_some(_LOOKED_UP_AT_ONCE, patient=True):
             pass
 
     async def rebuild(self) -> None:
@@ -177,51 +179,32 @@ class MemoryIndex:
                 logger.warning("{}: {}; the index is kept in memory", self._path, error.strerror)
                 self._in_memory = True
 
-    async def _meaning(self, query: Query) -> list[float] | None:
+    async def _meaning(self, query: Query) -> Vector | None:
         """The vector of a question, without the names of speakers; None without an embedder."""
-        if self._embedder is None:
+        if self._embedding is None:
             return None
         await self._run(lambda index: index.take_in())
-        await self._embed_some(_EMBEDDED_AT_ONCE)
+        await self._embed_some(_EMBEDDED_AT_ONCE, patient=False)
         today = self._clock.now().date()
         prepared = await self._run(lambda index: index.search.prepare(query, today))
-        vectors = await self._embed([prepared.question.text or query.text])
-        return vectors[0] if vectors else None
+        return await self._embedding.of_question(prepared.question.text or query.text)
 
-    async def _embed_some(self, most: int) -> bool:
+    async def _embed_some(self, most: int, *, patient: bool) -> bool:
         """Embed up to so many passages that have no vector; whether there may be more to do here.
 
         Not while somebody else is at it: they would be embedded twice.
         """
-        if self._embedder is None or self._embedding.locked():
+        if self._embedding is None or self._is_embedding.locked():
             return False
-        async with self._embedding:
+        async with self._is_embedding:
             pending = await self._run(lambda index: index.vectors.pending(most))
             for start in range(0, len(pending), _EMBEDDED_AT_ONCE):
-                if not await self._embed_passages(pending[start : start + _EMBEDDED_AT_ONCE]):
+                batch = pending[start : start + _EMBEDDED_AT_ONCE]
+                texts = [text for _, text in batch]
+                if not (vectors := await self._embedding.of_passages(texts, patient=patient)):
                     return False
+                await self._run(partial(_store, batch, vectors))
         return bool(pending)
-
-    async def _embed_passages(self, passages: list[tuple[int, str]]) -> bool:
-        vectors = await self._embed([text for _, text in passages])
-        if len(vectors) != len(passages):
-            return False
-        await self._run(lambda index: index.vectors.store(passages, vectors))
-        return True
-
-    async def _embed(self, texts: list[str]) -> list[list[float]]:
-        """Vectors, or none where the embedder fails: search goes on by words."""
-        if self._embedder is None or not texts:
-            return []
-        try:
-            vectors = await self._embedder.embed(texts)
-        except NanobotError as error:
-            if not self._embedder_failed:
-                logger.warning("search goes by words alone: {}", error)
-            self._embedder_failed = True
-            return []
-        self._embedder_failed = False
-        return vectors
 
 
 class _Opened:
@@ -253,14 +236,19 @@ class _Opened:
                 " GROUP BY source"
             ).fetchall()
         )
-        (vectors,) = self.db.execute("SELECT count(*) FROM vector").fetchone()
         return IndexStats(
             messages=counts.get("message", 0),
             history=counts.get("history", 0),
             notes=counts.get("note", 0),
             library=counts.get("library", 0),
-            vectors=vectors,
+            vectors=self.vectors.count(),
         )
+
+
+def _store(
+    passages: list[tuple[int, str]], vectors: Sequence[Vector | None], index: _Opened
+) -> None:
+    index.vectors.store(passages, vectors)
 
 
 @contextmanager

@@ -123,8 +123,9 @@ class Embedder(Protocol):
     name: str
     """Names the model; vectors of another name are dropped and made anew."""
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector for each text, in order. Raises a NanobotError where it cannot."""
+    async def embed(self, texts: Sequence[str], *, patient: bool = True) -> list[list[float]]:
+        """One vector for each text, in order. Raises a NanobotError where it cannot; `patient`:
+        after trouble that may pass, it tries again first."""
         ...
 
 

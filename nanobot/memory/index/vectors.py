@@ -58,8 +58,11 @@ class Vectors:
         )
         return [(id, text[:_LONGEST]) for id, text in rows]
 
-    def store(self, texts: Sequence[tuple[int, str]], vectors: Sequence[Sequence[float]]) -> None:
-        """Keep vectors of passages, unless a passage changed since its text was handed out."""
+    def store(
+        self, texts: Sequence[tuple[int, str]], vectors: Sequence[Sequence[float] | None]
+    ) -> None:
+        """Keep vectors of passages, unless a passage changed since its text was handed out; None
+        is for one that can have no vector, which then no longer waits for one."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             for (id, text), vector in zip(texts, vectors, strict=True):
@@ -69,15 +72,20 @@ class Vectors:
                     (_LONGEST, id),
                 ).fetchone()
                 if row is not None and row[0] == text:
-                    numbers = _unit(vector)
+                    numbers = _unit(vector or ())
                     self._db.execute(
                         "INSERT OR REPLACE INTO vector VALUES (?, ?, ?)",
-                        (id, _signs(numbers), array("f", numbers).tobytes()),
+                        (id, _signs(numbers) if numbers else b"", array("f", numbers).tobytes()),
                     )
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
+
+    def count(self) -> int:
+        """How many passages have a vector."""
+        row = self._db.execute("SELECT count(*) FROM vector WHERE length(signs)").fetchone()
+        return int(row[0])
 
     def nearest(self, vector: Sequence[float], streams: Collection[int]) -> dict[int, float]:
         """The passages of `streams` that are nearest in meaning, with a likeness from 0 to 1.
@@ -113,10 +121,10 @@ class Vectors:
 
     def _all(self) -> dict[int, int]:
         """The signs of all vectors, kept in memory until the table changes."""
-        (count,) = self._db.execute("SELECT count(*) FROM vector").fetchone()
+        count = self.count()
         version = self._table_version()
         if version != self._version or count != len(self._signs):
-            rows = self._db.execute("SELECT id, signs FROM vector")
+            rows = self._db.execute("SELECT id, signs FROM vector WHERE length(signs)")
             self._signs = {id: int.from_bytes(signs, "big") for id, signs in rows}
             self._version = version
         return self._signs

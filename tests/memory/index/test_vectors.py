@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.errors import ProviderUnavailable
+from nanobot.errors import ContextTooLong, ProviderRejected, ProviderUnavailable
 from tests.memory.index.talk import Home, find, said
 
 MEANINGS = [
@@ -28,10 +28,18 @@ class Synonyms:
         self.name = name
         self.seen: list[str] = []
         self.broken = False
+        self.refuses = ""
+        self.refusal: ProviderRejected = ContextTooLong("too long", status=500)
+        self.calls = 0
+        self.hurried = 0
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+    async def embed(self, texts: Sequence[str], *, patient: bool = True) -> list[list[float]]:
+        self.calls += 1
+        self.hurried += not patient
         if self.broken:
             raise ProviderUnavailable("nobody answers")
+        if self.refuses and any(self.refuses in text for text in texts):
+            raise self.refusal
         self.seen += texts
         words = [set(re.findall(r"\w+", text.lower())) for text in texts]
         return [[*(1.0 if held & meaning else -0.2 for meaning in MEANINGS), 0.1] for held in words]
@@ -124,6 +132,46 @@ async def test_without_its_embedder_search_goes_by_words(home: Home) -> None:
     await index.refresh()
     embedder.broken = True
     assert await find(index, "puppy") == ["m:cli:direct:20"]
+    await index.close()
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [ContextTooLong("too long", status=500), ProviderRejected("an odd character", status=400)],
+)
+async def test_a_passage_that_is_refused_is_passed_over_and_not_asked_about_again(
+    home: Home, refusal: ProviderRejected
+) -> None:
+    embedder = Synonyms()
+    embedder.refuses, embedder.refusal = "Oscar", refusal
+    index = home.index(embedder=embedder)
+    await index.refresh()
+    assert (await index.stats()).vectors == 12
+    calls = embedder.calls
+    await index.refresh()
+    assert embedder.calls == calls
+    assert await find(index, "the doctor physician") == ["m:cli:direct:30"]
+    assert await find(index, "puppy") == ["m:cli:direct:20"]
+    await index.close()
+
+
+async def test_a_server_that_refuses_everything_passes_over_nothing(home: Home) -> None:
+    embedder = Synonyms()
+    embedder.refuses = "e"  # as in the plain word that tells
+    index = home.index(embedder=embedder)
+    await index.refresh()
+    assert embedder.calls < 5
+    embedder.refuses = ""
+    await index.refresh()
+    assert (await index.stats()).vectors == 13
+    await index.close()
+
+
+async def test_in_a_search_nothing_waits_for_the_embedder_to_come_back(home: Home) -> None:
+    embedder = Synonyms()
+    index = home.index(embedder=embedder)
+    await find(index, "dog")
+    assert embedder.hurried == embedder.calls > 0
     await index.close()
 
 
