@@ -14,6 +14,8 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.security.access import Access, AccessRules
 from tests.security.homes import BOB, House, asks, lets_in
 
+CARL = Sender("9", "Carl")
+
 
 async def test_wrong_codes_count_while_the_disk_refuses(house: House) -> None:
     access = house.start()
@@ -63,6 +65,37 @@ async def test_who_could_not_be_told_has_not_asked(house: House) -> None:
     await access.approve("telegram:8")
     access.withdraw("telegram", BOB, Chat(BOB.id))  # too late: they are in
     assert lets_in(access, BOB)
+
+
+def rewrite(path: Path, old: str, new: str) -> None:
+    """Put a file with another text in place, as `/forget --erase` does."""
+    path.with_suffix(".new").write_text(path.read_text().replace(old, new))
+    path.with_suffix(".new").rename(path)
+
+
+async def test_a_name_that_was_erased_from_the_file_does_not_come_back(house: House) -> None:
+    access = house.start()
+    code = asks(access, BOB)
+    await access.approve(asks(access))
+    rewrite(house.path, "Anna", "[erased]")
+    rewrite(house.path, "Bob", "[erased]")
+    asks(access, CARL)
+    await access.keep()
+    with pytest.raises(NanobotError, match="no open request"):
+        await access.approve("B" * 8)
+    approved = await access.approve(code)
+    assert approved.known.name == "[erased]"
+    written = house.path.read_text()
+    assert ("Anna" in written, "Bob" in written, "Carl" in written) == (False, False, True)
+    assert (lets_in(access), lets_in(access, BOB)) == (True, True)
+
+
+async def test_a_file_that_breaks_meanwhile_shuts_nobody_out(house: House) -> None:
+    access = house.start()
+    await access.approve(asks(access))
+    house.path.write_text("broken")
+    await access.approve(asks(access, BOB))
+    assert (lets_in(access), lets_in(access, BOB)) == (True, True)
 
 
 def test_a_request_of_a_file_without_threads_is_taken(house: House) -> None:

@@ -157,7 +157,7 @@ class Access:
         Raises `NanobotError` where no such request is open, or too many wrong codes were tried, and
         `StorageError`; nobody is let in then.
         """
-        async with self._keeper.changing:
+        async with self._keeper.changing():
             now = self._keeper.now()
             book = self._keeper.book.at(now)
             if ":" in code_or_id:
@@ -171,7 +171,7 @@ class Access:
     async def revoke(self, channel: str, id: str, *, owners_too: bool = True) -> Revoked:
         """Shut somebody out again, durably. Raises `NanobotError` where pairing has not let them
         in (or made them the owner, without `owners_too`), and `StorageError`."""
-        async with self._keeper.changing:
+        async with self._keeper.changing():
             book, address = self._keeper.book, f"{channel}:{id}"
             key = _by_address(address, book.known.values())
             if key is None:

@@ -124,6 +124,17 @@ class Book:
         """With one more wrong code tried."""
         return replace(self, wrong=(*self.wrong, now))
 
+    def as_others_left(self, theirs: Book, before: Book) -> Book:
+        """With what somebody else changed in the file, which said `before` and now says `theirs`:
+        who was let in, and what those who asked are called. What was noted since stays."""
+        asked = {}
+        for key, one in self.asked.items():
+            if before.asked.get(key) != one:
+                asked[key] = one
+            elif key in theirs.asked:
+                asked[key] = replace(one, name=theirs.asked[key].name)
+        return Book(theirs.known, asked, self.wrong)
+
     @property
     def locked(self) -> bool:
         """Whether too many wrong codes were tried."""

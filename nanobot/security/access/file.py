@@ -42,6 +42,7 @@ class AccessFile:
         self._place = Root(path.parent, name="home").place(path.name)
         self._trouble = ""
         self._stuck = False
+        self._seen: tuple[int, int, int] | None = None
 
     @property
     def trouble(self) -> str:
@@ -50,6 +51,7 @@ class AccessFile:
 
     def load(self, now: Moment) -> Book:
         """What it holds; an empty book where there is none or none that can be used."""
+        self._seen = self._fingerprint()
         try:
             content = self._place.read_bytes(_LIMIT)
             return Book() if content is None else _decoded(content, now)
@@ -60,6 +62,18 @@ class AccessFile:
         self._set_aside(reason)
         return Book()
 
+    def changed(self, now: Moment) -> Book | None:
+        """What it holds, if somebody else changed it since it was last read or written; None where
+        nobody did, or where it cannot be used."""
+        seen = self._fingerprint()
+        if seen is None or seen == self._seen:
+            return None
+        self._seen = seen
+        with suppress(_Unfit, NanobotError):
+            content = self._place.read_bytes(_LIMIT)
+            return None if content is None else _decoded(content, now)
+        return None
+
     def save(self, book: Book, now: Moment) -> None:
         """Put `book` in place, durably and as a whole. Raises `StorageError`."""
         if self._stuck and os.path.lexists(self._path):
@@ -69,8 +83,12 @@ class AccessFile:
         try:
             self._place.root.create()
             self._place.write_bytes(_encoded(book, now))
+            self._seen = self._fingerprint()
         except ToolError as error:  # somebody put something else there
             raise StorageError(self._path, str(error)) from error
+
+    def _fingerprint(self) -> tuple[int, int, int] | None:
+        return self._place.root.fingerprint(self._path.name)
 
     def _set_aside(self, reason: str) -> None:
         try:

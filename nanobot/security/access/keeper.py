@@ -1,14 +1,15 @@
 """The book in memory and in its file: what is decided is durable before it holds.
 
 One event loop changes the book, one change at a time; requests, which may be many, are put down in
-memory at once and written together when somebody asks for it.
+memory at once and written together when somebody asks for it. What somebody else changed in the
+file (`/forget --erase` takes names out) is taken over before anything is written.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from nanobot.clock import Clock
@@ -25,9 +26,9 @@ class Keeper:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._file, self._clock = AccessFile(path), clock
         self._current: Book | None = None
+        self._filed = Book()
         self._unsaved = False
-        self.changing = asyncio.Lock()
-        """Held by whoever looks at the book and then changes it."""
+        self._changing = asyncio.Lock()
 
     @property
     def trouble(self) -> str:
@@ -38,8 +39,17 @@ class Keeper:
     def book(self) -> Book:
         """As it is now; it may have requests and wrong codes that are too old."""
         if self._current is None:
-            self._current = self._file.load(self.now())
+            self._current = self._filed = self._file.load(self.now())
         return self._current
+
+    @asynccontextmanager
+    async def changing(self) -> AsyncIterator[None]:
+        """Held by whoever looks at the book, which is then as the file, and changes it."""
+        async with self._changing:
+            book, theirs = self.book, self._file.changed(self.now())
+            if theirs is not None:
+                self._current, self._filed = book.as_others_left(theirs, self._filed), theirs
+            yield
 
     def now(self) -> Moment:
         """This moment."""
@@ -61,7 +71,7 @@ class Keeper:
 
     async def keep(self) -> None:
         """Write down what was noted since the last time, if anything. Raises `StorageError`."""
-        async with self.changing:
+        async with self.changing():
             if self._unsaved:
                 await self._save(self.book)
 
@@ -77,6 +87,7 @@ class Keeper:
         self._unsaved = False  # what is noted while this is written sets it again
         try:
             await asyncio.to_thread(self._file.save, book, self.now())
+            self._filed = book
         except BaseException:
             self._unsaved = True
             raise
