@@ -15,6 +15,7 @@ from loguru import logger
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.store import guard
+from nanobot.memory.store.encoding import text_of
 from nanobot.memory.store.notes import days_back, note_path
 from nanobot.memory.store.retired import RETIRED, retired_in
 from nanobot.memory.text.unconfirmed import unconfirmed_in
@@ -130,8 +131,7 @@ class MemoryReader:
         return [(day, line) for day, line in found if line not in standing]
 
     def _fresh(self, path: str) -> str:
-        content = self._root.place(self._prefix + path).read_bytes(LIMIT) or b""
-        return content.decode("utf-8", "replace")
+        return text_of(self._root.place(self._prefix + path).read_bytes(LIMIT))
 
     def _compose(self, today: str) -> str:
         long_term = self._told(LONG_TERM)

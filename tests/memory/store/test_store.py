@@ -46,6 +46,25 @@ async def test_a_write_based_on_an_older_text_is_refused(
     assert "Typed by the person" in store.read_long_term()
 
 
+async def test_a_write_leaves_lines_in_another_encoding_as_they_are(
+    store: MemoryStore, workspace: Path
+) -> None:
+    lines = [f"- {name} wohnt in Köln" for name in ("Müller", "Möller", "Meier")]
+    before = "\r\n".join(["# Memory", "", *lines, ""]).encode("latin-1")
+    (workspace / MEMORY).write_bytes(before)
+    tea = Operation(new="- Likes tea")
+    await store.apply(MEMORY, [tea], CHANGE)
+    after = (workspace / MEMORY).read_bytes()
+    assert set(before.split(b"\r\n")) <= set(after.split(b"\r\n"))
+    assert b"- Likes tea" in after
+    gone = next(line for line in store.facts(MEMORY) if "Meier" in line)
+    await store.apply(MEMORY, [Operation(old=gone)], CHANGE)
+    after = (workspace / MEMORY).read_bytes()
+    assert b"Meier" not in after
+    for name in ("Müller", "Möller"):
+        assert after.count(f"- {name} wohnt".encode("latin-1")) == 1
+
+
 async def test_of_writers_at_once_that_read_the_same_one_wins(store: MemoryStore) -> None:
     read = store.read_long_term()
     outcomes = await asyncio.gather(
