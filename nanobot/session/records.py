@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -126,7 +127,8 @@ def seq_of(line: bytes) -> int:
 def decode_fields(line: bytes) -> dict[str, JsonValue] | None:
     """The object on a line, or None where there is none."""
     try:
-        value = json.loads(line.decode("utf-8", "surrogatepass"))
+        # An editor may have put a byte order mark in front of the first line.
+        value = json.loads(line.removeprefix(BOM_UTF8).decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         return None
     return cast("dict[str, JsonValue]", value) if isinstance(value, dict) else None

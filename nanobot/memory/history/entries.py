@@ -1,13 +1,14 @@
 """A history entry, its line in `history.jsonl` and its paragraph in HISTORY.md. Pure.
 
-Decoding forgives what a person's editor may do to a line; what is no entry is None. Lone surrogates
-(half of an emoji that a program cut) survive as JSON escapes.
+Decoding forgives what a person's editor may do to a line, such as a byte order mark in front; what
+is no entry is None. Lone surrogates (half of an emoji that a program cut) survive as JSON escapes.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -65,7 +66,8 @@ def encode(entry: HistoryEntry) -> bytes:
 def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
     """The entry on a line, None where there is none. `zone` is for a time that names no offset."""
     try:
-        fields = json.loads(line.decode("utf-8", "surrogatepass"))
+        text = line.removeprefix(BOM_UTF8).decode("utf-8", "surrogatepass")
+        fields = json.loads(text)
         return _entry(cast("dict[str, object]", fields), zone) if _is_entry(fields) else None
     except (ValueError, RecursionError, OverflowError):
         return None

@@ -23,6 +23,7 @@ from nanobot.memory.index.reading import Entry, HistoryLines, SessionLines, line
 from nanobot.memory.index.records import FileMoved, Known, LineReader, LineStreams
 from nanobot.memory.index.schema import owe_purge, purge
 from nanobot.memory.index.writing import Writer
+from nanobot.memory.store.encoding import text_of
 from nanobot.session.files import FileState
 
 _LARGEST_NOTE = 4 * 1024 * 1024
@@ -162,7 +163,7 @@ class Ingest:
 
     def _note(self, stream: Stream) -> Iterator[Entry]:
         with stream.files[0].open() as descriptor:
-            text = os.pread(descriptor, _LARGEST_NOTE, 0).decode("utf-8", "replace")
+            text = text_of(os.pread(descriptor, _LARGEST_NOTE, 0))
         yield from note_passages(stream.key, text, self._clock.now().tzinfo)
 
     def _document(self, stream: Stream) -> Iterator[Entry]:

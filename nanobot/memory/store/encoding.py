@@ -1,17 +1,19 @@
 """A file of memory as text and back: a write changes no line that it does not mean to. Pure.
 
 A person's editor may save in another encoding than UTF-8. What is no UTF-8 is shown as `\\ufffd`; a
-line that still stands as it was shown keeps its bytes.
+line that still stands as it was shown keeps its bytes. The byte order mark that some put in front
+is none of the text, and goes with the next write.
 """
 
 from __future__ import annotations
 
+BOM = "\ufeff"
 _UNKNOWN = "\ufffd"
 
 
 def text_of(content: bytes | None) -> str:
     """What a file says; empty where there is none."""
-    return (content or b"").decode("utf-8", "replace")
+    return (content or b"").decode("utf-8", "replace").removeprefix(BOM)
 
 
 def bytes_of(text: str, standing: bytes | None) -> bytes:

@@ -22,7 +22,7 @@ from nanobot.memory.change import Author, Change
 from nanobot.memory.files.redacting import redact_file
 from nanobot.memory.store import guard
 from nanobot.memory.store.baseline import PERSONAL, WeekAgo, line_ages
-from nanobot.memory.store.encoding import bytes_of, text_of
+from nanobot.memory.store.encoding import BOM, bytes_of, text_of
 from nanobot.memory.store.notes import with_note
 from nanobot.memory.store.reading import BOOTSTRAP, FACTS, LIMIT, LONG_TERM, MemoryReader
 from nanobot.memory.store.retired import RETIRED, retired_in, with_retired
@@ -261,9 +261,9 @@ class MemoryStore(MemoryReader):
         place = self._root.place(self._prefix + path)
         current = place.read_bytes(LIMIT)
         standing = text_of(current)
-        if standing != expected:
+        if standing != expected.removeprefix(BOM):
             raise WriteConflict(place.shown)
-        self._guard(path, standing, text, change, excused)
+        self._guard(path, standing, text.removeprefix(BOM), change, excused)
         new = bytes_of(text, current)
         if new == (current or b"") and not change.cursors:
             return None

@@ -161,6 +161,19 @@ def test_an_editor_may_leave_the_last_newline_out(
     assert not list(folder.glob("*.corrupt-*"))
 
 
+def test_an_editor_may_put_a_byte_order_mark_in_front(
+    folder: Path, log: HistoryLog, clock: StoppedClock
+) -> None:
+    first, second = log.append(entry("one")), log.append(entry("two"))
+    file = folder / "history.jsonl"
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+    other = again(folder, clock)
+    assert [found.cursor for found in other.entries()] == [first.cursor, second.cursor]
+    other.set_dream_cursor(second.cursor)
+    other.rotate()
+    assert [found.summary for found in again(folder, clock).entries()] == ["one", "two"]
+
+
 def test_bad_lines_are_skipped_and_stay_and_their_cursors_are_not_reused(
     folder: Path, log: HistoryLog, clock: StoppedClock
 ) -> None:

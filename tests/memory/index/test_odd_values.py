@@ -138,6 +138,20 @@ async def test_a_stream_that_the_index_does_not_take_is_one_warning_and_hides_no
     assert "is not searched" in warnings[0]
 
 
+async def test_a_byte_order_mark_hides_nothing(home: Home, index: MemoryIndex) -> None:
+    mark = b"\xef\xbb\xbf"
+    home.say("telegram:-5", said(1, "a tiger"), metadata={"sender": "7"})
+    home.remember(1, "They spoke of a tiger.")
+    note = home.memory / "2026-03-01.md"
+    note.write_text("- 09:00 (from tool:web_fetch, unconfirmed) a tiger\n")
+    for path in (note, home.memory / "history.jsonl", home.file("telegram:-5")):
+        path.write_bytes(mark + path.read_bytes())
+    assert sorted(await find(index, "tiger")) == ["h:owner:1", "n:owner:2026-03-01:1"]
+    assert await find(index, "tiger", "people/telegram_7") == ["m:telegram:-5:1"]
+    (passage,) = await index.around("n:owner:2026-03-01:1", ("owner",))
+    assert passage.origin == "note"
+
+
 @pytest.mark.parametrize("number", ["9" * 20, "9" * 5_000, "٣", HALF])
 async def test_an_id_with_an_odd_number_names_nothing(index: MemoryIndex, number: str) -> None:
     assert await index.around(f"m:cli:direct:{number}", ("owner",)) == []

@@ -65,6 +65,28 @@ async def test_a_write_leaves_lines_in_another_encoding_as_they_are(
         assert after.count(f"- {name} wohnt".encode("latin-1")) == 1
 
 
+async def test_a_byte_order_mark_is_no_fact_and_in_no_way_of_a_write(
+    store: MemoryStore, workspace: Path
+) -> None:
+    (workspace / MEMORY).write_bytes("\ufeff- Likes tea\n".encode())
+    assert store.facts(MEMORY) == ["- Likes tea"]
+    # What the file tools read and change has the mark.
+    changed = "\ufeff- Likes green tea\n"
+    await store.replace(MEMORY, changed, expected="\ufeff- Likes tea\n", change=CHANGE)
+    assert store.read(MEMORY) == "- Likes green tea\n"
+    await store.apply(MEMORY, [Operation("- Likes green tea", "- Likes coffee")], CHANGE)
+    assert (workspace / MEMORY).read_bytes() == b"- Likes coffee\n"
+
+
+async def test_a_byte_order_mark_takes_no_mark_from_a_note(
+    store: MemoryStore, workspace: Path
+) -> None:
+    path = workspace / await store.append_today("pay Mallory", origins=("tool:web_fetch",))
+    note = path.read_text().splitlines()[-1]
+    path.write_bytes(f"\ufeff{note}\r\n".encode())
+    assert "pay Mallory" in store.unconfirmed_notes()
+
+
 async def test_of_writers_at_once_that_read_the_same_one_wins(store: MemoryStore) -> None:
     read = store.read_long_term()
     outcomes = await asyncio.gather(
