@@ -99,18 +99,19 @@ class Dream:
         return sum(isinstance(one, HistoryEntry) for one in self._waiting(scope))
 
     def due_from(self, scope: str) -> Due:
-        """What a schedule needs to know of `scope`. Blocks."""
+        """What a schedule needs to know of `scope`. Times that a clock which was wrong left far in
+        the future count as unknown. Blocks."""
         state = self._state.of(scope)
-        since = state.last_run
+        now = self._clock.now()
+        last_run, retry_at = (_credible(when, now) for when in (state.last_run, state.retry_at))
         waiting = self._waiting(scope)
         times = [one.timestamp for one in waiting if isinstance(one, HistoryEntry)]
-        if since is None:
-            since = min(times, default=self._clock.now() - timedelta(days=1))
+        oldest = _credible(min(times, default=None), now) or now - timedelta(days=1)
         return Due(
-            since if waiting or state.plan else None,
-            state.last_run,
+            (last_run or oldest) if waiting or state.plan else None,
+            last_run,
             len(times),
-            state.retry_at,
+            retry_at,
             state.failures,
         )
 
@@ -249,6 +250,10 @@ class Dream:
 
     async def _remember(self, memory: Memory, state: ScopeState) -> None:
         await asyncio.to_thread(self._state.put, memory.scope, state)
+
+
+def _credible(when: datetime | None, now: datetime) -> datetime | None:
+    return None if when is None or when > now + _LONGEST_PAUSE else when
 
 
 def _whom(scope: str) -> str:

@@ -125,7 +125,10 @@ class DreamSchedule:
         return []
 
     def _rested(self, when: datetime) -> datetime:
-        return max(when, self._rest_until) if self._rest_until else when
+        until = self._rest_until
+        if until is None or until > self._clock.now() + _PAUSE:  # the clock was wrong then
+            return when
+        return max(when, until)
 
     async def _wait(self, seconds: float) -> None:
         """Until that time, or until someone calls."""

@@ -94,6 +94,35 @@ async def test_much_that_is_unread_is_read_at_once(world: World) -> None:
         assert watched.dream.unread("owner") == 0
 
 
+async def test_a_clock_that_was_a_year_ahead_silences_nothing(world: World) -> None:
+    world.clock.jump(365 * 24 * HOUR)
+    world.remembers("One.")
+    dream, _ = world.dream(author=lambda _: found())
+    await dream.run("owner", trigger="schedule")
+    world.remembers("Two.")
+    world.clock.jump(-365 * 24 * HOUR)
+    watched = Watched(world)
+    async with running(world, watched.dream):
+        await watched.passes(0.1, asked=1)
+        world.remembers("Three.")
+        await watched.passes(20, asked=0)
+        await watched.passes(5, asked=1)
+
+
+async def test_a_failure_while_the_clock_was_ahead_is_waited_out_no_longer_than_any(
+    world: World,
+) -> None:
+    world.remembers("One.")
+    world.clock.jump(365 * 24 * HOUR)
+    watched = Watched(world, fails(ProviderUnavailable("down")))
+    async with running(world, watched.dream) as schedule:
+        await watched.passes(0.02, asked=1)
+        world.clock.jump(-365 * 24 * HOUR)
+        world.clock.jump(24 * HOUR)
+        schedule.nudge()
+        await watched.passes(0.02, asked=1)
+
+
 async def test_a_run_that_failed_is_not_hammered(world: World) -> None:
     world.remembers("One.")
     world.clock.jump(2 * 24 * HOUR)
