@@ -16,7 +16,7 @@ from itertools import groupby
 
 from nanobot.errors import WriteConflict
 from nanobot.memory.change import Change
-from nanobot.memory.store.guard import indent, standing
+from nanobot.memory.store.guard import indent, lost_facts, standing
 from nanobot.memory.store.store import LONG_TERM, PENDING, MemoryStore
 from nanobot.memory.text.lines import Operation
 
@@ -109,7 +109,8 @@ class Pending:
         return added
 
     async def accept(self, numbers: Collection[int]) -> list[PendingFact]:
-        """Make facts part of memory, as the person's own change; return those that were found.
+        """Make facts part of memory, as the person's own change; return those that were found. A
+        fact that one of them replaces, and does not only reword, is retired.
 
         They leave the file afterwards, so that a crash in between confirms one twice at most, which
         changes nothing. Raises `ToolError` where a document would become too large.
@@ -119,7 +120,8 @@ class Pending:
             text = self._store.read(path)
             operations = [fact.fitted(text) for fact in facts]
             change = Change("you", f"confirmed {_count(len(operations))}")
-            _, left = await self._store.apply(path, operations, change)
+            replaced = [line for one in operations for line in lost_facts(one.old, one.new)]
+            _, left = await self._store.apply(path, operations, change, retired=replaced)
             # The line it would reword is gone: what was confirmed is new, then.
             added = [replace(operation, old="") for operation in left]
             if added:

@@ -110,3 +110,18 @@ async def test_a_confirmed_fact_takes_the_place_of_a_nested_line(
     await pending.hold([step], "USER.md", ["tool:web_fetch"])
     await pending.accept([1])
     assert (workspace / "USER.md").read_text() == "- Family\n  - Ana lives in Porto\n"
+
+
+async def test_a_fact_that_a_confirmed_one_replaces_is_retired_and_a_reworded_one_is_not(
+    store: MemoryStore, workspace: Path
+) -> None:
+    (workspace / "USER.md").write_text("# User\n\n- Lives in Lisbon\n- Drinks tea\n")
+    pending = Pending(store)
+    steps = [
+        Operation("- Lives in Lisbon", "- Moved away to Oslo in March"),
+        Operation("- Drinks tea", "- Drinks green tea"),
+    ]
+    await pending.hold(steps, "USER.md", ["tool:web_fetch"])
+    await pending.accept([1, 2])
+    assert store.facts("USER.md") == ["- Moved away to Oslo in March", "- Drinks green tea"]
+    assert [line for _, line in store.retired()] == ["Lives in Lisbon"]
