@@ -1,11 +1,11 @@
 """The prompt: what the model reads, built so that providers can cache it.
 
 The system prompt and the tools of a session are frozen for an *epoch*: until the day changes,
-`/new`, other tools are offered, or the messages already sent change (consolidation, `/undo`, a
-person's editor). Within an epoch each request extends the one before byte for byte; what changes
-meanwhile in memory travels in the header of the newest message. Messages are rendered once and
-kept (see `nanobot.agent.epochs`), so a turn costs what is new in it, however long the
-conversation.
+`/new`, other tools are offered, the messages already sent change (consolidation, `/undo`, a
+person's editor), or something is forgotten. Within an epoch each request extends the one before
+byte for byte; what changes meanwhile in memory travels in the header of the newest message.
+Messages are rendered once and kept (see `nanobot.agent.epochs`), so a turn costs what is new in it,
+however long the conversation.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class ContextBuilder:
     own scope; `tools_of` gives the tools on offer there: other ones begin a new epoch. `load_image`
     gives base64 data and MIME type of a stored image, or None; `max_message_tokens` is where a
     single message is shortened in the prompt (never in storage); `most_picture_bytes` is how much
-    memory the pictures of all conversations may take."""
+    memory the pictures of all conversations may take. `forgotten` counts how often something left
+    memory for good: no prompt holds it then, nor tells that it went."""
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class ContextBuilder:
         load_image: Callable[[str], Image | None] | None = None,
         max_message_tokens: int = 30_000,
         most_picture_bytes: int = MOST_PICTURE_BYTES,
+        forgotten: Callable[[], int] = lambda: 0,
     ) -> None:
         self._system_of = system_of
         self._tools_of = tools_of
@@ -76,6 +78,7 @@ class ContextBuilder:
         self._timestamps = timestamps
         self._load_image = load_image
         self._max_characters = max_message_tokens * 2
+        self._forgotten = forgotten
         self._epochs = Epochs(most_picture_bytes)
 
     def build(self, session: Session, new: Sequence[Message] = ()) -> Prompt:
@@ -99,6 +102,7 @@ class ContextBuilder:
             or epoch.label != label
             or epoch.today != today
             or epoch.tools.wire != tools.wire
+            or epoch.forgotten != self._forgotten()
             or (epoch.blind and epoch.model != model)
         ):
             epoch = self._new_epoch(session, label, today, tools)
@@ -199,6 +203,7 @@ class ContextBuilder:
         return epoch.first if epoch.rendered else session.next_seq
 
     def _new_epoch(self, session: Session, label: str, today: date, tools: Toolset) -> Epoch:
+        forgotten = self._forgotten()  # first: what goes meanwhile ends this epoch as well
         system = self._system_of(session)
         parts = tuple(system.parts())
         text = SEPARATOR.join(part.text for part in parts)
@@ -217,6 +222,7 @@ class ContextBuilder:
             memory,
             message.tokens + tools.tokens,
             tools,
+            forgotten,
         )
 
     def _catch_up(self, epoch: Epoch) -> list[PromptMessage]:

@@ -31,7 +31,8 @@ class Epoch:
 
     `memory` is what the conversation has been told of memory, `offered` what it will have been once
     the running turn is stored; `remembered` is whether the journal has the system prompt. `blind`:
-    the `model` has refused the images of this conversation, so it gets none. `picture_bytes` is
+    the `model` has refused the images of this conversation, so it gets none. `forgotten` is how often
+    something had been forgotten when it began; `picture_bytes` is
     about how much memory the rendered messages with images take.
     """
 
@@ -46,6 +47,7 @@ class Epoch:
     offered: str | None
     fixed_tokens: int
     tools: Toolset
+    forgotten: int
     remembered: bool = False
     rendered: list[PromptMessage] = field(default_factory=list)
     first: int = 0

@@ -73,6 +73,7 @@ def build_agent(
         timestamps=settings.agent.timestamps,
         load_image=media.image,
         max_message_tokens=budget // MAX_MESSAGE_SHARE,
+        forgotten=memory.occasions.count,
     )
     consolidator = MemoryConsolidator(
         provider=models.learner,

@@ -21,6 +21,7 @@ from nanobot.errors import NanobotError
 from nanobot.memory.dream import Dream, DreamLimits, DreamReport, DreamSchedule
 from nanobot.memory.forgetting.erase import Eraser
 from nanobot.memory.forgetting.forget import Forgetter
+from nanobot.memory.forgetting.occasions import Occasions
 from nanobot.memory.index import MemoryIndex, Sources
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.service.service import MemoryService
@@ -41,7 +42,8 @@ Quiet = Callable[[str], AbstractAsyncContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Remembering:
-    """What remembers. `schedule` is None where Dream runs only when it is asked to."""
+    """What remembers. `schedule` is None where Dream runs only when it is asked to; `occasions` are
+    those on which something was forgotten."""
 
     scopes: Scopes
     memories: Memories
@@ -51,6 +53,7 @@ class Remembering:
     dream: Dream
     schedule: DreamSchedule | None
     eraser: Eraser
+    occasions: Occasions
     service: MemoryService
 
     def of_session(self, session: Session) -> Memory:
@@ -139,7 +142,16 @@ def build_memory(
     due = parse(dreaming.cron).next_after
     schedule = DreamSchedule(dream, memories, due, clock, dreaming.max_unread)
     explainer = Explainer(memories, versions, sessions.read_window, scope_of)
-    forgetter = Forgetter(memories, explainer, sessions, scope_of, clock, quiet=dream.forgetting)
+    occasions = Occasions()
+    forgetter = Forgetter(
+        memories,
+        explainer,
+        sessions,
+        scope_of,
+        clock,
+        quiet=dream.forgetting,
+        occasions=occasions,
+    )
     eraser = Eraser(
         stores.home,
         stores.workspace.path,
@@ -151,6 +163,7 @@ def build_memory(
         rebuild_index=index.rebuild,
         clock=clock,
         quiet=dream.forgetting,
+        occasions=occasions,
     )
     service = MemoryService(
         memories=memories,
@@ -171,5 +184,6 @@ def build_memory(
         dream,
         schedule if dreaming.enabled else None,
         eraser,
+        occasions,
         service,
     )

@@ -56,6 +56,7 @@ class Bench:
 
         self.clock = FakeClock(NOON)
         self.system = Instructions()
+        self.forgotten = 0
         self.manager = SessionManager(folder, self.clock)
         self.builder = ContextBuilder(
             lambda _: self.system,
@@ -65,6 +66,7 @@ class Bench:
             load_image=load,
             max_message_tokens=most,
             most_picture_bytes=most_picture_bytes,
+            forgotten=lambda: self.forgotten,
         )
         self.session = Session("cli:direct", self.clock)
 
@@ -276,3 +278,13 @@ def test_each_conversation_has_the_system_prompt_of_its_own(tmp_path: Path) -> N
     mine.memory = "- likes tea\n- plays chess"
     assert "plays chess" in builder.news(bench.session)
     assert builder.news(other) == ""
+
+
+def test_what_was_forgotten_leaves_the_prompt_and_is_not_told(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.turn("hi")
+    assert "likes tea" in bench.prompt().messages[0].text
+    bench.system.memory = "- likes coffee"
+    bench.forgotten += 1
+    assert bench.builder.news(bench.session) == ""
+    assert "likes tea" not in bench.prompt().messages[0].text

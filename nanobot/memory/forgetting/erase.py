@@ -31,6 +31,7 @@ from nanobot.memory.forgetting.erasure import LEFT_ALONE, ErasePlan, EraseReport
 from nanobot.memory.forgetting.forget import ForgetPlan, Forgetter, Quiet
 from nanobot.memory.forgetting.holdings import Holding, Home, Kind
 from nanobot.memory.forgetting.needle import Needle, keeping_structure
+from nanobot.memory.forgetting.occasions import Occasions
 from nanobot.memory.scopes import OWNER, Memories
 from nanobot.memory.text.wording import words
 from nanobot.memory.versions.gitstore import GitStore
@@ -53,7 +54,7 @@ class Eraser:
     """Plans and carries out erasures in the home that lies at `home`.
 
     `rebuild_index` must delete the search index and make it anew; `quiet` keeps those who learn
-    from writing meanwhile.
+    from writing meanwhile; `occasions` hear when the text has left the memories.
     """
 
     def __init__(
@@ -70,8 +71,9 @@ class Eraser:
         clock: Clock,
         files: FileOps | None = None,
         quiet: Quiet = nullcontext,
+        occasions: Occasions | None = None,
     ) -> None:
-        self._quiet = quiet
+        self._quiet, self._occasions = quiet, occasions or Occasions()
         self._home = Home(home, workspace)
         self._sessions, self._journal = sessions, journal
         self._memories, self._versions = memories, versions
@@ -127,6 +129,7 @@ class Eraser:
         for _ in range(_PASSES):
             broken = await self._erase_conversations(needle)
             await self._erase_memories(needle)
+            self._occasions.add()  # before the search: no turn writes it down from then on
             found = await asyncio.to_thread(self._home.holdings, needle)
             ours = [one for one in found if not _is_in_use(one) or one.path in broken]
             await asyncio.to_thread(self._erase_files, needle, ours, known)

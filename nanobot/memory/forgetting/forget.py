@@ -26,6 +26,7 @@ from nanobot.errors import NanobotError
 from nanobot.memory.change import Change
 from nanobot.memory.forgetting.forgotten import Forgotten, Record
 from nanobot.memory.forgetting.needle import LEAST, keeping_structure
+from nanobot.memory.forgetting.occasions import Occasions
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
 from nanobot.memory.text.lines import Operation
@@ -143,7 +144,7 @@ class Forgetter:
     """Plans and carries out `/forget` in one scope at a time.
 
     `scope_of` says to which scope a session's key belongs; `salt` gives fresh random bytes; `quiet`
-    keeps those who learn from writing meanwhile.
+    keeps those who learn from writing meanwhile; `occasions` hear when it is done.
     """
 
     def __init__(
@@ -155,8 +156,9 @@ class Forgetter:
         clock: Clock,
         salt: Callable[[], bytes] = lambda: secrets.token_bytes(16),
         quiet: Quiet = nullcontext,
+        occasions: Occasions | None = None,
     ) -> None:
-        self._quiet = quiet
+        self._quiet, self._occasions = quiet, occasions or Occasions()
         self._memories, self._explainer, self._sessions = memories, explainer, sessions
         self._scope_of, self._clock, self._salt = scope_of, clock, salt
 
@@ -192,7 +194,10 @@ class Forgetter:
             keys = frozenset(await asyncio.to_thread(self._sessions.keys))
             redact = keeping_structure(_without_facts(plan.facts), keys)
             await asyncio.to_thread(memory.history.rewrite, redact)
-        return ForgetReport(plan, await _take_out(memory, plan.lines))
+        try:
+            return ForgetReport(plan, await _take_out(memory, plan.lines))
+        finally:  # some lines may be gone where another could not be taken out
+            self._occasions.add()
 
     def _plan(self, text: str, scope: str) -> ForgetPlan:
         memory = self._memories.of(scope)

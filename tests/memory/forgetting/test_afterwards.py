@@ -1,0 +1,47 @@
+"""A conversation that goes on after something was forgotten does not bring it back."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nanobot.testing import ScriptedModel
+from nanobot.testing.channel import FakeChannel
+from tests.memory.whole.learning import assistant, learner
+from tests.support import running
+
+SECRET = "Qopuvi Zarnetka"
+
+
+async def forget(channel: FakeChannel, text: str) -> str:
+    """Give the command and its code; the report."""
+    planned = await channel.ask(text)
+    code = re.search(r"--yes (\w+)", planned)
+    assert code is not None, planned
+    return await channel.ask(f"/forget --yes {code[1]}")
+
+
+def holding(folder: Path) -> list[Path]:
+    """The files in which it stands."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("command", ["/forget", "/forget --erase"])
+async def test_the_next_turn_neither_tells_it_nor_writes_it_down(
+    tmp_path: Path, command: str
+) -> None:
+    memory = tmp_path / "workspace" / "memory" / "MEMORY.md"
+    memory.parent.mkdir(parents=True)
+    memory.write_text(f"# Memory\n\n- The neighbour is called {SECRET}\n- Likes tea\n")
+    channel, model = FakeChannel(), ScriptedModel(author=assistant)
+    async with running(tmp_path, model, channel, learner=ScriptedModel(author=learner())):
+        await channel.ask("hello")
+        assert SECRET in str(model.prompts[-1])
+        await forget(channel, f"{command} {SECRET}")
+        await channel.ask("thanks")
+        assert SECRET not in str(model.prompts[-1])
+    if command == "/forget --erase":
+        assert holding(tmp_path) == []
