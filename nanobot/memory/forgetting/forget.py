@@ -17,27 +17,35 @@ import asyncio
 import re
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError
+from nanobot.errors import NanobotError, WriteConflict
 from nanobot.memory.change import Change
 from nanobot.memory.forgetting.forgotten import Forgotten, Record
 from nanobot.memory.forgetting.needle import LEAST, keeping_structure
 from nanobot.memory.forgetting.occasions import Occasions
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
+from nanobot.memory.store.store import PENDING, MemoryStore
+from nanobot.memory.text.blocks import blocks_of
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.text.wording import Fact, without, words
-from nanobot.memory.why.explainer import Explainer, Line, lines_of, matching, nearest, said_in
+from nanobot.memory.why.explainer import (
+    PATHS,
+    Explainer,
+    Line,
+    lines_of,
+    matching,
+    nearest,
+    said_in,
+)
 from nanobot.memory.why.explanation import Said, excerpt
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
-
-PENDING = "memory/pending.md"
 
 Quiet = Callable[[], AbstractAsyncContextManager[None]]
 """While entered, nobody writes down what was learned from text as it stood before."""
@@ -204,7 +212,7 @@ class Forgetter:
         remembered = list(lines_of(memory))
         lines = matching(text, remembered)
         facts, evidence = self._facts(memory, text, lines)
-        also = [line for line in _other_lines(memory) if _states(facts, line.text)]
+        also = [line for line in _entries(memory) if _states(facts, line.text)]
         said = dict.fromkeys([*evidence, *self._messages(scope, facts)])
         entries = [entry for entry in memory.history.entries() if _entry_states(entry, facts)]
         emptied = [entry for entry in entries if not without(entry.summary, facts)]
@@ -246,19 +254,34 @@ class Forgetter:
 
 async def _take_out(memory: Memory, lines: Iterable[Line]) -> tuple[int, ...]:
     """Take lines out of their files; the versions that this made."""
-    by_path = defaultdict[str, list[Operation]](list)
+    by_path = defaultdict[str, list[str]](list)
     for line in lines:
-        by_path[line.path].append(Operation(old=line.text))
+        by_path[line.path].append(line.text)
     versions = []
-    for path, operations in by_path.items():
-        summary = f"forgot {_number(len(operations), 'line')}"
-        number, _ = await memory.store.apply(path, operations, Change("forget", summary))
+    for path, gone in by_path.items():
+        change = Change("forget", f"forgot {_number(len(gone), 'line')}")
+        if path in PATHS:
+            operations = [Operation(old=line) for line in gone]
+            number, _ = await memory.store.apply(path, operations, change)
+        else:
+            number = await _take_out_entries(memory.store, path, gone, change)
         versions.append(number)
     return tuple(filter(None, versions))
 
 
-def _other_lines(memory: Memory) -> Iterator[Line]:
-    """The lines of daily notes and of what waits to be confirmed."""
+async def _take_out_entries(
+    store: MemoryStore, path: str, gone: Collection[str], change: Change
+) -> int:
+    """The same for entries, which may have lines in common; the version."""
+    while True:
+        text = store.read(path)
+        left = "".join(block for block in blocks_of(text) if block.rstrip() not in gone)
+        with suppress(WriteConflict):  # an editor saved just now
+            return await store.replace(path, left, expected=text, change=change)
+
+
+def _entries(memory: Memory) -> Iterator[Line]:
+    """The entries of daily notes and of what waits to be confirmed, each with all its lines."""
     folder = memory.root.place("memory")
     paths = [PENDING] if folder.stat() else []
     paths += (
@@ -267,9 +290,11 @@ def _other_lines(memory: Memory) -> Iterator[Line]:
         else []
     )
     for path in paths:
-        for number, line in enumerate(memory.store.read(path).splitlines(), 1):
-            if line.strip() and not line.startswith("#"):
-                yield Line(path, number, line.rstrip())
+        number = 1
+        for block in blocks_of(memory.store.read(path)):
+            if block.strip() and not block.startswith("#"):
+                yield Line(path, number, block.rstrip())
+            number += block.count("\n")
 
 
 def _without_facts(facts: Sequence[Fact]) -> Callable[[str], str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from mmap import mmap
 from typing import cast, get_args
@@ -22,6 +23,7 @@ from typing import cast, get_args
 from nanobot.errors import NanobotError
 from nanobot.memory.change import TAGS
 from nanobot.memory.history.entries import EntryType
+from nanobot.memory.text.blocks import blocks_of
 from nanobot.session.records import JsonValue, moment
 
 ERASED = "[erased]"
@@ -111,15 +113,17 @@ class Needle:
         return self._pattern.sub(ERASED.encode(), data)
 
     def without_lines(self, text: str) -> str:
-        """A file of facts without the lines in which it stands, wholly or in part."""
-        data = _encoded(text)
-        kept, position = list[bytes](), 0
-        for match in self._pattern.finditer(data):
-            start = data.rfind(b"\n", 0, match.start()) + 1
-            end = data.find(b"\n", match.end())
-            kept.append(data[position : max(start, position)])
-            position = len(data) if end < 0 else end + 1
-        return _decoded(b"".join([*kept, data[position:]]))
+        """A file of facts without the lines in which it stands, wholly or in part, and without
+        what belongs to them."""
+        found = deque(match.span() for match in self._pattern.finditer(_encoded(text)))
+        kept, position = list[str](), 0
+        for block in blocks_of(text) if found else (text,):
+            start, position = position, position + len(_encoded(block))
+            while found and found[0][1] <= start:
+                found.popleft()
+            if not found or found[0][0] >= position:
+                kept.append(block)
+        return "".join(kept)
 
     def redact_version(self, text: str) -> str:
         """A file of facts or the message of a version, as the versions keep them."""
