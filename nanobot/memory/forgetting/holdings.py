@@ -14,10 +14,11 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from nanobot.memory.forgetting.needle import Needle
+from nanobot.memory.forgetting.scanning import count_in, matches
+from nanobot.security.atomic import read_up_to
 
 
 class Kind(StrEnum):
@@ -170,25 +171,30 @@ def _count(path: Path, needle: Needle) -> tuple[int, bool]:
     except OSError:
         return -1, False
     try:
-        if os.fstat(descriptor).st_size == 0:
-            return 0, True
-        with mmap(descriptor, 0, access=ACCESS_READ) as data:
-            is_text = data.find(b"\0") < 0
-            unpacked = _unpacked(path, data)
-            if unpacked is None:
-                return needle.count(data), is_text
-            return sum(map(needle.count, unpacked)), False
+        unpacked = _unpacked(path, descriptor)
+        if unpacked is not None:
+            return sum(count_in(data, needle) for data in unpacked), False
+        is_text = True
+
+        def read(position: int, size: int) -> bytes:
+            nonlocal is_text
+            block = os.pread(descriptor, size, position)
+            is_text = is_text and b"\0" not in block
+            return block
+
+        return sum(1 for _ in matches(read, needle)), is_text
     finally:
         os.close(descriptor)
 
 
-def _unpacked(path: Path, data: mmap) -> Iterable[bytes] | None:
+def _unpacked(path: Path, descriptor: int) -> Iterable[bytes] | None:
     """What git keeps compressed in this file; None where it is no such file."""
-    if path.suffix == ".pack" and data[:4] == b"PACK":
+    if path.suffix == ".pack" and os.pread(descriptor, 4, 0) == b"PACK":
         return _objects_in(path)
-    if path.parent.parent.name == "objects" and data[:1] == b"\x78":
+    if path.parent.parent.name == "objects" and os.pread(descriptor, 1, 0) == b"\x78":
         try:
-            return [zlib.decompressobj().decompress(data, _LARGEST_OBJECT)]
+            packed = read_up_to(descriptor, _LARGEST_OBJECT)
+            return [zlib.decompressobj().decompress(packed, _LARGEST_OBJECT)]
         except zlib.error:
             return None
     return None

@@ -11,11 +11,11 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from nanobot.errors import StorageError, WriteConflict
-from nanobot.memory.forgetting.needle import Needle
+from nanobot.memory.forgetting.needle import Needle, blot
+from nanobot.memory.forgetting.scanning import matches
 from nanobot.security.atomic import replace, sync_folder
 
 _STRUCTURED = {".json", ".jsonl"}
@@ -46,10 +46,13 @@ def cover(path: Path, needle: Needle) -> None:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            with mmap(descriptor, 0, access=ACCESS_READ) as data:
-                patches = list(needle.covered(data))
-            for position, patch in patches:
-                os.pwrite(descriptor, patch, position)
+
+            def read(position: int, size: int) -> bytes:
+                return os.pread(descriptor, size, position)
+
+            for position, found in list(matches(read, needle)):
+                if read(position, len(found)) == found:  # nobody has cut the file short meanwhile
+                    os.pwrite(descriptor, blot(len(found)), position)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.errors import NanobotError
-from nanobot.memory.forgetting.needle import ERASED, Needle, keeping_structure
+from nanobot.memory.forgetting.needle import ERASED, Needle, blot, keeping_structure
 
 TEXT = "Zoë Müller-Straße 4711"
 
@@ -98,8 +98,8 @@ def test_versions_keep_their_subject() -> None:
 def test_what_is_put_in_its_place_is_as_long() -> None:
     data = b"a walrus, a  WALRUS"
     patched = bytearray(data)
-    for position, patch in Needle("a walrus").covered(data):
-        patched[position : position + len(patch)] = patch
+    for start, end in Needle("a walrus").spans(data):
+        patched[start:end] = blot(end - start)
     assert patched == b"[erased], [erased]*"
 
 
