@@ -114,7 +114,7 @@ class Eraser:
         short. Says whether one was; its text is not known, so it has to be given again. Blocks."""
         if not self._mark.exists():
             return False
-        for path, kind in list(self._home.files()):
+        for path, kind in list(self._home.files(lambda _: None)):
             if kind is Kind.TEMPORARY:
                 rewriting.remove(path)
         rewriting.remove(self._mark)

@@ -19,6 +19,7 @@ LEFT_ALONE = {
 """Kinds of files that are reported and never changed, with the reason."""
 
 BEYOND = (
+    "what links in my home lead to, unless it is a folder of my own",
     "backups that were made, snapshots of this disk, and blocks of it that no file uses any more",
     "what the model's provider was sent and may keep",
     "the chat platforms' own copies of the conversations",

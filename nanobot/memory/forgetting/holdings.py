@@ -1,8 +1,8 @@
 """Where a text stands among all the files of a home: every byte is looked at.
 
-Git's compressed objects are opened. Links are not followed, and what is compressed or encoded
-otherwise (PDF, pictures, office files) holds its text in a form that is not recognised. Reads only;
-blocks.
+Git's compressed objects are opened. Of links only those are followed that stand for a folder of
+nanobot's own (its media on another disk), and what is compressed or encoded otherwise (PDF,
+pictures, office files) holds its text in a form that is not recognised. Reads only; blocks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -64,13 +64,16 @@ _AT_HOME = {
     "config.yaml": Kind.CONFIGURATION,
     "secrets.env": Kind.CONFIGURATION,
 }
+_OWN = ("logs", "media", "sessions", "spill", "state", "workspace")
+"""Folders of nanobot's own; any of them may be a link to another disk."""
+
 _ANYTHING = {Kind.MEDIA, Kind.WORKSPACE, Kind.OTHER}
 _LARGEST_OBJECT = 64_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A file that holds the text `count` times, or could not be read (-1).
+    """A file that holds the text `count` times, or a file or folder that could not be read (-1).
 
     `shown` is its path for people; `in_name` says that its name holds it, too; `is_text` that it is
     no binary file.
@@ -92,9 +95,9 @@ class Home:
     workspace: Path
 
     def holdings(self, needle: Needle) -> list[Holding]:
-        """All files that hold the text, or have it in their name."""
-        found = []
-        for path, kind in self.files():
+        """All files that hold the text, or have it in their name, and what could not be read."""
+        found, unread = list[Holding](), list[Path]()
+        for path, kind in self.files(unread.append):
             count, is_text = _count(path, needle)
             if count > 0 and not is_text and needle.is_short and kind in _ANYTHING:
                 count = 0  # any three letters stand somewhere in a photo
@@ -103,23 +106,35 @@ class Home:
             if count or in_name:
                 shown = needle.redact_plain(shown)
                 found.append(Holding(path, shown, kind, count, in_name, is_text))
+        for path in unread:
+            shown = needle.redact_plain(self._shown(path))
+            found.append(Holding(path, shown, self.kind_of(path), -1, is_text=False))
         return found
 
-    def files(self) -> Iterator[tuple[Path, Kind]]:
-        """Every regular file, in order; each once."""
-        yield from ((path, self.kind_of(path)) for path in _regular(self.folder))
-        if not self.workspace.is_relative_to(self.folder):
-            yield from ((path, self.kind_of(path)) for path in _regular(self.workspace))
+    def files(self, on_unread: Callable[[Path], None]) -> Iterator[tuple[Path, Kind]]:
+        """Every regular file; each once. `on_unread` is told of what cannot be looked into."""
+        for folder in self._folders():
+            for path in _regular(folder, on_unread):
+                yield path, self.kind_of(path)
+
+    def _folders(self) -> Iterator[Path]:
+        """The home, the workspace, and the folders of its own that lie elsewhere."""
+        known = list[Path]()
+        for folder in (self.folder, self.workspace, *(self.folder / name for name in _OWN)):
+            real = folder.resolve()
+            if not any(real.is_relative_to(other) for other in known):
+                known.append(real)
+                yield folder
 
     def kind_of(self, path: Path) -> Kind:
         """What the file at `path` is for."""
         if path.is_relative_to(self.workspace):
             return _in_workspace(path.relative_to(self.workspace).parts)
-        parts = path.relative_to(self.folder).parts
+        parts = path.relative_to(self.folder).parts or ("",)
         if _TEMPORARY.fullmatch(path.name):
             return Kind.TEMPORARY
         if parts[0] == "sessions":
-            return Kind.ARCHIVE if parts[1] == "archive" else Kind.CONVERSATION
+            return Kind.ARCHIVE if parts[1:2] == ("archive",) else Kind.CONVERSATION
         if parts[0] == "state" and len(parts) > 1:
             name = parts[1].removesuffix("-wal").removesuffix("-shm")
             if name.startswith(_BEFORE):
@@ -136,22 +151,26 @@ class Home:
 def _in_workspace(parts: tuple[str, ...]) -> Kind:
     if ".git" in parts:
         return Kind.REPOSITORY
-    if parts[-1].endswith(".nanobot-tmp"):
+    if parts and parts[-1].endswith(".nanobot-tmp"):
         return Kind.TEMPORARY
-    if parts[0] in {"people", "groups"} and len(parts) > 2:
+    if parts[:1] in {("people",), ("groups",)} and len(parts) > 2:
         parts = parts[2:]
-    name = parts[-1]
-    if len(parts) == 1 and name in _DOCUMENTS:
+    if len(parts) == 1 and parts[0] in _DOCUMENTS:
         return Kind.MEMORY
-    if parts[0] != "memory":
+    if parts[:1] != ("memory",) or len(parts) == 1:
         return Kind.WORKSPACE
+    name = parts[-1]
     if parts[1] == "history" or name.startswith(("history.jsonl", "HISTORY.md")):
         return Kind.HISTORY
     return Kind.NOTE if _NOTE_NAME.fullmatch(name) else Kind.MEMORY
 
 
-def _regular(folder: Path) -> Iterator[Path]:
-    for root, folders, names in os.walk(folder):
+def _regular(folder: Path, on_unread: Callable[[Path], None]) -> Iterator[Path]:
+    def refused(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            on_unread(Path(str(error.filename)))
+
+    for root, folders, names in os.walk(folder, onerror=refused):
         folders.sort()
         for name in sorted(names):
             path = Path(root, name)
@@ -160,6 +179,8 @@ def _regular(folder: Path) -> Iterator[Path]:
                     yield path
             except FileNotFoundError:
                 continue  # gone since the folder was read
+            except OSError as error:
+                refused(error)
 
 
 def _count(path: Path, needle: Needle) -> tuple[int, bool]:

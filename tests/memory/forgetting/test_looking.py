@@ -1,0 +1,58 @@
+"""An erasure looks at every file of the home, and says so where it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nanobot.memory.forgetting.erasure import EraseReport
+from nanobot.memory.forgetting.holdings import Home, Kind
+from nanobot.memory.forgetting.needle import Needle
+
+SECRET = "Zarnetka Qopuvi"
+
+
+def kinds(home: Home) -> dict[str, Kind]:
+    return {held.shown: held.kind for held in home.holdings(Needle(SECRET))}
+
+
+def write(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{SECRET}\n")
+
+
+def test_a_folder_that_cannot_be_read_is_named(closed_home: Path) -> None:
+    (held,) = Home(closed_home.parent, closed_home).holdings(Needle(SECRET))
+    report = EraseReport((), (held,))
+    assert not report.is_complete
+    assert "- home: it cannot be read" in report.text
+
+
+@pytest.mark.parametrize(("name", "kind"), [("media", Kind.MEDIA), ("workspace", Kind.WORKSPACE)])
+def test_folders_of_its_own_on_another_disk_are_searched(
+    tmp_path: Path, name: str, kind: Kind
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    write(tmp_path / "disk" / "notes.txt")
+    (home / name).symlink_to(tmp_path / "disk")
+    assert kinds(Home(home, home / "workspace")) == {f"{name}/notes.txt": kind}
+
+
+def test_links_of_a_persons_own_are_not_followed(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "workspace").mkdir(parents=True)
+    write(tmp_path / "documents" / "notes.txt")
+    (home / "documents").symlink_to(tmp_path / "documents")
+    (home / "workspace" / "documents").symlink_to(tmp_path / "documents")
+    assert kinds(Home(home, home / "workspace")) == {}
+
+
+def test_a_workspace_elsewhere_is_searched_once(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    write(tmp_path / "elsewhere" / "notes.txt")
+    (home / "workspace").symlink_to(tmp_path / "elsewhere")
+    found = Home(home, tmp_path / "elsewhere").holdings(Needle(SECRET))
+    assert [held.path for held in found] == [tmp_path / "elsewhere" / "notes.txt"]
