@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from loguru import logger
@@ -47,6 +47,9 @@ _OWNED = {Kind.JOURNAL, Kind.INDEX, Kind.VERSIONS}
 
 _REMOVED = {Kind.MEDIA, Kind.BEFORE}
 _OTHERS = {*_OWNED, *_REMOVED, *LEFT_ALONE, Kind.TEMPORARY}
+_LINES = {Kind.MEMORY, Kind.NOTE}
+"""Files that their own writer refused, because something odd stood beside or instead of them."""
+
 _IN_PLACE = {Kind.LOG, Kind.TYPED}
 
 
@@ -95,15 +98,15 @@ class Eraser:
     async def apply(self, plan: ErasePlan) -> EraseReport:
         """Erase the text of a plan; what else it says is found out anew.
 
-        Raises `NanobotError` where a file refuses; what is done stays done, and doing it again goes
-        on from there.
+        What refuses keeps nothing else from being erased, and stands in the report; doing it again
+        goes on from there. Raises `StorageError` where the disk takes nothing at all.
         """
         needle = Needle(plan.query)
         async with self._running:
             began = self._clock.now().isoformat(timespec="seconds").encode()
             await asyncio.to_thread(replace_file, self._files, self._mark, began + b"\n")
             before = await asyncio.to_thread(self._home.holdings, needle)
-            await self._forgetter.apply(await self._what_to_forget(plan.query))
+            await _trying(needle, self._forget(plan.query))
             async with self._quiet():
                 left = await self._erase(needle)
             await asyncio.to_thread(rewriting.remove, self._mark)
@@ -122,7 +125,14 @@ class Eraser:
         return True
 
     async def _what_to_forget(self, text: str) -> ForgetPlan:
-        return await self._forgetter.plan(text, OWNER) if words(text) else ForgetPlan(text, OWNER)
+        """A memory that cannot be read is no reason to erase nothing."""
+        if words(text):
+            with suppress(NanobotError):
+                return await self._forgetter.plan(text, OWNER)
+        return ForgetPlan(text, OWNER)
+
+    async def _forget(self, text: str) -> None:
+        await self._forgetter.apply(await self._what_to_forget(text))
 
     async def _erase(self, needle: Needle) -> list[Holding]:
         known = list[Holding]()
@@ -134,9 +144,10 @@ class Eraser:
             ours = [one for one in found if not _is_in_use(one) or one.path in broken]
             await asyncio.to_thread(self._erase_files, needle, ours, known)
             if self._versions is not None:
-                await asyncio.to_thread(self._versions.rewrite, needle.redact_version)
-            await self._rebuild_index()
-            await journal_erase.erase(self._journal, needle.redact)
+                rewrite = self._versions.rewrite
+                await _trying(needle, asyncio.to_thread(rewrite, needle.redact_version))
+            await _trying(needle, self._rebuild_index())
+            await _trying(needle, journal_erase.erase(self._journal, needle.redact))
             known = found
             left = await asyncio.to_thread(self._home.holdings, needle)
             if not any(map(_is_ours, left)):
@@ -151,7 +162,7 @@ class Eraser:
                 await asyncio.to_thread(self._remove_media_of, needle, info.key)
                 await self._sessions.rewrite(info.key, needle.redact)
             except NanobotError as error:
-                logger.warning("a conversation could not be opened: {}", error)
+                _warn(needle, error)
                 broken.add(info.path)
         return broken
 
@@ -168,8 +179,8 @@ class Eraser:
         redact = keeping_structure(needle.redact_plain, frozenset(keys))
         for scope in await asyncio.to_thread(self._memories.existing):
             memory = self._memories.of(scope)
-            await asyncio.to_thread(memory.history.rewrite, redact)
-            await memory.store.rewrite(needle.without_lines)
+            await _trying(needle, asyncio.to_thread(memory.history.rewrite, redact))
+            await _trying(needle, memory.store.rewrite(needle.without_lines))
 
     def _erase_files(
         self, needle: Needle, holdings: Iterable[Holding], known: Iterable[Holding]
@@ -180,8 +191,8 @@ class Eraser:
         for one in holdings:
             try:
                 self._erase_file(needle, one, is_stale=one.path in stale)
-            except NanobotError as error:  # it stands in the report
-                logger.warning("a file could not be rewritten: {}", error)
+            except NanobotError as error:
+                _warn(needle, error)
 
     def _erase_file(self, needle: Needle, one: Holding, *, is_stale: bool) -> None:
         if one.count <= 0:
@@ -192,16 +203,30 @@ class Eraser:
             rewriting.cover(one.path, needle)
         elif one.kind is Kind.UNDO:
             rewriting.rewrite_after_header(one.path, needle)
+        elif one.is_text and one.kind in _LINES and one.path.suffix == ".md":
+            self._rewrite(rewriting.rewrite_lines, one.path, needle)
         elif one.is_text and one.kind not in _OTHERS:
-            self._rewrite_text(one.path, needle)
+            self._rewrite(rewriting.rewrite_text, one.path, needle)
 
-    def _rewrite_text(self, path: Path, needle: Needle) -> None:
+    def _rewrite(self, rewrite: Callable[[Path, Needle], None], path: Path, needle: Needle) -> None:
         for _ in range(_PASSES):
             try:
-                rewriting.rewrite_text(path, needle)
+                rewrite(path, needle)
             except WriteConflict:  # somebody saved just now
                 continue
             return
+
+
+async def _trying(needle: Needle, work: Awaitable[object]) -> None:
+    """What refuses stands in the report: it holds the text at the end."""
+    try:
+        await work
+    except NanobotError as error:
+        _warn(needle, error)
+
+
+def _warn(needle: Needle, error: NanobotError) -> None:
+    logger.warning("while erasing: {}", needle.redact_plain(str(error)))
 
 
 def _is_in_use(one: Holding) -> bool:

@@ -204,6 +204,8 @@ def _count(path: Path, needle: Needle) -> tuple[int, bool]:
             return block
 
         return sum(1 for _ in matches(read, needle)), is_text
+    except OSError:
+        return -1, False
     finally:
         os.close(descriptor)
 
@@ -225,6 +227,9 @@ def _objects_in(path: Path) -> Iterator[bytes]:
     from dulwich.object_format import SHA1
     from dulwich.pack import Pack
 
-    with Pack(str(path.with_suffix("")), object_format=SHA1) as pack:
-        for item in pack.iterobjects():
-            yield item.as_raw_string()
+    try:
+        with Pack(str(path.with_suffix("")), object_format=SHA1) as pack:
+            for item in pack.iterobjects():
+                yield item.as_raw_string()
+    except Exception as error:  # a library says anything of what was left half written
+        raise OSError(f"{path.name} is damaged") from error

@@ -31,6 +31,14 @@ def rewrite_text(path: Path, needle: Needle) -> None:
         _replace(path, needle.redact_bytes)
 
 
+def rewrite_lines(path: Path, needle: Needle) -> None:
+    """The same for a file of facts or notes, which loses whole lines."""
+    _replace(
+        path,
+        lambda data: needle.without_lines(_decoded(data)).encode("utf-8", "surrogateescape"),
+    )
+
+
 def rewrite_after_header(path: Path, needle: Needle) -> None:
     """The same for a file whose first line says what it is (an undo copy)."""
 

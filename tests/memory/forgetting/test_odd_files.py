@@ -1,0 +1,79 @@
+"""One odd file keeps nothing else from being erased; it stands in the report where it holds it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from nanobot.memory.forgetting.erasure import EraseReport
+from nanobot.testing import FakeClock
+from tests.memory.homes import GUEST, RealHome, living
+
+SECRET = "the boat is Qopuvi"
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
+    async with living(tmp_path / "home", FakeClock()) as made:
+        await made.say("telegram:1", SECRET)
+        await made.learn(f"- Says that {SECRET}", "- Likes tea")
+        yield made
+
+
+async def erased(home: RealHome) -> EraseReport:
+    return await home.eraser.apply(await home.eraser.plan(SECRET))
+
+
+def holding(folder: Path) -> list[str]:
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sorted(path.name for path in files if b"Qopuvi" in path.read_bytes())
+
+
+def write(path: Path, text: str = f"- {SECRET}\n- Likes tea\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("odd", ["memory", "USER.md/x", "memory/MEMORY.md/x", "memory/history/x/y"])
+@pytest.mark.parametrize("whose", ["", f"{GUEST}/"])
+async def test_a_file_or_folder_in_the_place_of_another(
+    tmp_path: Path, odd: str, whose: str
+) -> None:
+    write(tmp_path / "home" / "workspace" / whose / odd)
+    async with living(tmp_path / "home", FakeClock()) as home:
+        await home.say("telegram:1", SECRET)
+        report = await erased(home)
+    assert report.is_complete
+    assert holding(home.folder) == []
+
+
+@pytest.mark.parametrize("name", ["USER.md", "memory/HISTORY.md"])
+async def test_a_link_in_the_place_of_a_file(home: RealHome, name: str) -> None:
+    elsewhere = write(home.folder.parent / "theirs.md")
+    (home.folder / "workspace" / name).symlink_to(elsewhere)
+    report = await erased(home)
+    assert holding(home.folder) == []
+    assert "what links in my home lead to" in report.text
+    assert "Qopuvi" in elsewhere.read_text()
+
+
+async def test_a_file_with_a_second_name_is_made_anew(home: RealHome) -> None:
+    elsewhere = write(home.folder.parent / "theirs.md")
+    os.link(elsewhere, home.folder / "workspace" / "USER.md")
+    assert (await erased(home)).is_complete
+    assert (home.folder / "workspace" / "USER.md").read_text() == "- Likes tea\n"
+    assert "Qopuvi" in elsewhere.read_text()
+
+
+@pytest.mark.parametrize("suffix", [".pack", ".idx"])
+async def test_a_damaged_pack_is_named(home: RealHome, suffix: str) -> None:
+    folder = home.folder / "workspace" / "repo" / ".git" / "objects" / "pack"
+    pack = write(folder / "pack-1.pack", "PACK\0\0\0\2\0\0\0\1abcdefgh")
+    write(pack.with_suffix(suffix), "PACK\0\0\0\2\0\0\0\1abcdefgh")
+    report = await erased(home)
+    assert "pack-1.pack: it cannot be read" in report.text
+    assert holding(home.folder) == []
