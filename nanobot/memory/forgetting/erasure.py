@@ -3,6 +3,7 @@ Pure."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,12 @@ BEYOND = (
     "text inside compressed files and pictures, and the text in other words",
 )
 """Where no erasure of a home reaches."""
+
+_BY_ADDRESS = "it is in the id of a chat or person, by which I know who talks to me, and stays"
+_TRY_AGAIN = "it could not be taken out of this file; try again"
+_MAYBE_ADDRESS = f"if it is in the id of a chat or person, it stays; otherwise {_TRY_AGAIN}"
+_WITH_ADDRESSES = {Kind.CONVERSATION, Kind.ARCHIVE, Kind.HISTORY, Kind.JOURNAL, Kind.INDEX}
+_IN_ADDRESS = re.compile(rf"(?:^|/)(?:sessions/|(?:people|groups)/[^/]*{re.escape(ERASED)})")
 
 _SHOWN = 20
 
@@ -107,7 +114,7 @@ class EraseReport:
 
     @property
     def _reasons(self) -> list[str]:
-        return _reasons(self.left, "it could not be taken out of this file; try again")
+        return _reasons(self.left, _TRY_AGAIN)
 
 
 def _by_kind(holdings: Iterable[Holding]) -> list[str]:
@@ -127,7 +134,7 @@ def _files(holdings: Sequence[Holding]) -> list[JsonValue]:
 
 def _reasons(holdings: Sequence[Holding], otherwise: str = "") -> list[str]:
     """The files that stay, each with the reason; `otherwise` is the one for all others."""
-    reasons = [(one.shown, _reason(one) or otherwise) for one in holdings]
+    reasons = [(one.shown, _reason(one) or _otherwise(one, otherwise)) for one in holdings]
     lines = [f"{shown}: {reason}" for shown, reason in reasons if reason]
     more = len(lines) - _SHOWN
     return [*lines[:_SHOWN], *([f"and {more} more files"] if more > 0 else [])]
@@ -139,11 +146,17 @@ def _reason(one: Holding) -> str:
         return "it cannot be read"
     if one.kind in LEFT_ALONE:
         return LEFT_ALONE[one.kind]
+    if one.in_name and _IN_ADDRESS.search(one.shown):
+        return _BY_ADDRESS
     if one.in_name:
         return f"its name or its folder's says it ({one.kind}): rename it"
     if not one.is_text and one.kind in {Kind.WORKSPACE, Kind.OTHER}:
         return "it is no text file: delete it if you can do without"
     return ""
+
+
+def _otherwise(one: Holding, reason: str) -> str:
+    return _MAYBE_ADDRESS if reason and one.kind in _WITH_ADDRESSES else reason
 
 
 def _items(lines: Iterable[str]) -> list[str]:

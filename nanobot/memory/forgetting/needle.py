@@ -63,7 +63,7 @@ _FIELDS = (
     "_type role type kind state id key session session_key session_override turn_id tool_call_id "
     "channel chat_id sender_id event_id message_id thread_id group_id answers timestamp created_at "
     "updated_at received_at epoch inbox_id salt author commit version cursor range origin mime "
-    "event_ids platform_id scope new_hash"
+    "event_ids platform_id scope new_hash sender chat created_by"
 )
 _STRUCTURE = frozenset(_FIELDS.split())
 """Fields by which records are found again; their values are never changed."""

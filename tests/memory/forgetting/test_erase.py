@@ -277,3 +277,23 @@ async def test_killed_at_any_point_it_leaves_whole_files_and_can_be_finished(
             report = await home.eraser.apply(await home.eraser.plan(SECRET))
             assert report.is_complete
         assert places(tmp_path / str(last)) == []
+
+
+async def test_whose_conversation_it_is_stays_and_is_said_to_stay(home: RealHome) -> None:
+    number = "4915112345678"
+    session = await home.sessions.get_or_create(f"whatsapp:{number}")
+    session.set_metadata(sender=number, chat=number)
+    session.add_message(Message("user", f"call me at {number}"))
+    await home.sessions.save(session)
+    await home.index.refresh()
+
+    report = await home.eraser.apply(await home.eraser.plan(number))
+
+    metadata = home.sessions.metadata_of(f"whatsapp:{number}")
+    assert (metadata["sender"], metadata["chat"]) == (number, number)
+    (message,) = home.sessions.read_messages(f"whatsapp:{number}")
+    assert message.content == "call me at [erased]"
+    assert "- sessions/whatsapp_[erased].jsonl: it is in the id of a chat or person" in report.text
+    assert "rename it" not in report.text
+    assert number not in report.text
+    assert not report.is_complete
