@@ -17,24 +17,20 @@ import asyncio
 import re
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, replace
 
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError, WriteConflict
-from nanobot.memory.change import Change
+from nanobot.errors import NanobotError
+from nanobot.memory.forgetting.entries import entries_of, take_out
 from nanobot.memory.forgetting.forgotten import Forgotten, Record
 from nanobot.memory.forgetting.needle import LEAST, keeping_structure
 from nanobot.memory.forgetting.occasions import Occasions
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
-from nanobot.memory.store.store import PENDING, MemoryStore
-from nanobot.memory.text.blocks import blocks_of
-from nanobot.memory.text.lines import Operation
 from nanobot.memory.text.wording import Fact, without, words
 from nanobot.memory.why.explainer import (
-    PATHS,
     Explainer,
     Line,
     lines_of,
@@ -50,7 +46,6 @@ from nanobot.session.records import JsonValue
 Quiet = Callable[[], AbstractAsyncContextManager[None]]
 """While entered, nobody writes down what was learned from text as it stood before."""
 
-_NOTE = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
 _MARK = re.compile(r"^\s*[-*+]\s+(\d{4}-\d{2}-\d{2}:\s|\d{2}:\d{2}\s)?")
 _STAMP = re.compile(r"\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]")
 _SHOWN = 30
@@ -125,7 +120,8 @@ class ForgetPlan:
 
 @dataclass(frozen=True, slots=True)
 class ForgetReport:
-    """What was done; `versions` are those that the files became."""
+    """What was done: `plan` has the lines that did go, `versions` are those that the files
+    became."""
 
     plan: ForgetPlan
     versions: tuple[int, ...] = ()
@@ -139,8 +135,9 @@ class ForgetReport:
         back = f" The lines can be brought back with {undo}." if undo else ""
         return (
             f"Forgotten: {self.plan.counts}. They are out of memory, search and prompts, and will "
-            f"not be learned again from what was said so far.{back} The conversation files and "
-            "earlier versions still hold the words; /forget --erase removes them there, too."
+            f"not be learned again from what was said so far.{back} The conversation "
+            "files and earlier versions still hold the words; /forget --erase removes them there, "
+            "too."
         )
 
     def as_json(self) -> dict[str, JsonValue]:
@@ -203,7 +200,8 @@ class Forgetter:
             redact = keeping_structure(_without_facts(plan.facts), keys)
             await asyncio.to_thread(memory.history.rewrite, redact)
         try:
-            return ForgetReport(plan, await _take_out(memory, plan.lines))
+            versions, gone = await take_out(memory, plan.lines)
+            return ForgetReport(replace(plan, lines=gone), versions)
         finally:  # some lines may be gone where another could not be taken out
             self._occasions.add()
 
@@ -212,7 +210,7 @@ class Forgetter:
         remembered = list(lines_of(memory))
         lines = matching(text, remembered)
         facts, evidence = self._facts(memory, text, lines)
-        also = [line for line in _entries(memory) if _states(facts, line.text)]
+        also = [line for line in entries_of(memory) if _states(facts, line.text)]
         said = dict.fromkeys([*evidence, *self._messages(scope, facts)])
         entries = [entry for entry in memory.history.entries() if _entry_states(entry, facts)]
         emptied = [entry for entry in entries if not without(entry.summary, facts)]
@@ -250,51 +248,6 @@ class Forgetter:
             for message in self._sessions.read_window(key):
                 if any(_states(facts, text) for text in _texts(message)):
                     yield said_in(key, message)
-
-
-async def _take_out(memory: Memory, lines: Iterable[Line]) -> tuple[int, ...]:
-    """Take lines out of their files; the versions that this made."""
-    by_path = defaultdict[str, list[str]](list)
-    for line in lines:
-        by_path[line.path].append(line.text)
-    versions = []
-    for path, gone in by_path.items():
-        change = Change("forget", f"forgot {_number(len(gone), 'line')}")
-        if path in PATHS:
-            operations = [Operation(old=line) for line in gone]
-            number, _ = await memory.store.apply(path, operations, change)
-        else:
-            number = await _take_out_entries(memory.store, path, gone, change)
-        versions.append(number)
-    return tuple(filter(None, versions))
-
-
-async def _take_out_entries(
-    store: MemoryStore, path: str, gone: Collection[str], change: Change
-) -> int:
-    """The same for entries, which may have lines in common; the version."""
-    while True:
-        text = store.read(path)
-        left = "".join(block for block in blocks_of(text) if block.rstrip() not in gone)
-        with suppress(WriteConflict):  # an editor saved just now
-            return await store.replace(path, left, expected=text, change=change)
-
-
-def _entries(memory: Memory) -> Iterator[Line]:
-    """The entries of daily notes and of what waits to be confirmed, each with all its lines."""
-    folder = memory.root.place("memory")
-    paths = [PENDING] if folder.stat() else []
-    paths += (
-        [f"memory/{entry.name}" for entry in folder.entries() if _NOTE.fullmatch(entry.name)]
-        if paths
-        else []
-    )
-    for path in paths:
-        number = 1
-        for block in blocks_of(memory.store.read(path)):
-            if block.strip() and not block.startswith("#"):
-                yield Line(path, number, block.rstrip())
-            number += block.count("\n")
 
 
 def _without_facts(facts: Sequence[Fact]) -> Callable[[str], str]:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from nanobot.clock import Clock
 from nanobot.memory.change import Author
 from nanobot.memory.store.guard import lost_facts
+from nanobot.memory.text.layout import split
 from nanobot.memory.versions.gitstore import GitStore
 
 PERSONAL: frozenset[Author] = frozenset({"you", "restore", "forget", "sync"})
@@ -41,7 +42,7 @@ class WeekAgo:
                 break
             if snapshot.version.author in PERSONAL:
                 gone.update(lost_facts(snapshot.before, snapshot.after))
-        kept = (line for line in text.splitlines() if line.strip() not in gone)
+        kept = (line for line in split(text) if line.strip() not in gone)
         return "\n".join(kept)
 
 
@@ -50,5 +51,5 @@ def line_ages(text: str, written: Mapping[str, datetime], now: datetime) -> dict
 
     `written` says when each line of the newest version was; a line that is not in it has no age.
     """
-    lines = {line.strip() for line in text.splitlines()}
+    lines = {line.strip() for line in split(text)}
     return {line: max(0, (now - written[line]).days) for line in lines if line in written}

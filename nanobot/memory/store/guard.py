@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 
+from nanobot.memory.text.layout import split
 from nanobot.memory.text.patterns import late
 from nanobot.tokens import estimate_tokens
 
@@ -29,8 +30,8 @@ _NONE: frozenset[int] = frozenset()
 
 def fact_lines(text: str, template: str = "") -> list[str]:
     """The facts that `text` states, without those of the untouched `template`."""
-    given = {line.strip() for line in template.splitlines()}
-    stripped = (line.strip() for line in text.splitlines())
+    given = {line.strip() for line in split(template)}
+    stripped = (line.strip() for line in split(text))
     return [line for line in stripped if line not in given and not _NO_FACT.fullmatch(line)]
 
 

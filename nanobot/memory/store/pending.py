@@ -18,6 +18,7 @@ from nanobot.errors import WriteConflict
 from nanobot.memory.change import Change
 from nanobot.memory.store.guard import indent, lost_facts, standing
 from nanobot.memory.store.store import LONG_TERM, PENDING, MemoryStore
+from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import Operation
 
 _HEADING = "# Waiting for your word"
@@ -173,7 +174,7 @@ def _pieces(text: str) -> list[_Piece]:
     """The file in pieces: facts, each with what belongs to it, and other lines."""
     pieces: list[_Piece] = []
     number = 0
-    for line in text.splitlines():
+    for line in split(text):
         last = pieces[-1] if pieces else None
         if last and last.fact and line.startswith((_OLD, _SECTION)):
             pieces[-1] = _Piece((*last.lines, line), _with_detail(last.fact, line))

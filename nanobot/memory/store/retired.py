@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import date
 
 from nanobot.memory.store.guard import bare
+from nanobot.memory.text.layout import split
 
 RETIRED = "memory/retired.md"
 
@@ -16,7 +17,7 @@ _LINE = re.compile(r"- (\d{4}-\d\d-\d\d): (.*)")
 
 def with_retired(existing: str, today: date, lines: Iterable[str]) -> str:
     """`existing` with the facts on `lines` after it; what was retired today already stays as is."""
-    standing = set(existing.splitlines())
+    standing = set(split(existing))
     marked = dict.fromkeys(f"- {today.isoformat()}: {bare(line)}" for line in lines)
     new = [line for line in marked if line not in standing]
     if not new:
@@ -30,7 +31,7 @@ def with_retired(existing: str, today: date, lines: Iterable[str]) -> str:
 def retired_in(text: str) -> list[tuple[date, str]]:
     """The retired facts and the days of their retirement, in the order in which they stand."""
     found = []
-    for line in text.splitlines():
+    for line in split(text):
         if match := _LINE.fullmatch(line.strip()):
             try:
                 found.append((date.fromisoformat(match[1]), match[2]))

@@ -27,6 +27,13 @@ _KINDS = {
 }
 
 
+def split(text: str) -> list[str]:
+    """The lines of a text, without their ends. Only a newline ends one: what else Python takes for
+    a line break (U+2028, a form feed) stands within a line, for everybody who cuts lines."""
+    *whole, last = (line.removesuffix("\r") for line in text.split("\n"))
+    return [*whole, last] if last else whole
+
+
 def key(line: str) -> str:
     """What makes a line the same line; one line even where `line` holds several."""
     return line.replace("\n", " ").rstrip()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from nanobot.memory.text.layout import is_fixed
+from nanobot.memory.text.layout import is_fixed, split
 
 _MOST = 3
 _LONGEST = 100
@@ -28,7 +28,7 @@ def told(name: str, before: str, after: str) -> str:
 
 
 def _said(text: str) -> dict[str, None]:
-    lines = (line.strip() for line in text.splitlines())
+    lines = (line.strip() for line in split(text))
     said = (line for line in lines if line and not is_fixed(line))
     return dict.fromkeys(line for line in said if not _PLACEHOLDER.fullmatch(line))
 

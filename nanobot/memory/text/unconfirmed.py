@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from nanobot.memory.text.layout import split
+
 NOTE = "note"
 """The origin of what stands in such a note; its mark may say more, but that is for people."""
 
@@ -36,7 +38,7 @@ def unconfirmed_in(notes: str) -> str:
     """Those of a day's notes that carry the mark, with what is indented under them."""
     found = []
     marked = False
-    for line in notes.splitlines():
+    for line in split(notes):
         if line.strip() and not line.startswith(" "):
             marked = is_unconfirmed(line)
         if marked:

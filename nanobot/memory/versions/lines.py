@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from nanobot.memory.text.layout import split
+
 
 @dataclass(slots=True)
 class WrittenLines:
@@ -16,5 +18,5 @@ class WrittenLines:
 
     def became(self, text: str, time: int) -> None:
         """The next version of the file says `text`."""
-        lines = {line.strip() for line in text.splitlines() if line.strip()}
+        lines = {line.strip() for line in split(text) if line.strip()}
         self.times = {line: self.times.get(line, time) for line in lines}

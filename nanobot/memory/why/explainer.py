@@ -19,6 +19,7 @@ from nanobot.memory.change import Change
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
 from nanobot.memory.store.guard import fact_lines
+from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import most_similar
 from nanobot.memory.text.wording import share, words
 from nanobot.memory.versions.gitstore import GitStore, Snapshot, Version
@@ -196,7 +197,7 @@ def lines_of(memory: Memory) -> Iterator[Line]:
     for path in PATHS:
         text = memory.store.read(path)
         facts = set(fact_lines(text))
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in enumerate(split(text), 1):
             if line.strip() in facts:
                 yield Line(path, number, line.rstrip())
 
@@ -273,7 +274,7 @@ def _text(entry: HistoryEntry) -> str:
 
 
 def _lines(text: str) -> set[str]:
-    return {line for raw in text.splitlines() if (line := raw.strip())}
+    return {line for raw in split(text) if (line := raw.strip())}
 
 
 def _plain(line: str) -> str:

@@ -203,3 +203,32 @@ def test_a_damaged_record_hides_what_it_still_says(tmp_path: Path) -> None:
     assert forgotten.hides_message(KEY, 2)
     assert forgotten.hides_entry(4)
     assert forgotten.hides_line(ANN)
+
+
+@pytest.mark.parametrize("ending", ["\u2028", "\u0085", "\x0b", "\x0c"])
+async def test_a_line_goes_whole_whatever_breaks_it_inside(home: RealHome, ending: str) -> None:
+    path = home.folder / "workspace" / "memory" / "MEMORY.md"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"# Memory\n\n- Owns a boat{ending}it is called Qopuvi\n- Likes tea\n")
+    await home.memory().store.append_today("tea")
+    notes = home.folder / "workspace" / home.memory().store.today_path()
+    notes.write_text(f"{notes.read_text()}- 10:00 paint the boat{ending}called Qopuvi\n")
+
+    report = await home.forgetter.apply(await home.forgetter.plan("Qopuvi", "owner"))
+
+    assert "Forgotten: 2 lines" in report.text
+    assert path.read_text() == "# Memory\n\n- Likes tea\n"
+    assert "Qopuvi" not in notes.read_text()
+
+
+async def test_only_what_went_is_counted(home: RealHome) -> None:
+    await home.learn(ANN, "- Likes Ann, the sister of Tom")
+    plan = await home.forgetter.plan("sister Ann", "owner")
+    assert len(plan.lines) == 2
+    path = home.folder / "workspace" / "memory" / "MEMORY.md"
+    path.write_text(path.read_text().replace(ANN, f"{ANN} now"))
+
+    report = await home.forgetter.apply(plan)
+
+    assert "Forgotten: 1 line," in report.text
+    assert f"{ANN} now" in path.read_text()
