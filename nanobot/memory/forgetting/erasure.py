@@ -26,6 +26,8 @@ BEYOND = (
     "the chat platforms' own copies of the conversations",
     "other devices and git remotes that this memory was synced with",
     "text inside compressed files and pictures, and the text in other words",
+    "text that is no UTF-8, or written as addresses (%20), web pages (&amp;) and mails (=20) do",
+    "what was sent by WhatsApp in the last week (state/channels/whatsapp/sent.jsonl, encoded)",
 )
 """Where no erasure of a home reaches."""
 

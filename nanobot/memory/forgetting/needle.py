@@ -1,6 +1,6 @@
 r"""Finding a text wherever it may stand, and taking it out. Pure.
 
-The same text is found in any case, composed or decomposed accents, with any run of blanks or line
+The same text is found in each spelling of its letters (`forms`), with any run of blanks or line
 breaks between its words, as UTF-8 and in the escapes of JSON (`\u00fc`, `\n`, `\"`), however often
 they are nested. A text of fewer than six letters and digits only counts as a word of its own: "Ann"
 does not stand in "channel".
@@ -21,6 +21,7 @@ from typing import cast, get_args
 
 from nanobot.errors import NanobotError
 from nanobot.memory.change import TAGS
+from nanobot.memory.forgetting.forms import clusters, is_plain, pattern_of
 from nanobot.memory.history.entries import EntryType
 from nanobot.memory.text.blocks import blocks_of
 from nanobot.session.records import JsonValue, moment
@@ -54,10 +55,6 @@ _AFTER = (
 """No letter or digit of an alphabet on this side. Punctuation and scripts that write no blanks
 (from U+2000 on) end a word."""
 
-_PLAIN = re.compile(r"[0-9A-Za-z]+")
-"""Letters that are written in one way but for their case. To look for some of them first is far
-quicker."""
-
 _TYPES = frozenset(get_args(EntryType))
 _FIELDS = (
     "_type role type kind state id key session session_key session_override turn_id tool_call_id "
@@ -82,18 +79,21 @@ class Needle:
                 f"a text of fewer than {LEAST} characters stands in too many places",
                 hint="Give more of the text, as it was written.",
             )
-        pattern = (_BLANK + rb"+").join(_word(word) for word in self.text.split())
+        spelled = [list(clusters(word)) for word in self.text.split()]
+        pattern = (_BLANK + rb"+").join(b"".join(map(pattern_of, word)) for word in spelled)
         self.is_short = len(letters) < _WHOLE_WORD
         if self.is_short:
             # Behind the first letter, which the search can jump to, not in front of it.
-            first = _letter(self.text[0])
+            first = pattern_of(spelled[0][0])
             pattern = first + _edge(self.text[0], _BEFORE) + pattern[len(first) :]
             pattern += _edge(self.text[-1], _AFTER)
         self._pattern = re.compile(pattern)
-        self._surely = max(_PLAIN.findall(self.text), key=len, default="").lower().encode()
+        plainly = (c if is_plain(c) else " " for word in spelled for c in (*word, " "))
+        self._surely = max("".join(plainly).lower().encode().split(), key=len, default=b"")
 
     def spans(self, data: bytes, begin: int = 0) -> Iterator[tuple[int, int]]:
         """Where it begins and ends in raw bytes, from `begin` on."""
+        # To look for what surely stands there is far quicker.
         if self._surely in data.lower():
             yield from (match.span() for match in self._pattern.finditer(data, begin))
 
@@ -199,43 +199,6 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _word(word: str) -> bytes:
-    return b"".join(_letter(letter) for letter in word)
-
-
-def _letter(letter: str) -> bytes:
-    """A pattern for one character in each way in which it may be written."""
-    forms = {letter, letter.lower(), letter.upper()}
-    forms |= {unicodedata.normalize("NFD", form) for form in forms}
-    ways: set[bytes] = {re.escape(_encoded(form)) for form in forms}
-    if letter in "\"'\\/":
-        ways = {rb"\\*" + re.escape(letter.encode())}
-    elif not letter.isascii():
-        ways |= {b"".join(map(_escaped, form)) for form in forms}
-    if all(len(way) == 1 for way in ways):
-        return b"[" + b"".join(sorted(ways)) + b"]"
-    return b"(?:" + b"|".join(sorted(ways, reverse=True)) + b")"
-
-
-def _escaped(letter: str) -> bytes:
-    """The escapes of JSON, and those that Python shows in a log."""
-    if letter.isascii():
-        return re.escape(letter.encode())
-    units = letter.encode("utf-16-be", "surrogatepass")
-    codes = (units[at : at + 2].hex() for at in range(0, len(units), 2))
-    json_way = b"".join(rb"\\+u" + _any_case(code) for code in codes)
-    number = ord(letter)
-    width, mark = (2, b"x") if number < 0x100 else (8, b"U")
-    return b"(?:" + json_way + rb"|\\+" + mark + _any_case(f"{number:0{width}x}") + b")"
-
-
-def _any_case(code: str) -> bytes:
-    return b"".join(
-        f"[{digit}{digit.upper()}]".encode() if digit.isalpha() else digit.encode()
-        for digit in code
-    )
 
 
 def _edge(letter: str, boundary: bytes) -> bytes:
