@@ -29,6 +29,7 @@ from nanobot.memory.forgetting.needle import LEAST, keeping_structure
 from nanobot.memory.forgetting.occasions import Occasions
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
+from nanobot.memory.store.store import VERSIONED
 from nanobot.memory.text.wording import Fact, without, words
 from nanobot.memory.why.explainer import (
     Explainer,
@@ -131,14 +132,22 @@ class ForgetReport:
         """For people."""
         if self.plan.is_empty:
             return self.plan.text
-        undo = " and ".join(f"/dream-restore --version {number}" for number in self.versions)
-        back = f" The lines can be brought back with {undo}." if undo else ""
         return (
             f"Forgotten: {self.plan.counts}. They are out of memory, search and prompts, and will "
-            f"not be learned again from what was said so far.{back} The conversation "
+            f"not be learned again from what was said so far.{self._way_back} The conversation "
             "files and earlier versions still hold the words; /forget --erase removes them there, "
             "too."
         )
+
+    @property
+    def _way_back(self) -> str:
+        """How the lines come back; of daily notes there are no versions."""
+        if not self.versions:
+            return ""
+        undo = " and ".join(f"/dream-restore --version {number}" for number in self.versions)
+        kept = all(line.path in VERSIONED for line in self.plan.lines)
+        which = "The lines" if kept else "All lines but those of daily notes"
+        return f" {which} can be brought back with {undo}."
 
     def as_json(self) -> dict[str, JsonValue]:
         """For machines."""

@@ -131,6 +131,22 @@ async def test_the_lines_can_be_brought_back_by_a_restore(home: RealHome) -> Non
     assert ANN in home.versions.reverted(number, "").texts["memory/MEMORY.md"]
 
 
+async def test_only_what_has_versions_is_said_to_come_back(home: RealHome) -> None:
+    store = home.memory().store
+    await store.append_today("call Ann, the sister in Oslo")
+    report = await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
+    assert "brought back" not in report.text
+
+    await home.learn(ANN)
+    report = await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
+    assert "The lines can be brought back" in report.text
+
+    await home.learn(ANN)
+    await store.append_today("call Ann, the sister in Oslo")
+    report = await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
+    assert "All lines but those of daily notes can be brought back" in report.text
+
+
 async def test_what_only_stands_in_a_conversation_can_be_forgotten(home: RealHome) -> None:
     await home.say(KEY, "my sister Ann lives in Oslo", "hello")
     await home.call(KEY, '{"new":"Ann is the sister"}', "t1")
