@@ -31,9 +31,9 @@ class Epoch:
 
     `memory` is what the conversation has been told of memory, `offered` what it will have been once
     the running turn is stored; `remembered` is whether the journal has the system prompt. `blind`:
-    the `model` has refused the images of this conversation, so it gets none. `forgotten` is how often
-    something had been forgotten when it began; `picture_bytes` is
-    about how much memory the rendered messages with images take.
+    the `model` has refused the images of this conversation, so it gets none. `forgotten` is how
+    often something had been forgotten when it began; `picture_bytes` is about how much memory the
+    rendered messages with images take.
     """
 
     session: Session
