@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from datetime import date, datetime
 from typing import Literal
 
+from nanobot.memory.text.layout import split
+
 Timestamps = Literal["relative", "absolute", "off"]
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -67,7 +69,7 @@ def _day_label(days: int) -> str:
 
 
 def _lines(text: str) -> Sequence[str]:
-    lines = (line.strip().removeprefix("- ").strip() for line in text.splitlines())
+    lines = (line.strip().removeprefix("- ").strip() for line in split(text))
     return [line for line in lines if line and not line.startswith("#")]
 
 

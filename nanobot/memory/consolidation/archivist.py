@@ -282,18 +282,9 @@ class Archivist:
 
 
 def _is_forgotten(memory: Memory, chunk: Chunk) -> bool:
-    """Whether `/forget`, which notes that first, takes a message of the range back. Blocks.
-
-    What was said later, in a conversation that began anew under the same name, has the number of a
-    forgotten message and is not it.
-    """
-    records = Forgotten(memory.root).records()
-    return any(
-        message.seq in record.messages.get(chunk.session, ())
-        for record in records
-        for message in chunk.messages
-        if message.timestamp is None or message.timestamp <= record.when
-    )
+    """Whether `/forget`, which notes that first, takes a message of the range back. Blocks."""
+    forgotten = Forgotten(memory.root)
+    return any(forgotten.hides_message(chunk.session, message) for message in chunk.messages)
 
 
 def notice(count: int, entries: Sequence[HistoryEntry], held: int = 0) -> str:

@@ -14,6 +14,7 @@ from datetime import date, datetime, time, tzinfo
 
 from nanobot.memory.grounds.grounds import Grounds, holds_foreign, is_foreign, origins_of
 from nanobot.memory.history.log import HistoryEntry
+from nanobot.memory.text.layout import split
 from nanobot.memory.text.unconfirmed import NOTE, is_unconfirmed
 from nanobot.messages import Message
 from nanobot.tokens import estimate_tokens
@@ -109,7 +110,7 @@ def of_note(day: date, text: str, zone: tzinfo | None) -> Entry | None:
 
     Notes that are marked as unconfirmed are untrusted.
     """
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("# ")]
+    lines = [line for line in split(text) if line.strip() and not line.startswith("# ")]
     if not lines:
         return None
     said, origin = [], ""

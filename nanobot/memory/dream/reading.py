@@ -105,17 +105,7 @@ class Reader:
 
     def _unforgotten(self, session: str, first: int, last: int) -> list[Message]:
         messages = self._evidence(session, first, last)
-        return [one for one in messages if not self._is_forgotten(session, one)]
-
-    def _is_forgotten(self, session: str, message: Message) -> bool:
-        """Whether `/forget` took it back. What was said later, in a conversation that began anew
-        under the same name, has the number of a forgotten message and is not it."""
-        said_at = message.timestamp
-        return any(
-            message.seq in record.messages.get(session, ())
-            for record in self.forgotten.records()
-            if said_at is None or said_at <= record.when
-        )
+        return [one for one in messages if not self.forgotten.hides_message(session, one)]
 
 
 def _key(one: HistoryEntry | date) -> str:

@@ -19,6 +19,7 @@ from datetime import datetime
 
 from nanobot.errors import WriteConflict
 from nanobot.memory.text.wording import Fact, covers, parts, words
+from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.session.records import JsonValue, decode_fields, encode_fields, moment, natural
 
@@ -77,9 +78,15 @@ class Forgotten:
         self._seen: tuple[int, int, int] | None = None
         self._records: tuple[Record, ...] = ()
 
-    def hides_message(self, session: str, seq: int) -> bool:
-        """Whether the message with this number was retracted as evidence."""
-        return any(seq in record.messages.get(session, ()) for record in self.records())
+    def hides_message(self, session: str, message: Message) -> bool:
+        """Whether a message was retracted as evidence. What was said later, in a conversation that
+        began anew under the same name, has the number of a forgotten message and is not it."""
+        said_at = message.timestamp
+        return any(
+            message.seq in record.messages.get(session, ())
+            for record in self.records()
+            if said_at is None or said_at <= record.when
+        )
 
     def hides_entry(self, cursor: int) -> bool:
         """Whether the history entry said nothing but what was forgotten."""

@@ -26,6 +26,7 @@ from nanobot.memory.store.encoding import BOM, bytes_of, text_of
 from nanobot.memory.store.notes import with_note
 from nanobot.memory.store.reading import BOOTSTRAP, FACTS, LIMIT, LONG_TERM, MemoryReader
 from nanobot.memory.store.retired import RETIRED, retired_in, with_retired
+from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import Operation, apply_operations
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.security.paths import Place, Root
@@ -158,9 +159,7 @@ class MemoryStore(MemoryReader):
         """
         text = await asyncio.to_thread(self._fresh, path)
         named = {guard.bare(line) for line in lines}
-        standing = [
-            line for line in text.splitlines() if line.strip() and guard.bare(line) in named
-        ]
+        standing = [line for line in split(text) if line.strip() and guard.bare(line) in named]
         if not standing:
             return 0
         operations = [Operation(old=line.rstrip()) for line in standing]
@@ -331,6 +330,6 @@ class MemoryStore(MemoryReader):
 def _going(before: str, after: str, retired: Sequence[str]) -> list[str]:
     """Those lines of `before` that are no more in `after` and are to be retired."""
     named = {guard.bare(line) for line in retired}
-    standing = {line.strip() for line in after.splitlines()}
-    lines = dict.fromkeys(line.strip() for line in before.splitlines())
+    standing = {line.strip() for line in split(after)}
+    lines = dict.fromkeys(line.strip() for line in split(before))
     return [line for line in lines if line not in standing and guard.bare(line) in named]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from nanobot.errors import NanobotError
 from nanobot.memory.forgetting.forgotten import FORGOTTEN, Forgotten, Record
 from nanobot.memory.text.wording import Fact
+from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock
 from tests.memory.homes import GUEST, RealHome, living
@@ -75,13 +77,17 @@ async def test_the_fact_and_its_evidence_are_gone_and_the_rest_stays(home: RealH
     assert await home.finds("tea")
 
 
+def said(seq: int) -> Message:
+    return Message("user", "hello", seq=seq)
+
+
 async def test_what_was_forgotten_is_known_again_and_hidden(home: RealHome) -> None:
     await learned(home)
     await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
 
     forgotten = Forgotten(home.memory().root)
-    assert forgotten.hides_message(KEY, 1)
-    assert not forgotten.hides_message(KEY, 3)
+    assert forgotten.hides_message(KEY, said(1))
+    assert not forgotten.hides_message(KEY, said(3))
     assert forgotten.hides_line("Ann, the sister, lives in Oslo now")
     assert not forgotten.hides_line("- Their sister Eve lives in Rome")
     assert not forgotten.hides_line("- Likes tea")
@@ -216,7 +222,9 @@ def test_a_damaged_record_hides_what_it_still_says(tmp_path: Path) -> None:
     forgotten.add(Record.made(now, b"1", [Fact.of(ANN)], {KEY: [1, 2]}, [4]))
     path = tmp_path / FORGOTTEN
     path.write_bytes(b'nonsense\n{"salt":7}\n[]\n' + path.read_bytes())
-    assert forgotten.hides_message(KEY, 2)
+    assert forgotten.hides_message(KEY, said(2))
+    later = replace(said(2), timestamp=now + timedelta(seconds=1))
+    assert not forgotten.hides_message(KEY, later)
     assert forgotten.hides_entry(4)
     assert forgotten.hides_line(ANN)
 
