@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import tzinfo
 from pathlib import Path
+from typing import Self
 from zoneinfo import ZoneInfo
 
 _ETC = Path("/etc")
@@ -14,14 +15,10 @@ _ZONES = "zoneinfo/"
 def system_zone_name(environ: Mapping[str, str], etc: Path = _ETC) -> str:
     """The IANA name of the system's time zone; empty where it tells none."""
     try:
-        linked = str((etc / "localtime").readlink())
-    except OSError:
-        linked = ""
-    try:
         written = (etc / "timezone").read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         written = ""
-    names = (_told(environ), linked.partition(_ZONES)[2], written)
+    names = (_told(environ), _linked(etc), written)
     return next((name for name in names if name and _zone(name) is not None), "")
 
 
@@ -30,15 +27,32 @@ def system_zone(environ: Mapping[str, str], etc: Path = _ETC) -> tzinfo | None:
     given in another way than by a name or a file."""
     if "TZ" in environ:
         return _zone(_told(environ))
+    if linked := _linked(etc):
+        return _zone(linked)
     try:
         with (etc / "localtime").open("rb") as rules:
-            return ZoneInfo.from_file(rules, key=system_zone_name({}, etc) or None)
+            return _Unnamed.from_file(rules)
     except (OSError, ValueError):
         return None
 
 
+class _Unnamed(ZoneInfo):
+    """Rules without a name. Times are copied (`dataclasses.asdict`), which the library refuses
+    those that have such a zone."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
 def _told(environ: Mapping[str, str]) -> str:
     return environ.get("TZ", "").removeprefix(":")
+
+
+def _linked(etc: Path) -> str:
+    try:
+        return str((etc / "localtime").readlink()).partition(_ZONES)[2]
+    except OSError:
+        return ""
 
 
 def _zone(name: str) -> ZoneInfo | None:

@@ -181,13 +181,15 @@ async def test_memory_and_its_versions_are_of_the_same_moment(home: Path, tmp_pa
     await journal.open()
     operations = BackupOperations(home, journal.database, SystemClock(), live=True)
     writing = asyncio.ensure_future(asyncio.to_thread(write_memory))
-    assert await asyncio.to_thread(begun.wait, 30)
-    for number in range(4):
-        taken = await operations.take()
-        file = tmp_path / f"{number}.tar.gz"
-        await asyncio.to_thread(make, home, taken, file, Order(), lambda _: None)
-    ended.set()
-    await writing
+    try:
+        assert await asyncio.to_thread(begun.wait, 30)
+        for number in range(4):
+            taken = await operations.take()
+            file = tmp_path / f"{number}.tar.gz"
+            await asyncio.to_thread(make, home, taken, file, Order(), lambda _: None)
+    finally:  # else the thread goes on for ever
+        ended.set()
+        await writing
     await journal.close()
     for number in range(4):
         new = tmp_path / str(number)
