@@ -21,6 +21,8 @@ BEAT_SECONDS = 10.0
 _FEEDINGS = 3
 """The watchdog is fed so many times in the time that it allows."""
 _NUMBER = re.compile(r"\d+")
+_NUMBERS_SECONDS = 60.0
+"""The manager is told of other numbers so often at most: a slow one would hold us up each time."""
 
 
 class Pulse:
@@ -32,6 +34,7 @@ class Pulse:
         self._vitals, self._notifier, self._clock = vitals, notifier, clock
         self._stall = stall or StallWatch()
         self._status = self._told = ""
+        self._status_due = 0.0
         allowed = notifier.watchdog_seconds
         self._seconds = min(BEAT_SECONDS, allowed / _FEEDINGS) if allowed else BEAT_SECONDS
         self._running: asyncio.Task[None] | None = None
@@ -66,11 +69,12 @@ class Pulse:
     def _tell(self, health: Health) -> None:
         told = "; ".join(concern.text for concern in health.concerns)
         status = f"{health.state}: {told}" if told else health.state
-        if status != self._status:
-            self._notifier.status(status)
-            self._status = status
         saying = _NUMBER.sub("", status)  # how long it has been is no news for the log
-        if saying == self._told:
+        is_news, now = saying != self._told, self._clock.monotonic()
+        if is_news or (status != self._status and now >= self._status_due):
+            self._notifier.status(status)
+            self._status, self._status_due = status, now + _NUMBERS_SECONDS
+        if not is_news:
             return
         if health.state == "failing":
             logger.error("health: failing: {}", told)

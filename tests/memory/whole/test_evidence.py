@@ -122,7 +122,10 @@ PNG = b"\x89PNG\r\n\x1a\n\0\0" + SECRET.encode()
 
 def unpacked(path: Path) -> bytes:
     """A file of git as it was before it was compressed; any other as it is."""
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:  # it was on its way to another name
+        return b""
     if path.suffix == ".pack":
         with Pack(str(path.with_suffix("")), object_format=SHA1) as pack:
             return data + b"".join(item.as_raw_string() for item in pack.iterobjects())
