@@ -18,6 +18,8 @@ import pytest
 from hypothesis import settings
 from loguru import logger
 
+from tests.privileges import without_privileges
+
 EXAMPLES = 40
 """Each run tries others, except where a test says that they are always the same."""
 
@@ -38,14 +40,9 @@ settings.load_profile("nanobot")
 @pytest.fixture
 def closed_home() -> Iterator[Path]:
     """A home that we may not enter, even where the tests run as root."""
-    user = os.geteuid()
     with tempfile.TemporaryDirectory() as name:
         home = Path(name) / "home"
         home.mkdir(mode=0)
         home.parent.chmod(0o755)
-        if user == 0:
-            os.seteuid(65_534)
-        try:
+        with without_privileges():
             yield home
-        finally:
-            os.seteuid(user)

@@ -203,10 +203,12 @@ def _ends_turn(message: Message) -> bool:
 
 def _asked(turn: Sequence[Message]) -> list[Message]:
     """What a turn answered: what persons said in it, or else the helper's report that began it."""
-    return [message for message in turn if message.from_person] or list(filter(_reports, turn[:1]))
+    return [message for message in turn if message.from_person] or list(
+        filter(_is_report, turn[:1])
+    )
 
 
-def _reports(message: Message) -> bool:
+def _is_report(message: Message) -> bool:
     by_nanobot = message.origin == NANOBOT or message.origin.startswith("helper:")
     return message.role == "user" and by_nanobot and not _ends_turn(message)
 

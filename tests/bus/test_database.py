@@ -18,6 +18,7 @@ from nanobot.bus.database import Database
 from nanobot.bus.writer import Work
 from nanobot.errors import StorageError
 from tests.bus.support import change, no_file_may_grow_beyond, rows
+from tests.privileges import without_privileges
 
 MIGRATIONS = ("CREATE TABLE note (text TEXT NOT NULL UNIQUE)",)
 
@@ -256,19 +257,14 @@ async def test_a_missing_folder_is_a_storage_error(tmp_path: Path) -> None:
 @pytest.fixture
 def protected() -> Iterator[Path]:
     """A journal that we may read and not write, even where the tests run as root."""
-    user = os.geteuid()
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "journal.db"
         change(path, MIGRATIONS[0])
         path.chmod(0o444)
         path.parent.chmod(0o555)
-        if user == 0:
-            os.seteuid(65534)
-        try:
+        with without_privileges():
             yield path
-        finally:
-            os.seteuid(user)
-            path.parent.chmod(0o755)
+        path.parent.chmod(0o755)
 
 
 def test_whose_a_file_is_that_may_not_be_written_is_said(protected: Path) -> None:

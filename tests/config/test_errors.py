@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from nanobot.config import home_folder, load_settings
 from nanobot.errors import ConfigError
 from tests.config.homes import Home
+from tests.privileges import without_privileges
 
 SECTION_HINT = "Write `{0}:` and beneath it, indented, its keys."
 MODEL_LINES = "model:\n  name: m\n  api_key: k\n"
@@ -450,25 +451,14 @@ def test_the_error_carries_its_parts_as_data(home: Home) -> None:
     assert error.__context__ is None
 
 
-@pytest.fixture
-def without_privileges() -> Iterator[None]:
-    """Root reads everything, so it stops being root for a while."""
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65_534)
-    yield
-    os.seteuid(user)
-
-
-def test_a_file_without_permission_says_how_to_mend_it(
-    home: Home, request: pytest.FixtureRequest
-) -> None:
+def test_a_file_without_permission_says_how_to_mend_it(home: Home) -> None:
     home.write(MODEL, mode=0)
-    request.getfixturevalue("without_privileges")
+    with without_privileges():
+        complaint = home.complaint()
     assert (
         "HOME/config.yaml: cannot be read: permission denied\n"
         "  Make it yours: `chmod 600 HOME/config.yaml`, or run nanobot as the user who owns it."
-    ) in home.complaint()
+    ) in complaint
 
 
 def test_what_is_no_file_is_an_error(home: Home) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from loguru import logger
 
 from nanobot.memory.index.library import LibraryLimits, documents, passages
 from nanobot.memory.index.pdf import PdfLimits
@@ -19,14 +17,6 @@ def library(tmp_path: Path) -> Path:
     folder = tmp_path / "workspace" / "library"
     folder.mkdir(parents=True)
     return folder
-
-
-@pytest.fixture
-def warnings() -> Iterator[list[str]]:
-    said: list[str] = []
-    sink = logger.add(lambda message: said.append(str(message)), level="WARNING")
-    yield said
-    logger.remove(sink)
 
 
 def names(folder: Path) -> list[str]:

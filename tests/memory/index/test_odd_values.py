@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from loguru import logger
 
 from nanobot.memory.index import MemoryIndex
 from nanobot.session.records import JsonValue
@@ -47,14 +46,6 @@ async def index(home: Home) -> AsyncIterator[MemoryIndex]:
     made = home.index()
     yield made
     await made.close()
-
-
-@pytest.fixture
-def warnings() -> Iterator[list[str]]:
-    said: list[str] = []
-    sink = logger.add(lambda message: said.append(str(message)), level="WARNING")
-    yield said
-    logger.remove(sink)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from loguru import logger
 
 from nanobot.errors import StorageError
 from nanobot.memory.index import Query
@@ -21,14 +19,6 @@ def home(tmp_path: Path) -> Home:
     made = Home(tmp_path)
     made.say("cli:direct", *(said(n, f"the elephant number {n}") for n in range(1, 200)))
     return made
-
-
-@pytest.fixture
-def warnings() -> Iterator[list[str]]:
-    said: list[str] = []
-    sink = logger.add(lambda message: said.append(str(message)), level="WARNING")
-    yield said
-    logger.remove(sink)
 
 
 async def built(home: Home) -> None:
