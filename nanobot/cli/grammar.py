@@ -8,7 +8,8 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot.config.home import expanded, home_folder
+from nanobot.config.home import home_folder
+from nanobot.paths import expanded
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, field_validator
 
 from nanobot.config.base import Fault, Strict
-from nanobot.config.home import expanded
 from nanobot.config.values import ApiKey, Count, HostName, Unfit
 from nanobot.errors import NanobotError
+from nanobot.paths import expanded
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
 WholeFrom0 = Annotated[int, Field(ge=0)]

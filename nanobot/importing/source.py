@@ -17,6 +17,7 @@ from typing import BinaryIO, Literal
 
 from nanobot.errors import NanobotError
 from nanobot.importing.foreign import Fields, NotJson
+from nanobot.paths import expanded
 
 CONFIG = "config.json"
 LARGEST_SETTINGS = 4 << 20
@@ -182,8 +183,8 @@ def _workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:
 
 def _expanded(named: str) -> Path:
     try:
-        return Path(named).expanduser().absolute()
-    except RuntimeError:  # a user that this machine does not have
+        return expanded(named).absolute()
+    except NanobotError:  # a user that this machine does not have
         return Path(named).absolute()
 
 

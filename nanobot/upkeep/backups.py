@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 from nanobot.bus.schema import MIGRATIONS
 from nanobot.errors import NanobotError, StorageError
+from nanobot.paths import expanded
 from nanobot.security.atomic import sync_folder
 from nanobot.upkeep.contents import Head, Item
 from nanobot.upkeep.packing import Packed, Progress, pack
@@ -84,8 +85,9 @@ class Order:
 
 
 def folder_of(home: Path, configured: str) -> Path:
-    """Where backups of a home go: the `configured` folder, relative to it, or its own."""
-    return home / (Path(configured).expanduser() if configured else BACKUPS)
+    """Where backups of a home go: the `configured` folder, relative to it, or its own. Raises
+    `NanobotError` for the folder of a user who is not known here."""
+    return home / (expanded(configured) if configured else BACKUPS)
 
 
 def found(folder: Path) -> list[Stored]:

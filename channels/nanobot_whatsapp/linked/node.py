@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 from nanobot.errors import NanobotError
+from nanobot.paths import expanded
 
 NODE_VERSION = 20
 """The oldest major version of Node.js that runs the helper."""
@@ -35,7 +36,10 @@ def find_node(setting: str) -> Path:
     It is asked for its version, which takes some 50 ms: call this in a thread where others wait.
     Raises `NodeMissing`.
     """
-    wanted = str(Path(setting).expanduser())
+    try:
+        wanted = str(expanded(setting))
+    except NanobotError as error:
+        raise NodeMissing(f"Node.js cannot be looked for: {error}", hint=error.hint) from error
     found = shutil.which(wanted)
     if found is None:
         where = "" if "/" in wanted else " on the PATH"

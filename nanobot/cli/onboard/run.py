@@ -16,9 +16,9 @@ from nanobot.cli.onboard.parts import Before, Part
 from nanobot.cli.onboard.people import Guide, somebody
 from nanobot.cli.onboard.steps import Steps
 from nanobot.cli.show import indent, table
-from nanobot.config.home import expanded
 from nanobot.config.variables import variable_for
 from nanobot.errors import ConfigError, NanobotError
+from nanobot.paths import expanded
 
 if TYPE_CHECKING:
     from nanobot.cli.onboard.options import OnboardOptions

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanobot.cli.service.unit import home_in
-from nanobot.config.home import expanded, home_folder
+from nanobot.config.home import home_folder
 from nanobot.errors import NanobotError, StorageError
+from nanobot.paths import expanded
 
 DEDICATED = "nanobot"
 """The account of a service of the machine where nobody names another."""

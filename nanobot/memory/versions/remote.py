@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from nanobot.errors import NanobotError
 from nanobot.memory.versions.durable import build
+from nanobot.paths import expanded
 
 if TYPE_CHECKING:
     from dulwich.client import GitClient, SSHVendor, SubprocessWrapper
@@ -98,7 +99,8 @@ class Remote:
     """The repository at `address`.
 
     Either way is given up after `seconds`. The repository here is given as its folder and this
-    device's branch; it may be written to meanwhile, but not be replaced.
+    device's branch; it may be written to meanwhile, but not be replaced. Raises `SyncFailed` for an
+    address in the folder of a user who is not known here.
     """
 
     def __init__(self, address: str, seconds: float = _TRANSFER_SECONDS) -> None:
@@ -259,7 +261,10 @@ def _folder(address: str) -> Path | None:
     if address.startswith("file://"):
         return Path(unquote(urlsplit(address).path))
     if address.startswith(("/", "./", "../", "~")) or (":" not in address):
-        return Path(address).expanduser()
+        try:
+            return expanded(address)
+        except NanobotError as error:
+            raise SyncFailed(address, str(error), error.hint) from error
     return None
 
 

@@ -30,6 +30,12 @@ def test_a_missing_node_is_said_with_the_fix(
     assert "channels.whatsapp.node" in missing.value.hint
 
 
+def test_a_node_in_the_folder_of_an_unknown_user_is_said_with_the_fix() -> None:
+    with pytest.raises(NodeMissing, match="user in '~nosuch/node' is not known") as missing:
+        find_node("~nosuch/node")
+    assert "in full" in missing.value.hint
+
+
 def test_a_node_that_is_too_old_says_which_version_it_is(tmp_path: Path) -> None:
     node = node_and_npm(tmp_path, version="v18.20.4")
     with pytest.raises(NodeMissing, match=r"is Node\.js 18; .* needs 20 or newer"):
