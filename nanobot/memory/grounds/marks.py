@@ -21,7 +21,7 @@ _LONGEST = 400
 
 def passed_on(by: str, marks: Iterable[str]) -> str:
     """The mark of what `by` passes on after it read text with these marks."""
-    return f"{by} ({'; '.join(_few(source for mark in marks for source in _sources(mark)))})"
+    return f"{by} ({'; '.join(sources_of(marks))})"
 
 
 def carried(marks: Iterable[str]) -> str:
@@ -29,12 +29,18 @@ def carried(marks: Iterable[str]) -> str:
     return ",".join(_few(_short(mark) for mark in marks))
 
 
+def sources_of(marks: Iterable[str]) -> tuple[str, ...]:
+    """What stands behind all these marks, whatever it came through: 17 names at most."""
+    return tuple(_few(source for mark in marks for source in _sources(mark)))
+
+
 def _sources(mark: str) -> Iterator[str]:
     """What stands behind a mark: itself, or the sources that were passed on."""
     _, opened, behind = mark.partition(" (")
-    if not opened:
+    if not opened or not mark.endswith(")"):
         yield mark
-    for part in behind.split("; ") if opened else ():
+        return
+    for part in behind.split("; "):
         yield part.rpartition(" (")[2].rstrip(")")
 
 

@@ -16,6 +16,7 @@ from itertools import groupby
 
 from nanobot.errors import WriteConflict
 from nanobot.memory.change import Change
+from nanobot.memory.grounds.marks import sources_of
 from nanobot.memory.store.guard import indent, lost_facts, standing
 from nanobot.memory.store.store import LONG_TERM, PENDING, MemoryStore
 from nanobot.memory.text.layout import split
@@ -24,7 +25,7 @@ from nanobot.memory.text.lines import Operation
 _HEADING = "# Waiting for your word"
 _SHORT = {LONG_TERM: "MEMORY.md"}
 _LONG = {short: path for path, short in _SHORT.items()}
-_FACT = re.compile(r"- \[(\d{4}-\d\d-\d\d)\] \(from ([^()]{1,500})\) -> ([^\s:]{1,200}): (\S.*)")
+_FACT = re.compile(r"- \[(\d{4}-\d\d-\d\d)\] \(from ([^()]{1,2000})\) -> ([^\s:]{1,200}): (\S.*)")
 _OLD, _SECTION = "  instead of: ", "  under: "
 _ATTEMPTS = 5
 
@@ -87,10 +88,10 @@ class Pending:
     ) -> int:
         """Hold back lines, or operations that add or reword one; return how many were new.
 
-        `origins` name the foreign content behind them. What waits already is not held twice, and
-        what would only remove a line is not held at all.
+        `origins` are the marks of the foreign content behind them. What waits already is not held
+        twice, and what would only remove a line is not held at all.
         """
-        named = tuple(dict.fromkeys(_origin(origin) for origin in origins)) or ("unknown",)
+        named = tuple(dict.fromkeys(map(_origin, sources_of(origins)))) or ("unknown",)
         today = self._store.today()
         facts = [fact for line in lines if (fact := _fact(line, path, named, today))]
         added = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nanobot.memory.grounds.marks import passed_on
 from nanobot.memory.store.pending import Pending
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.text.lines import Operation
@@ -47,6 +48,19 @@ async def test_what_waits_already_is_not_held_twice(store: MemoryStore) -> None:
     assert await pending.hold(["- b", "- c", Operation(old="- z"), " "], "USER.md", []) == 1
     assert [fact.line for fact in await pending.pending()] == ["- a", "- b", "- c"]
     assert (await pending.pending())[2].origins == ("unknown",)
+
+
+async def test_a_fact_with_many_sources_waits_once_and_names_each_source_once(
+    store: MemoryStore,
+) -> None:
+    pending = Pending(store)
+    read = [f"tool:{'x' * 70}{number:02}" for number in range(15)]
+    helpers = [passed_on(f"helper:{number}", read) for number in range(16)]
+    for _ in range(2):
+        await pending.hold(["- Owns a boat"], MEMORY, [*helpers, "forwarded"])
+    (fact,) = await pending.pending()
+    assert fact.origins == ("forwarded", *read)
+    assert await pending.drop([1]) == [fact]
 
 
 async def test_confirmed_facts_become_memory_and_wait_no_more(
