@@ -3,7 +3,8 @@
 A segment is a session file of its own: a metadata line, whose `last_consolidated` is the last seq
 in it, then the lines as they stood. It is complete and synced before the live file is replaced, and
 lines that a crash in between leaves in both places are known by their seq. So raw conversation is
-never lost, and moving twice does nothing twice.
+never lost, and moving twice does nothing twice. Moving reads the live file several times and holds
+no more of it than a line.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 
 from nanobot.errors import StorageError
@@ -109,16 +112,22 @@ def move(files: FileOps, path: Path, folder: Path, header: Metadata) -> FileStat
     """
     cut = header.last_consolidated
     present = segments(folder)
-    already = set[bytes]()
-    if present:
-        already = {line.raw for line in lines_of(present[-1].path)}
-    going, staying = _split(path, cut, already)
-    if going:
-        make_folder(files, folder)
-        number = present[-1].number + 1 if present else 1
-        target = folder / f"{number:04}{SUFFIX}"
-        replace_file(files, target, _joined(header, going))
-    replace_file(files, path, _joined(replace(header, first_seq=cut + 1), staying))
+    newest = lines_of(present[-1].path) if present else ()
+    already = {_digest(line.raw) for line in newest}
+    # Opened once: what a person puts in its place meanwhile is not half of what is moved.
+    with opened(path) as live:
+        border = _border(live, cut)
+        going = (
+            raw for raw in _parted(live, cut, border, stay=False) if _digest(raw) not in already
+        )
+        first = next(going, None)
+        if first is not None:
+            make_folder(files, folder)
+            number = present[-1].number + 1 if present else 1
+            target = folder / f"{number:04}{SUFFIX}"
+            replace_file(files, target, _file(header, chain([first], going)))
+        staying = _parted(live, cut, border, stay=True)
+        replace_file(files, path, _file(replace(header, first_seq=cut + 1), staying))
     return FileState.of(path.stat())
 
 
@@ -144,37 +153,35 @@ def _between(lines: Iterable[Line], first: int, last: int | None) -> Iterator[Me
             yield line.record
 
 
-def _split(path: Path, cut: int, already: set[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """The lines to archive and the lines to keep. Lines in `already` are archived and go nowhere.
+def _border(live: int, cut: int) -> int:
+    """The place of the last line with a message up to seq `cut`; -1 without one."""
+    border = -1
+    for at, line in enumerate(numbered(live)):
+        if isinstance(line.record, Message) and line.record.seq <= cut:
+            border = at
+    return border
+
+
+def _parted(live: int, cut: int, border: int, *, stay: bool) -> Iterator[bytes]:
+    """The lines of a file that stay in it, or those that do not.
 
     What is no message goes with the messages around it, unless it still says something about those
     that stay. Metadata lines do neither: the new header replaces them.
     """
-    lines = [(_raw(line), line.record) for line in lines_of(path)]
-    consolidated = [
-        at
-        for at, (_, record) in enumerate(lines)
-        if isinstance(record, Message) and record.seq <= cut
-    ]
-    border = consolidated[-1] if consolidated else -1
-    going, staying = list[bytes](), list[bytes]()
-    for at, (raw, record) in enumerate(lines):
-        match record:
+    for at, line in enumerate(numbered(live)):
+        match line.record:
             case Metadata():
                 continue
-            case Message():
-                stays = record.seq > cut
-            case Epoch():
-                stays = record.seq > cut or at > border
-            case Retraction():
-                stays = record.last > cut or at > border
+            case Message(seq=seq):
+                stays = seq > cut
+            case Epoch(seq=seq):
+                stays = seq > cut or at > border
+            case Retraction(last=last):
+                stays = last > cut or at > border
             case _:
                 stays = at > border
-        if stays:
-            staying.append(raw)
-        elif raw not in already:
-            going.append(raw)
-    return going, staying
+        if stays == stay:
+            yield _raw(line)
 
 
 def _raw(line: Line) -> bytes:
@@ -185,5 +192,11 @@ def _raw(line: Line) -> bytes:
     return encode_fields(fields | {"seq": line.record.seq}).rstrip("\n").encode()
 
 
-def _joined(header: Metadata, lines: list[bytes]) -> bytes:
-    return encode(header).encode() + b"".join(line + b"\n" for line in lines)
+def _digest(raw: bytes) -> bytes:
+    return blake2b(raw, digest_size=16).digest()
+
+
+def _file(header: Metadata, lines: Iterable[bytes]) -> Iterator[bytes]:
+    yield encode(header).encode()
+    for line in lines:
+        yield line + b"\n"

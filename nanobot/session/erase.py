@@ -41,7 +41,7 @@ def rewrite_file(files: FileOps, path: Path, redact: Redact) -> int:
     redacted = [_redacted(line, redact) for line in lines]
     changed = sum(new != old for new, old in zip(redacted, lines, strict=True))
     if changed:
-        replace_file(files, path, b"\n".join(redacted))
+        replace_file(files, path, [b"\n".join(redacted)])
     return changed
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,11 +95,13 @@ def sync_folder(files: FileOps, folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_new(files: FileOps, path: Path, data: bytes) -> None:
-    """Write a file that must not exist yet, and sync it; nothing is left of it on failure."""
+def write_new(files: FileOps, path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file that must not exist yet, and sync it; nothing is left of it on failure. Of the
+    `pieces` of its content no more than a block is held at a time."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        write_all(files, descriptor, data)
+        for block in _blocks(pieces):
+            write_all(files, descriptor, block)
         files.sync(descriptor)
     except BaseException:
         path.unlink(missing_ok=True)
@@ -108,11 +110,12 @@ def write_new(files: FileOps, path: Path, data: bytes) -> None:
         os.close(descriptor)
 
 
-def replace_file(files: FileOps, path: Path, data: bytes) -> None:
-    """Give `path` new contents: at any moment, crash or not, it holds the old ones or the new."""
+def replace_file(files: FileOps, path: Path, pieces: Iterable[bytes]) -> None:
+    """Give `path` new contents: at any moment, crash or not, it holds the old ones or the new. The
+    `pieces` may be read from the old ones."""
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.unlink(missing_ok=True)
-    write_new(files, temporary, data)
+    write_new(files, temporary, pieces)
     try:
         files.replace(temporary, path)
     except BaseException:
@@ -157,3 +160,15 @@ def tail_without_newline(descriptor: int, size: int) -> bytes:
     if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
         return b""
     return next(blocks_backwards(descriptor, size)).rpartition(b"\n")[2]
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """What is small put together, so that it is few writes."""
+    block = bytearray()
+    for piece in pieces:
+        block += piece
+        if len(block) >= _BLOCK:
+            yield bytes(block)
+            block.clear()
+    if block:
+        yield bytes(block)

@@ -181,7 +181,7 @@ def cut_off(path: Path, descriptor: int, size: int, files: FileOps, now: datetim
     name = f"{path.name}.corrupt-{now:%Y%m%dT%H%M%S}"
     copies = len(list(path.parent.glob(f"{name}*")))
     aside = path.with_name(f"{name}-{copies}" if copies else name)
-    write_new(files, aside, torn)
+    write_new(files, aside, [torn])
     files.truncate(descriptor, size)
     files.sync(descriptor)
     logger.warning("{}: the last line was cut short; set aside as {}", path, aside.name)

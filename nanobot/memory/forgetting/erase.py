@@ -104,7 +104,7 @@ class Eraser:
         needle = Needle(plan.query)
         async with self._running:
             began = self._clock.now().isoformat(timespec="seconds").encode()
-            await asyncio.to_thread(replace_file, self._files, self._mark, began + b"\n")
+            await asyncio.to_thread(replace_file, self._files, self._mark, [began, b"\n"])
             before = await asyncio.to_thread(self._home.holdings, needle)
             await _trying(needle, self._forget(plan.query))
             async with self._quiet():

@@ -27,7 +27,7 @@ BEYOND = (
     "other devices and git remotes that this memory was synced with",
     "text inside compressed files and pictures, and the text in other words",
     "text that is no UTF-8, or written as addresses (%20), web pages (&amp;) and mails (=20) do",
-    "what was sent by WhatsApp in the last week (state/channels/whatsapp/sent.jsonl, encoded)",
+    "where WhatsApp is linked, what it sent last week (encoded, in its folder's sent.jsonl)",
 )
 """Where no erasure of a home reaches."""
 
