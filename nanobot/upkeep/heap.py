@@ -30,7 +30,7 @@ _SETTLING = 10
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
 """Names of options in glibc's `malloc.h`."""
 
-_LARGE = 64 * 1024
+_LARGE = 8 * 1024
 _ARENAS = 1
 """Python lets one thread at a time make objects, so more than one heap is only more to be left over
 in."""
