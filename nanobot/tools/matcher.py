@@ -10,11 +10,16 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from asyncio.subprocess import Process
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from nanobot.errors import ToolError
 from nanobot.tools import matching
 from nanobot.tools.matching import Answer, Request, Source
+
+_AT_ONCE = 64 * 1024
+"""Bytes that wait for the process at most, beside the portion that they are of."""
 
 
 class Matcher:
@@ -23,8 +28,10 @@ class Matcher:
     def __init__(self, seconds: float = matching.SECONDS) -> None:
         self._seconds = seconds
 
-    async def match(self, request: Request, sources: Sequence[Source]) -> Answer:
-        """The matches. Raises `ToolError` when the pattern takes too long."""
+    async def match(self, request: Request, portions: Iterator[Sequence[Source]]) -> Answer:
+        """The matches. The sources come in `portions`, which are asked for in a thread, one when
+        the process has taken the last: so no more is held than that. Raises `ToolError` when the
+        pattern takes too long, and what `portions` raises."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", "-B", "-W", "ignore", matching.__file__,
             stdin=asyncio.subprocess.PIPE,
@@ -34,7 +41,11 @@ class Matcher:
         )  # fmt: skip
         try:
             async with asyncio.timeout(self._seconds):
-                output, _ = await process.communicate(_encoded(request, sources))
+                with suppress(BrokenPipeError, ConnectionResetError):  # it ended: see below
+                    await _feed(process, request, portions)
+                assert process.stdout is not None
+                output = await process.stdout.read()
+                await process.wait()
         except TimeoutError as error:
             raise ToolError(
                 f"the pattern took longer than {self._seconds:g} seconds",
@@ -50,9 +61,15 @@ class Matcher:
         return Answer(tuple(lines), shown, matched, files)
 
 
-def _encoded(request: Request, sources: Sequence[Source]) -> bytes:
-    parts = [json.dumps(request).encode(), b"\n"]
-    for source in sources:
-        header = json.dumps([source.name, len(source.content)]).encode()
-        parts += [header, b"\n", source.content]
-    return b"".join(parts)
+async def _feed(process: Process, request: Request, portions: Iterator[Sequence[Source]]) -> None:
+    pipe = process.stdin
+    assert pipe is not None
+    pipe.write(json.dumps(request).encode() + b"\n")
+    while (portion := await asyncio.to_thread(next, portions, None)) is not None:
+        for source in portion:
+            pipe.write(json.dumps([source.name, len(source.content)]).encode() + b"\n")
+            for start in range(0, len(source.content), _AT_ONCE):
+                pipe.write(source.content[start : start + _AT_ONCE])
+                await pipe.drain()
+    pipe.close()
+    await pipe.wait_closed()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import Field
@@ -26,6 +26,9 @@ MAX_FOUND = 200
 MAX_SEARCHED_FILE = 5_000_000
 MAX_SEARCHED = 30_000_000
 """Bytes that one grep reads, of one file and of all."""
+
+_PORTION = 256 * 1024
+"""Bytes that are read before they are searched, but for a single larger file."""
 
 
 class FindFilesArguments(Arguments):
@@ -92,9 +95,9 @@ class Grep:
     async def __call__(self, arguments: GrepArguments, caller: Caller) -> ToolResult:
         _refuse_invalid(arguments.pattern)
         start = self.roots(caller).place(arguments.path)
-        sources, skipped = await asyncio.to_thread(self._sources, start, arguments)
+        reading = _Reading(await asyncio.to_thread(_chosen, start, arguments.glob))
         request = Request(arguments.pattern, arguments.ignore_case, arguments.context, MAX_FOUND)
-        answer = await self.matcher.match(request, sources)
+        answer = await self.matcher.match(request, reading.portions())
         lines = list(answer.lines)
         size, kept = 0, 0
         while kept < len(lines) and size + len(lines[kept]) < MAX_TEXT:
@@ -106,27 +109,47 @@ class Grep:
                 f"[cut: {answer.matched} lines match in {answer.files} files; "
                 "narrow the pattern or the path]"
             )
-        if skipped:
-            notes.append(f"[{skipped} files were too large or too many and were not searched]")
+        if reading.skipped:
+            notes.append(
+                f"[{reading.skipped} files were too large or too many and were not searched]"
+            )
         if not lines:
-            notes.insert(0, f"no line matches in {len(sources)} files")
+            notes.insert(0, f"no line matches in {reading.searched} files")
         return ToolResult("\n".join(lines[:kept] + notes))
 
-    def _sources(self, start: Place, arguments: GrepArguments) -> tuple[list[Source], int]:
-        """What to search, and how many files had to be left out."""
-        matches = compile_glob(arguments.glob or "**")
-        sources: list[Source] = []
-        skipped, room = 0, MAX_SEARCHED
-        for place, names in _files(start):
-            if not matches(names):
-                continue
+
+class _Reading:
+    """Reads files for a search. At its end it knows how many were `searched`, and how many had to
+    be left out (`skipped`)."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = places
+        self.searched = self.skipped = 0
+
+    def portions(self) -> Iterator[list[Source]]:
+        """The texts among them, some at a time."""
+        portion: list[Source] = []
+        room, size = MAX_SEARCHED, 0
+        for place in self._places:
             content = _content(place, min(room, MAX_SEARCHED_FILE))
             if content is None:
-                skipped += 1
+                self.skipped += 1
             elif not binary_kind(content):
-                sources.append(Source(place.shown, content))
+                portion.append(Source(place.shown, content))
+                self.searched += 1
                 room -= len(content)
-        return sorted(sources, key=lambda source: source.name), skipped
+                size += len(content)
+            if size >= _PORTION:
+                yield portion
+                portion, size = [], 0
+        yield portion
+
+
+def _chosen(start: Place, glob: str) -> list[Place]:
+    """The files to search, by name."""
+    matches = compile_glob(glob or "**")
+    chosen = [place for place, names in _files(start) if matches(names)]
+    return sorted(chosen, key=lambda place: place.shown)
 
 
 def _below(folder: Place) -> Iterator[tuple[Place, Entry]]:

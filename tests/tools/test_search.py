@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tracemalloc
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -112,6 +113,19 @@ async def test_grep_says_how_much_it_cut(desk: Desk) -> None:
     assert "[cut]" in await desk.says("grep", pattern="match", path="b.txt")
 
 
+async def test_a_search_of_much_text_holds_little_of_it(desk: Desk) -> None:
+    for number in range(30):
+        desk.put(f"{number:02}.txt", "word\n" * 100_000 + f"last {number}\n")
+    tracemalloc.start()
+    try:
+        shown = await desk.says("grep", pattern="^last")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert shown.splitlines() == [f"{n:02}.txt:100001: last {n}" for n in range(30)]
+    assert peak < 3_000_000  # of 15 MB
+
+
 async def test_an_invalid_expression_comes_back_with_the_escaped_one(desk: Desk) -> None:
     said = await desk.complains("grep", pattern="f(x")
     assert "not a regular expression" in said
@@ -124,7 +138,7 @@ async def test_a_catastrophic_expression_cannot_hold_up_the_event_loop() -> None
     # In this process the timer below could never fire: `re` does not give way.
     with pytest.raises(ToolError, match="took longer"):
         await Matcher(seconds=0.2).match(
-            Request("(a+)+$", False, 0, 10), [Source("a", b"a" * 60 + b"b")]
+            Request("(a+)+$", False, 0, 10), iter([[Source("a", b"a" * 60 + b"b")]])
         )
 
 
@@ -139,7 +153,7 @@ def has_children() -> bool:
 
 async def test_a_stopped_search_leaves_no_process_behind() -> None:
     searching = Matcher(seconds=60).match(
-        Request("(a+)+$", False, 0, 10), [Source("a", b"a" * 60 + b"b")]
+        Request("(a+)+$", False, 0, 10), iter([[Source("a", b"a" * 60 + b"b")]])
     )
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(searching, 0.1)
