@@ -14,7 +14,7 @@ from nanobot.cli.admin import asked, put, to_json
 from nanobot.cli.progress import Progress
 from nanobot.cli.show import size, table
 from nanobot.errors import NanobotError
-from nanobot.paths import expanded
+from nanobot.tilde import expanded
 from nanobot_cli.plain import one_line
 
 if TYPE_CHECKING:

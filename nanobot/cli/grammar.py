@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.config.home import home_folder
-from nanobot.paths import expanded
+from nanobot.tilde import expanded
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]

@@ -45,7 +45,7 @@ def add_import(commands: Commands) -> None:
 
 def _import(options: argparse.Namespace) -> int:
     from nanobot.cli.import_ import Wanted, run_import
-    from nanobot.paths import expanded
+    from nanobot.tilde import expanded
 
     given = {"to": options.to, "workspace": options.workspace}
     paths = {name: expanded(path).absolute() for name, path in given.items() if path}

@@ -11,7 +11,7 @@ from nanobot.cli.admin import put, to_json
 from nanobot.cli.progress import Progress
 from nanobot.cli.show import size, table
 from nanobot.gateway.lock import HomeLock
-from nanobot.paths import expanded
+from nanobot.tilde import expanded
 from nanobot_cli.plain import clean
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from nanobot.cli.admin import asked, put, said_yes, to_json
 from nanobot.cli.agent import WrongUse
 from nanobot.cli.show import Data, field, indent, number, records, table, text
 from nanobot.errors import NanobotError
-from nanobot.paths import expanded
+from nanobot.tilde import expanded
 from nanobot_cli.plain import clean
 
 _WIDTH = 100

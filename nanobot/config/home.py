@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nanobot.errors import ConfigError, NanobotError
-from nanobot.paths import expanded
+from nanobot.tilde import expanded
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:

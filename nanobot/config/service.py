@@ -13,7 +13,7 @@ from pydantic import Field, SecretStr, field_validator
 from nanobot.config.base import Fault, Strict
 from nanobot.config.values import ApiKey, Count, HostName, Unfit
 from nanobot.errors import NanobotError
-from nanobot.paths import expanded
+from nanobot.tilde import expanded
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
 WholeFrom0 = Annotated[int, Field(ge=0)]

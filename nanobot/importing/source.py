@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal
 
 from nanobot.errors import NanobotError
 from nanobot.importing.foreign import Fields, NotJson
-from nanobot.paths import expanded
+from nanobot.tilde import expanded
 
 CONFIG = "config.json"
 LARGEST_SETTINGS = 4 << 20

@@ -21,8 +21,8 @@ from typing import BinaryIO
 
 from nanobot.bus.schema import MIGRATIONS
 from nanobot.errors import NanobotError, StorageError
-from nanobot.paths import expanded
 from nanobot.security.atomic import sync_folder
+from nanobot.tilde import expanded
 from nanobot.upkeep.contents import Head, Item
 from nanobot.upkeep.packing import Packed, Progress, pack
 from nanobot.upkeep.reading import open_plain

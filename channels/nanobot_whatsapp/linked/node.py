@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 from nanobot.errors import NanobotError
-from nanobot.paths import expanded
+from nanobot.tilde import expanded
 
 NODE_VERSION = 20
 """The oldest major version of Node.js that runs the helper."""

@@ -18,7 +18,7 @@ from nanobot.cli.onboard.steps import Steps
 from nanobot.cli.show import indent, table
 from nanobot.config.variables import variable_for
 from nanobot.errors import ConfigError, NanobotError
-from nanobot.paths import expanded
+from nanobot.tilde import expanded
 
 if TYPE_CHECKING:
     from nanobot.cli.onboard.options import OnboardOptions

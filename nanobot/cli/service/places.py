@@ -11,7 +11,7 @@ from pathlib import Path
 from nanobot.cli.service.unit import home_in
 from nanobot.config.home import home_folder
 from nanobot.errors import NanobotError, StorageError
-from nanobot.paths import expanded
+from nanobot.tilde import expanded
 
 DEDICATED = "nanobot"
 """The account of a service of the machine where nobody names another."""

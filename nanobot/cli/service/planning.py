@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nanobot.cli.service.places import DEDICATED, Account, Choice, Place, account, home_for
 from nanobot.cli.service.unit import Unit
 from nanobot.errors import ConfigError
-from nanobot.paths import expanded
+from nanobot.tilde import expanded
 
 if TYPE_CHECKING:
     from nanobot.config.settings import Settings

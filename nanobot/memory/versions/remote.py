@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from nanobot.errors import NanobotError
 from nanobot.memory.versions.durable import build
-from nanobot.paths import expanded
+from nanobot.tilde import expanded
 
 if TYPE_CHECKING:
     from dulwich.client import GitClient, SSHVendor, SubprocessWrapper

@@ -1,4 +1,4 @@
-"""Paths as people write them. Light: every command line begins with one."""
+"""Paths that begin with `~`, as people write them. Light: every command line begins with one."""
 
 from __future__ import annotations
 
