@@ -26,6 +26,7 @@ from nanobot.testing.openai_embeddings import EMBEDDINGS, embeddings
 from nanobot.testing.openai_faults import context_length_exceeded, refusal, unauthorized
 from nanobot.testing.openai_rules import ApiError, first_error
 from nanobot.testing.openai_transcriptions import TRANSCRIPTIONS, Recording, recording, transcript
+from nanobot.testing.serving import Served
 
 Scripted = Step | str
 """An answer; a string is a sentence."""
@@ -86,7 +87,7 @@ class FakeOpenAI:
         self._transcription_faults = deque(transcription_faults)
         self._closing = asyncio.Event()
         self._recent: deque[bytes] = deque(maxlen=_REMEMBERED)
-        self._runner: web.AppRunner | None = None
+        self._served: Served | None = None
         self.requests: list[ChatRequest] = []
         self.recordings: list[Recording] = []
 
@@ -102,10 +103,8 @@ class FakeOpenAI:
     async def __aenter__(self) -> FakeOpenAI:
         app = web.Application(client_max_size=_LARGEST_REQUEST)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        runner = self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", self._port).start()
-        self._port = runner.addresses[0][1]
+        self._served = await Served.start(app, self._port, shutdown_timeout=1.0)
+        self._port = self._served.port
         return self
 
     async def __aexit__(
@@ -115,8 +114,8 @@ class FakeOpenAI:
         trace: TracebackType | None,
     ) -> None:
         self._closing.set()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._served is not None:
+            await self._served.stop()
 
     async def _handle(self, http: web.Request) -> web.StreamResponse:
         raw = await http.read()

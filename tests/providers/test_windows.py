@@ -9,6 +9,7 @@ from aiohttp import web
 
 from nanobot.clock import SystemClock
 from nanobot.providers.windows import told_window
+from nanobot.testing.serving import Served
 
 MODELS = {"data": [{"id": "other", "max_model_len": 7}, {"id": "tiny"}]}
 SHOWN = {"model_info": {"general.architecture": "qwen3", "qwen3.context_length": 40_960}}
@@ -43,13 +44,11 @@ async def test_a_server_is_believed_about_what_it_takes(
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    served = await Served.start(app)
     try:
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        url = f"http://127.0.0.1:{served.port}/v1"
         told = await told_window(url, "tiny", "", SystemClock(), seconds=20.0)
     finally:
-        await runner.cleanup()
+        await served.stop()
     assert (told.server, told.now, told.most) == (server, now, most)
     assert bool(told.to_raise) == bool(server)

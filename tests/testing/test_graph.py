@@ -20,6 +20,7 @@ from nanobot.testing.graph.media import PNG
 from nanobot.testing.graph.rules import message_problem
 from nanobot.testing.graph.webhook import SIGNATURE
 from nanobot.testing.graph.world import PERSON
+from nanobot.testing.serving import Served
 
 
 @dataclass
@@ -69,12 +70,10 @@ async def business(graph: FakeGraphAPI) -> AsyncIterator[Business]:
     async with graph, aiohttp.ClientSession() as client:
         one = Business(graph, client)
         app.router.add_route("*", "/hook", one.serve)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        one.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+        served = await Served.start(app)
+        one.url = f"http://127.0.0.1:{served.port}/hook"
         yield one
-        await runner.cleanup()
+        await served.stop()
 
 
 @pytest.fixture

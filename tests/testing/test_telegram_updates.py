@@ -11,6 +11,7 @@ import aiohttp
 from aiohttp import web
 
 from nanobot.testing import FakeTelegram
+from nanobot.testing.serving import Served
 from nanobot.testing.telegram.webhook import SECRET_HEADER
 from tests.testing.telegram_support import Api
 
@@ -142,14 +143,12 @@ class Hook:
     async def __aenter__(self) -> Hook:
         app = web.Application()
         app.router.add_post("/telegram", self._handle)
-        self._runner = web.AppRunner(app)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/telegram"
+        self._served = await Served.start(app)
+        self.url = f"http://127.0.0.1:{self._served.port}/telegram"
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
+        await self._served.stop()
 
     async def _handle(self, http: web.Request) -> web.Response:
         update = await http.json()

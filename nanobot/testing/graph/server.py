@@ -24,6 +24,7 @@ from nanobot.testing.graph.seen import Seen
 from nanobot.testing.graph.values import Call, Json, Refusal, Violation
 from nanobot.testing.graph.webhook import Webhook
 from nanobot.testing.graph.world import World
+from nanobot.testing.serving import Served
 
 _LARGEST_REQUEST = 128 * 1024 * 1024
 _NO_TOKEN = 104
@@ -61,7 +62,7 @@ class FakeGraphAPI(People, Faults, Seen):
         self._port = port
         self._changes = Changes()
         self._background = Background()
-        self._runner: web.AppRunner | None = None
+        self._served: Served | None = None
         self._stopping = False
         self._knows = World(clock or SystemClock("UTC"), self._changes)
         self.webhook = Webhook(app_secret, self._changes, retry)
@@ -107,10 +108,8 @@ class FakeGraphAPI(People, Faults, Seen):
         app.router.add_get(root, self._object, allow_head=False)
         app.router.add_get("/whatsapp_business/attachments/", self._download, allow_head=False)
         app.router.add_route("*", "/{path:.*}", self._unknown)
-        runner = self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", self._port, reuse_address=True).start()
-        self._port = runner.addresses[0][1]
+        self._served = await Served.start(app, self._port)
+        self._port = self._served.port
         self._knows.base_url = self.base_url
         self._background.start(self.webhook.deliver(), name="fake Graph API webhook")
 
@@ -118,9 +117,9 @@ class FakeGraphAPI(People, Faults, Seen):
         """Stop serving and posting; held requests end."""
         self._stopping = True
         self._let_go()
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._served is not None:
+            await self._served.stop()
+            self._served = None
         self._background.cancel()
         await self._background.drain(1.0)
 

@@ -14,6 +14,7 @@ from nanobot.clock import Clock, SystemClock
 from nanobot.tasks import Background
 from nanobot.testing.answers import Answer, Exchange, Reply
 from nanobot.testing.changes import Changes
+from nanobot.testing.serving import Served
 from nanobot.testing.telegram.answers import refused
 from nanobot.testing.telegram.events import Events
 from nanobot.testing.telegram.faults import Faults
@@ -69,7 +70,7 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
         updates = Updates(self._changes)
         self.webhook = Webhook(updates, self._changes, webhook_retry)
         self._methods = Methods(world, updates, self.webhook)
-        self._runner: web.AppRunner | None = None
+        self._served: Served | None = None
         self._background = Background()
         self._stopping = False
         PeopleWithFiles.__init__(self, world, updates)
@@ -93,12 +94,8 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
         app = web.Application(client_max_size=_LARGEST_REQUEST)
         app.router.add_route("*", "/bot{token}/{method}", self._handle)
         app.router.add_route("*", "/file/bot{token}/{path:.+}", self._download)
-        runner = self._runner = web.AppRunner(
-            app, access_log=None, shutdown_timeout=0.5, handler_cancellation=True
-        )
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", self._port, reuse_address=True).start()
-        self._port = runner.addresses[0][1]
+        self._served = await Served.start(app, self._port, handler_cancellation=True)
+        self._port = self._served.port
         self._background.start(self.webhook.deliver(), name="fake Telegram webhook")
 
     async def stop(self) -> None:
@@ -106,9 +103,9 @@ class FakeTelegram(PeopleWithFiles, Events, Faults, Seen):
         self._stopping = True
         self._let_go()
         self._updates.end_polls()
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._served is not None:
+            await self._served.stop()
+            self._served = None
         self._background.cancel()
         await self._background.drain(1.0)
 

@@ -21,6 +21,7 @@ from nanobot.channel import (
 )
 from nanobot.errors import ChannelOff, StorageError
 from nanobot.testing.clock import FakeClock
+from nanobot.testing.serving import Served
 from nanobot.testing.telegram import FakeTelegram
 from nanobot_telegram.channel import TelegramChannel
 from nanobot_telegram.settings import TelegramSettings
@@ -203,10 +204,8 @@ async def _served(path: str, handler: WebhookHandler, port: int) -> AsyncIterato
 
     app = web.Application()
     app.router.add_route("*", path, answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
+    served = await Served.start(app, port)
     try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
         yield f"http://127.0.0.1:{port}{path}"
     finally:
-        await runner.cleanup()
+        await served.stop()

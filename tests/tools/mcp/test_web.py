@@ -18,6 +18,7 @@ from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
 from nanobot.testing.clock import FakeClock
+from nanobot.testing.serving import Served
 from nanobot.tooling import ToolRegistry
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
 from tests.tools.mcp.conftest import OWNER, no_network, no_sandbox, until
@@ -134,13 +135,11 @@ class Far:
     async def listening(self) -> AsyncIterator[str]:
         app = web.Application()
         app.router.add_route("*", "/mcp", self.answer)
-        runner = web.AppRunner(app, shutdown_timeout=0)
-        await runner.setup()
+        served = await Served.start(app, shutdown_timeout=0)
         try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+            yield f"http://127.0.0.1:{served.port}/mcp"
         finally:
-            await runner.cleanup()
+            await served.stop()
 
 
 async def test_an_endless_answer_is_cut_and_no_other_stream_is_opened(tmp_path: Path) -> None:
