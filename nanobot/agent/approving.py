@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
-from nanobot.tooling.approvals import Address, Approvals
+from nanobot.tooling.approvals import Approvals
 
 
 class ApprovalCommands:
@@ -26,5 +26,4 @@ class ApprovalCommands:
     async def _answer(self, call: CommandCall, *, yes: bool) -> Answer:
         message = call.message
         code = "".join(call.arguments.split()).upper()
-        address = Address(message.channel, message.chat_id, message.thread_id)
-        return Answer(self._approvals.answer(code, address, yes=yes))
+        return Answer(self._approvals.answer(code, message.address, yes=yes))

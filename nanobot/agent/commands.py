@@ -12,6 +12,7 @@ from loguru import logger
 
 from nanobot.agent.intake import KEPT
 from nanobot.agent.outcomes import failure_text
+from nanobot.bus.address import TERMINAL
 from nanobot.bus.events import NANOBOT, Media
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
@@ -24,7 +25,6 @@ from nanobot.tools.undo import Outcome, UndoLog
 _HISTORY_DEFAULT = 10
 _HISTORY_MOST = 100
 _HISTORY_CHARACTERS = 400
-_TERMINAL = "cli"
 
 
 class Stopper(Protocol):
@@ -189,7 +189,7 @@ async def answer_of(command: Command, call: CommandCall) -> Answer:
 
 def _help(commands: Sequence[Command], channel: str) -> str:
     # Chats make names into links, and of "/dream-log" only "/dream"; "_" works as well.
-    dash = "-" if channel == _TERMINAL else "_"
+    dash = "-" if channel == TERMINAL else "_"
     calls = [f"/{c.name.replace('-', dash)} {c.usage}".strip() for c in commands]
     lines = [f"{call} — {c.summary}" for call, c in zip(calls, commands, strict=True)]
     return "\n".join(["Write to me in plain words, or use one of these:", "", *lines])

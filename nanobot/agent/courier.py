@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 from nanobot.agent.progress import Screen
+from nanobot.bus.address import Address
 from nanobot.bus.events import Button, Notice, OutboundMessage
 from nanobot.bus.outbox import Outgoing
 from nanobot.bus.queue import MessageBus
@@ -39,67 +40,57 @@ class Courier:
 
     async def remark(self, session_key: str, text: str) -> None:
         """Show a line in the chat of a conversation."""
-        channel, chat, thread = _place(session_key)
-        self._screen.show(Notice(channel, chat, text, thread))
+        there = Address.of(session_key)
+        self._screen.show(Notice(there.channel, there.chat_id, text, there.thread_id))
 
     async def tell(self, scope: str, text: str, buttons: Sequence[Button] = ()) -> bool:
         """Send a message to the chat that a scope used last; False where there is none."""
         key = await asyncio.to_thread(self._latest, scope, self._reachable)
         if key is None:
             return False
-        channel, chat, thread = _place(key)
-        await self._send(
-            OutboundMessage(channel, chat, text, thread_id=thread, buttons=tuple(buttons))
-        )
+        await self._send(_message(Address.of(key), text, buttons))
         return True
 
     async def ask(
-        self, here: tuple[str, str, str] | None, text: str, buttons: Sequence[Button]
-    ) -> tuple[str, str, str] | None:
-        """Put a question to the owner: `here` (channel, chat, thread), or where that is not theirs
-        in the chat that they used last. Where it went to, as in `here`; None where there is none.
-        Raises `StorageError`."""
+        self, here: Address | None, text: str, buttons: Sequence[Button]
+    ) -> Address | None:
+        """Put a question to the owner: `here`, or where that is not theirs in the chat that they
+        used last. Where it went to; None where there is none. Raises `StorageError`."""
         if here is None:
             key = await asyncio.to_thread(self._latest, OWNER, self._reachable)
-            here = _place(key) if key else None
+            here = Address.of(key) if key else None
         if here is None:
             return None
-        channel, chat, thread = here
-        await self._send(
-            OutboundMessage(channel, chat, text, thread_id=thread, buttons=tuple(buttons))
-        )
+        await self._send(_message(here, text, buttons))
         return here
 
     async def warn(self, text: str) -> None:
         """Tell the owner, in the chat that they used last, a terminal's too: what concerns them now
         is better said where they may not look than not at all. Raises `StorageError`."""
         if key := await asyncio.to_thread(self._latest, OWNER, self._anywhere):
-            channel, chat, thread = _place(key)
-            await self.say(channel, chat, text, thread)
+            await self._send(_message(Address.of(key), text))
 
     async def warn_elsewhere(self, channel: str, text: str, name: str) -> None:
         """Tell the owner that `channel` is closed to them, in the chat that they used last on
         another one. The same `name` is told once. Raises `StorageError`."""
         others = [name for name in self._anywhere if name != channel]
         if key := await asyncio.to_thread(self._latest, OWNER, others):
-            there, chat, thread = _place(key)
-            message = OutboundMessage(there, chat, text, thread_id=thread)
+            message = _message(Address.of(key), text)
             await self._bus.send(name, Outgoing("reply", self._split(message)))
 
     async def say(self, channel: str, chat_id: str, text: str, thread_id: str = "") -> None:
         """Send a message to a chat. Raises `StorageError`."""
-        await self._send(OutboundMessage(channel, chat_id, text, thread_id=thread_id))
+        await self._send(_message(Address(channel, chat_id, thread_id), text))
 
     async def _send(self, message: OutboundMessage) -> None:
         await self._bus.send(f"tell-{self._new_name()}", Outgoing("reply", self._split(message)))
 
     def _latest(self, scope: str, channels: Sequence[str]) -> str | None:
-        keys = (info.key for info in self._sessions() if _place(info.key)[0] in channels)
+        keys = (info.key for info in self._sessions() if Address.of(info.key).channel in channels)
         return next((key for key in keys if self._scope_of(key) == scope), None)
 
 
-def _place(session_key: str) -> tuple[str, str, str]:
-    """Channel, chat and thread of a conversation's key."""
-    channel, _, rest = session_key.partition(":")
-    chat, _, thread = rest.partition(":")
-    return channel, chat, thread
+def _message(there: Address, text: str, buttons: Sequence[Button] = ()) -> OutboundMessage:
+    return OutboundMessage(
+        there.channel, there.chat_id, text, thread_id=there.thread_id, buttons=tuple(buttons)
+    )

@@ -21,6 +21,7 @@ from pydantic import Field
 from nanobot.agent.enclosing import Enclosure, Shown, enclosure
 from nanobot.agent.intake import one_line
 from nanobot.agent.media import MediaStore
+from nanobot.bus.address import Address
 from nanobot.bus.events import NANOBOT, InboundMessage, Media, OutboundMessage
 from nanobot.bus.outbox import Outgoing
 from nanobot.channel import Limits
@@ -70,25 +71,6 @@ class MessageArguments(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class _Address:
-    """Where something goes; `key` is also that of the conversation there."""
-
-    channel: str
-    chat_id: str
-    thread_id: str = ""
-
-    @property
-    def key(self) -> str:
-        thread = f":{self.thread_id}" if self.thread_id else ""
-        return f"{self.channel}:{self.chat_id}{thread}"
-
-    @classmethod
-    def of(cls, caller: Caller) -> _Address:
-        """The chat of a call."""
-        return cls(caller.channel, caller.chat_id, caller.thread_id)
-
-
-@dataclass(frozen=True, slots=True)
 class SendMessage:
     """Sends through the outbox.
 
@@ -122,7 +104,7 @@ class SendMessage:
 
     async def risk(self, arguments: MessageArguments, caller: Caller) -> Risk | None:
         """Another chat than the caller's hears of it."""
-        here = _Address.of(caller)
+        here = caller.address
         address = await self._address(arguments.chat.strip(), caller, here)
         if address == here:
             return None
@@ -141,7 +123,7 @@ class SendMessage:
     async def __call__(self, arguments: MessageArguments, caller: Caller) -> ToolResult:
         if not arguments.text.strip() and not arguments.media:
             raise ToolError("there is nothing to send", hint="Give a text, files, or both.")
-        here = _Address.of(caller)
+        here = caller.address
         address = await self._address(arguments.chat.strip(), caller, here)
         files, digests = await asyncio.to_thread(
             self._kept, arguments.media, caller, address.channel
@@ -157,10 +139,12 @@ class SendMessage:
         await self.send(caller.turn_id, outgoing)
         if address == here:
             return ToolResult(f"{_SENT_HERE}: {_summary(message)}.", trusted=True)
-        note = "" if address.key == caller.session_key else await self._keep(message, caller)
+        note = ""
+        if address.key != caller.session_key:
+            note = await self._keep(message, address, caller)
         return ToolResult(f"Sent to {address.key}: {_summary(message)}.{note}", trusted=True)
 
-    async def _address(self, wanted: str, caller: Caller, here: _Address) -> _Address:
+    async def _address(self, wanted: str, caller: Caller, here: Address) -> Address:
         """Where to send. Raises `ToolError` for a chat that must not hear of this."""
         if wanted in ("", here.key):
             return here
@@ -173,9 +157,7 @@ class SendMessage:
             raise ToolError(
                 f"{wanted} may not talk to the agent any more, so nothing is sent there"
             )
-        channel, _, rest = wanted.partition(":")
-        chat_id, _, thread_id = rest.partition(":")
-        return _Address(channel, chat_id, thread_id)
+        return Address.of(wanted)
 
     def _files(self, paths: Sequence[str], caller: Caller, channel: str) -> Iterator[Enclosure]:
         """The files as they are now, one after the other. Blocks; raises `ToolError`."""
@@ -202,27 +184,26 @@ class SendMessage:
         ]
         return [media for media, _ in files], [digest for _, digest in files]
 
-    async def _keep(self, message: OutboundMessage, caller: Caller) -> str:
+    async def _keep(self, message: OutboundMessage, there: Address, caller: Caller) -> str:
         """Let the other conversation know what was said there; what to add where it does not."""
-        key = _Address(message.channel, message.chat_id, message.thread_id).key
         told = one_line(f"{message.content} {_named(message.media)}")[:_KEPT_CHARACTERS]
         read = caller.origins()  # what it says may be the words of these
         note = InboundMessage(
-            message.channel,
-            message.chat_id,
+            there.channel,
+            there.chat_id,
             sender_id=NANOBOT,
             content=f"[{NANOBOT}: sent here at the owner's wish: {told}]",
             event_id=f"{NANOBOT}:{self.new_name()}",
             timestamp=self.clock.now(),
-            thread_id=message.thread_id,
-            session_override=key,
+            thread_id=there.thread_id,
+            session_override=there.key,
             origin=passed_on(MESSAGE, read) if read else NANOBOT,
             unanswered=True,
         )
         try:
             await self.keep(note)
         except NanobotError as error:  # it is on its way, and must not be sent again
-            logger.warning("{} does not know what was sent to it: {}", key, error)
+            logger.warning("{} does not know what was sent to it: {}", there.key, error)
             return " It could not be noted in the conversation there."
         return ""
 

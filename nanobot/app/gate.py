@@ -8,6 +8,7 @@ from functools import partial
 from nanobot.agent.courier import Courier
 from nanobot.app.home import Stores
 from nanobot.app.model import secrets
+from nanobot.bus.address import Address
 from nanobot.bus.events import Button
 from nanobot.bus.lanes import Lanes
 from nanobot.clock import Clock
@@ -19,7 +20,7 @@ from nanobot.security.access.codes import new_code
 from nanobot.security.audit import AuditLog
 from nanobot.security.redaction import Redactor
 from nanobot.tooling import Caller, OwnersPolicy, Risk, ToolRegistry
-from nanobot.tooling.approvals import Address, Approvals
+from nanobot.tooling.approvals import Approvals
 from nanobot.tooling.auditing import AuditedCalls
 
 
@@ -61,7 +62,7 @@ async def _ask(
     """Where the owner is in the conversation and nobody else is, there; else in their own chat, and
     whoever waits here is told so."""
     theirs = caller.scope == OWNER or scopes.is_owner(caller.channel, caller.sender_id)
-    here = (caller.channel, caller.chat_id, caller.thread_id)
+    here = caller.address
     place = await courier.ask(
         here if theirs and not is_group(caller.scope) else None, text, buttons
     )
@@ -69,4 +70,4 @@ async def _ask(
         return None
     if place != here:
         caller.show("Waiting for the owner to allow this.\n")
-    return Address(*place)
+    return place

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from nanobot.bus.address import Address
+
 NANOBOT = "nanobot"
 """The sender, and the origin, of what nanobot itself puts into a conversation."""
 
@@ -101,10 +103,14 @@ class InboundMessage:
         return self.sender_id != NANOBOT
 
     @property
+    def address(self) -> Address:
+        """The chat that answers to this go to."""
+        return Address(self.channel, self.chat_id, self.thread_id)
+
+    @property
     def chat_key(self) -> str:
-        """The conversation of the chat that answers to this go to."""
-        thread = f":{self.thread_id}" if self.thread_id else ""
-        return f"{self.channel}:{self.chat_id}{thread}"
+        """The conversation of that chat."""
+        return self.address.key
 
     @property
     def session_key(self) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from nanobot.bus.address import TERMINAL
 from nanobot.channel import Login, LoginRequest
 from nanobot.cli.admin import asked, put, to_json
 from nanobot.cli.client import Client
@@ -122,7 +123,7 @@ def _say(text: str) -> None:
 
 
 def _status_text(data: Data) -> str:
-    channels = [c for c in records(data, "channels") if field(c, "name") != "cli"]
+    channels = [c for c in records(data, "channels") if field(c, "name") != TERMINAL]
     if not channels:
         return "No channel is enabled; config.yaml has them under `channels:`.\n"
     rows = [tuple(field(c, key) for key in ("name", "state", "who")) for c in channels]

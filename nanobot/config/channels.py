@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
+from nanobot.bus.address import TERMINAL
 from nanobot.config.check import Checker
 from nanobot.config.findings import suggestion
 from nanobot.config.memory import OwnerSettings
@@ -23,7 +24,6 @@ from nanobot.errors import NanobotError
 
 SETTINGS_GROUP = "nanobot.channel_settings"
 CHANNELS_GROUP = "nanobot.channels"
-BUILT_IN = "cli"
 COMMON = ("enabled", "allow_from", "groups", "allow_groups")
 EVERYONE = "*"
 
@@ -50,7 +50,7 @@ def installed_channels() -> Mapping[str, EntryPoint | None]:
     """The channels that can be configured, each with where its own settings are found, if any."""
     points = entry_points()  # each call reads the metadata of every installed distribution
     found: dict[str, EntryPoint | None] = dict.fromkeys(
-        point.name for point in points.select(group=CHANNELS_GROUP) if point.name != BUILT_IN
+        point.name for point in points.select(group=CHANNELS_GROUP) if point.name != TERMINAL
     )
     return found | {point.name: point for point in points.select(group=SETTINGS_GROUP)}
 
@@ -117,15 +117,15 @@ def check_owner(checker: Checker) -> Mapping[str, tuple[str, ...]]:
 
     A channel may be one that an embedding program brings, so an unknown name is no problem.
     """
-    if BUILT_IN in checker.section(("owner",)).entries:
+    if TERMINAL in checker.section(("owner",)).entries:
         hint = "Delete this line; who can use the terminal is the owner."
-        checker.problem(("owner", BUILT_IN), "the built-in channel has no list", hint)
+        checker.problem(("owner", TERMINAL), "the built-in channel has no list", hint)
     settings = checker.validate(OwnerSettings, checker.only(("owner",)), ())
     if settings is None:
         return {}
     installed = sorted(installed_channels())
     for name in settings.owner:
-        if name not in (*installed, BUILT_IN):
+        if name not in (*installed, TERMINAL):
             hint = suggestion(name, installed) if installed else "It has no effect so far."
             checker.warn(("owner", name), "no such channel is installed", hint)
     return settings.owner
@@ -135,7 +135,7 @@ def _check_channel(
     checker: Checker, name: str, installed: Mapping[str, EntryPoint | None]
 ) -> ChannelSettings | None:
     path = ("channels", name)
-    if name == BUILT_IN:
+    if name == TERMINAL:
         hint = "Delete this section; `nanobot agent` always works."
         checker.problem(path, "the built-in channel has no settings", hint)
         return None

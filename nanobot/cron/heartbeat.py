@@ -20,7 +20,7 @@ from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.clock import Clock
 from nanobot.cron.alarm import Alarm
 from nanobot.cron.planning import SMALL_STEP
-from nanobot.cron.wishes import place_of
+from nanobot.cron.wishes import address_of
 from nanobot.cron.wording import moment_text
 from nanobot.errors import NanobotError
 from nanobot.messages import SILENT
@@ -134,19 +134,19 @@ class Heartbeat:
             await self._publish(self._message(beat, text[:MOST_TEXT], chat))
 
     def _message(self, beat: datetime, text: str, chat: str) -> InboundMessage:
-        channel, chat_id, thread_id = place_of(chat)
+        there = address_of(chat)
         now = self._clock.now()
         assert now.tzinfo is not None
         due = moment_text(beat, now.tzinfo)
         content = render("heartbeat.md", due=due, text=text.strip(), silent=SILENT)
         return InboundMessage(
-            channel,
-            chat_id,
+            there.channel,
+            there.chat_id,
             sender_id=NANOBOT,
             content=content.rstrip("\n"),
             event_id=f"heartbeat:{beat.isoformat()}",
             timestamp=now,
-            thread_id=thread_id,
+            thread_id=there.thread_id,
             session_override=SESSION,
             origin=NANOBOT,
             begun_by="heartbeat",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from nanobot.bus.address import Address
 from nanobot.cron.schedule import At, Schedule
 
 KEPT_RUNS = 20
@@ -63,10 +64,9 @@ class Job:
         return f"cron:{self.id}"
 
     @property
-    def address(self) -> str:
+    def address(self) -> Address:
         """The chat it speaks in."""
-        thread = f":{self.thread_id}" if self.thread_id else ""
-        return f"{self.channel}:{self.chat_id}{thread}"
+        return Address(self.channel, self.chat_id, self.thread_id)
 
     @property
     def runs_once(self) -> bool:

@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
+from nanobot.bus.address import TERMINAL
 from nanobot.clock import Clock
 from nanobot.cron.job import Job
 from nanobot.cron.service import EVERYONES, CronService
-from nanobot.cron.wishes import Place, place_of, wish
+from nanobot.cron.wishes import Place, address_of, wish
 from nanobot.cron.wording import fields_of, next_text, schedule_text
 from nanobot.errors import NanobotError
 from nanobot.security.names import printable
@@ -22,7 +23,6 @@ from nanobot.tooling.policy import OWNER
 Arguments = Mapping[str, object]
 Answered = dict[str, object]
 
-_TERMINAL = "cli"
 _DEFAULT_CHAT = "cli:direct"
 _LISTED = 20
 
@@ -83,7 +83,7 @@ class CronOperations:
         job = await self._service.add(wanted, place)
         when = next_text(job, self._clock.now())
         return self._told(
-            job, f"Job {job.id} is scheduled: {schedule_text(job)}, {when}, in {job.address}."
+            job, f"Job {job.id} is scheduled: {schedule_text(job)}, {when}, in {job.address.key}."
         )
 
     async def remove(self, arguments: Arguments) -> Answered:
@@ -117,11 +117,10 @@ class CronOperations:
         if not chat:
             owners = (one for one in known if self._chats.scope_of(one) == OWNER)
             chat = next(owners, _DEFAULT_CHAT)
-        elif chat not in known and place_of(chat)[0] != _TERMINAL:
+        elif chat not in known and address_of(chat).channel != TERMINAL:
             shown = ", ".join(map(printable, known[:_LISTED])) or "none"
             raise NanobotError(f"there is no chat {printable(chat)}", hint=f"There are: {shown}.")
-        channel, chat_id, thread_id = place_of(chat)
-        return Place(channel, chat_id, thread_id, self._chats.scope_of(chat), "")
+        return Place(address_of(chat), self._chats.scope_of(chat), "")
 
 
 def _text(arguments: Arguments, key: str, *, needed: bool = True) -> str:

@@ -108,9 +108,9 @@ class CronService:
             schedule=wanted.schedule,
             zone=wanted.zone,
             message=wanted.message,
-            channel=place.channel,
-            chat_id=place.chat_id,
-            thread_id=place.thread_id,
+            channel=place.address.channel,
+            chat_id=place.address.chat_id,
+            thread_id=place.address.thread_id,
             scope=place.scope,
             created_by=place.created_by,
             created_at=now,
@@ -210,7 +210,8 @@ class CronService:
     async def _finish(self, job: Job, run: Run) -> Job | None:
         """Publish a run that has begun, and write down that it is over."""
         if not await self._is_wanted(job):
-            logger.warning("job {} is paused: {} may not be reached any more", job.id, job.address)
+            there = job.address.key
+            logger.warning("job {} is paused: {} may not be reached any more", job.id, there)
             return await self._changed(job, lambda job: replace(job, enabled=False, begun=None))
         now = self._clock.now()
         await self._publish(message_of(job, run.due.isoformat(), content_of(job, run, now), now))
@@ -218,7 +219,7 @@ class CronService:
 
     async def _is_wanted(self, job: Job) -> bool:
         """Whether whoever it is for may still talk to the agent."""
-        return job.scope == OWNER or await asyncio.to_thread(self._may_reach, job.address)
+        return job.scope == OWNER or await asyncio.to_thread(self._may_reach, job.address.key)
 
     async def _changed(self, job: Job, change: Callable[[Job], Job | None]) -> Job | None:
         jobs = await self._change(lambda jobs: jobs.changing(job.id, change))

@@ -81,14 +81,7 @@ class CronTool:
         return Risk("schedule", "remove this job", details, words=job.message)
 
     async def _add(self, arguments: CronArguments, caller: Caller) -> ToolResult:
-        place = Place(
-            caller.channel,
-            caller.chat_id,
-            caller.thread_id,
-            caller.scope,
-            caller.sender_id,
-            caller.origins(),
-        )
+        place = Place(caller.address, caller.scope, caller.sender_id, caller.origins())
         job = await self.service.add(self._wish(arguments), place)
         when = next_text(job, self.clock.now())
         text = f"Job {job.id} is scheduled: {schedule_text(job)}, {when}."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
+from nanobot.bus.address import Address
 from nanobot.cron.schedule import At, Every, Schedule, ScheduleError, parse
 from nanobot.errors import NanobotError
 
@@ -22,9 +23,7 @@ _IN = re.compile(r"in\s+(.+)", re.IGNORECASE | re.DOTALL)
 class Place:
     """Where a job speaks, for whom (`scope`), at whose wish; `origins` as in `Job`."""
 
-    channel: str
-    chat_id: str
-    thread_id: str
+    address: Address
     scope: str
     created_by: str
     origins: tuple[str, ...] = ()
@@ -68,15 +67,12 @@ def wish(schedule: str, message: str, name: str, zone: str, now: datetime) -> Wi
     return Wish(parsed, zone, message, name[:MOST_NAME] or _named(message), first.astimezone(UTC))
 
 
-def place_of(address: str) -> tuple[str, str, str]:
-    """Channel, chat and thread of a chat's address. Raises `NanobotError` for what is none."""
-    channel, _, rest = address.strip().partition(":")
-    chat_id, _, thread_id = rest.partition(":")
-    if not (channel and chat_id):
-        raise NanobotError(
-            f"{address[:80]!r} is no chat", hint="Chats are written as telegram:123."
-        )
-    return channel, chat_id, thread_id
+def address_of(text: str) -> Address:
+    """A chat's address. Raises `NanobotError` for what is none."""
+    address = Address.of(text.strip())
+    if not (address.channel and address.chat_id):
+        raise NanobotError(f"{text[:80]!r} is no chat", hint="Chats are written as telegram:123.")
+    return address
 
 
 def _schedule(text: str, now: datetime) -> Schedule:

@@ -100,7 +100,7 @@ def next_text(job: Job, now: datetime) -> str:
 
 def line_of(job: Job, now: datetime) -> str:
     """A job in one line of Markdown."""
-    where = one_line(job.address)
+    where = one_line(job.address.key)
     return (
         f"- `{job.id}` {one_line(job.name)}: {schedule_text(job)}, {next_text(job, now)}, {where}"
     )
@@ -122,7 +122,7 @@ def fields_of(job: Job, now: datetime) -> dict[str, object]:
         "schedule": job.schedule.text,
         "zone": job.zone,
         "message": job.message,
-        "chat": job.address,
+        "chat": job.address.key,
         "scope": job.scope,
         "enabled": job.enabled,
         "next": due.astimezone(zone).isoformat() if due else None,

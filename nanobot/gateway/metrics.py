@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from nanobot.bus.address import TERMINAL
+
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _STATES = ("ok", "degraded", "failing")
-_TERMINAL = "cli"
 
 
 def exposition(report: Report) -> bytes:
@@ -46,7 +47,7 @@ def _work(work: Work) -> Iterator[Metric]:
     yield _by("nanobot_health", "1 for what the health is now.", "state", states)
     yield _one("nanobot_uptime_seconds", "Since the start.", work.uptime_seconds)
     yield _one("nanobot_turns_running", "Turns under way.", work.turns_running)
-    channels = [channel for channel in work.channels if channel.name != _TERMINAL]
+    channels = [channel for channel in work.channels if channel.name != TERMINAL]
     up = {channel.name: int(channel.state == "running") for channel in channels}
     yield _by("nanobot_channel_up", "Whether a channel runs.", "channel", up)
     heard = {c.name: c.heard_seconds for c in channels if c.heard_seconds is not None}

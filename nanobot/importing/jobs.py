@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from nanobot.bus.address import TERMINAL, Address
 from nanobot.cron.job import Job
 from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError, parse
-from nanobot.cron.wishes import LEAST_INTERVAL, MOST_MESSAGE, MOST_NAME, place_of
+from nanobot.cron.wishes import LEAST_INTERVAL, MOST_MESSAGE, MOST_NAME, address_of
 from nanobot.errors import NanobotError
 from nanobot.importing.foreign import Fields
-from nanobot.importing.people import OURS, TERMINAL, People, is_group, key_of
+from nanobot.importing.people import OURS, People, is_group, key_of
 from nanobot.memory.scopes import Scopes
 from nanobot.session.names import is_own
 
@@ -59,10 +60,9 @@ def _job(id: str, given: Fields, people: People, now: datetime) -> Taken:
     if not 0 < len(message) <= MOST_MESSAGE:
         raise NoJob(f"its message must have 1 to {MOST_MESSAGE:,} characters")
     schedule = _schedule(given.inner("schedule"), now)
-    channel, chat, thread = _place(payload)
-    known = channel in (TERMINAL, *OURS)
-    key = ":".join(filter(None, (channel, chat, thread)))
-    scopes = Scopes(people.is_owner)
+    address = _address(payload)
+    known = address.channel in (TERMINAL, *OURS)
+    key, scopes = address.key, Scopes(people.is_owner)
     return Taken(
         Job(
             id=id,
@@ -70,16 +70,16 @@ def _job(id: str, given: Fields, people: People, now: datetime) -> Taken:
             schedule=schedule,
             zone=_zone(given.inner("schedule").text("tz")) if isinstance(schedule, Cron) else "",
             message=message,
-            channel=channel,
-            chat_id=chat,
-            thread_id=thread,
+            channel=address.channel,
+            chat_id=address.chat_id,
+            thread_id=address.thread_id,
             scope=scopes.of_session(key, {"group": True} if is_group(key) else {}),
             created_by="",
             created_at=_time(given.number("created_at_ms")) or now.astimezone(UTC),
             after=_after(schedule, given.inner("state"), now),
             enabled=known and given.flag("enabled", otherwise=True),
         ),
-        "" if known else f"it is paused: there is no channel {channel}",
+        "" if known else f"it is paused: there is no channel {address.channel}",
     )
 
 
@@ -113,8 +113,8 @@ def _span(seconds: int) -> str:
     return "".join(parts) or "0s"
 
 
-def _place(payload: Fields) -> tuple[str, str, str]:
-    """Channel, chat and thread that it speaks in: the terminal where it said none."""
+def _address(payload: Fields) -> Address:
+    """Where it speaks: in the terminal where it said nothing of that."""
     channel = payload.text("origin_channel") or payload.text("channel")
     chat = payload.text("origin_chat_id") or payload.text("to")
     bound = key_of(payload.text("session_key"))
@@ -123,7 +123,7 @@ def _place(payload: Fields) -> tuple[str, str, str]:
     else:
         address = key_of(f"{channel}:{chat}") if channel and chat else ""
     try:
-        return place_of(address or f"{TERMINAL}:direct")
+        return address_of(address or f"{TERMINAL}:direct")
     except NanobotError as error:
         raise NoJob(str(error)) from None
 

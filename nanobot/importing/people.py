@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nanobot.bus.address import TERMINAL
 from nanobot.importing.foreign import Fields
 
 OURS = ("telegram", "whatsapp")
 """Channels that both programs have; a terminal is everywhere."""
 
-TERMINAL = "cli"
 UNIFIED = "unified:default"
 """One conversation for all channels, where the other program was set up so."""
 

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from nanobot.bus.address import TERMINAL
 from nanobot.importing.gathering import WORKSPACE_ID, Gathering
-from nanobot.importing.people import OURS, TERMINAL, UNIFIED, People, is_group, key_of
+from nanobot.importing.people import OURS, UNIFIED, People, is_group, key_of
 from nanobot.importing.sessions import Conversation, Head, head_of, lines_of
 from nanobot.importing.source import Found, Root, reason
 from nanobot.session.names import SUFFIX, stem_of

@@ -16,6 +16,7 @@ from functools import partial
 
 from loguru import logger
 
+from nanobot.bus.address import TERMINAL, Address
 from nanobot.bus.events import InboundMessage
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
@@ -28,9 +29,7 @@ from nanobot.session.names import stem_of
 from nanobot.session.records import JsonValue
 
 OWNER = "owner"
-_CLI = "cli"
 _SCOPE = re.compile(r"(?:people|groups)/(?!\.)[A-Za-z0-9.@+_%-]{1,200}")
-_THREAD = re.compile(r":[0-9]+")
 
 
 def is_scope(name: str) -> bool:
@@ -57,7 +56,7 @@ def chat_of(key: str, metadata: Mapping[str, JsonValue]) -> str:
     """The id of the chat that a conversation is held in, without its thread: as `metadata` has it,
     or else from the key."""
     chat = metadata.get("chat")
-    return chat if isinstance(chat, str) and chat else _without_thread(key.partition(":")[2])
+    return chat if isinstance(chat, str) and chat else Address.of(key).chat_id
 
 
 class Scopes:
@@ -141,17 +140,11 @@ class Scopes:
 
     def _names_owner(self, name: str) -> bool:
         channel, _, sender_id = name.partition(":")
-        return channel == _CLI or self._is_owner(channel, sender_id)
+        return channel == TERMINAL or self._is_owner(channel, sender_id)
 
 
 def _group(channel: str, chat_id: str) -> str:
     return f"groups/{stem_of(f'{channel}:{chat_id}')}"
-
-
-def _without_thread(chat: str) -> str:
-    """The chat's id where a thread's number may follow it."""
-    head, colon, tail = chat.rpartition(":")
-    return head if colon and head and _THREAD.fullmatch(f":{tail}") else chat
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from typing import Any
 
 from loguru import logger
 
+from nanobot.bus.address import Address
 from nanobot.bus.events import Button
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
@@ -48,15 +49,6 @@ that no other one of the same chat has made way for so recently."""
 
 
 _HOUR = 3_600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """The chat in which a question was asked."""
-
-    channel: str
-    chat_id: str
-    thread_id: str = ""
 
 
 Send = Callable[[Caller, str, str, Sequence[Button]], Awaitable[Address | None]]

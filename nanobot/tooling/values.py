@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
+from nanobot.bus.address import Address
 from nanobot.bus.events import BegunBy
 from nanobot.messages import Message
 from nanobot.security.paths import Roots
@@ -45,6 +46,11 @@ class Caller:
     begun_by: BegunBy = "person"
     job: str = ""
     show: Callable[[str], None] = _unwatched
+
+    @property
+    def address(self) -> Address:
+        """The chat that the call is made in."""
+        return Address(self.channel, self.chat_id, self.thread_id)
 
     @property
     def attended(self) -> bool:

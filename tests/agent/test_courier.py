@@ -7,7 +7,10 @@ from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
+import pytest
+
 from nanobot.agent.courier import Courier
+from nanobot.bus.address import Address
 from nanobot.bus.events import Progress
 from nanobot.bus.journal import Journal
 from nanobot.bus.outbox import OutboxPart
@@ -53,12 +56,15 @@ async def courier(folder: Path, *keys: str) -> AsyncIterator[tuple[Courier, list
         await journal.close()
 
 
-async def test_a_warning_goes_to_a_terminal_where_the_owner_was_last(tmp_path: Path) -> None:
-    async with courier(tmp_path, "cron:ab12", "cli:direct", "telegram:7") as (one, sent):
+@pytest.mark.parametrize("chat", ["direct", "taxes:spain", "taxes:2026"])
+async def test_a_warning_goes_to_a_terminal_where_the_owner_was_last(
+    tmp_path: Path, chat: str
+) -> None:
+    async with courier(tmp_path, "cron:ab12", f"cli:{chat}", "telegram:7") as (one, sent):
         await one.warn("Nearly spent.")
         assert [
             (part.channel, part.chat_id, part.content) for part in (one.part for one in sent)
-        ] == [("cli", "direct", "Nearly spent.")]
+        ] == [("cli", chat, "Nearly spent.")]
 
 
 async def test_news_and_questions_go_where_the_owner_gets_them_without_looking(
@@ -66,7 +72,7 @@ async def test_news_and_questions_go_where_the_owner_gets_them_without_looking(
 ) -> None:
     async with courier(tmp_path, "cli:direct", "telegram:7:3") as (one, sent):
         assert await one.tell("owner", "Learned.")
-        assert await one.ask(None, "May I?", ()) == ("telegram", "7", "3")
+        assert await one.ask(None, "May I?", ()) == Address("telegram", "7", "3")
         assert [
             (part.channel, part.chat_id, part.thread_id) for part in (one.part for one in sent)
         ] == [("telegram", "7", "3")] * 2

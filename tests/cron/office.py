@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from nanobot.bus.address import Address
 from nanobot.bus.events import InboundMessage
 from nanobot.cron.job import Job
 from nanobot.cron.service import CronService
@@ -18,7 +19,7 @@ from nanobot.cron.wishes import Place, wish
 from nanobot.testing import FakeClock
 
 BERLIN = ZoneInfo("Europe/Berlin")
-HERE = Place("telegram", "7", "", "owner", "7")
+HERE = Place(Address("telegram", "7"), "owner", "7")
 
 
 class Killed(BaseException):

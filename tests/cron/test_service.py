@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.bus.address import Address
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Journal
 from nanobot.cron.guests import MOST_OF_OTHERS
@@ -15,7 +16,7 @@ from nanobot.cron.store import JobStore
 from nanobot.errors import NanobotError, StorageError
 from tests.cron.office import HERE, Killed, Office, berlin
 
-BOBS = replace(HERE, chat_id="8", scope="people/telegram_8", created_by="8")
+BOBS = replace(HERE, address=Address("telegram", "8"), scope="people/telegram_8", created_by="8")
 
 
 @pytest.fixture
@@ -68,9 +69,8 @@ async def test_a_job_runs_at_its_times_with_what_the_agent_needs_to_know(office:
 async def test_a_job_speaks_where_it_was_made_with_the_taint_that_it_was_made_with(
     office: Office,
 ) -> None:
-    group = replace(
-        HERE, chat_id="-100", thread_id="3", scope="groups/telegram_-100", origins=("tool:x",)
-    )
+    topic = Address("telegram", "-100", "3")
+    group = replace(HERE, address=topic, scope="groups/telegram_-100", origins=("tool:x",))
     job = await office.add("in 5m", place=group)
     async with office.open():
         await office.wait(5)

@@ -43,7 +43,7 @@ async def test_a_wish_becomes_a_job_in_the_chat_that_it_was_said_in(office: Offi
         " +01:00.",
         trusted=True,
     )
-    assert (job.name, job.message, job.address) == ("Buy milk", "Buy milk", "telegram:7:3")
+    assert (job.name, job.message, job.address.key) == ("Buy milk", "Buy milk", "telegram:7:3")
     assert (job.scope, job.created_by, job.origins) == ("owner", "7", ())
     listed = await call(office, action="list")
     assert listed.trusted

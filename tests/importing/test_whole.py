@@ -92,7 +92,7 @@ def test_jobs_come_when_they_would_have_come(imported: Imported) -> None:
     by_message = {job.message: job for job in jobs.jobs}
     morning, stretch = by_message["Say good morning"], by_message["Remind me to stretch"]
     assert (morning.schedule.text, morning.zone) == ("0 8 * * *", "Europe/Berlin")
-    assert (morning.address, morning.scope) == ("telegram:15551234", "owner")
+    assert (morning.address.key, morning.scope) == ("telegram:15551234", "owner")
     due = stretch.schedule.next_after(stretch.after)
     assert due is not None
     assert f"{due:%H:%M}" == ("14:09" if imported.version == "014" else "14:08")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from nanobot.bus.address import Address
 from nanobot.bus.events import Button
 from nanobot.errors import StorageError
 from nanobot.messages import ToolCall
@@ -20,7 +21,6 @@ from nanobot.tooling.approvals import (
     MOST_SHOWN,
     SEEN_SECONDS,
     WAIT_SECONDS,
-    Address,
     Approvals,
 )
 from nanobot.tooling.values import Arguments

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from nanobot.bus.address import TERMINAL
 from nanobot.channel import Check, CheckFinding, CheckRequest
 from nanobot.cli.doctor.finding import Case, Finding
 from nanobot.cli.show import field, records
@@ -18,7 +19,7 @@ _SECONDS = 10.0
 def check_channels(case: Case) -> Iterator[Finding]:
     """What is enabled, whether it can work, and who is told to be the owner there."""
     enabled = [name for name, channel in case.settings.channels.items() if channel.enabled]
-    yield Finding("channels", "ok", ", ".join(["cli", *enabled]))
+    yield Finding("channels", "ok", ", ".join([TERMINAL, *enabled]))
     for name, found in asyncio.run(_looked_at(case, _checks(enabled))).items():
         for one in found:
             case.hear(name, one.told)
