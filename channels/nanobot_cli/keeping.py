@@ -8,7 +8,6 @@ itself keeps everything anyway.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from loguru import logger
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nanobot.bus.events import Button, Media, OutboundPart
+from nanobot.disk import replace
 from nanobot.errors import StorageError
 
 MOST_PARTS = 200
@@ -104,7 +104,7 @@ class Shelf:
         # What is no text, such as half a name that is not UTF-8, must not be tried for ever.
         content = json.dumps(stored, ensure_ascii=False).encode(errors="replace")
         try:
-            _replace(self._path, content)
+            replace(self._path, content)
         except OSError as error:
             raise StorageError.of(self._path, error) from error
 
@@ -119,21 +119,3 @@ def _bounded(kept: Sequence[Unseen]) -> list[Unseen]:
             break
         newest.append(one)
     return newest[::-1]
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Put `content` in place of the file, whole also after a loss of power."""
-    temporary = path.with_suffix(".new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, 0o600)  # one that a crash left behind may have other rights
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -19,8 +19,8 @@ from typing import TypeVar
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from nanobot.disk import replace
 from nanobot.errors import SendRefused, StorageError
-from nanobot_telegram.disk import replace
 
 _FILE = "chats.json"
 _PREVIEWS = "previews.json"

@@ -18,8 +18,8 @@ from telegram import BotCommand, BotCommandScope, BotCommandScopeChat, BotComman
 from telegram.error import TelegramError
 
 from nanobot.channel import ChannelHost, MenuEntry
+from nanobot.disk import replace
 from nanobot_telegram.client import TelegramClient
-from nanobot_telegram.disk import replace
 
 _FILE = "menu.json"
 _MOST = 100

@@ -24,8 +24,8 @@ from loguru import logger
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nanobot.channel import Sender
+from nanobot.disk import replace
 from nanobot.errors import SendRefused, StorageError
-from nanobot_whatsapp.disk import replace
 from nanobot_whatsapp.ids import id_of, is_group, is_id, is_number, is_person, jid_of, kind_of
 from nanobot_whatsapp.values import Person
 

@@ -7,6 +7,8 @@ import os
 import sqlite3
 from pathlib import Path
 
+from nanobot.disk import sync_folder
+
 
 def copy_to(connection: sqlite3.Connection, path: Path) -> None:
     """Write what `connection` sees to a new file at `path`, readable by its owner only, and sync
@@ -31,11 +33,7 @@ def keep_before(connection: sqlite3.Connection, path: Path, version: int) -> Non
     building.unlink(missing_ok=True)
     copy_to(connection, building)
     building.replace(aside)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
     for older in path.parent.glob(f"{path.name}.before-*"):
         if older != aside:
             older.unlink(missing_ok=True)

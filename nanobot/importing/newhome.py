@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nanobot.agent.media import FOLDER, MediaStore, kept_name
+from nanobot.disk import sync_folder
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.source import blocks
-from nanobot.security.atomic import sync_folder, write_all
+from nanobot.security.atomic import write_all
 from nanobot.upkeep.room import has_room
 from nanobot.upkeep.swapping import swap
 

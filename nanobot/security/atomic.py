@@ -10,7 +10,6 @@ import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -41,15 +40,6 @@ def replace(
             os.unlink(temporary, dir_fd=folder)
         raise
     os.fsync(folder)
-
-
-def sync_folder(path: Path) -> None:
-    """See to it that the names in a folder are on the disk. Raises `OSError`."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def write_all(descriptor: int, content: bytes) -> None:

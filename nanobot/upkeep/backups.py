@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nanobot.bus.schema import MIGRATIONS
+from nanobot.disk import sync_folder
 from nanobot.errors import NanobotError, StorageError
-from nanobot.security.atomic import sync_folder
 from nanobot.tilde import expanded
 from nanobot.upkeep.contents import Head, Item
 from nanobot.upkeep.packing import Packed, Progress, pack

@@ -21,9 +21,9 @@ from errno import EINVAL
 from itertools import chain, count
 from pathlib import Path
 
+from nanobot.disk import sync_folder
 from nanobot.errors import NanobotError
 from nanobot.security.atomic import replace as put_file
-from nanobot.security.atomic import sync_folder
 from nanobot.upkeep.selection import BACKUPS, UNFINISHED
 from nanobot.upkeep.swapping import swap
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from nanobot.disk import sync_folder
 from nanobot.errors import StorageError
 from nanobot_whatsapp.linked.node import NodeMissing, find_node, find_npm
 from nanobot_whatsapp.linked.npm import InstallFailed, Npm, run_npm
@@ -153,11 +154,7 @@ def _put_in_place(fresh: Path, target: Path) -> None:
     os.sync()  # thousands of files, which must not be empty after a loss of power
     _remove(target)
     fresh.rename(target)
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(target.parent)
 
 
 def _remove_others(target: Path) -> None:

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from nanobot.disk import sync_folder
 from nanobot.errors import StorageError, WriteConflict
 from nanobot.memory.forgetting.needle import Needle, blot
 from nanobot.memory.forgetting.scanning import matches
-from nanobot.security.atomic import replace, sync_folder
+from nanobot.security.atomic import replace
 
 _STRUCTURED = {".json", ".jsonl"}
 

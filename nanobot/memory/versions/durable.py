@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from nanobot.disk import sync_folder
 from nanobot.errors import StorageError
-from nanobot.security.atomic import replace, sync_folder
+from nanobot.security.atomic import replace
 
 _CONFIG = (
     b"[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tfilemode = false\n"

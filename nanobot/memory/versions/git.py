@@ -23,9 +23,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nanobot.disk import sync_folder
 from nanobot.errors import StorageError
 from nanobot.memory.versions.durable import build, write_file, write_object
-from nanobot.security.atomic import sync_folder
 
 if TYPE_CHECKING:
     from dulwich.object_store import DiskObjectStore

@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nanobot.disk import sync_folder
 from nanobot.errors import StorageError
 from nanobot.memory.versions.durable import build, write_file
 from nanobot.memory.versions.git import Repository, make_commit
 from nanobot.memory.versions.trailers import Message
-from nanobot.security.atomic import sync_folder
 
 if TYPE_CHECKING:
     from dulwich.objects import ShaFile
