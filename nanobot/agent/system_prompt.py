@@ -41,16 +41,13 @@ class Memory(Protocol):
         """Whether it says nothing beyond its template."""
         ...
 
-    def read_long_term(self) -> str:
-        """MEMORY.md."""
-        ...
-
-    def read_today(self) -> str:
-        """Today's notes."""
-        ...
-
     def get_memory_context(self) -> str:
         """The `# Memory` block."""
+        ...
+
+    def joined(self, paths: Sequence[str]) -> str:
+        """MEMORY.md, today's notes and these files as one text, the same object for everybody as
+        long as nothing changes."""
         ...
 
 
@@ -95,9 +92,7 @@ class WorkspacePrompt:
     def memory_text(self) -> str | None:
         """See `SystemPrompt`."""
         try:
-            memory = self._memory
-            texts = (memory.read_long_term(), memory.read_today(), *map(memory.read, PERSONAL))
-            return "\n".join(texts)
+            return self._memory.joined(PERSONAL)
         except NanobotError as error:
             logger.warning("memory cannot be read: {}", error)
             return None

@@ -93,3 +93,16 @@ async def test_todays_notes_are_part_of_what_memory_says(workspace: Path) -> Non
     await store.append_today("bought milk")
     assert "bought milk" not in (before or "")
     assert "bought milk" in (prompt.memory_text() or "")
+
+
+async def test_what_memory_says_is_held_once_for_all_who_were_told_the_same(
+    workspace: Path,
+) -> None:
+    store = MemoryStore(Root(workspace), FakeClock(), load_template(template_folder()))
+    one, other = WorkspacePrompt(store, workspace), WorkspacePrompt(store, workspace)
+    await store.append_today("bought milk")
+    told = one.memory_text()
+    assert other.memory_text() is told
+    (workspace / "USER.md").write_text("# User\n\n- Likes tea.\n")
+    assert "Likes tea" in (other.memory_text() or "")
+    assert one.memory_text() is other.memory_text()

@@ -6,7 +6,7 @@ and cost one system call per file when nothing changed. So they are fit for the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -56,6 +56,7 @@ class MemoryReader:
         self._prefix = prefix
         self._texts: dict[str, _Cached] = {}
         self._context: tuple[tuple[str | Fingerprint, ...], str] | None = None
+        self._joined: tuple[tuple[str, ...], str] = ((), "")
 
     def is_document(self, path: str) -> bool:
         """Whether writes to `path` must come through here."""
@@ -115,6 +116,17 @@ class MemoryReader:
         if self._context is None or self._context[0] != key:
             self._context = (key, self._compose(today))
         return self._context[1]
+
+    def joined(self, paths: Sequence[str]) -> str:
+        """MEMORY.md, today's notes and the texts at `paths` as one text, with a line's end between
+        them. The same object as long as nothing changes: each conversation keeps what it was told,
+        and all of a scope were told the same."""
+        texts = (self.read_long_term(), self.read_today(), *map(self.read, paths))
+        known, text = self._joined
+        if known != texts:
+            text = "\n".join(texts)
+            self._joined = (texts, text)
+        return text
 
     def retired(self) -> list[tuple[date, str]]:
         """Facts that no longer hold, each with the day on which it was retired.
