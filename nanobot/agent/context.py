@@ -217,7 +217,7 @@ class ContextBuilder:
             today,
             message,
             digest.hexdigest()[:16],
-            parts,
+            tuple((part.source, len(part.text)) for part in parts if part.source),
             memory,
             memory,
             message.tokens + tools.tokens,

@@ -29,6 +29,7 @@ class Part:
 class Epoch:
     """A session's frozen prompt and the messages rendered so far, those of seq `first` to `newest`.
 
+    `shares` are the files in the system prompt, each with the number of its characters there.
     `memory` is what the conversation has been told of memory, `offered` what it will have been once
     the running turn is stored; `remembered` is whether the journal has the system prompt. `blind`:
     the `model` has refused the images of this conversation, so it gets none. `forgotten` is how
@@ -42,7 +43,7 @@ class Epoch:
     today: date
     system: PromptMessage
     system_id: str
-    parts: tuple[Part, ...]
+    shares: tuple[tuple[str, int], ...]
     memory: str | None
     offered: str | None
     fixed_tokens: int

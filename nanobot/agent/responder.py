@@ -198,7 +198,7 @@ class Responder:
         turn.prompt = PromptRecord(
             epoch.system_id,
             self._context.first_seq(session),
-            tuple((part.source, len(part.text)) for part in epoch.parts if part.source),
+            epoch.shares,
             prompt.tokens,
         )
         if not epoch.remembered:
