@@ -29,6 +29,9 @@ GROUP = -1_000_000_000_000
 _GROUP_EVERY = 5
 _PAIRS, _COMMANDS, _PICTURES, _WITH_A_TOOL = 0.1, 0.04, 0.03, 0.4
 _COMMANDS_GIVEN = ("/help", "/memory", "/new", "/status", "/compact")
+_MOST_NOTES = 12
+"""So many things a person has noted. Today's notes are in every prompt: with hundreds an hour, as
+nobody has in a day, what is remembered would grow all the time."""
 _HALF_OPEN_SECONDS = 10.0
 _RARE = 0.05
 """So much rarer is what keeps everybody waiting: another program that polls, a poll that hangs."""
@@ -62,6 +65,7 @@ class Person:
         self.chat, self._user = chat, chat if chat > 0 else GROUP - chat
         self._lines: list[tuple[int, Line]] = []
         self._ids: dict[str, int] = {}
+        self._notes = 0
 
     async def live(self) -> None:
         """Talk until the scene ends, and then until a last message is answered in its own words."""
@@ -99,6 +103,9 @@ class Person:
 
     def _wish(self) -> str:
         wish = self._random.choice(TOOLS) if self._random.random() < _WITH_A_TOOL else "nothing"
+        if wish == "note":
+            self._notes += 1
+            wish = wish if self._notes <= _MOST_NOTES else "nothing"
         topic = self._random.choice(TOPICS)
         mark = self._say(f"please {wish}. Let us speak of {topic}. {'And so on. ' * 8}")
         if wish == "spawn":  # what the helper finds is reported later, under this mark
