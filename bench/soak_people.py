@@ -65,7 +65,7 @@ class Person:
         self.chat, self._user = chat, chat if chat > 0 else GROUP - chat
         self._lines: list[tuple[int, Line]] = []
         self._ids: dict[str, int] = {}
-        self._notes = 0
+        self._notes_wanted = 0
 
     async def live(self) -> None:
         """Talk until the scene ends, and then until a last message is answered in its own words."""
@@ -104,8 +104,8 @@ class Person:
     def _wish(self) -> str:
         wish = self._random.choice(TOOLS) if self._random.random() < _WITH_A_TOOL else "nothing"
         if wish == "note":
-            self._notes += 1
-            wish = wish if self._notes <= _MOST_NOTES else "nothing"
+            self._notes_wanted += 1
+            wish = wish if self._notes_wanted <= _MOST_NOTES else "nothing"
         topic = self._random.choice(TOPICS)
         mark = self._say(f"please {wish}. Let us speak of {topic}. {'And so on. ' * 8}")
         if wish == "spawn":  # what the helper finds is reported later, under this mark
