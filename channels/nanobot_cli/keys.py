@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 import termios
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from types import FrameType
-from typing import NoReturn
 
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -99,7 +96,7 @@ def _complete(buffer: Buffer, completer: SlashCompleter) -> None:
 def quiet_keyboard() -> Iterator[None]:
     """What is typed is not shown, and waits for the prompt; Ctrl-C is a signal as ever.
 
-    The terminal is as it was afterwards, also when the process is told to end.
+    The terminal is as it was afterwards.
     """
     try:
         keyboard = sys.stdin.fileno()
@@ -109,31 +106,9 @@ def quiet_keyboard() -> Iterator[None]:
         return
     quiet = termios.tcgetattr(keyboard)
     quiet[3] &= ~(termios.ECHO | termios.ICANON)
-    with _ended_by_signals():
-        try:
-            termios.tcsetattr(keyboard, termios.TCSANOW, quiet)
-            yield
-        finally:
-            with contextlib.suppress(termios.error):  # the terminal is gone
-                termios.tcsetattr(keyboard, termios.TCSANOW, before)
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Signals that would end the process at once let it tidy up first."""
-    mine = [
-        number
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is signal.SIG_DFL
-    ]
-    for number in mine:
-        signal.signal(number, _leave)
     try:
+        termios.tcsetattr(keyboard, termios.TCSANOW, quiet)
         yield
     finally:
-        for number in mine:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _leave(number: int, _: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(keyboard, termios.TCSANOW, before)

@@ -12,10 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
@@ -29,6 +28,7 @@ from nanobot.clock import Clock, SystemClock
 from nanobot.errors import NanobotError
 from nanobot_cli.choosing import Questions, question_of
 from nanobot_cli.display import Transcript, moment
+from nanobot_cli.ending import ended_by_failures_and_signals
 from nanobot_cli.gateway import Gateway, commands_of, model_of
 from nanobot_cli.keys import SlashCompleter, Wishes, key_bindings, quiet_keyboard
 from nanobot_cli.plain import one_line
@@ -78,7 +78,7 @@ class Terminal:
             )
 
     async def _chat(self, prompt: PromptSession[str]) -> None:
-        with _crashing():
+        with ended_by_failures_and_signals():
             self._surface.attach(prompt.app)
             self._gateway.watch(self._session)
             self._hear()
@@ -281,26 +281,6 @@ class Terminal:
 def _is_late(event: ChatEvent) -> bool:
     """Whether it was said while nobody was there."""
     return isinstance(event, Said) and bool(event.at)
-
-
-@contextlib.contextmanager
-def _crashing() -> Iterator[None]:
-    """What nobody expected, in any part of the loop, ends this task and is raised here."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    failures: list[BaseException] = []
-
-    def fail(_: object, context: Mapping[str, Any]) -> None:
-        failures.append(context.get("exception") or RuntimeError(context["message"]))
-        if task is not None:
-            task.cancel()
-
-    loop.set_exception_handler(fail)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if failures:
-            raise failures[0] from None
-        raise
 
 
 def _open_history(path: Path) -> History:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import signal
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import TracebackType
+from typing import TYPE_CHECKING
 
 from nanobot.cli.client import ConnectionLost
 from nanobot.gateway.lock import HomeLock
@@ -19,8 +17,6 @@ from nanobot.gateway.lock import HomeLock
 if TYPE_CHECKING:
     from nanobot.config.settings import Settings
     from nanobot.gateway.gateway import Gateway
-
-Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 def run_gateway(home: Path) -> int:
@@ -60,12 +56,9 @@ class HostedGateway:
         self._failure: BaseException | None = None
         self._ready: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
-        self._handlers: dict[signal.Signals, Handler] = {}
 
     def __enter__(self) -> HostedGateway:
         _expect_free(self._home)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            self._handlers[number] = signal.signal(number, _leave)
         try:
             self._thread.start()
             self._ready.get()
@@ -119,8 +112,6 @@ class HostedGateway:
                 self._gateway.request_stop()
         if self._thread.is_alive():
             self._thread.join()
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
 
 
 def _begin_log(settings: Settings, *, on_console: bool) -> None:
@@ -149,8 +140,3 @@ def _expect_free(home: Path) -> None:
     if lock.exists():
         lock.acquire()
         lock.release()
-
-
-def _leave(number: int, _: FrameType | None) -> NoReturn:
-    """A signal ends the process the way that stops the gateway first."""
-    sys.exit(128 + number)

@@ -7,11 +7,13 @@ looks for the winner's socket again, for a few seconds in all.
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from types import FrameType
+from typing import NoReturn, TypeVar
 
 from nanobot.cli.client import SILENCE, Client
 from nanobot.cli.connection import NoGateway
@@ -56,9 +58,11 @@ def operate(home: Path, operation: str, arguments: Mapping[str, object]) -> obje
 def connected(home: Path) -> Iterator[Client]:
     """A client of the gateway; one that runs in this process until the end where there is none.
 
-    The same holds between two messages, should the gateway go away meanwhile.
+    The same holds between two messages, should the gateway go away meanwhile. Until the end SIGTERM
+    and SIGHUP raise `SystemExit`: they leave the way that stops that gateway first.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_left_by_signals())
 
         def host() -> None:
             from nanobot.cli.hosted import HostedGateway
@@ -82,6 +86,27 @@ def connected(home: Path) -> Iterator[Client]:
 
         client = _either(join, host_and_join)
         yield client
+
+
+@contextlib.contextmanager
+def _left_by_signals() -> Iterator[None]:
+    """Signals that would end the process at once let it tidy up first; one ignored stays so."""
+    mine = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in mine:
+        signal.signal(number, _leave)
+    try:
+        yield
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _leave(number: int, _: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _say_that_it_is_silent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,24 @@ def test_two_that_start_at_once_are_both_answered(environment: dict[str, str]) -
     errors = [process.communicate(timeout=30)[1] for process in two]
     assert all(answers), errors
     assert [process.returncode for process in two] == [0, 0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_the_gateway_before_it_ends_the_process(
+    environment: dict[str, str], home: Path, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-m", "nanobot", "agent"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, **pipes) as process:  # type: ignore[call-overload]
+        process.stdin.write(b"hello\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.send_signal(number)
+        assert process.communicate(timeout=30)[1] == b""
+    assert process.returncode == 128 + number
+    assert not (home / "state" / "gateway.sock").exists()
+    with HomeLock(home / "state"):
+        pass
 
 
 def test_a_home_that_stays_locked_without_a_socket_exits_75(

@@ -421,7 +421,7 @@ def test_what_else_can_be_chosen_is_shown_with_what_to_type(chat: Chat, gateway:
         screen.wait_for("Undo: /dream-restore --version 3")
 
 
-@pytest.mark.parametrize("end", ["\x04", signal.SIGTERM])
+@pytest.mark.parametrize("end", ["\x04", signal.SIGTERM, signal.SIGHUP])
 def test_the_terminal_is_as_it_was_afterwards(chat: Chat, end: str | signal.Signals) -> None:
     with chat() as screen:
         screen.wait_for(">")
@@ -431,5 +431,5 @@ def test_the_terminal_is_as_it_was_afterwards(chat: Chat, end: str | signal.Sign
             screen.type("hang on\r")
             screen.wait_for("so far")
             screen.process.send_signal(end)
-        screen.process.wait(PATIENCE)
+        assert screen.process.wait(PATIENCE) == (0 if isinstance(end, str) else 128 + end)
         assert screen.echoes()
