@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
@@ -133,6 +133,64 @@ class LineStreams:
 
     def _compare(self, id: int, stream: Stream, reader_at: Callable[[int], LineReader]) -> None:
         """Make the index say what the files say, touching what differs."""
+        with ExitStack() as stack:
+            files = _Files(stream, stack)
+            retractions = files.retractions()
+            reader = reader_at(0)
+            new = self._beyond(id, files.lines(), reader, retractions)
+            if new is not None:
+                self._writer.append(id, new, apart=stream.source == "history")
+            else:
+                reader = self._mend(id, stream, files, retractions, reader_at)
+            self._db.execute("DELETE FROM retraction WHERE stream = ?", (id,))
+            self._retract(id, retractions)
+            self._db.execute("DELETE FROM file WHERE stream = ?", (id,))
+            for path, known in files.known():
+                self._remember(id, path, known)
+        self._finish(id, reader)
+
+    def _beyond(
+        self,
+        id: int,
+        lines: Iterable[bytes],
+        reader: LineReader,
+        retractions: Sequence[Retraction],
+    ) -> list[Entry] | None:
+        """What `lines` say after all that the index has; None where they do not say that first,
+        in its order.
+
+        So it is when lines were moved to the archive, and it takes no memory however many they are.
+        """
+        standing = self._db.execute(
+            "SELECT seq, hash FROM passage WHERE stream = ? ORDER BY seq", (id,)
+        )
+        expected = standing.fetchone()
+        if expected is None:
+            return None
+        last, new = 0, list[Entry]()
+        for raw in lines:
+            if expected is not None and line_hash(raw) == expected[1]:
+                reader.number = last = expected[0]
+                expected = standing.fetchone()
+                continue
+            for item in reader.read([raw]):
+                if isinstance(item, Retraction) or _retracted(item, retractions):
+                    continue
+                if expected is not None or item.seq <= last:
+                    return None
+                last = item.seq
+                new.append(item)
+        return new if expected is None else None
+
+    def _mend(
+        self,
+        id: int,
+        stream: Stream,
+        files: _Files,
+        retractions: list[Retraction],
+        reader_at: Callable[[int], LineReader],
+    ) -> LineReader:
+        """Compare every line with the index; the reader that has read them."""
         standing = {
             seq: (passage, hash)
             for passage, seq, hash in self._db.execute(
@@ -140,34 +198,25 @@ class LineStreams:
             )
         }
         reader = reader_at(0)
-        with ExitStack() as stack:
-            files = _Files(stream, stack)
-            retractions = files.retractions()
-            source = _Standing(standing, files.lines(), reader, retractions)
-            apart = stream.source == "history"
-            if not standing:
-                self._writer.append(id, source.entries(), apart=apart)
-            else:
-                entries = list(source.entries())
-                top = max(standing)
-                changed = [entry for entry in entries if entry.seq in standing]
-                added = [entry for entry in entries if entry.seq not in standing]
-                if added and added[0].seq < top:
-                    self._writer.clear(id)
-                    reader = reader_at(0)
-                    again = _Standing({}, files.lines(), reader, retractions)
-                    self._writer.append(id, again.entries(), apart=apart)
-                else:
-                    gone = standing.keys() - source.seen
-                    self._writer.remove([standing[seq][0] for seq in sorted(gone)])
-                    self._writer.replace([(standing[entry.seq][0], entry) for entry in changed])
-                    self._writer.append(id, added, apart=apart)
-            self._db.execute("DELETE FROM retraction WHERE stream = ?", (id,))
-            self._retract(id, retractions)
-            self._db.execute("DELETE FROM file WHERE stream = ?", (id,))
-            for path, known in files.known():
-                self._remember(id, path, known)
-        self._finish(id, reader)
+        source = _Standing(standing, files.lines(), reader, retractions)
+        apart = stream.source == "history"
+        if not standing:
+            self._writer.append(id, source.entries(), apart=apart)
+            return reader
+        entries = list(source.entries())
+        changed = [entry for entry in entries if entry.seq in standing]
+        added = [entry for entry in entries if entry.seq not in standing]
+        if added and added[0].seq < max(standing):
+            self._writer.clear(id)
+            reader = reader_at(0)
+            again = _Standing({}, files.lines(), reader, retractions)
+            self._writer.append(id, again.entries(), apart=apart)
+            return reader
+        gone = standing.keys() - source.seen
+        self._writer.remove([standing[seq][0] for seq in sorted(gone)])
+        self._writer.replace([(standing[entry.seq][0], entry) for entry in changed])
+        self._writer.append(id, added, apart=apart)
+        return reader
 
     def _remember(self, id: int, path: str, known: Known) -> None:
         state = known.state
