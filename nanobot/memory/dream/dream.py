@@ -10,7 +10,7 @@ ones wait, ten minutes at first and a day at most. What is forgotten while it th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -22,13 +22,12 @@ from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong, NanobotError, ProviderError, ProviderRejected
 from nanobot.memory.dream.entries import Evidence
 from nanobot.memory.dream.questions import BudgetSpent, DreamLimits, Questions
-from nanobot.memory.dream.reading import Reader
+from nanobot.memory.dream.reading import Reader, Unread
 from nanobot.memory.dream.refusals import Refusals
 from nanobot.memory.dream.report import DreamReport
 from nanobot.memory.dream.state import Plan, ScopeState, StateFile, settled, succeeded
 from nanobot.memory.dream.thinking import Thinker
 from nanobot.memory.dream.writing import Writer
-from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.providers.port import Provider
@@ -47,7 +46,7 @@ COMMAND = "command"
 @dataclass(frozen=True, slots=True)
 class Due:
     """What a schedule goes by. Since when the next run is awaited: the end of the last run, or the
-    time of the oldest entry where there was none; None where there is nothing to read. `last_run`
+    time of the first entry where there was none; None where there is nothing to read. `last_run`
     is when one came to its end, `unread` counts history entries, and before `not_before` none is
     tried, after so many `failures` in a row."""
 
@@ -96,7 +95,7 @@ class Dream:
 
     def unread(self, scope: str) -> int:
         """How many history entries of `scope` it has not read. Blocks."""
-        return sum(isinstance(one, HistoryEntry) for one in self._waiting(scope))
+        return len(_cursors(self._waiting(scope)))
 
     def due_from(self, scope: str) -> Due:
         """What a schedule needs to know of `scope`. Times that a clock which was wrong left far in
@@ -105,15 +104,12 @@ class Dream:
         now = self._clock.now()
         last_run, retry_at = (_credible(when, now) for when in (state.last_run, state.retry_at))
         waiting = self._waiting(scope)
-        times = [one.timestamp for one in waiting if isinstance(one, HistoryEntry)]
-        oldest = _credible(min(times, default=None), now) or now - timedelta(days=1)
-        return Due(
-            (last_run or oldest) if waiting or state.plan else None,
-            last_run,
-            len(times),
-            retry_at,
-            state.failures,
-        )
+        unread = _cursors(waiting)
+        since = None
+        if waiting or state.plan:
+            since = last_run or _credible(self._first_of(scope, unread), now)
+            since = since or now - timedelta(days=1)
+        return Due(since, last_run, len(unread), retry_at, state.failures)
 
     @asynccontextmanager
     async def forgetting(self) -> AsyncIterator[None]:
@@ -241,15 +237,23 @@ class Dream:
     def _is_told(self, report: DreamReport) -> bool:
         return report.is_outage and self._told_of_outage
 
-    def _waiting(self, scope: str) -> list[HistoryEntry | object]:
+    def _waiting(self, scope: str) -> list[Unread]:
         reader = Reader(self._memories.of(scope), self._evidence, self._clock.now())
-        return list(reader.waiting(self._state.of(scope)))
+        return reader.waiting(self._state.of(scope))
+
+    def _first_of(self, scope: str, cursors: Sequence[int]) -> datetime | None:
+        entry = self._memories.of(scope).history.get(cursors[0]) if cursors else None
+        return entry.timestamp if entry else None
 
     def _of(self, memory: Memory) -> ScopeState:
         return self._state.of(memory.scope)
 
     async def _remember(self, memory: Memory, state: ScopeState) -> None:
         await asyncio.to_thread(self._state.put, memory.scope, state)
+
+
+def _cursors(unread: Iterable[Unread]) -> list[int]:
+    return [one for one in unread if isinstance(one, int)]
 
 
 def _credible(when: datetime | None, now: datetime) -> datetime | None:

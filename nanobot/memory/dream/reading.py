@@ -14,12 +14,14 @@ from typing import TypeVar
 from nanobot.memory.dream.entries import Entry, Evidence, of_history, of_note
 from nanobot.memory.dream.state import ScopeState
 from nanobot.memory.forgetting.forgotten import Forgotten
-from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store.notes import day_of, note_path
 from nanobot.messages import Message
 
-_Unread = TypeVar("_Unread", HistoryEntry, date)
+Unread = int | date
+"""What is there to read: the cursor of a history entry, or the day of a note."""
+
+_Unread = TypeVar("_Unread", int, date)
 
 _BATCH_TOKENS = 16_000
 """Of entries in one question, so that the context window of a small model holds them."""
@@ -51,8 +53,8 @@ class Reader:
         self._now = now
         self.forgotten = Forgotten(memory.root)
 
-    def waiting(self, state: ScopeState) -> list[HistoryEntry | date]:
-        """What is unread, in the order in which it is read."""
+    def waiting(self, state: ScopeState) -> list[Unread]:
+        """What is unread, in the order in which it is read; nothing of it is opened."""
         return [one for one in self._beyond(state.note) if _key(one) not in state.done]
 
     def batch(self, state: ScopeState, most: int) -> Batch:
@@ -75,16 +77,16 @@ class Reader:
         """Where reading stands once `done` is read: the end of what is done without a gap."""
         cursor, note = self._memory.history.dream_cursor(), state.note
         beyond = self._beyond(state.note)
-        for one in _prefix([one for one in beyond if isinstance(one, HistoryEntry)], done):
-            cursor = max(cursor, one.cursor)
-        for day in _prefix([one for one in beyond if not isinstance(one, HistoryEntry)], done):
+        for entry in _prefix([one for one in beyond if isinstance(one, int)], done):
+            cursor = max(cursor, entry)
+        for day in _prefix([one for one in beyond if not isinstance(one, int)], done):
             note = day.isoformat()
         left = {_key(one) for one in self._beyond(note, cursor)}
         return Position(cursor, note, done & left)
 
-    def _beyond(self, note: str, cursor: int = 0) -> list[HistoryEntry | date]:
+    def _beyond(self, note: str, cursor: int = 0) -> list[Unread]:
         after = max(cursor, self._memory.history.dream_cursor())
-        return [*self._memory.history.entries(after), *self._days(note)]
+        return [*self._memory.history.cursors(after), *self._days(note)]
 
     def _days(self, note: str) -> list[date]:
         folder = self._memory.root.place("memory")
@@ -95,12 +97,13 @@ class Reader:
         days = (day_of(name) for name in sorted(names))
         return [day for day in days if day is not None and note < day.isoformat() < today]
 
-    def _opened(self, one: HistoryEntry | date) -> Entry | None:
-        if isinstance(one, HistoryEntry):
+    def _opened(self, one: Unread) -> Entry | None:
+        if isinstance(one, int):
+            entry = self._memory.history.get(one)
             # A digest retells entries that were read.
-            if one.type == "digest" or self.forgotten.hides_entry(one.cursor):
+            if entry is None or entry.type == "digest" or self.forgotten.hides_entry(one):
                 return None
-            return of_history(one, self._unforgotten)
+            return of_history(entry, self._unforgotten)
         return of_note(one, self._memory.store.read(note_path(one)), self._now.tzinfo)
 
     def _unforgotten(self, session: str, first: int, last: int) -> list[Message]:
@@ -108,8 +111,8 @@ class Reader:
         return [one for one in messages if not self.forgotten.hides_message(session, one)]
 
 
-def _key(one: HistoryEntry | date) -> str:
-    return str(one.cursor) if isinstance(one, HistoryEntry) else one.isoformat()
+def _key(one: Unread) -> str:
+    return str(one) if isinstance(one, int) else one.isoformat()
 
 
 def _prefix(ones: Sequence[_Unread], done: frozenset[str]) -> list[_Unread]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from nanobot.memory.files.linefile import Fingerprint
@@ -58,6 +58,10 @@ class Contents:
     def after(self, cursor: int) -> list[Spot]:
         """The entries with a higher cursor, in order."""
         return [self._spot(at) for at in range(bisect_right(self._cursors, cursor), len(self))]
+
+    def cursors(self, after: int) -> Sequence[int]:
+        """The cursors of the entries with a higher one than `after`, in order."""
+        return self._cursors[bisect_right(self._cursors, after) :]
 
     def get(self, cursor: int) -> Spot | None:
         """The entry with this cursor."""

@@ -17,9 +17,11 @@ few system calls while nothing changed, and an entry is read when it is asked fo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from heapq import merge
+from itertools import groupby
 
 from loguru import logger
 
@@ -81,10 +83,15 @@ class HistoryLog:
         """The entries with a higher cursor than `after`, in order."""
         return self._read(lambda contents: contents.after(after))
 
+    def cursors(self, after: int = 0) -> list[int]:
+        """The cursors of those, without reading them."""
+        with self._lock:
+            return list(self._cursors(after))
+
     def count(self) -> int:
         """How many entries there are."""
         with self._lock:
-            return len({spot.cursor for known in self._all() for spot in known.after(0)})
+            return sum(1 for _ in self._cursors(0))
 
     def get(self, cursor: int) -> HistoryEntry | None:
         """The entry with this cursor."""
@@ -247,6 +254,11 @@ class HistoryLog:
         starts = ((spot.start - begin, spot.size) for spot in spots)
         found = (entries.decode(content[start : start + size], zone) for start, size in starts)
         return [entry for entry in found if entry]
+
+    def _cursors(self, after: int) -> Iterator[int]:
+        """In order, each once; an entry that is moving stands in two files."""
+        every = merge(*(known.cursors(after) for known in self._all()))
+        return (cursor for cursor, _ in groupby(every))
 
     def _all(self) -> list[Contents]:
         return [self._contents_of(file) for file in self._files()]

@@ -121,6 +121,23 @@ def test_a_history_of_years_takes_little_memory(log: HistoryLog, folder: Path) -
     assert len(log.entries(after=number - 3)) == 3
 
 
+def test_which_entries_there_are_is_known_without_reading_them(
+    log: HistoryLog, folder: Path
+) -> None:
+    number, text = 2_000, "It was a long conversation about the garden. " * 40
+    lines = (encode(replace(entry(text), cursor=cursor + 1)) for cursor in range(number))
+    (folder / "history.jsonl").write_bytes(b"".join(lines))
+    assert log.count() == number
+    tracemalloc.start()
+    try:
+        assert log.cursors(after=500) == list(range(501, number + 1))
+        assert log.count() == number
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * number
+
+
 def test_a_second_log_sees_what_the_first_wrote(
     folder: Path, log: HistoryLog, clock: StoppedClock
 ) -> None:
@@ -344,6 +361,8 @@ def test_a_crash_between_copying_and_taking_away_leaves_each_entry_once(
             moved.write_bytes(both.splitlines(keepends=True)[0] + torn)
         other = again(folder, clock)
         assert [e.summary for e in other.entries()] == ["0", "1", "2"]
+        assert other.cursors() == [1, 2, 3]
+        assert other.count() == 3
         other.rotate(1)
         assert [e.summary for e in again(folder, clock).entries()] == ["0", "1", "2"]
         assert moved.read_bytes() == b"".join(both.splitlines(keepends=True)[:2])
