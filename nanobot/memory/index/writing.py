@@ -187,10 +187,11 @@ def _row(id: int, segment: int, entry: Entry, original: str | None) -> _Row:
 
 
 def _paused(before: str, now: str) -> bool:
-    """Whether a conversation stopped between two moments. A clock set back is a pause, too."""
+    """Whether a conversation stopped between two moments. Which came first says little: a platform
+    has a clock of its own, and cuts its times to seconds."""
     if not before or not now or (before[:13], before[19:]) == (now[:13], now[19:]):
         return False  # most messages come within the same hour
     one, other = datetime.fromisoformat(before), datetime.fromisoformat(now)
     if (one.tzinfo is None) != (other.tzinfo is None):
         return True
-    return not timedelta(0) <= other - one <= PAUSE
+    return abs(other - one) > PAUSE

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import tracemalloc
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from nanobot.memory.index import MemoryIndex, Query
 from nanobot.messages import Role
 from nanobot.session.records import encode
-from tests.memory.index.talk import Home, everything, find, said
+from tests.memory.index.talk import START, Home, everything, find, said
 
 
 @pytest.fixture
@@ -266,6 +268,16 @@ async def test_a_pause_ends_a_segment_and_many_messages_do(home: Home, index: Me
     home.say("cli:direct", said(1, "hello"), said(2, "a tiger", day=1), said(3, "yes", day=1))
     hit = (await index.search(Query("tiger", ("owner",)))).hits[0]
     assert [near.seq for near in (*hit.before, *hit.after)] == [3]
+
+
+@pytest.mark.parametrize("behind", [timedelta(milliseconds=400), timedelta(minutes=2)])
+async def test_a_platform_with_a_clock_of_its_own_tears_no_talk_apart(
+    home: Home, index: MemoryIndex, behind: timedelta
+) -> None:
+    answer = replace(said(1, "yes", "assistant"), timestamp=START + behind)
+    home.say("cli:direct", answer, replace(said(2, "a tiger"), timestamp=START))
+    hit = (await index.search(Query("tiger", ("owner",)))).hits[0]
+    assert [near.seq for near in hit.before] == [1]
 
 
 async def test_ids_are_the_same_after_a_rebuild(home: Home, index: MemoryIndex) -> None:
