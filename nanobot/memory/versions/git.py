@@ -215,16 +215,22 @@ class Repository:
         return made.id.decode()
 
     def pack(self) -> None:
-        """Put the loose objects into one file."""
+        """Put the loose objects into one file; in memory is one at a time."""
+        from dulwich.pack import full_unpacked_object
+
         with self._translated():
-            loose = [path.name for path in (self.path / "objects").iterdir() if len(path.name) == 2]
-            paths = [path for name in loose for path in (self.path / "objects" / name).iterdir()]
-            names = [path for path in paths if len(path.name) == 38]
-            objects = [self._get(path.parent.name + path.name) for path in names]
-            self.objects.add_objects([(found, None) for found in objects])
+            loose = [
+                path.parent.name + path.name
+                for folder in (self.path / "objects").iterdir()
+                if len(folder.name) == 2
+                for path in folder.iterdir()
+                if len(path.name) == 38
+            ]
+            objects = (full_unpacked_object(self._get(identity)) for identity in loose)
+            self.objects.add_pack_data(len(loose), objects)
             sync_folder(self.path / "objects/pack")
-            for path in names:
-                path.unlink()
+            for identity in loose:
+                self._loose(identity).unlink()
 
     def set_aside(self, stamp: str) -> Path:
         """Move the repository to `<name>.damaged-<stamp>`; the next commit makes a new one."""
@@ -275,7 +281,7 @@ class Repository:
 
     def _write_object(self, found: ShaFile) -> None:
         identity = found.id.decode()
-        path = self.path / "objects" / identity[:2] / identity[2:]
+        path = self._loose(identity)
         if path.exists():
             return
         with self._translated():
@@ -304,14 +310,16 @@ class Repository:
             else:
                 yield prefix + name, identity
 
+    def _loose(self, identity: str) -> Path:
+        return self.path / "objects" / identity[:2] / identity[2:]
+
     def _get(self, identity: str) -> ShaFile:
         from dulwich.errors import ChecksumMismatch, FileFormatException, ObjectMissing
         from dulwich.objects import ShaFile
 
-        path = self.path / "objects" / identity[:2] / identity[2:]
         try:
             with suppress(FileNotFoundError):
-                return ShaFile.from_path(str(path), _object_id(identity))
+                return ShaFile.from_path(str(self._loose(identity)), _object_id(identity))
             return self.objects[_object_id(identity)]
         except (KeyError, ValueError, ChecksumMismatch, FileFormatException) as error:
             raise self._damaged(f"{identity} is missing or broken") from error
