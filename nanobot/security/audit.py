@@ -127,11 +127,11 @@ def _backwards(path: Path) -> Iterator[Record]:
 
 def _times(file: Path) -> list[datetime]:
     """When the first and the last line of a file were written, as far as it can be told."""
-    try:
-        records = list(filter(None, map(_parsed, file.read_bytes().splitlines())))
-    except FileNotFoundError:
-        return []
-    return [time for record in (*records[:1], *records[-1:]) if (time := _time(record))]
+    first = last = None
+    with suppress(FileNotFoundError), file.open("rb") as lines:
+        for last in filter(None, map(_parsed, lines)):
+            first = first or last
+    return [time for record in (first, last) if record and (time := _time(record))]
 
 
 def _time(record: Record) -> datetime | None:
