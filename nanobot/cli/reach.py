@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -94,7 +95,7 @@ def _left_by_signals() -> Iterator[None]:
     mine = [
         number
         for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is signal.SIG_DFL
+        if signal.getsignal(number) is signal.SIG_DFL and _is_main_thread()
     ]
     for number in mine:
         signal.signal(number, _leave)
@@ -103,6 +104,11 @@ def _left_by_signals() -> Iterator[None]:
     finally:
         for number in mine:
             signal.signal(number, signal.SIG_DFL)
+
+
+def _is_main_thread() -> bool:
+    """Whether this one may take signals at all."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def _leave(number: int, _: FrameType | None) -> NoReturn:
