@@ -55,6 +55,7 @@ class MemoryReader:
         self._template = template or {}
         self._prefix = prefix
         self._texts: dict[str, _Cached] = {}
+        self._day = date.min
         self._context: tuple[tuple[str | Fingerprint, ...], str] | None = None
         self._joined: tuple[tuple[str, ...], str] = ((), "")
 
@@ -65,6 +66,9 @@ class MemoryReader:
     def read(self, path: str) -> str:
         """The text of a document, empty where there is none. Raises `PathRefused` for a link."""
         fingerprint = self._root.fingerprint(self._prefix + path)
+        if self._day != (today := self._clock.now().date()):  # lest the notes of all days are held
+            self._texts.clear()
+            self._day = today
         cached = self._texts.get(path)
         if cached is None or cached.fingerprint != fingerprint:
             # Taken before the read: a change in between is seen next time.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tracemalloc
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -230,6 +231,23 @@ def test_an_unchanged_memory_is_not_read_again(store: MemoryStore, workspace: Pa
     changed = store.get_memory_context()
     assert first != changed
     assert store.get_memory_context() is changed
+
+
+def test_notes_of_days_that_are_over_are_not_held(
+    store: MemoryStore, workspace: Path, clock: StoppedClock
+) -> None:
+    days, size = 50, 20_000
+    tracemalloc.start()
+    try:
+        for _ in range(days):
+            path = store.today_path()
+            (workspace / path).write_text("é" * size)
+            assert len(store.read_today()) == size
+            clock.time += timedelta(days=1)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 5 * size
 
 
 async def test_a_link_is_named_in_the_prompt_and_never_followed(
