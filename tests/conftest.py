@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings
 from loguru import logger
 
+from tests import encodings
 from tests.privileges import without_privileges
 
 EXAMPLES = 40
@@ -27,6 +28,8 @@ EXAMPLES = 40
 def _to_standard_error(message: str) -> None:
     sys.stderr.write(message)  # the one of the test that runs, which pytest has put in place
 
+
+encodings.take_away()
 
 logger.remove()
 logger.add(_to_standard_error, level="WARNING")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,8 @@ from bench.prompt_size import WANTED
 from nanobot.providers.port import Prompt
 from nanobot.testing import ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
+from tests.encodings import ENCODINGS
 from tests.support import running
-
-ENCODINGS = Path(os.environ.get("TIKTOKEN_CACHE_DIR", "../shared/data/tiktoken")).resolve()
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.providers.counter import LEAST_RATIO, MOST_RATIO, Tiktoken, TokenCounter
-
-ENCODINGS = Path(os.environ.get("TIKTOKEN_CACHE_DIR", "../shared/data/tiktoken"))
+from tests.encodings import ENCODINGS
 
 
 class Exact:
@@ -96,23 +93,15 @@ def test_the_ratio_stays_within_its_bounds(reports: list[tuple[int, int]]) -> No
         assert LEAST_RATIO <= counter.ratio <= MOST_RATIO
 
 
-@pytest.fixture
-def cache(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
-    return lambda folder: monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(folder.resolve()))
-
-
 @pytest.mark.skipif(not ENCODINGS.is_dir(), reason=f"the encodings are not in {ENCODINGS}")
-async def test_tiktoken_counts_in_a_process_of_its_own(cache: Callable[[Path], None]) -> None:
-    cache(ENCODINGS)
+async def test_tiktoken_counts_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(ENCODINGS))
     assert await Tiktoken("a-model-it-does-not-know")("hello world " * 500) == 1_001
 
 
 async def test_an_encoding_that_is_not_to_be_had_is_not_looked_for_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Callable[[Path], None]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cache(tmp_path / "empty")
-    for name in ("https_proxy", "HTTPS_PROXY"):  # nothing listens there: no network
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
     exact = Tiktoken("gpt-4o")
     assert await exact("hello") is None
     monkeypatch.setattr("sys.executable", "/nowhere")
