@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_CACHE, _GIVEN = "TIKTOKEN_CACHE_DIR", "NANOBOT_TEST_ENCODINGS"
+_CACHE, _GIVEN = "TIKTOKEN_CACHE_DIR", "ENCODINGS_OF_TESTS"
 ENCODINGS = Path(
     os.environ.get(_GIVEN) or os.environ.get(_CACHE, "../shared/data/tiktoken")
 ).resolve()
