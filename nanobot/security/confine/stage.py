@@ -6,6 +6,7 @@ What always holds: if any step fails, the command does not run.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
@@ -96,6 +97,7 @@ def _hand_over_listener(descriptor: int) -> None:
 def _become(spec: Spec, command: Sequence[str], rules: Sequence[seccomp.Rule]) -> NoReturn:
     os.chdir(spec.cwd)
     os.closerange(3, _MANY)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and so would the command
     if rules:
         seccomp.install(rules)
     try:

@@ -41,6 +41,14 @@ async def test_what_runs_on_is_ended_with_its_command(sandbox: Sandbox, ground: 
     await life.over()
 
 
+async def test_who_writes_where_nobody_reads_ends_without_a_word(
+    sandbox: Sandbox, ground: Ground
+) -> None:
+    command = ("/bin/bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}")
+    end = await ended(sandbox.launch(command, ground.confined))
+    assert (end.output, end.complaints) == (f"y\n{128 + signal.SIGPIPE}\n", "")
+
+
 async def test_killing_the_group_kills_everything(sandbox: Sandbox, ground: Ground) -> None:
     life = Life(ground.workspace / "work")
     command = holding("mkdir -p work/new/.git; (sleep 600 &); echo ready; sleep 600")
