@@ -131,7 +131,11 @@ def _written(world: World, scope: str) -> Iterator[tuple[Path, Canary]]:
     folders = ("workspace", "sessions", "spill", "media", "logs", "state", "mcp")
     for path in files_below(home / folder for folder in folders):
         name = path.relative_to(home)
-        for canary in seen(everything, path.read_bytes(), _scope_of(name, scope)):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:  # it was about to get its name
+            continue
+        for canary in seen(everything, content, _scope_of(name, scope)):
             nobodys = not canary.knowers
             if canary.plain and name.parts[0] in ("workspace", "media"):
                 continue  # the owner wrote it there
