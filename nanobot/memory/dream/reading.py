@@ -21,7 +21,7 @@ from nanobot.messages import Message
 Unread = int | date
 """What is there to read: the cursor of a history entry, or the day of a note."""
 
-_Unread = TypeVar("_Unread", int, date)
+_Kind = TypeVar("_Kind", int, date)
 
 _BATCH_TOKENS = 16_000
 """Of entries in one question, so that the context window of a small model holds them."""
@@ -77,8 +77,8 @@ class Reader:
         """Where reading stands once `done` is read: the end of what is done without a gap."""
         cursor, note = self._memory.history.dream_cursor(), state.note
         beyond = self._beyond(state.note)
-        for entry in _prefix([one for one in beyond if isinstance(one, int)], done):
-            cursor = max(cursor, entry)
+        for read in _prefix([one for one in beyond if isinstance(one, int)], done):
+            cursor = max(cursor, read)
         for day in _prefix([one for one in beyond if not isinstance(one, int)], done):
             note = day.isoformat()
         left = {_key(one) for one in self._beyond(note, cursor)}
@@ -115,7 +115,7 @@ def _key(one: Unread) -> str:
     return str(one) if isinstance(one, int) else one.isoformat()
 
 
-def _prefix(ones: Sequence[_Unread], done: frozenset[str]) -> list[_Unread]:
+def _prefix(ones: Sequence[_Kind], done: frozenset[str]) -> list[_Kind]:
     found = []
     for one in ones:
         if _key(one) not in done:

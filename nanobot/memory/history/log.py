@@ -84,7 +84,7 @@ class HistoryLog:
         return self._read(lambda contents: contents.after(after))
 
     def cursors(self, after: int = 0) -> list[int]:
-        """The cursors of those, without reading them."""
+        """The cursors higher than `after`, in order; no entry is read."""
         with self._lock:
             return list(self._cursors(after))
 

@@ -190,7 +190,8 @@ class LineStreams:
         retractions: list[Retraction],
         reader_at: Callable[[int], LineReader],
     ) -> LineReader:
-        """Compare every line with the index; the reader that has read them."""
+        """Take in what differs, line by line, or all of a stream that the index does not have yet;
+        the reader that has read it."""
         standing = {
             seq: (passage, hash)
             for passage, seq, hash in self._db.execute(
