@@ -17,7 +17,7 @@ NanobotError                 anything a person should read; carries `hint`, the 
 │   └── WriteConflict        someone else wrote meanwhile: read again, then write
 ├── SendError                a channel could not deliver a part
 │   ├── SendLater            try again after `retry_after` seconds
-│   ├── SendUnknown          it may have arrived; tried once more
+│   ├── SendUnknown          it may have arrived; repeated once
 │   └── SendRefused          it never will
 ├── ChannelOff               a channel stays off until a person mends its settings
 └── TurnStopped              someone stopped this turn; unwind quietly

@@ -8,11 +8,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from telegram.error import TelegramError
+
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
 from nanobot.errors import SendRefused
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
+from nanobot_telegram.failures import as_send_error
 from nanobot_telegram.files import LARGEST_FILE
 from nanobot_telegram.inbound import Me
 from nanobot_telegram.markdown import CAPTION_LIMIT, TEXT_LIMIT, fits
@@ -98,6 +101,14 @@ class TelegramChannel:
         finally:
             self._sending -= 1
             self._sent.set()
+
+    async def reach(self) -> None:
+        """Ask Telegram who we are; see `nanobot.channel`."""
+        client = (await self._alive()).client
+        try:
+            await client.me()
+        except TelegramError as error:
+            raise as_send_error(error) from None
 
     async def fetch(self, media: Media, limit: int) -> bytes:
         """The content of a file that someone sent; see `nanobot.channel`."""

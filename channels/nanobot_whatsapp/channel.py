@@ -33,6 +33,10 @@ class WhatsAppChannel:
         """Deliver one part; see `nanobot.channel`."""
         return await self._transport.send(part)
 
+    async def reach(self) -> None:
+        """Whether the platform answers; see `nanobot.channel`."""
+        await self._transport.reach()
+
     async def fetch(self, media: Media, limit: int) -> bytes:
         """The content of a file that someone sent; see `nanobot.channel`."""
         return await self._transport.fetch(media, limit)

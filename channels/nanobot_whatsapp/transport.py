@@ -24,6 +24,11 @@ class Transport(Protocol):
         """Deliver a part; raises one of the `SendError`s. Waits for `run`."""
         ...
 
+    async def reach(self) -> None:
+        """Raises a `SendError` while WhatsApp cannot be reached; nothing where sending a part twice
+        does no harm."""
+        ...
+
     async def fetch(self, media: Media, limit: int) -> bytes:
         """A file that someone sent, of at most `limit` bytes; raises `SendRefused`."""
         ...

@@ -1,8 +1,9 @@
 """The outbox: replies on their way out, one row per part that a channel can send at once.
 
-A part goes `pending → sending → sent | dead`. What is `sending` when the process dies goes out
-again at the next start: it may arrive twice, which is the one repetition that is not excluded,
-because no platform takes an idempotency key for every kind of message.
+A part goes `pending → sending → sent | dead`. One that is `sending` when the process dies, or that
+the platform did not answer, is in doubt: it may have arrived. It is sent once more. That is the one
+repetition that is not excluded, because no platform takes an idempotency key for every kind of
+message.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 from loguru import logger
 
+from nanobot.bus.address import Address
 from nanobot.bus.buttons import with_button_ids
 from nanobot.bus.codec import decode_outbound, encode_outbound
 from nanobot.bus.connecting import storable
@@ -32,12 +34,14 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class OutboxPart:
-    """A stored part. `next_try_at` is in seconds since the epoch."""
+    """A stored part. `next_try_at` is in seconds since the epoch; `in_doubt`: an earlier attempt
+    may have arrived."""
 
     id: int
     part: OutboundPart
     attempts: int = 0
     next_try_at: float = 0.0
+    in_doubt: bool = False
 
 
 def insert_outgoing(
@@ -107,46 +111,101 @@ class Outbox:
             keep=False,
         )
 
-    async def sent(self, part_id: int, platform_id: str) -> None:
+    async def sent(self, item: OutboxPart, platform_id: str) -> tuple[OutboxPart, ...]:
         """The platform accepted it. Returns when that is durable, however long the disk refuses:
-        until then nothing more goes to the chat, so that a crash leaves one part in doubt."""
-        await self._database.insist(
-            lambda db: db.execute(
+        until then nothing more goes to the chat, so that a crash leaves one part in doubt. What it
+        returns are notices of this chat that were refused before, to be sent now."""
+
+        def work(db: sqlite3.Connection) -> tuple[OutboxPart, ...]:
+            db.execute(
                 "UPDATE outbox SET state = 'sent', platform_id = ?, payload = NULL WHERE id = ?",
-                (storable(platform_id), part_id),
+                (storable(platform_id), item.id),
+            )
+            rows = db.execute(
+                "UPDATE outbox SET state = 'pending' WHERE state = 'dead' AND turn_id LIKE ?"
+                " AND channel = ? AND chat_id = ? RETURNING id",
+                (NOTICES, item.part.channel, storable(item.part.chat_id)),
+            ).fetchall()
+            return tuple(load_part(db, row_id) for (row_id,) in rows)
+
+        return await self._database.insist(work)
+
+    def later(self, item: OutboxPart, reason: str) -> None:
+        """It did not go out; try again at `item.next_try_at`. Queued: if it is lost the try is
+        earlier."""
+        self._database.post(
+            lambda db: db.execute(
+                "UPDATE outbox SET state = 'pending', next_try_at = ?, in_doubt = ?, reason = ?"
+                " WHERE id = ?",
+                (item.next_try_at, item.in_doubt, storable(reason), item.id),
             )
         )
 
-    def later(self, part_id: int, next_try_at: float, reason: str) -> None:
-        """It did not go out; try again at that time. Queued: if it is lost the try is earlier."""
-        self._database.post(
-            lambda db: db.execute(
-                "UPDATE outbox SET state = 'pending', next_try_at = ?, reason = ? WHERE id = ?",
-                (next_try_at, storable(reason), part_id),
-            )
-        )
+    async def give_up(self, item: OutboxPart, reason: str, now: str) -> tuple[OutboxPart, ...]:
+        """It will never go out by itself. It is kept for `nanobot queue`, and with it is stored a
+        notice to people, once for each message: that is returned, to be sent. A notice itself waits
+        until something else reaches its chat."""
 
-    def dead(self, part_id: int, reason: str) -> None:
-        """It will never go out by itself; kept for `nanobot queue`. Queued: if it is lost the part
-        is refused once more."""
-        self._database.post(
-            lambda db: db.execute(
+        def work(db: sqlite3.Connection) -> tuple[OutboxPart, ...]:
+            db.execute(
                 "UPDATE outbox SET state = 'dead', reason = ? WHERE id = ?",
-                (storable(reason), part_id),
+                (storable(reason), item.id),
             )
-        )
+            turn_id, call = item.part.key.rsplit("/", 2)[:2]
+            if turn_id.startswith(_NOTICE):
+                return ()
+            notice = Outgoing(call, (_notice(db, item, reason, turn_id),))
+            return insert_outgoing(db, f"{_NOTICE}{turn_id}", (notice,), now)
+
+        return await self._database.insist(work)
+
+
+_NOTICE = "undelivered-"
+NOTICES = f"{_NOTICE}%"
+"""The turn ids of notices that a part could not be delivered, as a pattern for LIKE."""
+
+_EXCERPT = 60
+
+
+def _notice(db: sqlite3.Connection, item: OutboxPart, reason: str, turn_id: str) -> OutboundMessage:
+    """What is said of a part that was given up: in the chat where its turn was asked for, else in
+    its own."""
+    part = item.part
+    row = db.execute(
+        "SELECT channel, chat_id, session_key FROM inbox WHERE turn_id = ? ORDER BY id LIMIT 1",
+        (turn_id,),
+    ).fetchone()
+    channel, chat_id, key = row or (part.channel, part.chat_id, "")
+    here = (channel, chat_id) == (part.channel, part.chat_id)
+    asked = Address.of(key)
+    thread = asked.thread_id if (asked.channel, asked.chat_id) == (channel, chat_id) else ""
+    what = ", ".join(media.name or media.ref for media in part.media)
+    what = f"The file {what}" if what else f"A message that begins “{_beginning(part.content)}”"
+    place = "here" if here else f"to {part.channel}:{part.chat_id}"
+    text = (
+        f"⚠️ {what} could not be delivered {place}: {reason.rstrip('. ')}. It is kept:"
+        f" `nanobot queue retry out-{item.id}` sends it again."
+    )
+    return OutboundMessage(channel, chat_id, text, thread_id=part.thread_id if here else thread)
+
+
+def _beginning(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= _EXCERPT else f"{words[:_EXCERPT].rstrip()}…"
 
 
 _SELECT = (
-    "SELECT id, turn_id, call, part, channel, chat_id, attempts, next_try_at, payload FROM outbox"
+    "SELECT id, turn_id, call, part, channel, chat_id, attempts, next_try_at,"
+    " in_doubt OR state = 'sending', payload FROM outbox"
 )
+_Row = tuple[int, str, str, int, str, str, int, float, int, str | None]
 
 
-def _stored_part(row: tuple[int, str, str, int, str, str, int, float, str | None]) -> OutboxPart:
-    row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, payload = row
+def _stored_part(row: _Row) -> OutboxPart:
+    row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubt, payload = row
     message, event_ids, last = decode_outbound(channel, chat_id, payload or "")
     part = _part(f"{turn_id}/{call}/{number}", message, event_ids, last)
-    return OutboxPart(row_id, part, attempts, next_try_at)
+    return OutboxPart(row_id, part, attempts, next_try_at, bool(doubt))
 
 
 def _part(

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from nanobot.bus.codec import decode_inbound, excerpt
 from nanobot.bus.connecting import storable
-from nanobot.bus.outbox import OutboxPart, load_part
+from nanobot.bus.outbox import NOTICES, OutboxPart, load_part
 from nanobot.bus.records import InboxEntry
 from nanobot.errors import NanobotError
 
@@ -78,8 +78,9 @@ def counts(db: sqlite3.Connection) -> QueueCounts:
     )
     outbox: dict[str, int] = dict(
         db.execute(
-            "SELECT state, count(*) FROM outbox WHERE state IN ('pending', 'sending', 'dead')"
-            " GROUP BY state"
+            "SELECT state, count(*) FROM outbox WHERE state IN ('pending', 'sending')"
+            " OR (state = 'dead' AND turn_id NOT LIKE ?) GROUP BY state",
+            (NOTICES,),
         )
     )
     put_off = db.execute(
@@ -128,7 +129,9 @@ def queue_rows(db: sqlite3.Connection) -> tuple[list[QueueRow], list[QueueRow]]:
         )
         for row_id, channel, chat, state, tries, since, payload, why in db.execute(
             "SELECT id, channel, chat_id, state, attempts, created_at, payload, reason FROM outbox"
-            " WHERE state IN ('pending', 'sending', 'dead') ORDER BY id"
+            " WHERE state IN ('pending', 'sending') OR (state = 'dead' AND turn_id NOT LIKE ?)"
+            " ORDER BY id",
+            (NOTICES,),
         )
     ]
     return inbox, outbox
@@ -161,7 +164,8 @@ def _retry(db: sqlite3.Connection, row: str) -> InboxEntry | OutboxPart:
             return InboxEntry(row_id, message, runs=found[1], previous_turn=found[2])
     else:
         db.execute(
-            "UPDATE outbox SET state = 'pending', attempts = 0, next_try_at = 0, reason = ''"
+            "UPDATE outbox SET state = 'pending', attempts = 0, next_try_at = 0,"
+            " in_doubt = 0, reason = ''"
             " WHERE id = ? AND state = 'dead'",
             (row_id,),
         )

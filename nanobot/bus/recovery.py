@@ -14,7 +14,7 @@ from loguru import logger
 
 from nanobot.bus.codec import decode_inbound
 from nanobot.bus.events import InboundMessage, OutboundMessage
-from nanobot.bus.outbox import Outgoing, insert_outgoing, open_parts
+from nanobot.bus.outbox import NOTICES, Outgoing, insert_outgoing, open_parts
 from nanobot.bus.records import InboxEntry, Leftovers, Step, Unfiled
 
 _UNREADABLE = (
@@ -40,7 +40,11 @@ def prune(db: sqlite3.Connection, horizon: str) -> None:
     db.execute(
         "DELETE FROM inbox WHERE state IN ('done', 'stopped') AND received_at < ?", (horizon,)
     )
-    db.execute("DELETE FROM outbox WHERE state = 'sent' AND created_at < ?", (horizon,))
+    db.execute(
+        "DELETE FROM outbox WHERE created_at < ?"
+        " AND (state = 'sent' OR (state = 'dead' AND turn_id LIKE ?))",
+        (horizon, NOTICES),
+    )
     db.execute("DELETE FROM turn WHERE state != 'running' AND started_at < ?", (horizon,))
     db.execute(
         "DELETE FROM step WHERE turn_id NOT IN (SELECT id FROM turn WHERE state = 'running')"

@@ -104,4 +104,6 @@ MIGRATIONS = (
         warned INTEGER NOT NULL
     ) WITHOUT ROWID
     """,
+    # Whether an earlier attempt may have arrived.
+    "ALTER TABLE outbox ADD COLUMN in_doubt INTEGER NOT NULL DEFAULT 0",
 )

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from nanobot.bus.events import InboundMessage, Media, MediaKind, OutboundPart, Progress, Receipt
 from nanobot.clock import Clock
@@ -163,6 +163,17 @@ class ChannelHost(Protocol):
     @property
     def state_folder(self) -> Path:
         """A folder (0700) for this adapter's own state."""
+        ...
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """What a channel has too whose platform takes no key for a message, so that a send may end in
+    `SendUnknown`: the core asks before it sends such a part a second time."""
+
+    async def reach(self) -> None:
+        """Ask the platform for something that changes nothing. Raises a `SendError` while it does
+        not answer."""
         ...
 
 

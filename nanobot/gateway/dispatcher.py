@@ -16,7 +16,7 @@ from loguru import logger
 from nanobot.bus.events import OutboundPart, Receipt
 from nanobot.bus.lanes import Lanes
 from nanobot.bus.outbox import Outbox, OutboxPart
-from nanobot.channel import Channel
+from nanobot.channel import Channel, Reachable
 from nanobot.clock import Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
 from nanobot.gateway.screen import Screen
@@ -26,6 +26,9 @@ MOST_ATTEMPTS = 300
 """With five minutes between attempts this is a day; then the part is dead and a person decides."""
 
 _LONGEST_PAUSE = 300.0
+_DOUBT_PAUSE = 30.0
+"""Seconds before the one repetition where the channel cannot tell whether its platform is there."""
+
 _LONGEST_FIRST_PAUSE = 3600.0
 """A stored time further away than this tells of a clock that was set back."""
 
@@ -64,35 +67,43 @@ class Dispatcher:
 
     async def _deliver_at_last(self, item: OutboxPart) -> None:
         pause = min(item.next_try_at - self._clock.now().timestamp(), _LONGEST_FIRST_PAUSE)
-        unknown = 0
         while True:
             if pause > 0:
                 await self._clock.sleep(pause)
-            self._outbox.sending(item.id)
             item = replace(item, attempts=item.attempts + 1)
-            await self._screen.flush(item.part.channel, item.part.chat_id)
             try:
-                receipt = await self._send(item.part)
+                receipt = await self._attempt(item)
             except SendRefused as error:
-                self._give_up(item, str(error))
+                await self._give_up(item, str(error))
                 return
             except Exception as error:  # noqa: BLE001 - the boundary: a channel's crash is a retry
-                unknown += isinstance(error, SendUnknown)
-                if unknown > 1 or self._is_hopeless(item, error):
-                    self._give_up(item, str(error))
+                unknown = isinstance(error, SendUnknown)
+                if (unknown and item.in_doubt) or self._is_hopeless(item, error):
+                    await self._give_up(item, str(error))
                     return
-                pause = self._pause(item.attempts, error)
+                pause = self._pause(item, error)
                 reason = str(error) or repr(error)
                 logger.warning("{}: {}; next try in {:.0f} s", item.part.key, reason, pause)
-                next_try_at = self._clock.now().timestamp() + pause
-                self._outbox.later(item.id, next_try_at, str(error))
+                item = replace(
+                    item,
+                    next_try_at=self._clock.now().timestamp() + pause,
+                    in_doubt=item.in_doubt or unknown,
+                )
+                self._outbox.later(item, reason)
             else:
-                await self._outbox.sent(item.id, receipt.platform_id)
+                self.submit(await self._outbox.sent(item, receipt.platform_id))
                 return
 
-    async def _send(self, part: OutboundPart) -> Receipt:
+    async def _attempt(self, item: OutboxPart) -> Receipt:
+        """Send a part. One that may have arrived is sent only while its platform can be reached, so
+        that the one repetition is not spent on a network that is out."""
+        channel = self._channels[item.part.channel]
         try:
-            return await self._channels[part.channel].send(part)
+            if item.in_doubt and isinstance(channel, Reachable):
+                await _reach(channel)
+            self._outbox.sending(item.id)
+            await self._screen.flush(item.part.channel, item.part.chat_id)
+            return await channel.send(item.part)
         except asyncio.CancelledError as error:
             if is_cancelled():
                 raise
@@ -101,14 +112,28 @@ class Dispatcher:
     def _is_hopeless(self, item: OutboxPart, error: Exception) -> bool:
         return item.attempts >= MOST_ATTEMPTS and not isinstance(error, SendLater)
 
-    def _pause(self, attempts: int, error: Exception) -> float:
+    def _pause(self, item: OutboxPart, error: Exception) -> float:
         if isinstance(error, SendLater) and error.retry_after > 0:
             return error.retry_after
-        return min(2.0 ** min(attempts, 10), _LONGEST_PAUSE) * self._rng.uniform(0.5, 1.0)
+        pause = min(2.0 ** min(item.attempts, 10), _LONGEST_PAUSE) * self._rng.uniform(0.5, 1.0)
+        channel = self._channels[item.part.channel]
+        if isinstance(error, SendUnknown) and not isinstance(channel, Reachable):
+            return max(pause, _DOUBT_PAUSE)
+        return pause
 
-    def _give_up(self, item: OutboxPart, reason: str) -> None:
+    async def _give_up(self, item: OutboxPart, reason: str) -> None:
         logger.error("{} cannot be delivered: {} (see `nanobot queue list`)", item.part.key, reason)
-        self._outbox.dead(item.id, reason)
+        self.submit(await self._outbox.give_up(item, reason, self._clock.now().isoformat()))
+
+
+async def _reach(channel: Reachable) -> None:
+    """Raises a `SendError`, which is always one to try again later."""
+    try:
+        await channel.reach()
+    except SendLater:
+        raise
+    except Exception as error:
+        raise SendError(str(error) or repr(error)) from error
 
 
 def _turn_of(part: OutboundPart) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nanobot.bus.events import InboundMessage, OutboundMessage
 from nanobot.bus.journal import Completion, InboxEntry, Journal
-from nanobot.bus.outbox import Outgoing
+from nanobot.bus.outbox import Outbox, OutboxPart, Outgoing
 from nanobot.clock import Clock
 from nanobot.testing.clock import DEFAULT_START
 
@@ -32,6 +32,13 @@ def done(turn_id: str, *entries: InboxEntry, **more: object) -> Completion:
     """The end of a turn for these messages."""
     completion = Completion(turn_id, "fake:1", tuple(entry.id for entry in entries), "done")
     return replace(completion, **more)  # type: ignore[arg-type]
+
+
+async def give_up(journal: Journal, item: OutboxPart) -> None:
+    """Make a part one that will never go out, and a notice that says so and went out."""
+    outbox = Outbox(journal.database)
+    for notice in await outbox.give_up(item, "blocked", DEFAULT_START.isoformat()):
+        await outbox.sent(notice, "1")
 
 
 @contextlib.asynccontextmanager

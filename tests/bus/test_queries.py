@@ -9,10 +9,10 @@ import pytest
 
 from nanobot.bus import queries
 from nanobot.bus.journal import Completion, InboxEntry, Journal
-from nanobot.bus.outbox import Outbox, OutboxPart
+from nanobot.bus.outbox import OutboxPart
 from nanobot.bus.queries import QueueCounts
 from nanobot.errors import NanobotError
-from tests.bus.support import change, done, reply, said
+from tests.bus.support import change, done, give_up, reply, said
 
 
 async def in_trouble(journal: Journal) -> tuple[InboxEntry, OutboxPart]:
@@ -22,7 +22,7 @@ async def in_trouble(journal: Journal) -> tuple[InboxEntry, OutboxPart]:
         Completion("t1", "fake:1", (failed.id,), "failed", reason="it broke", report="{}")
     )
     committed = await journal.complete(done("t2", answered, outgoing=(reply("answer"),)))
-    Outbox(journal.database).dead(committed.parts[0].id, "blocked")
+    await give_up(journal, committed.parts[0])
     return failed, committed.parts[0]
 
 

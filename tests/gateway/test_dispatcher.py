@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from nanobot.bus.events import OutboundPart, TextDelta
+from nanobot.bus.events import Media, OutboundMessage, OutboundPart, TextDelta
 from nanobot.bus.journal import Journal
-from nanobot.bus.outbox import Outbox
+from nanobot.bus.outbox import Outbox, Outgoing
 from nanobot.bus.split import split_message
 from nanobot.channel import Channel, Limits
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
@@ -21,7 +22,7 @@ from nanobot.gateway.dispatcher import MOST_ATTEMPTS, Dispatcher
 from nanobot.gateway.screen import Screen
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
-from tests.bus.support import no_file_may_grow_beyond, opened, reply, rows
+from tests.bus.support import no_file_may_grow_beyond, opened, reply, rows, said
 
 
 class Delivery:
@@ -166,7 +167,7 @@ async def test_a_rate_limit_without_a_time_is_no_reason_to_hurry(
     assert clock.slept[0] >= 1.0
 
 
-async def test_a_send_that_may_have_arrived_is_tried_once_more_then_dead(
+async def test_a_send_that_may_have_arrived_is_tried_once_more_then_told(
     path: Path, channel: FakeChannel
 ) -> None:
     tried: Counter[str] = Counter()
@@ -178,10 +179,123 @@ async def test_a_send_that_may_have_arrived_is_tried_once_more_then_dead(
     channel.refuse = refuse
     async with process(path, FakeClock(auto=True), channel) as delivery:
         await delivery.send("t1", "lost", "next")
-        assert await channel.received(1) == ["next"]
+        told, told_of_loss = await channel.received(2)
         await delivery.dispatcher.drain(5)
-    assert tried == {"lost": 2, "next": 1}
+    assert told == "next"
+    assert "“lost” could not be delivered here: timed out" in told_of_loss
+    assert "queue retry out-1" in told_of_loss
+    assert (tried["lost"], tried["next"]) == (2, 1)
+    assert states(path) == [("dead", 2), ("sent", 1), ("sent", 1)]
+
+
+class Unsteady(FakeChannel):
+    """A channel whose platform can be asked whether it is there; `out` is how often it is not."""
+
+    def __init__(self, out: int) -> None:
+        super().__init__()
+        self.out, self.asked = out, 0
+
+    async def reach(self) -> None:
+        self.asked += 1
+        if self.asked <= self.out:
+            raise SendUnknown("connection reset")
+
+
+async def test_the_one_repetition_waits_until_the_platform_is_there(path: Path) -> None:
+    clock, channel = FakeClock(auto=True), Unsteady(out=5)
+    channel.refuse = fails(SendUnknown("connection reset"))
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "hello", "more")
+        assert await channel.received(2) == ["hello", "more"]
+    assert channel.asked == 6
+    assert sum(clock.slept) > 30
+
+
+async def test_without_a_way_to_ask_the_one_repetition_is_not_rushed(
+    path: Path, channel: FakeChannel
+) -> None:
+    clock = FakeClock(auto=True)
+    channel.refuse = fails(SendUnknown("connection reset"))
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "hello")
+        assert await channel.received(1) == ["hello"]
+    assert sum(clock.slept) >= 30
+
+
+async def test_a_doubt_outlives_the_process(path: Path, clock: FakeClock) -> None:
+    channel = FakeChannel()
+    channel.refuse = lambda part: SendUnknown("reset") if part.content == "hello" else None
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "hello")
+        await clock.until_sleeping()
+    async with process(path, FakeClock(auto=True), channel) as delivery:
+        await delivery.resume()
+        assert "could not be delivered" in (await channel.received(1))[0]
     assert states(path) == [("dead", 2), ("sent", 1)]
+
+
+async def test_what_was_being_sent_when_the_process_died_is_in_doubt(
+    path: Path, clock: FakeClock
+) -> None:
+    sending = asyncio.Event()
+
+    async def hold(_: OutboundPart) -> None:
+        sending.set()
+        await asyncio.Event().wait()
+
+    channel = Unsteady(out=0)
+    channel.hold = hold
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "hello")
+        await sending.wait()
+    assert (states(path), channel.asked) == ([("sending", 1)], 0)
+    channel.hold = None
+    async with process(path, clock, channel) as delivery:
+        await delivery.resume()
+        assert await channel.received(1) == ["hello"]
+    assert channel.asked == 1
+
+
+async def test_a_refused_file_is_told_where_its_turn_was_asked_for(
+    path: Path, clock: FakeClock, channel: FakeChannel
+) -> None:
+    channel.refuse = lambda part: SendRefused("too large") if part.media else None
+    report = Media("media/x", name="report.pdf")
+    async with process(path, clock, channel) as delivery:
+        asked = replace(said("m9", "send Bob the report", chat_id="7"), thread_id="3")
+        (entry,) = await delivery.journal.receive("fake", (asked,))
+        delivery.journal.claim("t1", asked.session_key, (entry.id,), at_once=True)
+        to_bob = OutboundMessage("fake", "bob", "", media=(report,))
+        parts = await delivery.journal.send("t1", Outgoing("call-1", (to_bob,)))
+        delivery.dispatcher.submit(parts)
+        (told,) = await channel.received(1, "7")
+    assert told.startswith("⚠️ The file report.pdf could not be delivered to fake:bob: too large.")
+    assert channel.sent[0].thread_id == "3"
+
+
+async def test_a_loss_is_told_once_for_each_message_and_never_of_what_tells_it(
+    path: Path, clock: FakeClock, channel: FakeChannel
+) -> None:
+    tried: list[str] = []
+
+    def refuse(part: OutboundPart) -> Exception:
+        tried.append(part.content)
+        return SendRefused("the chat is gone")
+
+    channel.refuse = refuse
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "a", "b", "c")
+        await delivery.dispatcher.drain(5)
+    assert tried[:3] == ["a", "b", "c"]
+    assert len(tried) == 4
+    channel.refuse = fails()
+    async with process(path, clock, channel) as delivery:
+        await delivery.resume()
+        await delivery.send("t2", "back again")
+        first, told = await channel.received(2)
+    assert first == "back again"
+    assert "“a” could not be delivered here: the chat is gone" in told
+    assert states(path) == [("dead", 1)] * 3 + [("sent", 2), ("sent", 1)]
 
 
 async def test_earlier_failures_do_not_take_the_second_try_away(
@@ -202,7 +316,7 @@ async def test_a_refused_part_is_dead_at_once_and_the_next_still_goes(
         await delivery.send("t1", "refused", "next")
         assert await channel.received(1) == ["next"]
         await delivery.dispatcher.drain(5)
-    assert rows(path, "SELECT state, reason FROM outbox ORDER BY id") == [
+    assert rows(path, "SELECT state, reason FROM outbox WHERE turn_id = 't1' ORDER BY id") == [
         ("dead", "blocked"),
         ("sent", ""),
     ]
@@ -240,8 +354,9 @@ async def test_pauses_grow_to_five_minutes_and_after_a_day_a_person_decides(
         await delivery.dispatcher.drain(30)
     assert 1.0 <= clock.slept[0] <= 2.0
     assert max(clock.slept) <= 300.0
-    assert 0.4 * 86_400 < sum(clock.slept) < 86_400
-    assert states(path) == [("dead", MOST_ATTEMPTS)]
+    first_day = clock.slept[: MOST_ATTEMPTS - 1]
+    assert 0.4 * 86_400 < sum(first_day) < 86_400
+    assert states(path)[0] == ("dead", MOST_ATTEMPTS)
 
 
 async def test_the_next_process_goes_on_at_the_first_part_that_was_not_confirmed(

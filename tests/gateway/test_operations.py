@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.journal import Completion, InboxEntry, Journal
-from nanobot.bus.outbox import Outbox, OutboxPart
+from nanobot.bus.outbox import OutboxPart
 from nanobot.errors import NanobotError
 from nanobot.gateway.operations import Operations, Running
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.prices import Prices
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
-from tests.bus.support import done, opened, reply, said
+from tests.bus.support import done, give_up, opened, reply, said
 
 PRICES = Prices(input=2.0, cached_input=0.5, output=8.0)
 
@@ -41,7 +41,7 @@ class House:
             Completion("t1", "fake:1", (failed.id,), "failed", reason="it broke")
         )
         committed = await self.journal.complete(done("t2", answered, outgoing=(reply("answer"),)))
-        Outbox(self.journal.database).dead(committed.parts[0].id, "blocked")
+        await give_up(self.journal, committed.parts[0])
 
     async def turn(self) -> None:
         """A turn with a tool call, t7, after another one."""

@@ -10,7 +10,7 @@ from loguru import logger
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
 from nanobot.errors import ChannelOff, SendRefused
-from nanobot_whatsapp.cloud.failures import GraphError, Refused
+from nanobot_whatsapp.cloud.failures import GraphError, Refused, as_send_error
 from nanobot_whatsapp.cloud.files import LARGEST_FILE
 from nanobot_whatsapp.cloud.graph import Graph, Identity
 from nanobot_whatsapp.cloud.inbox import Inbox
@@ -71,6 +71,13 @@ class CloudTransport:
         """Deliver one part; see `nanobot.channel`."""
         async with self._live.used() as account:
             return await account.outbound.send(part)
+
+    async def reach(self) -> None:
+        """Ask Meta which number this is; see `nanobot.channel`."""
+        try:
+            await (await self._live.got()).graph.whoami()
+        except GraphError as error:
+            raise as_send_error(error, harmless=True) from None
 
     async def fetch(self, media: Media, limit: int) -> bytes:
         """The content of a file that someone sent; see `nanobot.channel`."""

@@ -137,6 +137,9 @@ class LinkedTransport:
             await self._until_open()
             return await helper.outbound.send(part)
 
+    async def reach(self) -> None:
+        """Nothing: a part that is sent again has the same id, so phones show it once."""
+
     async def fetch(self, media: Media, limit: int) -> bytes:
         """The content of a file that someone sent; see `nanobot.channel`."""
         await self._live.got()

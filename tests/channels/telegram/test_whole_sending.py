@@ -112,9 +112,34 @@ async def test_a_send_without_an_answer_is_tried_once_more_and_then_left_to_a_pe
         telegram.say("one")
         await retried(clock)
         telegram.say("two")
-        assert await telegram.received(3) == ["re: one", "re: one", "re: two"]
+        *answers, told = sorted(await telegram.received(4))
+        assert answers == ["re: one", "re: one", "re: two"]
+        assert told.startswith("⚠️ A message that begins “re: one” could not be delivered here")
         assert (await status_of(tmp_path))["queue"]["dead"] == 1
-    assert len(telegram.called("sendMessage")) == 3
+    assert len(telegram.called("sendMessage")) == 4
+
+
+@pytest.mark.parametrize("seconds", [3, 8, 60])
+async def test_a_network_that_resets_every_connection_for_a_while_costs_no_answer(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock, seconds: int
+) -> None:
+    gate = Gate()
+    model = ScriptedModel(author=repeat, hold=gate)
+    async with talking(tmp_path, telegram, model, clock=clock):
+        telegram.say("one")
+        await gate.reached.wait()
+        for method in ("", "getUpdates"):
+            telegram.cut(method, times=10_000)
+        gate.opened.set()
+        await telegram.wait_for(lambda: telegram.called("sendMessage"))
+        for _ in range(seconds):
+            await clock.advance(1.0)
+        telegram.heal()
+        while not telegram.texts():
+            await clock.advance(1.0)
+        assert await telegram.received(1) == ["re: one"]
+        assert (await status_of(tmp_path))["queue"]["dead"] == 0
+    assert len(telegram.called("sendMessage")) == 2
 
 
 async def test_who_blocked_the_bot_is_answered_again_once_they_are_back(
@@ -127,7 +152,8 @@ async def test_who_blocked_the_bot_is_answered_again_once_they_are_back(
         while (await status_of(tmp_path))["queue"]["dead"] == 0:
             pass
         telegram.say("two")
-        assert await telegram.received(1) == ["re: two"]
+        answer, told = await telegram.received(2)
+        assert (answer, "“re: one” could not be delivered" in told) == ("re: two", True)
 
 
 async def test_an_answer_to_a_topic_that_is_gone_goes_to_the_group(

@@ -37,6 +37,9 @@ class Notebook:
         self.asked.append(part)
         return Receipt("3EB0")
 
+    async def reach(self) -> None:
+        self.asked.append("reach")
+
     async def fetch(self, media: Media, limit: int) -> bytes:
         self.asked.append((media, limit))
         return b"bytes"
@@ -53,10 +56,11 @@ def host(tmp_path: Path) -> RecordingHost:
 
 async def test_everything_is_passed_on(host: RecordingHost) -> None:
     notebook = Notebook()
-    channel: Channel = WhatsAppChannel(WhatsAppSettings(), transport=notebook)
+    channel = WhatsAppChannel(WhatsAppSettings(), transport=notebook)
     await channel.run(host)
     assert (channel.name, channel.limits.text) == ("whatsapp", 7)
     assert await channel.send(PART) == Receipt("3EB0")
+    await channel.reach()
     assert await channel.fetch(Media("ref"), 9) == b"bytes"
     await channel.show(STARTED)
     assert notebook.asked == [host, PART, (Media("ref"), 9), STARTED]

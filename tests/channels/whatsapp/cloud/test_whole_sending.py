@@ -84,14 +84,15 @@ async def test_an_answer_that_is_refused_is_kept_for_a_person_and_holds_up_none(
     tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock
 ) -> None:
     async with talking(tmp_path, graph, ScriptedModel(author=repeat), clock):
-        graph.fail("messages", 131047)
+        graph.fail("messages", 131047, times=2)
         graph.say("one")
         await graph.wait_for(lambda: graph.called("messages"))
         async with asyncio.timeout(PATIENCE):
             while (await status_of(tmp_path))["queue"]["dead"] == 0:
                 pass
         graph.say("two")
-        assert await graph.received(1) == ["re: two"]
+        answer, told = await graph.received(2)
+        assert (answer, "“re: one” could not be delivered" in told) == ("re: two", True)
 
 
 async def test_a_send_without_an_answer_is_tried_once_more_and_then_left_to_a_person(
@@ -105,8 +106,30 @@ async def test_a_send_without_an_answer_is_tried_once_more_and_then_left_to_a_pe
         await clock.advance(2.0)
         await graph.received(2)
         graph.say("two")
-        assert await graph.received(3) == ["re: one", "re: one", "re: two"]
+        *answers, told = sorted(await graph.received(4))
+        assert answers == ["re: one", "re: one", "re: two"]
+        assert told.startswith("⚠️ A message that begins “re: one” could not be delivered here")
         assert (await status_of(tmp_path))["queue"]["dead"] == 1
+
+
+@pytest.mark.parametrize("seconds", [3, 8, 60])
+async def test_a_network_that_resets_every_connection_for_a_while_costs_no_answer(
+    tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock, seconds: int
+) -> None:
+    gate = Gate()
+    async with talking(tmp_path, graph, ScriptedModel(author=repeat, hold=gate), clock):
+        graph.say("one")
+        await gate.reached.wait()
+        graph.cut("", times=10_000)
+        gate.opened.set()
+        await graph.wait_for(lambda: graph.called("messages"))
+        for _ in range(seconds):
+            await clock.advance(1.0)
+        graph.heal()
+        while not graph.texts():
+            await clock.advance(1.0)
+        assert await graph.received(1) == ["re: one"]
+        assert (await status_of(tmp_path))["queue"]["dead"] == 0
 
 
 async def test_an_answer_waits_for_a_token_that_is_good(
