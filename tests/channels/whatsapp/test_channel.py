@@ -63,7 +63,7 @@ async def test_everything_is_passed_on(host: RecordingHost) -> None:
     await channel.reach()
     assert await channel.fetch(Media("ref"), 9) == b"bytes"
     await channel.show(STARTED)
-    assert notebook.asked == [host, PART, (Media("ref"), 9), STARTED]
+    assert notebook.asked == [host, PART, "reach", (Media("ref"), 9), STARTED]
 
 
 def test_it_is_found_by_its_entry_point() -> None:
