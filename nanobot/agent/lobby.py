@@ -62,9 +62,10 @@ class Lobby:
         self._mailbox.put(entry)
         self._call(entry.message.session_key, 1)
 
-    def is_held(self, key: str) -> bool:
-        """Whether an earlier message of a session waits for the model or the disk."""
-        return self._mailbox.is_paused(key)
+    def held(self, key: str) -> InboxEntry | None:
+        """The message of a session that waits for the model or the disk, if any."""
+        entry = self._mailbox.first(key) if self._mailbox.is_paused(key) else None
+        return entry if entry is not None and entry.reason else None
 
     def keep(self, entry: InboxEntry) -> None:
         """The same, but nothing of its session is handled until `let_in`."""

@@ -6,6 +6,7 @@ session's lane, which keeps order. The turn itself is in `responder`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,7 @@ from nanobot.agent.outcomes import BEHIND_ANOTHER, LONGEST_PAUSE
 from nanobot.agent.responder import Responder
 from nanobot.agent.running import RunningTurn
 from nanobot.agent.turns import Turns
-from nanobot.bus.journal import InboxEntry, Journal
+from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry, Journal
 from nanobot.clock import Clock
 from nanobot.commands import Command, CommandCall, CommandRegistry
 from nanobot.errors import StorageError, TurnStopped
@@ -29,6 +30,9 @@ from nanobot.session.names import is_own
 from nanobot.tasks import Background
 
 OnBusy = Literal["steer", "queue", "interrupt"]
+
+_SUSPECT_SECONDS = 10.0
+"""How long the next suspect waits at most for the one before it."""
 
 
 class AgentLoop:
@@ -52,6 +56,7 @@ class AgentLoop:
         self._turns, self._lobby, self._commands = turns, lobby, commands
         self._background, self._clock, self._on_busy = background, clock, on_busy
         self._journal, self._once = journal, OnlyOnce(journal)
+        self._suspects: dict[str, asyncio.Event] = {}
         lobby.connect(self._handle)
 
     def accept(self, entry: InboxEntry) -> None:
@@ -65,13 +70,15 @@ class AgentLoop:
         asks = asks and entry.message.awaited and not (turn is not None and turn.includes(entry))
         if turn is not None and asks and self._on_busy == "interrupt":
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
-        if asks and self._lobby.is_held(entry.message.session_key):
-            self._background.start(self._tell_of_the_queue(entry), name=f"queued {entry.id}")
+        held = self._lobby.held(entry.message.session_key) if asks else None
+        if held is not None:
+            self._background.start(self._tell_of_the_queue(entry, held), name=f"queued {entry.id}")
         self._lobby.enter(entry)
 
-    async def resume(self, entries: Sequence[InboxEntry], *, careful: bool) -> None:
+    async def resume(self, entries: Sequence[InboxEntry]) -> None:
         """Take up what an earlier process left. `/stop` and the like go first, so that a stopped
-        turn is not run again; `careful` handles the others one session at a time."""
+        turn is not run again. What several processes died over begins one after another, beside
+        everything else: then the next crash tells which of them it was."""
         immediate, waiting = [], dict[str, list[InboxEntry]]()
         for entry in entries:
             match = self._commands.called_by(entry.message)
@@ -82,15 +89,32 @@ class AgentLoop:
                 self._lobby.keep(entry)
         for command, arguments, entry in immediate:
             await self._at_once(command, arguments, entry)
-        for key in sorted(waiting, key=lambda key: max(e.attempts for e in waiting[key])):
-            not_before = max(entry.not_before for entry in waiting[key])
+        suspects = []
+        for key, theirs in waiting.items():
+            not_before = max(entry.not_before for entry in theirs)
             pause = min(not_before - self._clock.now().timestamp(), LONGEST_PAUSE)
             if pause > 0:
                 self._lobby.let_in_later(key, pause)
-                continue
-            self._lobby.let_in(key)
-            if careful:
-                await self._lobby.in_lane(key, _nothing)
+            elif max(entry.attempts for entry in theirs) >= SUSPECT_AFTER:
+                suspects.append(key)
+            else:
+                self._lobby.let_in(key)
+        for key in suspects:
+            await self._let_in_alone(key)
+
+    async def _let_in_alone(self, key: str) -> None:
+        """Let a suspect in, and wait until its turn has asked the model, is over, or takes long."""
+        asked = self._suspects[key] = asyncio.Event()
+        self._lobby.let_in(key)
+        signs = (
+            asked.wait(),
+            self._lobby.in_lane(key, _nothing),
+            self._clock.sleep(_SUSPECT_SECONDS),
+        )
+        tasks = [self._background.start(sign, name=f"suspect {key}") for sign in signs]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
 
     async def stop(self, session_key: str, before: int) -> tuple[bool, int]:
         """Stop the running turn of a session and set aside what waits behind it, up to inbox entry
@@ -156,6 +180,7 @@ class AgentLoop:
         """A turn, which ends here or waits for the disk. What is logged in it, and by what it
         starts, carries its id."""
         turn = self._turns.claim(entry, steer=self._on_busy == "steer")
+        turn.has_asked = self._suspects.pop(entry.message.session_key, turn.has_asked)
         with logger.contextualize(turn=turn.id):
             try:
                 await self._answer(turn)
@@ -194,9 +219,9 @@ class AgentLoop:
         except StorageError as error:
             self._lobby.hold_for_disk(entry, error)
 
-    async def _tell_of_the_queue(self, entry: InboxEntry) -> None:
+    async def _tell_of_the_queue(self, entry: InboxEntry, held: InboxEntry) -> None:
         try:
-            await self._turns.wait_in_line(entry, BEHIND_ANOTHER)
+            await self._turns.wait_in_line(entry, held, BEHIND_ANOTHER)
         except StorageError as error:
             self._lobby.told_of_disk(entry, error)
 

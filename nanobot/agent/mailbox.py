@@ -62,9 +62,9 @@ class Mailbox:
             self._remove(entry)
         return entry
 
-    def peek(self, key: str) -> InboxEntry | None:
-        """The next message of a session, without taking it; None while the session is paused."""
-        return None if key in self._paused else next(iter(self._waiting.get(key, ())), None)
+    def first(self, key: str) -> InboxEntry | None:
+        """What waits longest in a session, paused or not."""
+        return next(iter(self._waiting.get(key, ())), None)
 
     def take_all(self, key: str, before: int) -> list[InboxEntry]:
         """Everything that waits in a session and came before entry `before`, paused or not."""

@@ -47,6 +47,7 @@ class RunningTurn:
     """The runner's `TurnLog`. `ending` is held by whoever ends the turn, until that is on disk:
     behind it, `open` says whether the turn goes on. `before` gives the conversation that the turn
     goes on with. `scope` is whose memory it has. `steer`: messages that arrive meanwhile join.
+    `has_asked` is set when the model is about to be asked, or the turn is over.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class RunningTurn:
         self.open = True
         self.ending = asyncio.Lock()
         self.task: asyncio.Task[object] | None = None
+        self.has_asked = asyncio.Event()
         self.tools = [call.name for message in done for call in message.tool_calls]
         self.milliseconds: dict[str, int] = {}
         self.model = ""
@@ -185,7 +187,11 @@ class RunningTurn:
     async def steered(self) -> Sequence[Message]:
         """See `TurnLog`. Only what arrived after the turn began, and nothing past a command."""
         self.refuse_if_ended()
-        return await self._join(self._take_waiting())
+        joined = await self._join(self._take_waiting())
+        if self.entries[0].recovered:
+            await self._journal.asking(self.id)
+        self.has_asked.set()
+        return joined
 
     async def _join(self, taken: list[InboxEntry]) -> Sequence[Message]:
         """Make waiting messages part of the turn, durably; what they are in the conversation."""

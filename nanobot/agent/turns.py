@@ -93,6 +93,7 @@ class Turns:
 
     def leave(self, turn: RunningTurn) -> None:
         """The lane is done with a turn, however it ended."""
+        turn.has_asked.set()
         if self._running.get(turn.inbound.session_key) is turn:
             del self._running[turn.inbound.session_key]
 
@@ -169,9 +170,12 @@ class Turns:
         if outgoing := self._replies.waiting(turn, text):
             await self._bus.send(turn.id, outgoing)
 
-    async def wait_in_line(self, entry: InboxEntry, text: str) -> None:
-        """The same for a message whose turn has not begun."""
-        await self.wait(self._turn_of(entry), text)
+    async def wait_in_line(self, entry: InboxEntry, held: InboxEntry, text: str) -> None:
+        """The same for a message behind one that is `held`: the person is told once about that."""
+        turn = self._turn_of(entry)
+        await self._hook.turn_ended(self._ended(turn, "waiting"))
+        if outgoing := self._replies.waiting(turn, text):
+            await self._bus.send(f"behind-{held.id}", outgoing)
 
     async def answer_command(
         self, entry: InboxEntry, answer: Answer, session: Session | None = None

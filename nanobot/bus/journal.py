@@ -28,8 +28,8 @@ from nanobot.bus.database import Database
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.outbox import OutboxPart, Outgoing, insert_outgoing
 from nanobot.bus.records import (
-    CAREFUL_AFTER,
     GIVE_UP_AFTER,
+    SUSPECT_AFTER,
     Committed,
     Completion,
     InboxEntry,
@@ -43,9 +43,9 @@ from nanobot.clock import Clock
 from nanobot.errors import StorageError
 
 __all__ = [
-    "CAREFUL_AFTER",
     "GIVE_UP_AFTER",
     "KEEP_DAYS",
+    "SUSPECT_AFTER",
     "Committed",
     "Completion",
     "InboxEntry",
@@ -128,6 +128,15 @@ class Journal:
 
         self.database.post(work, patient=not at_once)
 
+    async def asking(self, turn_id: str) -> None:
+        """A turn that was taken up after a crash has come as far as asking the model: if the
+        process dies now, the turn is no suspect."""
+        await self.database.run(
+            lambda db: db.execute(
+                "UPDATE turn SET progress = 1, asked = asked + 1 WHERE id = ?", (turn_id,)
+            )
+        )
+
     async def begin_command(self, entry_id: int) -> None:
         """A command is about to do what must not be done twice: its entry counts a run more."""
         await self.database.run(
@@ -181,7 +190,8 @@ class Journal:
                 [(not_before, storable(reason), entry_id) for entry_id in entry_ids],
             )
             db.executemany(  # a crash while it waits is not the message's doing
-                "UPDATE turn SET progress = 1 WHERE id = (SELECT turn_id FROM inbox WHERE id = ?)",
+                "UPDATE turn SET progress = 1, asked = 0"
+                " WHERE id = (SELECT turn_id FROM inbox WHERE id = ?)",
                 [(entry_id,) for entry_id in entry_ids],
             )
 
@@ -199,7 +209,9 @@ class Journal:
             return
         try:
             await self.database.run(
-                lambda db: db.execute("UPDATE turn SET progress = 1 WHERE state = 'running'")
+                lambda db: db.execute(
+                    "UPDATE turn SET progress = 1, asked = 0 WHERE state = 'running'"
+                )
             )
         except StorageError as error:
             logger.warning("the clean end could not be noted: {}", error)
@@ -274,7 +286,7 @@ def _steps(turn_id: str, first: int, steps: Sequence[Step], joined: Sequence[int
             "INSERT OR REPLACE INTO step VALUES (?, ?, ?, ?)",
             [(turn_id, first + at, step.kind, step.payload) for at, step in enumerate(steps)],
         )
-        db.execute("UPDATE turn SET progress = 1 WHERE id = ?", (turn_id,))
+        db.execute("UPDATE turn SET progress = 1, asked = 0 WHERE id = ?", (turn_id,))
         db.executemany(
             "UPDATE inbox SET state = 'working', turn_id = ? WHERE id = ?",
             [(turn_id, entry_id) for entry_id in joined],

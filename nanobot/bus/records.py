@@ -8,8 +8,9 @@ from typing import Literal
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.outbox import OutboxPart, Outgoing
 
-CAREFUL_AFTER = 2
-"""Attempts after which a turn resumes alone, so that it cannot take others along."""
+SUSPECT_AFTER = 2
+"""Attempts after which no other such turn begins beside a turn, so that the next crash tells which
+of them it was."""
 GIVE_UP_AFTER = 3
 """Attempts after which a message is not tried again."""
 
@@ -26,13 +27,13 @@ class Step:
 class InboxEntry:
     """A stored message.
 
-    `attempts` counts unclean ends without progress, `runs` the turns made of it before this one.
-    `turn_id` and `steps` are set when it comes back from a crash in the middle of its turn;
-    `joined` are the messages that had been steered into that turn. `recovered`: it was there when
-    this process started. `not_before` is in seconds since the epoch. `previous_turn` is the failed
-    turn that was made of it before, when a person wants it run again; `outages` counts how often in
-    a row this process found no model for it. `received_at` is since when its patience counts, in
-    seconds since the epoch; 0: from when it is first needed.
+    `attempts` counts unclean ends before its turn came as far as asking the model, `runs` the
+    turns made of it before this one. `turn_id` and `steps` are set when it comes back from a crash
+    in the middle of its turn; `joined` are the messages that had been steered into that
+    turn. `recovered`: it was there when this process started. `not_before` is in seconds since the
+    epoch. `previous_turn` is the failed turn that was made of it before, when a person wants it run
+    again; `outages` counts how often in a row this process found no model for it. `received_at` is
+    since when its patience counts, in seconds since the epoch; 0: from when it is first needed.
     """
 
     id: int

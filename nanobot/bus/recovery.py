@@ -15,8 +15,9 @@ from loguru import logger
 from nanobot.bus.codec import decode_inbound
 from nanobot.bus.events import InboundMessage, OutboundMessage
 from nanobot.bus.outbox import NOTICES, Outgoing, insert_outgoing, open_parts
-from nanobot.bus.records import InboxEntry, Leftovers, Step, Unfiled
+from nanobot.bus.records import GIVE_UP_AFTER, InboxEntry, Leftovers, Step, Unfiled
 
+_MOST_ASKED = 10
 _UNREADABLE = (
     "A message of yours was damaged on my disk before I could answer it. Please send it again."
 )
@@ -24,10 +25,16 @@ _UNREADABLE = (
 
 def leftovers(db: sqlite3.Connection, now: datetime) -> Leftovers:
     """What there is to do. An end without progress is counted once: a turn counts again only when
-    it was claimed again, so one that never got its chance is not blamed."""
+    it was claimed again, so one that never got its chance is not blamed. One that had asked the
+    model by then is not blamed either, unless that happened `_MOST_ASKED` times in a row."""
     db.execute(
         "UPDATE inbox SET attempts = attempts + 1 WHERE state = 'working' AND turn_id IN"
         " (SELECT id FROM turn WHERE state = 'running' AND progress = 0)"
+    )
+    db.execute(
+        "UPDATE inbox SET attempts = ? WHERE state = 'working' AND turn_id IN"
+        " (SELECT id FROM turn WHERE state = 'running' AND asked >= ?)",
+        (GIVE_UP_AFTER, _MOST_ASKED),
     )
     db.execute("UPDATE turn SET progress = 1 WHERE state = 'running'")
     unfiled = db.execute("SELECT id, session_key, lines FROM unfiled ORDER BY id").fetchall()

@@ -106,4 +106,6 @@ MIGRATIONS = (
     """,
     # Whether an earlier attempt may have arrived.
     "ALTER TABLE outbox ADD COLUMN in_doubt INTEGER NOT NULL DEFAULT 0",
+    # How often a turn that was taken up asked the model since it last made progress.
+    "ALTER TABLE turn ADD COLUMN asked INTEGER NOT NULL DEFAULT 0",
 )

@@ -16,7 +16,7 @@ from typing import Protocol
 from loguru import logger
 
 from nanobot.agent.loop import AgentLoop
-from nanobot.bus.journal import CAREFUL_AFTER, Journal, Leftovers
+from nanobot.bus.journal import Journal, Leftovers
 from nanobot.bus.lanes import Lanes
 from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
@@ -211,9 +211,8 @@ class Gateway:
     async def _resume(self, leftovers: Leftovers) -> None:
         if leftovers.entries:
             logger.info("messages that were under way: {}", len(leftovers.entries))
-        careful = any(entry.attempts >= CAREFUL_AFTER for entry in leftovers.entries)
         self._bus.adopt(leftovers.entries)
-        await self._loop.resume(leftovers.entries, careful=careful)
+        await self._loop.resume(leftovers.entries)
 
     async def _shutdown(self) -> None:
         """Intake stops at once; turns get their grace; what is left resumes at the next start."""

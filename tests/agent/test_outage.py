@@ -22,7 +22,7 @@ from nanobot.errors import (
 )
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
-from tests.support import Probe, running, stored, window
+from tests.support import Gate, Probe, running, stored, window
 
 OUT = ProviderUnavailable("the model server cannot be reached")
 NOTICE = (
@@ -140,6 +140,41 @@ async def test_a_message_behind_one_that_waits_is_told_so_and_answered_after_it(
         assert await channel.received(2) == [NOTICE, BEHIND_ANOTHER]
         await clock.advance(15)
         assert (await channel.received(4))[2:] == ["one", "two"]
+
+
+async def test_that_another_one_waits_is_told_once_until_it_is_answered(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    async with running(tmp_path, ScriptedModel(fails(OUT)), channel, clock=clock):
+        await channel.say("first")
+        await clock.until_sleeping()
+        await channel.say("second")
+        await channel.say("third")
+        assert await channel.received(2) == [NOTICE, BEHIND_ANOTHER]
+    clock = FakeClock(clock.now())
+    model = ScriptedModel(says("one"), says("two"), says("three"), fails(OUT))
+    async with running(tmp_path, model, channel, clock=clock, NANOBOT_AGENT__ON_BUSY="queue"):
+        await clock.until_sleeping()
+        await channel.say("fourth")
+        await clock.advance(15)
+        assert (await channel.received(6))[2:] == ["one", "two", "three", NOTICE]
+        await channel.say("fifth")
+        assert (await channel.received(7))[6] == BEHIND_ANOTHER
+
+
+async def test_a_start_that_takes_up_messages_tells_nobody_that_they_wait(tmp_path: Path) -> None:
+    gate, channel = Gate(), FakeChannel()
+    model = ScriptedModel(says("one"), says("two"), hold=gate)
+    async with running(tmp_path, model, channel):
+        await channel.say("first")
+        await gate.reached.wait()
+    gate = Gate()
+    model = ScriptedModel(says("one"), says("two"), hold=gate)
+    async with running(tmp_path, model, channel, NANOBOT_AGENT__ON_BUSY="queue"):
+        await channel.say("second")
+        await gate.reached.wait()
+        gate.opened.set()
+        assert await channel.received(2) == ["one", "two"]
 
 
 async def test_what_nanobot_itself_says_waits_without_a_word(tmp_path: Path) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from nanobot.agent.hooks import AgentHook
 from nanobot.agent.runner import INTERRUPTED
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Journal, Step
 from nanobot.messages import Message, ToolCall
+from nanobot.providers.port import Prompt, Reply
 from nanobot.session.records import encode
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
-from tests.support import Probe, running, stored, window
+from nanobot.tooling import Caller
+from tests.support import Gate, Probe, running, stored, window
 
 CLOCK = FakeClock()
 CALL = Message("assistant", "", CLOCK.now(), tool_calls=(ToolCall("c1", "probe", '{"text":"x"}'),))
@@ -47,6 +54,24 @@ async def crash(
         if steps:
             ids = [entry.id for entry in entries[1 : 1 + joined]]
             await journal.add_steps("t-1", 0, steps, ids)
+        await journal.close()
+
+
+async def crash_together(
+    home: Path, messages: Sequence[InboundMessage], times: int, asked: Collection[str] = ()
+) -> None:
+    """Leave a journal behind: so many processes died when they had begun a turn for each message;
+    the turns of the events `asked` had come as far as asking the model."""
+    (home / "state").mkdir(parents=True, exist_ok=True)
+    for _ in range(times):
+        journal = Journal(home / "state" / "journal.db", CLOCK)
+        await journal.open()
+        await journal.receive("fake", messages)
+        for entry in (await journal.leftovers()).entries:
+            turn_id = f"t-{entry.message.event_id}"
+            journal.claim(turn_id, entry.message.session_key, [entry.id], at_once=True)
+            if entry.message.event_id in asked:
+                await journal.asking(turn_id)
         await journal.close()
 
 
@@ -145,6 +170,81 @@ async def test_after_three_crashes_without_progress_the_person_is_told(tmp_path:
         )
         assert await channel.answer_to("e2") == "fine"
     assert [text for _, text in await window(tmp_path)] == ["poison", "innocent", "fine"]
+
+
+@pytest.mark.parametrize("times", [2, 3])
+async def test_after_crashes_nobody_waits_for_a_chat_whose_model_hangs(
+    tmp_path: Path, times: int
+) -> None:
+    messages = [replace(said("hello", f"e{n}"), chat_id=str(n)) for n in range(30)]
+    await crash_together(tmp_path, messages, 2)
+    await crash_together(tmp_path, messages, times - 2, asked=[m.event_id for m in messages])
+    gate, channel = Gate(), FakeChannel()
+
+    async def hang_once() -> None:
+        if not gate.reached.is_set():
+            await gate()
+
+    model = ScriptedModel(author=lambda _: says("hi"), hold=hang_once)
+    async with running(tmp_path, model, channel):
+        await gate.reached.wait()
+        answered = asyncio.Condition()
+
+        async def answer(n: int) -> None:
+            await channel.answer_to(f"e{n}", str(n))
+            async with answered:
+                done.append(n)
+                answered.notify_all()
+
+        done: list[int] = []
+        async with asyncio.TaskGroup() as group:
+            for n in range(30):
+                group.create_task(answer(n))
+            async with answered:
+                await answered.wait_for(lambda: len(done) == 29)
+            gate.opened.set()
+
+
+async def test_a_crash_is_counted_for_turns_that_had_not_asked_the_model_only(
+    tmp_path: Path,
+) -> None:
+    messages = [said("poison", "e1"), replace(said("innocent", "e2"), chat_id="2")]
+    await crash_together(tmp_path, messages, 3, asked={"e2"})
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(says("fine")), channel):
+        assert "each of the 3 times" in await channel.answer_to("e1")
+        assert await channel.answer_to("e2", "2") == "fine"
+
+
+async def test_a_turn_that_never_survives_the_model_is_set_aside_in_the_end(
+    tmp_path: Path,
+) -> None:
+    await crash_together(tmp_path, [said("poison", "e1")], 10, asked={"e1"})
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(), channel):
+        assert "will not try again by itself" in await channel.answer_to("e1")
+
+
+async def test_suspects_begin_one_after_another(tmp_path: Path) -> None:
+    messages = [replace(said("hello", f"e{n}"), chat_id=str(n)) for n in range(3)]
+    await crash_together(tmp_path, messages, 2)
+    at_risk, most = set[str](), list[int]()
+
+    class Watching(AgentHook):
+        async def turn_started(self, caller: Caller, event_ids: Sequence[str]) -> None:
+            at_risk.add(caller.chat_id)
+            most.append(len(at_risk))
+
+    def answer(_: Prompt) -> Reply:
+        at_risk.clear()
+        return says("hi")
+
+    channel = FakeChannel()
+    model = ScriptedModel(author=answer)
+    async with running(tmp_path, model, channel, hooks=(Watching(),)):
+        for n in range(3):
+            await channel.answer_to(f"e{n}", str(n))
+    assert most == [1, 1, 1]
 
 
 async def test_a_stop_that_was_waiting_is_applied_before_anything_runs(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from tests.bus.support import HELLO, done, no_file_may_grow_beyond, opened, rows
 
 OLDER = range(1, len(MIGRATIONS))
 ROWS = (
-    "INSERT INTO turn VALUES ('t1', 'fake:1', 'running', 1, '2026-03-02T08:00:00+00:00', '')",
+    "INSERT INTO turn (id, session_key, state, progress, started_at)"
+    " VALUES ('t1', 'fake:1', 'running', 1, '2026-03-02T08:00:00+00:00')",
     "INSERT INTO step VALUES ('t1', 1, 'reply', '{\"role\": \"assistant\"}')",
     "INSERT INTO unfiled (session_key, lines) VALUES ('fake:2', 'a line')",
     "INSERT INTO cursor VALUES ('fake', '41')",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt, TurnStarted
-from nanobot.channel import Channel, ChannelHost, Limits
+from nanobot.channel import ChannelHost, Limits
 from nanobot_whatsapp import WhatsAppChannel
 from nanobot_whatsapp.settings import WhatsAppSettings
 from nanobot_whatsapp.trouble import Trouble
