@@ -1,7 +1,8 @@
 """Slash commands: what a capability registers, and how a text is recognised as one.
 
 A command never reaches the model. Most run in their session's lane, in order with its turns;
-`immediate` ones bypass it and so work while a turn runs.
+`immediate` ones bypass it and so work while a turn runs. A message that waits for the model is
+overtaken by commands, except by those that are `ordered`, because they change its conversation.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Command:
     usage: str = ""
     allowed: Literal["anyone", "owner"] = "anyone"
     immediate: bool = False
+    ordered: bool = False
 
 
 class CommandRegistry:
@@ -104,6 +106,11 @@ class CommandRegistry:
     def calls_one(self, message: InboundMessage) -> bool:
         """Whether a message calls a command, its sender's to give or not."""
         return self.called_by(message) is not None
+
+    def overtakes(self, message: InboundMessage) -> bool:
+        """Whether a message calls a command that need not wait behind others."""
+        match = self.called_by(message)
+        return match is not None and not match[0].ordered
 
     def match(self, text: str) -> tuple[Command, str] | None:
         """The command that `text` calls and its arguments, or None if it is no command."""

@@ -75,12 +75,17 @@ class ConversationCommands:
 
         for command in (
             Command("help", "Show what you can type", help_text),
-            Command("new", "Start a fresh conversation; what is remembered stays", self._new),
+            Command(
+                "new",
+                "Start a fresh conversation; what is remembered stays",
+                self._new,
+                ordered=True,
+            ),
             Command("stop", "Stop what is running", self._stop, immediate=True),
             Command("status", "Show how things stand", self._status, immediate=True),
             Command("history", "Show the latest messages", self._history, usage="[n]"),
-            Command("undo", "Take back the last turn, files included", self._undo),
-            Command("retry", "Take back the last turn and run it again", self._retry),
+            Command("undo", "Take back the last turn, files included", self._undo, ordered=True),
+            Command("retry", "Take back the last turn and run it again", self._retry, ordered=True),
             Command(
                 "model", "Show or switch this conversation's model", self._model, "[name]", "owner"
             ),

@@ -17,7 +17,7 @@ from loguru import logger
 from nanobot.agent.commands import answer_of
 from nanobot.agent.lobby import DISK_PAUSE, Lobby
 from nanobot.agent.once import OnlyOnce
-from nanobot.agent.outcomes import BEHIND_ANOTHER, LONGEST_PAUSE
+from nanobot.agent.outcomes import BEHIND_ANOTHER, COMMAND_BEHIND, LONGEST_PAUSE
 from nanobot.agent.responder import Responder
 from nanobot.agent.running import RunningTurn
 from nanobot.agent.turns import Turns
@@ -70,9 +70,11 @@ class AgentLoop:
         asks = asks and entry.message.awaited and not (turn is not None and turn.includes(entry))
         if turn is not None and asks and self._on_busy == "interrupt":
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
-        held = self._lobby.held(entry.message.session_key) if asks else None
+        behind = asks or (match is not None and match[0].ordered)
+        held = self._lobby.held(entry.message.session_key) if behind else None
         if held is not None:
-            self._background.start(self._tell_of_the_queue(entry, held), name=f"queued {entry.id}")
+            telling = self._tell_of_the_queue(entry, held, match[0].name if match else "")
+            self._background.start(telling, name=f"queued {entry.id}")
         self._lobby.enter(entry)
 
     async def resume(self, entries: Sequence[InboxEntry]) -> None:
@@ -219,9 +221,10 @@ class AgentLoop:
         except StorageError as error:
             self._lobby.hold_for_disk(entry, error)
 
-    async def _tell_of_the_queue(self, entry: InboxEntry, held: InboxEntry) -> None:
+    async def _tell_of_the_queue(self, entry: InboxEntry, held: InboxEntry, command: str) -> None:
+        text = COMMAND_BEHIND.format(command) if command else BEHIND_ANOTHER
         try:
-            await self._turns.wait_in_line(entry, held, BEHIND_ANOTHER)
+            await self._turns.wait_in_line(entry, f"behind-{held.id}{command}", text)
         except StorageError as error:
             self._lobby.told_of_disk(entry, error)
 

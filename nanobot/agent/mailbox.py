@@ -10,12 +10,16 @@ from nanobot.bus.journal import InboxEntry
 
 
 class Mailbox:
-    """One queue per session key. A paused one keeps its messages until it is resumed; commands get
-    past them, so that a person whose model is out can still ask for help or change the model.
-    `is_command` says of a message whether it is one."""
+    """One queue per session key. A paused one keeps its messages until it is resumed; most commands
+    get past them, so that a person whose model is out can still ask for help or change the model.
+    `is_command` says of a message whether it is one, `overtakes` whether it is one of those."""
 
-    def __init__(self, is_command: Callable[[InboundMessage], bool]) -> None:
-        self.is_command = is_command
+    def __init__(
+        self,
+        is_command: Callable[[InboundMessage], bool],
+        overtakes: Callable[[InboundMessage], bool],
+    ) -> None:
+        self.is_command, self._overtakes = is_command, overtakes
         self._waiting: dict[str, deque[InboxEntry]] = {}
         self._paused: set[str] = set()
         self._newest = 0
@@ -56,7 +60,7 @@ class Mailbox:
     def take(self, key: str) -> InboxEntry | None:
         """The next message of a session, if it may be handled now."""
         queue = self._waiting.get(key, ())
-        ready = (e for e in queue if key not in self._paused or self.is_command(e.message))
+        ready = (e for e in queue if key not in self._paused or self._overtakes(e.message))
         entry = next(ready, None)
         if entry is not None:
             self._remove(entry)
@@ -67,13 +71,10 @@ class Mailbox:
         return next(iter(self._waiting.get(key, ())), None)
 
     def take_all(self, key: str, before: int) -> list[InboxEntry]:
-        """Everything that waits in a session and came before entry `before`, paused or not."""
+        """Every message that waits in a session and came before entry `before`, paused or not; the
+        commands among them stay, and are paused no longer."""
         self._paused.discard(key)
-        taken = []
-        while (queue := self._waiting.get(key)) and queue[0].id < before:
-            taken.append(queue[0])
-            self._remove(queue[0])
-        return taken
+        return self.take_those(key, lambda e: e.id < before and not self.is_command(e.message))
 
     def take_those(self, key: str, wanted: Callable[[InboxEntry], bool]) -> list[InboxEntry]:
         """What waits in a session and is wanted, wherever it stands in the queue."""

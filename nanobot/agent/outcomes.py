@@ -23,6 +23,10 @@ NO_PICTURES = "\n\n[The model refused a picture, so it answered without seeing a
 BEHIND_ANOTHER = (
     "An earlier message of this conversation is still waiting; yours is kept and comes after it."
 )
+COMMAND_BEHIND = (
+    "An earlier message of this conversation is still waiting: /{} comes after its answer. /stop"
+    " drops that message."
+)
 GAVE_UP = (
     "nanobot stopped unexpectedly each of the {} times it worked on this message, so it will not"
     " try again by itself. The message is kept; /retry runs it once more."

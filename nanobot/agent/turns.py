@@ -170,12 +170,12 @@ class Turns:
         if outgoing := self._replies.waiting(turn, text):
             await self._bus.send(turn.id, outgoing)
 
-    async def wait_in_line(self, entry: InboxEntry, held: InboxEntry, text: str) -> None:
-        """The same for a message behind one that is `held`: the person is told once about that."""
+    async def wait_in_line(self, entry: InboxEntry, name: str, text: str) -> None:
+        """The same for a message behind another one: the person is told once under this `name`."""
         turn = self._turn_of(entry)
         await self._hook.turn_ended(self._ended(turn, "waiting"))
         if outgoing := self._replies.waiting(turn, text):
-            await self._bus.send(f"behind-{held.id}", outgoing)
+            await self._bus.send(name, outgoing)
 
     async def answer_command(
         self, entry: InboxEntry, answer: Answer, session: Session | None = None

@@ -65,7 +65,7 @@ def build_agent(
     settings, stores, clock, background = base.settings, base.stores, base.clock, base.background
     journal, sessions, media = stores.journal, stores.sessions, stores.media
     tools, skills, counter = toolbox.registry, toolbox.around.skills, models.counter
-    mailbox, budget = Mailbox(commands.calls_one), settings.model.prompt_tokens
+    mailbox, budget = Mailbox(commands.calls_one, commands.overtakes), settings.model.prompt_tokens
     context = ContextBuilder(
         partial(_system_prompt, memory, skills),
         _ToolsOnOffer(tools, memory),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.outcomes import BEHIND_ANOTHER, LONGEST_PAUSE
+from nanobot.agent.outcomes import BEHIND_ANOTHER, COMMAND_BEHIND, LONGEST_PAUSE
 from nanobot.bus.events import NANOBOT
 from nanobot.cli.closed import operate
 from nanobot.config import load_settings
@@ -203,6 +203,42 @@ async def test_commands_get_past_a_message_that_waits(tmp_path: Path) -> None:
         await clock.advance(15)
         assert (await channel.received(3))[2] == "from another model"
     assert model.options[-1].model == "other"
+
+
+async def test_new_does_not_overtake_a_message_that_waits(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    async with running(tmp_path, ScriptedModel(says("noted"), fails(OUT)), channel, clock=clock):
+        assert await channel.ask("my cat is called Tom") == "noted"
+        await channel.say("what is she called?")
+        await clock.until_sleeping()
+        await channel.say("/new")
+        told = (await channel.received(3))[2]
+        assert told == COMMAND_BEHIND.format("new")
+    clock = FakeClock(clock.now())
+    model = ScriptedModel(says("Tom"), says("fresh"))
+    async with running(tmp_path, model, channel, clock=clock, NANOBOT_AGENT__ON_BUSY="queue"):
+        await clock.until_sleeping()
+        await channel.say("hello")
+        await clock.advance(15)
+        texts = (await channel.received(7))[4:]
+    assert texts == ["Tom", "New session started.", "fresh"]
+    assert "my cat" in model.prompts[0].messages[1].text
+    assert len(model.prompts[1].messages) == 2
+    assert await window(tmp_path) == [("user", "hello"), ("assistant", "fresh")]
+
+
+async def test_stop_drops_what_waits_and_the_command_behind_it_runs(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    async with running(tmp_path, ScriptedModel(fails(OUT)), channel, clock=clock):
+        await channel.say("hello")
+        await clock.until_sleeping()
+        await channel.say("/new")
+        await channel.received(2)
+        assert await channel.ask("/stop") == "Stopped. 1 waiting message set aside."
+        assert "New session started." in await channel.received(4)
+    assert await window(tmp_path) == []
 
 
 async def test_a_forwarded_text_that_looks_like_a_command_waits_as_well(tmp_path: Path) -> None:

@@ -91,9 +91,22 @@ class MemoryCommands:
             Command("memory", "Show what is remembered", self._memory, _MEMORY),
             Command("note", "Write into today's notes", self._note, "TEXT"),
             Command("forget", "Forget something, after asking", self._forget, "[--erase] TEXT"),
-            Command("compact", "Put this conversation away into memory", self._compact),
-            Command("discard", "Drop this conversation without remembering it", self._discard),
-            Command("continue", "Go on with another conversation here", self._continue, "[name]"),
+            Command(
+                "compact", "Put this conversation away into memory", self._compact, ordered=True
+            ),
+            Command(
+                "discard",
+                "Drop this conversation without remembering it",
+                self._discard,
+                ordered=True,
+            ),
+            Command(
+                "continue",
+                "Go on with another conversation here",
+                self._continue,
+                "[name]",
+                ordered=True,
+            ),
             Command("usage", "Show how many tokens were used", self._usage),
             Command("dream", "Learn now from what was said", self._dream),
             Command("dream-log", "Show what a change of memory did", self._log, "[version]"),
