@@ -14,7 +14,6 @@ from nanobot.errors import (
     StorageError,
 )
 
-CUT_OFF = "\n\n[This answer was cut off at the model's limit. Say “go on” to read the rest.]"
 TOO_LONG = (
     "\n\n[Your message has {:,} characters, more than fits: {:,} from its middle were not read."
     " Send it in parts, or put it into a file in the workspace and say its name.]"
@@ -35,6 +34,21 @@ GAVE_UP = (
 LONGEST_PAUSE = 3600.0
 """Seconds that a start waits at most for a model that was out: a stored time further away tells of
 a clock that was set back, or of a server's wish that may no longer hold."""
+
+
+def ended_early(finish: str) -> str:
+    """What is said under an answer that is not whole; empty for one that is."""
+    match finish:
+        case "stop" | "tool_calls" | "function_call" | "end_turn" | "eos":
+            return ""
+        case "length":
+            return (
+                "\n\n[This answer was cut off at the model's limit. Say “go on” to read the rest.]"
+            )
+        case "content_filter":
+            return "\n\n[The provider's content filter ended this answer here.]"
+        case _:
+            return f"\n\n[The provider ended this answer early ({finish}).]"
 
 
 def is_passing(error: ProviderError) -> bool:

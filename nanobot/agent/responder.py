@@ -18,10 +18,10 @@ from nanobot.agent.context import ContextBuilder
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.lobby import Lobby
 from nanobot.agent.outcomes import (
-    CUT_OFF,
     GAVE_UP,
     NO_PICTURES,
     TOO_LONG,
+    ended_early,
     failure_text,
     is_passing,
     outage_pause,
@@ -136,7 +136,7 @@ class Responder:
         await self._stoppable(turn, partial(turn.begin, notice))
         await self._stoppable(turn, partial(self._make_room, session, turn.messages))
         result = await self._run(session, turn)
-        text = result.text + (CUT_OFF if result.finish == "length" else "")
+        text = result.text + ended_early(result.finish)
         if left_out := self._context.left_out(turn.messages[0]):
             text += TOO_LONG.format(len(turn.messages[0].content), left_out)
         if self._context.hides_images(session, turn.messages):

@@ -142,9 +142,13 @@ class AgentRunner:
         for _ in range(begun.steps, self._max_iterations):
             run.add(await run.log.steered())
             reply = await self._ask(run, options)
-            if not reply.tool_calls:
+            if reply.tool_calls:
+                await run.act(reply)
+            elif corrections := await run.log.corrections():
+                run.add(corrections)
+                run.show_text("", restart=True)  # the answer is to what was asked before
+            else:
                 return run.finish(reply)
-            await run.act(reply)
             if 0 < self._max_tokens <= run.tokens:
                 limit = f"{self._max_tokens:,} tokens"
                 return await self._last_answer_without_tools(run, options, limit)

@@ -193,6 +193,11 @@ class RunningTurn:
         self.has_asked.set()
         return joined
 
+    async def corrections(self) -> Sequence[Message]:
+        """See `TurnLog`."""
+        self.refuse_if_ended()
+        return await self._join(self._mailbox.take_those(self._key, self.includes))
+
     async def _join(self, taken: list[InboxEntry]) -> Sequence[Message]:
         """Make waiting messages part of the turn, durably; what they are in the conversation."""
         if not taken:

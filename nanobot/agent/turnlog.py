@@ -27,6 +27,11 @@ class TurnLog(Protocol):
         """Messages that arrived since, now part of this turn."""
         ...
 
+    async def corrections(self) -> Sequence[Message]:
+        """What changed the question while its answer was written, now part of this turn: the
+        answer is void then."""
+        ...
+
     async def told(self, message: Message) -> None:
         """The runner itself told the model something."""
         ...
@@ -45,6 +50,10 @@ class Unlogged:
         """Nothing to keep."""
 
     async def steered(self) -> Sequence[Message]:
+        """Nobody else speaks."""
+        return ()
+
+    async def corrections(self) -> Sequence[Message]:
         """Nobody else speaks."""
         return ()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from nanobot.agent.running import ALBUM_SECONDS
 from nanobot.bus.events import Media
 from nanobot.providers.port import Prompt, Reply
@@ -112,6 +114,37 @@ async def test_a_correction_during_the_turn_reaches_the_model_and_stops_nothing(
         assert await channel.answer_to(edit) == "corrected"
     assert probe.called == ["once"]
     assert any("buy two" in text for text in texts(model.prompts[-1]))
+
+
+@pytest.mark.parametrize("on_busy", ["steer", "queue", "interrupt"])
+async def test_a_correction_while_the_answer_is_written_gets_an_answer_in_its_place(
+    tmp_path: Path, on_busy: str
+) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(says("about m20x"), says("about m21x"), hold=gate)
+    async with running(tmp_path, model, channel, NANOBOT_AGENT__ON_BUSY=on_busy):
+        question = await channel.say("what is m20x?")
+        await gate.reached.wait()
+        edit = await channel.say("what is m21x?", edits=question)
+        gate.opened.set()
+        assert await channel.answer_to(edit) == "about m21x"
+    assert [part.event_ids for part in channel.sent] == [(question, edit)]
+    assert "what is m21x?" in texts(model.prompts[1])[-1]
+    answers = [m.content for m in stored(tmp_path) if m.role == "assistant"]
+    assert answers == ["about m21x"]
+
+
+async def test_corrections_without_end_do_not_keep_a_turn_for_ever(tmp_path: Path) -> None:
+    channel = FakeChannel()
+
+    async def correct() -> None:
+        await channel.say("another one", edits="q")
+
+    model = ScriptedModel(author=lambda _: says("an answer"), hold=correct)
+    async with running(tmp_path, model, channel, NANOBOT_AGENT__MAX_ITERATIONS="3"):
+        await channel.say("one", event_id="q")
+        assert await channel.answer_to("q") == "an answer"
+    assert len(model.prompts) == 4
 
 
 async def test_an_edit_of_what_was_answered_is_noted_and_runs_nothing(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from nanobot.agent.hooks import AgentHook
 from nanobot.bus.events import NANOBOT, Media, TurnEnded
 from nanobot.channel import Limits
@@ -41,6 +43,23 @@ async def test_a_turn_saves_exactly_its_own_messages(tmp_path: Path) -> None:
     ]
     assert len({m.turn_id for m in messages[:2]}) == len({m.turn_id for m in messages[2:]}) == 1
     assert messages[5].tools_used == ("probe",)
+
+
+@pytest.mark.parametrize(
+    ("finish", "words"),
+    [
+        ("length", "cut off at the model's limit"),
+        ("content_filter", "content filter ended this answer here"),
+        ("recitation", "ended this answer early (recitation)"),
+    ],
+)
+async def test_an_answer_that_is_not_whole_says_so(tmp_path: Path, finish: str, words: str) -> None:
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(says("The first half", finish=finish)), channel):
+        answer = await channel.ask("tell me")
+    assert answer.startswith("The first half\n\n[")
+    assert words in answer
+    assert await window(tmp_path) == [("user", "tell me"), ("assistant", "The first half")]
 
 
 async def test_the_end_of_a_turn_says_what_it_took(tmp_path: Path) -> None:
