@@ -56,6 +56,7 @@ def build_platforms(base: Base, commands: CommandRegistry) -> Platforms:
         connected=supervisor.connected,
         alive=supervisor.alive,
         rate=SenderRate(base.settings.limits.messages_per_minute, base.clock, commands.is_owner),
+        show=base.screen.show,
     )
     hosts.update((name, Host(name, parts, waits=name != base.cli.name)) for name in base.outlets)
     return Platforms(supervisor, dispatcher, web)

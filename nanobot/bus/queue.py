@@ -70,10 +70,10 @@ class MessageBus:
         self._held = None
         self._open_or_close()
 
-    def refuse_if_held(self) -> None:
-        """For those who had better hear of it than wait: raise why intake is held."""
-        if self._held is not None:
-            raise self._held.with_traceback(None)
+    @property
+    def held(self) -> StorageError | None:
+        """Why `publish` waits for room on the disk, if it does."""
+        return self._held
 
     async def note(self, message: InboundMessage) -> None:
         """Store a message that comes from within: a turn must not wait for the end of turns.

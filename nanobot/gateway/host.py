@@ -12,7 +12,8 @@ from typing import Literal, Protocol
 
 from loguru import logger
 
-from nanobot.bus.events import InboundMessage, Media, OutboundMessage
+from nanobot.agent.outcomes import storage_text
+from nanobot.bus.events import InboundMessage, Media, Notice, OutboundMessage
 from nanobot.bus.journal import Journal
 from nanobot.bus.outbox import Outgoing
 from nanobot.bus.queue import MessageBus
@@ -75,7 +76,7 @@ class Rate(Protocol):
 class HostParts:
     """What all channels' hosts share. `report` takes a channel's name and its trouble, `connected`
     its name and which account it is, `alive` its name and within how many seconds it is heard of
-    again."""
+    again; `show` shows a person something at once."""
 
     bus: MessageBus
     journal: Journal
@@ -89,6 +90,7 @@ class HostParts:
     connected: Callable[[str, str], None]
     alive: Callable[[str, float], None]
     rate: Rate
+    show: Callable[[Notice], None]
 
 
 class Host:
@@ -101,6 +103,7 @@ class Host:
         self._admitted: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._within = math.inf
         self._publishing = 0
+        self._told_of_disk: set[str] = set()
 
     def admit(self, sender: Sender, chat: Chat, *, addressed: bool = True) -> Admission:
         """See `ChannelHost`."""
@@ -123,19 +126,27 @@ class Host:
         self, messages: Sequence[InboundMessage], cursor: str | None = None
     ) -> Sequence[str]:
         """See `ChannelHost`. What a refused sender wrote is not stored, only the cursor moves."""
-        if not self._waits:
-            self._parts.bus.refuse_if_held()
+        held = self._parts.bus.held
+        if held is not None and not self._waits:
+            raise held.with_traceback(None)
         admitted = [m for m in messages if self._is_admitted(m) and self._is_taken(m)]
+        if held is not None:
+            self._tell_of_disk(admitted, held)
         # While it waits for room it is silent with good reason, and no longer than that: what it
         # publishes beside its poll is no sign that the poll does not hang.
         self._parts.alive(self._channel, math.inf)
         self._publishing += 1
         try:
-            return await self._parts.bus.publish(self._channel, admitted, cursor)
+            stored = await self._parts.bus.publish(self._channel, admitted, cursor)
+        except StorageError as error:
+            self._tell_of_disk(admitted, error)
+            raise
         finally:
             self._publishing -= 1
             if not self._publishing:
                 self._parts.alive(self._channel, self._within)
+        self._told_of_disk.difference_update(message.chat_key for message in admitted)
+        return stored
 
     async def cursor(self) -> str | None:
         """See `ChannelHost`."""
@@ -199,6 +210,15 @@ class Host:
             return True
         chat = Chat(message.chat_id, message.is_group, thread_id=message.thread_id)
         return self._parts.access.permits(self._channel, Sender(message.sender_id), chat)
+
+    def _tell_of_disk(self, messages: Sequence[InboundMessage], error: StorageError) -> None:
+        """Say in each chat, once until something of it is stored, that its messages have to wait.
+        That is only shown: there is no room to keep it."""
+        for message in messages:
+            if message.awaited and message.chat_key not in self._told_of_disk:
+                self._told_of_disk.add(message.chat_key)
+                place = (message.channel, message.chat_id)
+                self._parts.show(Notice(*place, storage_text(error), message.thread_id))
 
     def _is_taken(self, message: InboundMessage) -> bool:
         """Whether its sender may send so much."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.agent.limits import SenderRate
-from nanobot.bus.events import Media
+from nanobot.bus.events import Media, Notice
 from nanobot.bus.journal import InboxEntry, Journal
 from nanobot.bus.outbox import OutboxPart
 from nanobot.bus.queue import MessageBus
@@ -21,7 +22,7 @@ from nanobot.gateway.webserver import WebServer
 from nanobot.security.access import Access, AccessRules
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
-from tests.bus.support import opened, said
+from tests.bus.support import no_file_may_grow_beyond, opened, said
 
 
 @pytest.fixture
@@ -41,9 +42,10 @@ class Core:
         self.trouble: list[tuple[str, str]] = []
         self.accounts: list[tuple[str, str]] = []
         self.heard: list[tuple[str, float]] = []
+        self.shown: list[Notice] = []
         self.background = Background()
         clock = FakeClock()
-        bus = MessageBus(journal)
+        bus = self.bus = MessageBus(journal)
         bus.connect(self.entries.append, self.parts.extend)
         (home / "state").mkdir(exist_ok=True)
         asked = replace(AccessRules(frozenset(allow)), **rules)  # type: ignore[arg-type]
@@ -61,6 +63,7 @@ class Core:
             connected=lambda name, who: self.accounts.append((name, who)),
             alive=lambda name, within: self.heard.append((name, within)),
             rate=SenderRate(per_minute, clock, lambda _: False),
+            show=self.shown.append,
         )
         self.host = Host("fake", parts)
 
@@ -215,6 +218,36 @@ async def test_who_sends_too_much_is_turned_away_and_told_once(
     assert len(told) == 1
     assert "more than 2 messages within a minute" in told[0][0]
     assert told[0][1] == ("m2",)
+
+
+async def test_where_the_disk_is_full_each_chat_is_told_once_until_it_takes_something(
+    journal: Journal, tmp_path: Path
+) -> None:
+    core = Core(journal, tmp_path, "person")
+    for event in ("m1", "m2"):
+        here = said(event, "x" * 500_000)
+        there = replace(here, chat_id="2", thread_id="5")
+        with no_file_may_grow_beyond(200_000):
+            for message in (here, there, here):
+                with pytest.raises(StorageError):
+                    await core.host.publish((message,))
+        told = [(notice.chat_id, notice.thread_id) for notice in core.shown]
+        assert told == [("1", ""), ("2", "5")]
+        assert "Your message is waiting: cannot use" in core.shown[0].text
+        core.shown.clear()
+        await core.host.publish((here, there))
+
+
+async def test_who_writes_while_intake_is_held_is_told_why(
+    journal: Journal, tmp_path: Path
+) -> None:
+    core = Core(journal, tmp_path, "person")
+    core.bus.hold_intake(StorageError(tmp_path, "only 10 MB are left"))
+    waiting = asyncio.create_task(core.host.publish((said("m1"),)))
+    await asyncio.sleep(0)
+    assert "only 10 MB are left" in core.shown[0].text
+    core.bus.resume_intake()
+    assert await waiting
 
 
 async def test_publishing_excuses_a_silence_no_longer_than_it_takes(

@@ -60,6 +60,7 @@ def supervise(clock: FakeClock, tmp_path: Path) -> Callable[..., Supervisor]:
             connected=supervisor.connected,
             alive=supervisor.alive,
             rate=SenderRate(0, clock, lambda _: False),
+            show=lambda _: None,
         )
         hosts.update((c.name, Host(c.name, parts)) for c in channels)
         return supervisor
