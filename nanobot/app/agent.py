@@ -107,7 +107,7 @@ def build_agent(
     )
     transcribe = models.transcriber.transcribe if models.transcriber else None
     intake = Intake(media, partial(_fetch, base.outlets), partial(_is_owner, memory), transcribe)
-    split = partial(split_for, base.outlets)
+    split = partial(split_for, base.outlets, media)
     turns = Turns(
         journal,
         base.bus,

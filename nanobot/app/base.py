@@ -93,7 +93,7 @@ def build_base(
     courier = Courier(
         bus,
         screen,
-        partial(split_for, outlets),
+        partial(split_for, outlets, stores.media),
         sessions.list_sessions,
         lambda key: scopes.of_session(key, sessions.metadata_of(key)),
         speaking_up,

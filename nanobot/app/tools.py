@@ -147,7 +147,7 @@ def build_message_tool(
         partial(roots_of, stores, memory),
         stores.media,
         limits_of,
-        partial(split_for, channels),
+        partial(split_for, channels, stores.media),
         bus.send,
         bus.note,
         others,

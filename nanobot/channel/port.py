@@ -16,7 +16,8 @@ from nanobot.clock import Clock
 class Limits:
     """What one part may hold on this platform; 0 means without limit.
 
-    `text` and `caption` are counted in UTF-16 code units, which is how the platforms count.
+    `text` and `caption` are counted in UTF-16 code units, which is how the platforms count. A text
+    that would take more than `parts` parts goes out as its beginning and a file.
     A part has at most `files` files, and several only where all their kinds are in one of
     `together`; a file has at most `file_bytes`. `fits` is asked where the length of the source does
     not tell whether the platform takes the text that is made of it: with the source, and with how
@@ -26,6 +27,7 @@ class Limits:
 
     text: int = 0
     caption: int = 0
+    parts: int = 20
     files: int = 1
     file_bytes: int = 0
     together: tuple[frozenset[MediaKind], ...] = ()

@@ -62,6 +62,31 @@ async def test_an_answer_that_is_not_whole_says_so(tmp_path: Path, finish: str, 
     assert await window(tmp_path) == [("user", "tell me"), ("assistant", "The first half")]
 
 
+@pytest.mark.parametrize("length", [4_000_000, 11_000])
+async def test_an_answer_of_too_many_parts_is_a_beginning_and_a_file(
+    tmp_path: Path, length: int
+) -> None:
+    text = ("word " * length)[:length]
+    channel = FakeChannel(limits=Limits(text=1000, caption=500, parts=10))
+    async with running(tmp_path, ScriptedModel(says(text)), channel):
+        await channel.answer_to(await channel.say("tell me all"))
+    beginning, last = channel.sent
+    assert text.startswith(beginning.content.partition("\n\n[")[0])
+    assert f"The whole text, {length:,} characters, is in the file below" in beginning.content
+    assert len(beginning.content) <= 1000
+    (file,) = last.media
+    assert (tmp_path / file.ref).read_text() == text
+    assert (file.name, last.content, last.last) == ("answer.md", "", True)
+
+
+async def test_an_answer_of_many_parts_goes_out_in_them(tmp_path: Path) -> None:
+    channel = FakeChannel(limits=Limits(text=1000, parts=10))
+    async with running(tmp_path, ScriptedModel(says("word " * 1900)), channel):
+        await channel.answer_to(await channel.say("tell me all"))
+    assert len(channel.sent) == 10
+    assert not any(part.media for part in channel.sent)
+
+
 async def test_the_end_of_a_turn_says_what_it_took(tmp_path: Path) -> None:
     channel = FakeChannel()
     model = ScriptedModel(calls("probe"), says("done", usage=Usage(10, 5, 2)))
