@@ -152,7 +152,10 @@ class TelegramChannel:
                 webhook = Webhook(client, host, self._options, self._new_secret(), trouble)
                 await webhook.run(updates.take, updates.put_aside)
             else:
-                await Polling(client, host, updates.take, identity.id, trouble).run()
+                polling = Polling(
+                    client, host, updates.take, updates.put_aside, identity.id, trouble
+                )
+                await polling.run()
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

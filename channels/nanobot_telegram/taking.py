@@ -21,7 +21,15 @@ from nanobot.channel import ChannelHost
 from nanobot.channel.quarantine import Quarantine
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
-from nanobot_telegram.inbound import Albums, Me, Press, Understood, from_press, understand
+from nanobot_telegram.inbound import (
+    Albums,
+    Me,
+    Press,
+    Understood,
+    from_press,
+    understand,
+    unreadable,
+)
 
 _NOT_VALID = "This button is no longer valid."
 
@@ -90,7 +98,7 @@ class Updates:
                 self._chats.told_of_move(*understood.moved)
         except Exception as error:  # noqa: BLE001 - the boundary: one update, whatever is in it
             self.put_aside(update, error)
-            return None
+            return unreadable(update, self._chats.canonical, self._host.clock.now())
         return understood
 
     async def _taken(self, understood: Understood) -> _Taken:

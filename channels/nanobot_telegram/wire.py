@@ -22,7 +22,15 @@ from telegram.request import BaseRequest, RequestData
 
 from nanobot_telegram.answers import slim
 from nanobot_telegram.connections import Connections
-from nanobot_telegram.failures import Flooded, MaybeSent, NotSent, ServerFault, refusal, wait
+from nanobot_telegram.failures import (
+    Flooded,
+    MaybeSent,
+    NotSent,
+    ServerFault,
+    Unreadable,
+    refusal,
+    wait,
+)
 
 _CONNECT = 10.0
 _WRITE = 30.0
@@ -155,6 +163,8 @@ class Wire:
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):
+            if 200 <= status < 300:
+                raise Unreadable(body) from None
             answer = None
         if isinstance(answer, dict):
             if answer.get("ok") is True and "result" in answer and status < 300:

@@ -73,7 +73,7 @@ class Taking:
             sender, chat = self._placed(heard)
             person = self._people.met(heard.person.ids)
             message = _message(heard, person, sender, chat, self._host)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             self._seldom.warn(f"a message is left out: {error}")
             return None
         if message is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Literal
 
@@ -22,9 +22,20 @@ turn in the conversation that asked for it. `helper` is never said of a message,
 of a helper agent."""
 
 
+_LARGEST = 2**63
+
+
+def _expect_texts(value: object, *names: str) -> None:
+    """Raise `TypeError` unless these fields are texts. What platforms send is checked where it
+    becomes a value, so that one odd field costs one message and not the batch it came in."""
+    for name in names:
+        if not isinstance(getattr(value, name), str):
+            raise TypeError(f"{type(value).__name__}.{name} is no text")
+
+
 @dataclass(frozen=True, slots=True)
 class Media:
-    """A file that belongs to a message.
+    """A file that belongs to a message. Raises `TypeError` or `ValueError` for what is none.
 
     `ref` is what the channel's `fetch` needs to get it (inbound), or a path in the home (outbound).
     `size` is in bytes, 0 when the platform did not say.
@@ -36,19 +47,30 @@ class Media:
     name: str = ""
     size: int = 0
 
+    def __post_init__(self) -> None:
+        _expect_texts(self, "ref", "kind", "mime", "name")
+        if not isinstance(self.size, int):
+            raise TypeError("Media.size is no number")
+        if not 0 <= self.size < _LARGEST:
+            raise ValueError("Media.size is no size")
+
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """The message that another one replies to."""
+    """The message that another one replies to. Raises `TypeError` for what is none."""
 
     message_id: str
     sender: str = ""
     text: str = ""
 
+    def __post_init__(self) -> None:
+        _expect_texts(self, "message_id", "sender", "text")
+
 
 @dataclass(frozen=True, slots=True)
 class InboundMessage:
-    """Something a person said, as a channel understood it.
+    """Something a person said, as a channel understood it. Raises `TypeError` where a field has
+    another type than it should.
 
     `event_id` identifies the event for ever within its channel and chat (message id plus edit
     stamp, `callback:<id>`, `cron:<job>:<due>`, `cli:<uuid>`): a second message with the same one is
@@ -92,6 +114,14 @@ class InboundMessage:
     scope: str = ""
     job: str = ""
 
+    def __post_init__(self) -> None:
+        _expect_texts(self, *_TEXTS)
+        whole = all(isinstance(note, str) for note in self.notes)
+        if not whole or not all(isinstance(file, Media) for file in self.media):
+            raise TypeError("the notes or files of a message are none")
+        if not isinstance(self.timestamp, datetime) or self.timestamp.tzinfo is None:
+            raise TypeError("the time of a message is none, or of no zone")
+
     @property
     def apart(self) -> bool:
         """Whether it is answered in a conversation of its own, which nobody watches."""
@@ -116,6 +146,9 @@ class InboundMessage:
     def session_key(self) -> str:
         """The conversation this belongs to: `channel:chat_id[:thread_id]` unless overridden."""
         return self.session_override or self.chat_key
+
+
+_TEXTS = tuple(field.name for field in fields(InboundMessage) if field.type == "str")
 
 
 @dataclass(frozen=True, slots=True)

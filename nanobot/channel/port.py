@@ -46,6 +46,10 @@ class Sender:
     name: str = ""
     also: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not all(isinstance(text, str) for text in (self.id, self.name, *self.also)):
+            raise TypeError("a sender whose ids or name are no texts")
+
 
 @dataclass(frozen=True, slots=True)
 class Chat:
@@ -55,6 +59,10 @@ class Chat:
     is_group: bool = False
     title: str = ""
     thread_id: str = ""
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(text, str) for text in (self.id, self.title, self.thread_id)):
+            raise TypeError("a chat whose id or title is no text")
 
 
 Admission = Literal["allowed", "refused"]

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.events import Media, Quote
+from nanobot.bus.events import Media, OutboundMessage, Quote
 from nanobot.bus.journal import Completion, InboxEntry, Journal, Step
+from nanobot.bus.outbox import Outgoing
 from nanobot.bus.schema import MIGRATIONS
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
@@ -112,7 +113,8 @@ async def test_a_completion_is_all_or_nothing(path: Path, clock: FakeClock) -> N
         claim(journal, "t1", entry)
         await journal.add_steps("t1", 0, (Step("message", "{}"),))
         completion = done("t1", entry, lines="line\n", outgoing=(reply("a", "b"),), report="{}")
-        broken = replace(completion, republish=(replace(HELLO, channel=None),))  # type: ignore[arg-type]
+        nowhere = Outgoing("other", (OutboundMessage(None, "1", "c"),))  # type: ignore[arg-type]
+        broken = replace(completion, outgoing=(*completion.outgoing, nowhere))
         with pytest.raises(sqlite3.IntegrityError):
             await journal.complete(broken)
         left = await journal.leftovers()

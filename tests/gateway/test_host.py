@@ -10,62 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.limits import SenderRate
-from nanobot.bus.events import Media, Notice
-from nanobot.bus.journal import InboxEntry, Journal
-from nanobot.bus.outbox import OutboxPart
-from nanobot.bus.queue import MessageBus
-from nanobot.channel import Chat, MenuEntry, Sender
+from nanobot.bus.events import Media
+from nanobot.bus.journal import Journal
+from nanobot.channel import Chat, Sender
 from nanobot.errors import SendRefused, StorageError
-from nanobot.gateway.host import Host, HostParts
-from nanobot.gateway.webserver import WebServer
-from nanobot.security.access import Access, AccessRules
-from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 from tests.bus.support import no_file_may_grow_beyond, opened, said
+from tests.gateway.core import Core
 
 
 @pytest.fixture
 async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
     async with opened(tmp_path / "journal.db", FakeClock()) as journal:
         yield journal
-
-
-class Core:
-    """A host with a bus behind it, and what came through."""
-
-    def __init__(
-        self, journal: Journal, home: Path, *allow: str, per_minute: int = 0, **rules: object
-    ) -> None:
-        self.entries: list[InboxEntry] = []
-        self.parts: list[OutboxPart] = []
-        self.trouble: list[tuple[str, str]] = []
-        self.accounts: list[tuple[str, str]] = []
-        self.heard: list[tuple[str, float]] = []
-        self.shown: list[Notice] = []
-        self.background = Background()
-        clock = FakeClock()
-        bus = self.bus = MessageBus(journal)
-        bus.connect(self.entries.append, self.parts.extend)
-        (home / "state").mkdir(exist_ok=True)
-        asked = replace(AccessRules(frozenset(allow)), **rules)  # type: ignore[arg-type]
-        self.access = Access(home / "state" / "access.json", {"fake": asked}, {}, clock)
-        parts = HostParts(
-            bus,
-            journal,
-            self.access,
-            WebServer(),
-            home,
-            clock,
-            self.background,
-            menu=lambda: (MenuEntry("help", "helps"),),
-            report=lambda name, trouble: self.trouble.append((name, trouble)),
-            connected=lambda name, who: self.accounts.append((name, who)),
-            alive=lambda name, within: self.heard.append((name, within)),
-            rate=SenderRate(per_minute, clock, lambda _: False),
-            show=self.shown.append,
-        )
-        self.host = Host("fake", parts)
 
 
 @pytest.mark.parametrize(

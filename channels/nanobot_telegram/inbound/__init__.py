@@ -6,7 +6,7 @@ in a note too.
 """
 
 from nanobot_telegram.inbound.albums import Albums
-from nanobot_telegram.inbound.updates import from_press, understand
+from nanobot_telegram.inbound.updates import from_press, understand, unreadable
 from nanobot_telegram.inbound.values import Me, Press, Understood
 
-__all__ = ["Albums", "Me", "Press", "Understood", "from_press", "understand"]
+__all__ = ["Albums", "Me", "Press", "Understood", "from_press", "understand", "unreadable"]

@@ -43,7 +43,14 @@ def _photo(content: Content) -> Media | None:
 
 
 def _live_photo(content: Content) -> Media | None:
-    return None if content.live_photo is None else _largest(content.live_photo.photo)
+    """The picture, or where there is none the short video that it comes with."""
+    item = content.live_photo
+    if item is None:
+        return None
+    still = _largest(item.photo)
+    return still or Media(
+        item.file_id, "video", _mime(item.mime_type, "video/mp4"), "", item.file_size or 0
+    )
 
 
 def _largest(sizes: Sequence[PhotoSize] | None) -> Media | None:

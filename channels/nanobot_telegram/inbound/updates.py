@@ -38,6 +38,7 @@ from nanobot_telegram.inbound.values import Me, Press, Understood
 from nanobot_telegram.inbound.words import hear
 
 _CHANNEL = "telegram"
+_NO_ID = 2**53
 
 
 def understand(
@@ -80,6 +81,37 @@ def from_press(understood: Understood, value: str, at: datetime) -> InboundMessa
         is_group=chat.is_group,
         sender_name=sender.name,
     )
+
+
+def unreadable(update: object, canonical: Canonical, now: datetime) -> Understood | None:
+    """A private message that could not be read, as a note in its place, so that whoever wrote it is
+    answered; None where it is not clear who wrote it. `now` is aware."""
+    message = update.get("message") if isinstance(update, dict) else None
+    if not isinstance(message, dict):
+        return None
+    number, place, author = message.get("message_id"), message.get("chat"), message.get("from")
+    if not isinstance(place, dict) or not isinstance(author, dict) or author.get("is_bot"):
+        return None
+    person = author.get("id")
+    if person != place.get("id") or not (_is_id(number) and _is_id(person)):
+        return None
+    sender, chat = Sender(str(person)), Chat(canonical(str(person)))
+    said = InboundMessage(
+        _CHANNEL,
+        chat.id,
+        sender.id,
+        "",
+        str(number),
+        now,
+        message_id=str(number),
+        notes=("a message that nanobot could not read",),
+    )
+    return Understood(sender, chat, addressed=True, message=said)
+
+
+def _is_id(value: object) -> bool:
+    """Whether it is the number of a message or person."""
+    return type(value) is int and 0 < value < _NO_ID
 
 
 def _membership(change: ChatMemberUpdated, canonical: Canonical) -> Understood | None:

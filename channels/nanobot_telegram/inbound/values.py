@@ -27,6 +27,10 @@ class Press:
     place: str
     message_id: int
 
+    def __post_init__(self) -> None:
+        if not (isinstance(self.query_id, str) and isinstance(self.button_id, str)):
+            raise TypeError("a button without an id")
+
 
 @dataclass(frozen=True, slots=True)
 class Understood:

@@ -1,0 +1,191 @@
+"""Whatever an update holds costs that update alone: it is put aside and told, the rest goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nanobot.bus.journal import Journal
+from nanobot.testing import FakeClock
+from nanobot.testing.telegram import FakeTelegram
+from nanobot_telegram.chats import Chats
+from nanobot_telegram.client import TelegramClient
+from nanobot_telegram.settings import TelegramSettings
+from nanobot_telegram.taking import Updates
+from tests.bus.support import rows
+from tests.channels.telegram.inbound_samples import (
+    BOB,
+    BOT,
+    GROUP,
+    ME,
+    PRIVATE,
+    SENT,
+    Raw,
+    entity,
+    message,
+)
+from tests.channels.telegram.support import RecordingHost, WatchedClock, running
+from tests.gateway.core import Core
+
+PHOTO: Raw = {"file_id": "f", "file_unique_id": "u", "width": 9, "height": 9, "file_size": 5}
+UNREADABLE = "a message that nanobot could not read"
+
+
+def samples() -> list[Raw]:
+    """Updates of every kind with most of their fields."""
+    full = message(
+        GROUP,
+        text="@nano_test_bot hello",
+        entities=[entity("mention", 0, 14)],
+        reply_to_message=message(GROUP, text="before", **{"from": BOT}),
+        quote={"text": "before", "position": 0},
+        media_group_id="album",
+        message_thread_id=5,
+        forward_origin={"type": "user", "date": SENT, "sender_user": BOB},
+    )
+    button = {
+        "id": "1",
+        "from": BOB,
+        "message": message(PRIVATE, text="choose"),
+        "chat_instance": "1",
+        "data": "b1",
+    }
+    member = {"user": BOT, "status": "left"}
+    change = {
+        "chat": GROUP,
+        "from": BOB,
+        "date": SENT,
+        "old_chat_member": member,
+        "new_chat_member": member,
+    }
+    return [
+        {"message": message(PRIVATE, photo=[PHOTO], caption="look", media_group_id="a")},
+        {"message": message(PRIVATE, voice=PHOTO | {"duration": 3, "mime_type": "audio/ogg"})},
+        {"message": message(PRIVATE, document=PHOTO | {"file_name": "a.txt"})},
+        {"message": message(PRIVATE, location={"latitude": 1.5, "longitude": 2.5})},
+        {"message": full},
+        {"edited_message": {**full, "edit_date": SENT}},
+        {"callback_query": button},
+        {"my_chat_member": change},
+    ]
+
+
+def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where something stands in a document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)  # type: ignore[arg-type]
+    for key, inner in items:
+        yield (*path, key)
+        if isinstance(inner, dict | list):
+            yield from places(inner, (*path, key))
+
+
+def nested(depth: int) -> object:
+    value: object = "x"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+ODD: tuple[object, ...] = (
+    None, True, 0, -1, 5, 2**63, 10**400, 1.5, float("nan"), "", "x", "\ud800", "\x00", "5" * 5000,
+    [], [[]], {}, {"id": {}}, ["x"], {"x": 5}, nested(600),
+)  # fmt: skip
+
+
+def mutated(document: Raw, rnd: Random) -> Raw:
+    """The document with something else in up to three places."""
+    copy: Raw = json.loads(json.dumps(document))
+    chosen = rnd.sample(list(places(copy)), rnd.randint(1, 3))
+    for *path, last in sorted(chosen, key=len, reverse=True):
+        inner: object = copy
+        for key in path:
+            inner = inner[key]  # type: ignore[index]
+        inner[last] = rnd.choice(ODD)  # type: ignore[index]
+    return copy
+
+
+async def taken(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str | None]:
+    """What the journal holds of them, and its cursor."""
+    with tempfile.TemporaryDirectory() as folder:
+        home, clock = Path(folder), FakeClock()
+        journal = Journal(home / "journal.db", clock)
+        await journal.open()
+        try:
+            core = Core(journal, home, everyone=True, groups="all")
+            options = TelegramSettings.model_validate({"token": "1:secret"})
+            client = TelegramClient(options, clock)
+            chats = Chats(core.host.state_folder)
+            pressed: list[object] = []
+
+            def start(work: object) -> None:
+                pressed.append(work)
+                work.close()  # type: ignore[attr-defined]
+
+            await Updates(client, core.host, chats, ME, start).take(updates, "9:9:now")
+            await core.background.drain(5.0)
+            cursor = await core.host.cursor()
+        finally:
+            await journal.close()
+        return rows(home / "journal.db", "SELECT event_id, chat_id FROM inbox"), cursor
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 2**32))
+def test_no_update_stops_the_others_or_the_cursor(seed: int) -> None:
+    rnd = Random(seed)
+    odd = [{"update_id": n, **mutated(rnd.choice(samples()), rnd)} for n in range(1, 6)]
+    good: Raw = {"update_id": 7, "message": message(PRIVATE, text="hello", message_id=4711)}
+    stored, cursor = asyncio.run(taken([*odd, good]))
+    assert ("4711", str(PRIVATE["id"])) in stored
+    assert cursor == "9:9:now"
+
+
+async def test_a_badly_typed_field_costs_one_message_and_whoever_wrote_it_is_answered(
+    telegram: FakeTelegram, host: RecordingHost
+) -> None:
+    telegram.push({"message": message(PRIVATE, text="odd", media_group_id=5, message_id=900)})
+    telegram.say("hello")
+    async with running(telegram, host):
+        assert await host.texts(2) == ["", "hello"]
+        await telegram.wait_for(lambda: telegram.pending == 0)
+    assert host.stored[0].notes == (UNREADABLE,)
+    assert "media_group_id" in (host.state_folder / "quarantine.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    "odd", ["[" * 20_000 + "]" * 20_000, "9" * 5_000], ids=["nested", "a long number"]
+)
+async def test_an_answer_that_no_parser_takes_costs_the_one_update(
+    odd: str, telegram: FakeTelegram, host: RecordingHost, clock: WatchedClock
+) -> None:
+    good = json.dumps({"update_id": 5_000, "message": message(PRIVATE, text="one")})
+    bad = json.dumps({"update_id": 5_001, "message": message(PRIVATE, text="odd", x="ODD")})
+    bad = bad.replace('"ODD"', odd)
+    telegram.garble("getUpdates", f'{{"ok":true,"result":[{good},{bad}]}}'.encode())
+    telegram.garble("getUpdates", f'{{"ok":true,"result":[{good}]}}'.encode())
+    telegram.garble("getUpdates", f'{{"ok":true,"result":[{bad}]}}'.encode())
+    async with running(telegram, host):
+        while ":5002:" not in (host.stored_cursor or ""):
+            await clock.advance(1.0)
+    limits = [call.params["limit"] for call in telegram.called("getUpdates")]
+    assert limits[:3] == [100, 1, 1]
+    assert [message.content for message in host.stored] == ["one"]
+    assert '\\"odd\\"' in (host.state_folder / "quarantine.jsonl").read_text()
+
+
+async def test_a_live_photo_without_a_still_is_its_video(
+    telegram: FakeTelegram, host: RecordingHost
+) -> None:
+    live = {"file_id": "v", "file_unique_id": "u", "duration": 3, "width": 9, "height": 9}
+    telegram.push({"message": message(PRIVATE, live_photo=live)})
+    async with running(telegram, host):
+        await host.texts(1)
+    assert [(file.ref, file.kind) for file in host.stored[0].media] == [("v", "video")]
