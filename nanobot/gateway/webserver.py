@@ -30,11 +30,15 @@ MAX_BODY = 3_000_000
 """Bytes of a request's body; beyond it the answer is status 413."""
 
 _METHODS = ("GET", "POST")
-_MAX_UNDER_WAY = 64
-"""Requests handled at once; beyond it the answer is status 503, and the platform tries again."""
-_MAX_READING = 64
-"""Bodies on their way at once; beyond it the one that takes longest is given up. A platform's comes
-at once, so whoever sends slowly, which takes no secret, keeps nobody out."""
+_MAX_UNDER_WAY = 1_000
+_MAX_HELD = 64_000_000
+"""Requests handled at once, and bytes of their bodies; beyond it the answer is status 503, and the
+platform tries again."""
+_MAX_READING = 1_000
+_MAX_EXPECTED = 192_000_000
+"""Bodies on their way at once, and the bytes that they may have; beyond it the one that takes
+longest is given up. A platform's comes at once, so whoever sends slowly, which takes no secret,
+keeps nobody out."""
 _BUSY = WebhookReply(503, headers={"Retry-After": "5"})
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound, only named
 _NAMED = 8
@@ -71,8 +75,8 @@ class WebServer:
         self._handlers: dict[str, WebhookHandler] = {}
         self._served: set[str] = set()
         self._refused: set[str] = set()
-        self._under_way = 0
-        self._reading: dict[asyncio.Timeout, None] = {}
+        self._under_way = self._held = 0
+        self._reading: dict[asyncio.Timeout, int] = {}
         self._runner: web.AppRunner | None = None
         self._starting = asyncio.Lock()
 
@@ -171,13 +175,15 @@ class WebServer:
         body = await self._body(http)
         if isinstance(body, WebhookReply):
             return body
-        if self._under_way >= _MAX_UNDER_WAY:
+        if self._under_way >= _MAX_UNDER_WAY or self._held + len(body) > _MAX_HELD:
             return _BUSY
         self._under_way += 1
+        self._held += len(body)
         try:
             return await self._passed_on(http, body)
         finally:
             self._under_way -= 1
+            self._held -= len(body)
 
     async def _body(self, http: web.Request) -> bytes | WebhookReply:
         from aiohttp import web
@@ -186,7 +192,7 @@ class WebServer:
             return WebhookReply(413)
         try:
             async with asyncio.timeout(self._patience) as time:
-                with self._among_those_read(time):
+                with self._among_those_read(time, http.content_length or MAX_BODY):
                     return await http.read()
         except TimeoutError:
             return WebhookReply(408, headers={"Connection": "close"})
@@ -196,14 +202,17 @@ class WebServer:
             return WebhookReply(400)
 
     @contextmanager
-    def _among_those_read(self, time: asyncio.Timeout) -> Iterator[None]:
-        """Make room for one more body, and count it while inside. `time` ends the reading."""
-        oldest = next(iter(self._reading), None)
-        if oldest is not None and len(self._reading) >= _MAX_READING:
+    def _among_those_read(self, time: asyncio.Timeout, size: int) -> Iterator[None]:
+        """Make room for one more body of at most `size` bytes, and count it while inside. `time`
+        ends the reading."""
+        while self._reading and (
+            len(self._reading) >= _MAX_READING or sum(self._reading.values()) + size > _MAX_EXPECTED
+        ):
+            oldest = next(iter(self._reading))
             del self._reading[oldest]
             if not oldest.expired():
                 oldest.reschedule(0)
-        self._reading[time] = None
+        self._reading[time] = size
         try:
             yield
         finally:

@@ -24,8 +24,6 @@ HEADER = "x-hub-signature-256"
 
 _SCHEME = "sha256="
 _LONGEST_CHALLENGE = 256
-_MOST_WAITING = 32
-"""Calls that wait for their turn; more are told to come again."""
 _PLAIN = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
 
 
@@ -55,7 +53,6 @@ class Receiver:
         self._app_secret, self._verify_token = app_secret, verify_token
         self._inbox, self._concerns = inbox, concerns
         self._order = asyncio.Lock()
-        self._waiting = 0
 
     async def __call__(self, request: WebhookRequest) -> WebhookReply:
         """The answer to one call."""
@@ -66,14 +63,8 @@ class Receiver:
         expected = signature_of(request.body, self._app_secret.get_secret_value())
         if not _is_same(request.headers.get(HEADER, ""), expected):
             return WebhookReply(403)
-        if self._waiting >= _MOST_WAITING:
-            return WebhookReply(503)
-        self._waiting += 1
-        try:
-            async with self._order:  # as they came: what was said first is answered first
-                return await self._taken(request.body)
-        finally:
-            self._waiting -= 1
+        async with self._order:  # as they came: what was said first is answered first
+            return await self._taken(request.body)
 
     def _challenged(self, query: Mapping[str, str]) -> WebhookReply:
         """Meta asks once, when the webhook is entered there, whether it is wanted here."""

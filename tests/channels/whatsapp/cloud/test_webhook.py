@@ -133,15 +133,12 @@ async def test_200_is_said_after_the_commit_and_500_without_one(
     assert host.reports[-1] == ""
 
 
-async def test_calls_are_taken_in_order_and_too_many_come_again(
-    receiver: Receiver, inbox: Inbox
-) -> None:
+async def test_calls_are_taken_in_order(receiver: Receiver, inbox: Inbox) -> None:
     inbox.gate.clear()
-    bodies = [json.dumps({"n": n}).encode() for n in range(40)]
+    bodies = [json.dumps({"n": n}).encode() for n in range(200)]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(receiver(signed(body))) for body in bodies]
         await inbox.entered.wait()
         inbox.gate.set()
-    statuses = [task.result().status for task in tasks]
-    assert statuses == [200] * 32 + [503] * 8
-    assert inbox.taken == [{"n": n} for n in range(32)]
+    assert {task.result().status for task in tasks} == {200}
+    assert inbox.taken == [{"n": n} for n in range(200)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeGraphAPI, ScriptedModel, calls, says
 from nanobot.testing.graph.media import PNG
 from nanobot.testing.graph.webhook import SIGNATURE, as_meta_writes
+from tests.bus.support import rows
 from tests.channels.telegram.support import WatchedClock
 from tests.channels.telegram.whole import nanobot, repeat, status_of
+from tests.channels.whatsapp.cloud.samples import call, message
 from tests.channels.whatsapp.cloud.whole import channel_state, meta, talking, until
 from tests.faults.test_disk import journal_size, no_file_grows_beyond
 from tests.support import stored
@@ -75,6 +78,30 @@ async def test_a_bad_item_harms_none_that_came_with_it(
     assert [text for text in texts if "poll" not in text] == ["re: one", "re: two", "re: three"]
     assert (tmp_path / "state" / "channels" / "whatsapp" / "quarantine.jsonl").exists()
     assert set(graph.webhook.answers) <= {0, 200, 503}
+
+
+async def test_two_hundred_calls_at_once_are_all_taken_once(
+    tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock
+) -> None:
+    graph.say("before")
+    model = ScriptedModel(author=lambda _: says("ok"))
+    async with talking(tmp_path, graph, model, clock, settings={"allow_from": ["*"]}):
+        await graph.received(1)
+        bodies = [
+            as_meta_writes(
+                call(
+                    message("text", {"body": "hi"}, id=f"wamid.n{n}", **{"from": f"1555{n:07}"}),
+                    contacts=[],
+                )
+            )
+            for n in range(200)
+        ]
+        posts = [graph.webhook.post(body, {SIGNATURE: graph.webhook.sign(body)}) for body in bodies]
+        assert set(await asyncio.gather(*posts)) == {200}
+        stored = rows(tmp_path / "state" / "journal.db", "SELECT event_id FROM inbox")
+    assert sorted(row for row in stored if "wamid.n" in str(row)) == sorted(
+        (f"wamid.n{n}",) for n in range(200)
+    )
 
 
 async def test_what_comes_twice_is_answered_once(
