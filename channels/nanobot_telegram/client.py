@@ -21,7 +21,13 @@ from nanobot_telegram.pauses import Pauses
 from nanobot_telegram.settings import TelegramSettings
 from nanobot_telegram.wire import ApiRequest, Wire
 
-ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "my_chat_member")
+ALLOWED_UPDATES = (
+    "message",
+    "edited_message",
+    "callback_query",
+    "my_chat_member",
+    "message_reaction",
+)
 BATCH = 100
 
 _MEGABYTE = 1_000_000

@@ -32,6 +32,10 @@ from nanobot_telegram.inbound import (
 )
 
 _NOT_VALID = "This button is no longer valid."
+_NOT_EPHEMERAL = (
+    "I can't answer messages that only I can see. Send it as an ordinary message, or write to me"
+    " in a private chat."
+)
 
 Start = Callable[[Coroutine[Any, Any, None]], object]
 """Starts something that goes on by itself, and owns it."""
@@ -107,7 +111,7 @@ class Updates:
         elif understood.gone is False:
             self._chats.back(understood.chat.id)
         press, message = understood.press, understood.message
-        if press is None and message is None:
+        if press is None and message is None and not understood.ephemeral:
             return _Taken()
         sender, chat = understood.sender, understood.chat
         if self._host.admit(sender, chat, addressed=understood.addressed) != "allowed":
@@ -115,12 +119,27 @@ class Updates:
         self._chats.back(chat.id)
         if chat.is_group:
             self._chats.admitted(chat.id)
+        if understood.ephemeral:
+            self._start(self._decline(sender.id, chat.id))
+            return _Taken()
         if press is None:
             return _Taken(message)
         value = await self._host.pressed(press.button_id, sender, chat)
         if value is None:
             return _Taken(press=press, toast=_NOT_VALID)
         return _Taken(from_press(understood, value, self._host.clock.now()), press)
+
+    async def _decline(self, person: str, chat_id: str) -> None:
+        """Say, to them alone, that a message which nobody else sees is not answered: an answer of
+        several parts would not stay between us. Best effort."""
+        try:
+            await self._client.bot.send_message(
+                self._chats.current(chat_id),
+                _NOT_EPHEMERAL,
+                api_kwargs={"receiver_user_id": person},
+            )
+        except TelegramError as error:
+            logger.warning("telegram: an ephemeral message was not answered: {}", error)
 
     async def _acknowledge(self, press: Press, said: InboundMessage | None, toast: str) -> None:
         """Stop the button's spinner, and take the buttons away where one of them `said`

@@ -78,6 +78,8 @@ class Taking:
             return None
         if message is None:
             return None
+        if message.deletes or message.unanswered:
+            return message  # `publish` takes it from who may talk; nobody is told how to be let in
         addressed = self._is_addressed(heard)
         if self._host.admit(sender, chat, addressed=addressed) != "allowed":
             logger.debug("whatsapp: not let in, or not meant: {} in {}", sender.id, chat.id)
@@ -124,16 +126,17 @@ def _message(
     stays the same whatever makes them known."""
     text = whole(heard.text)
     notes = tuple(filter(None, (one_line(note, _NOTE) for note in heard.notes)))
-    if not text.strip() and heard.media is None and not notes:
+    changed = heard.edits or heard.deletes
+    if not text.strip() and heard.media is None and not notes and not changed:
         return None
-    first = heard.edits or heard.id
+    first = changed or heard.id
     event = f"{person}:{first}" if chat.is_group else first
     return InboundMessage(
         _CHANNEL,
         chat.id,
         sender.id,
         text,
-        f"{event}:edit:{heard.id}" if heard.edits else event,
+        f"{event}:edit:{heard.id}" if changed else event,
         heard.at.astimezone(host.clock.now().tzinfo),
         message_id=first,
         media=() if heard.media is None else (_file(heard.media),),
@@ -142,6 +145,8 @@ def _message(
         is_group=chat.is_group,
         sender_name=sender.name,
         edits=event if heard.edits else "",
+        deletes=event if heard.deletes else "",
+        unanswered=heard.unanswered,
         notes=notes,
     )
 

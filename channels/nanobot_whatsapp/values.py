@@ -27,7 +27,9 @@ class Heard:
     `group` is the id of the group it was said in, empty in private, and `title` its name. `own`:
     the person whose account this is wrote it to themselves. `addressed`: in a group, that the agent
     was mentioned or replied to; `text` does not begin with that mention any more. `edits` is the id
-    of the message that this one corrects, which is its sender's own. `notes` are lines about what
+    of the message that this one corrects, which is its sender's own; `deletes` is that of one that
+    they took back. `unanswered`: it is for the conversation and asks for nothing (a reaction).
+    `notes` are lines about what
     is neither words nor a file. The `sender` of the `quote` is `OURS` or a name, which is never
     the same.
     """
@@ -45,3 +47,5 @@ class Heard:
     forwarded: bool = False
     notes: tuple[str, ...] = ()
     edits: str = ""
+    deletes: str = ""
+    unanswered: bool = False

@@ -109,6 +109,10 @@ class Lobby:
         """Everything that waits in a session and came before inbox entry `before`."""
         return self._mailbox.take_all(key, before)
 
+    def take_those(self, key: str, wanted: Callable[[InboxEntry], bool]) -> list[InboxEntry]:
+        """What waits in a session and is wanted; what waits behind it goes on at its time."""
+        return self._mailbox.take_those(key, wanted)
+
     def give_back(self, key: str, entries: Sequence[InboxEntry]) -> None:
         """Let messages wait on that were taken."""
         self._mailbox.give_back(entries)

@@ -61,6 +61,9 @@ class AgentLoop:
 
     def accept(self, entry: InboxEntry) -> None:
         """A new message: to its session's lane, or at once if it is a command that may not wait."""
+        if entry.message.deletes:
+            self._background.start(self._take_back(entry), name=f"deletion {entry.id}")
+            return
         match = self._commands.called_by(entry.message)
         if match is not None and match[0].immediate:
             self._background.start(self._at_once(*match, entry), name=f"/{match[0].name}")
@@ -82,7 +85,10 @@ class AgentLoop:
         turn is not run again. What several processes died over begins one after another, beside
         everything else: then the next crash tells which of them it was."""
         immediate, waiting = [], dict[str, list[InboxEntry]]()
+        deletions = [entry for entry in entries if entry.message.deletes]
         for entry in entries:
+            if entry.message.deletes:
+                continue
             match = self._commands.called_by(entry.message)
             if match is not None and match[0].immediate:
                 immediate.append((*match, entry))
@@ -91,6 +97,8 @@ class AgentLoop:
                 self._lobby.keep(entry)
         for command, arguments, entry in immediate:
             await self._at_once(command, arguments, entry)
+        for entry in deletions:
+            await self._take_back(entry)
         suspects = []
         for key, theirs in waiting.items():
             not_before = max(entry.not_before for entry in theirs)
@@ -237,6 +245,28 @@ class AgentLoop:
         except StorageError as error:
             again = self._lobby.told_of_disk(entry, error)
             self._background.start(self._accept_later(again), name=f"/{command.name} again")
+
+    async def _take_back(self, entry: InboxEntry) -> None:
+        """A person deleted a message of theirs: while it waits it is dropped, without a trace."""
+        key, message = entry.message.session_key, entry.message
+
+        def is_meant(other: InboxEntry) -> bool:
+            theirs = other.message.sender_id == message.sender_id and not other.joined
+            return theirs and message.deletes in (other.message.event_id, other.message.edits)
+
+        dropped = self._lobby.take_those(key, is_meant)
+        stood_first = bool(dropped)
+        try:
+            while dropped:
+                await self._turns.forget(dropped[0])
+                del dropped[0]
+            await self._turns.forget(entry)
+        except StorageError as error:
+            again = self._lobby.told_of_disk(entry, error)
+            self._background.start(self._accept_later(again), name="deletion again")
+        finally:  # what could not be dropped waits on, and nothing waits for what was
+            if stood_first:
+                self._lobby.give_back(key, dropped)
 
     async def _accept_later(self, entry: InboxEntry) -> None:
         await self._clock.sleep(DISK_PAUSE)

@@ -164,6 +164,13 @@ class Turns:
         done = Completion(turn.id, session.key, (entry.id,), "done", session.staged_lines())
         self._bus.forward(await self._commit(session, done))
 
+    async def forget(self, entry: InboxEntry) -> None:
+        """End a message that waits as if it had never come."""
+        turn_id = entry.turn_id or turn_name(entry, self._clock)
+        report = "{}" if entry.turn_id else ""  # ends the turn that had begun
+        key = entry.message.session_key
+        await self._commit(None, Completion(turn_id, key, (entry.id,), "stopped", report=report))
+
     async def wait(self, turn: RunningTurn, text: str) -> None:
         """The turn goes on later: tell whoever watches, and once the person."""
         await self._hook.turn_ended(self._ended(turn, "waiting"))

@@ -9,7 +9,7 @@ from nanobot.agent.limits import SenderRate
 from nanobot.app.base import Base
 from nanobot.app.channels import build_web, menu_of
 from nanobot.app.model import secrets
-from nanobot.app.telling import tell_of_channel
+from nanobot.app.telling import tell_of_channel, warn_of_channel
 from nanobot.bus.outbox import Outbox
 from nanobot.channel import ChannelHost
 from nanobot.commands import CommandRegistry
@@ -57,6 +57,7 @@ def build_platforms(base: Base, commands: CommandRegistry) -> Platforms:
         alive=supervisor.alive,
         rate=SenderRate(base.settings.limits.messages_per_minute, base.clock, commands.is_owner),
         show=base.screen.show,
+        warn=partial(warn_of_channel, base),
     )
     hosts.update((name, Host(name, parts, waits=name != base.cli.name)) for name in base.outlets)
     return Platforms(supervisor, dispatcher, web)

@@ -28,9 +28,13 @@ async def send_trouble(courier: Courier, scope: str, text: str) -> None:
 
 
 def tell_of_channel(base: Base, channel: str, detail: str) -> None:
-    """That a channel stays off; once a day for the same reason."""
-    text = f"The channel {channel} is off: {detail}"
-    reason = hashlib.sha256(detail.encode()).hexdigest()[:8]
+    """That a channel stays off."""
+    warn_of_channel(base, channel, f"The channel {channel} is off: {detail}")
+
+
+def warn_of_channel(base: Base, channel: str, text: str) -> None:
+    """What is wrong with a channel, told on another one; the same once a day."""
+    reason = hashlib.sha256(text.encode()).hexdigest()[:8]
     name = f"off-{channel}-{base.clock.now():%y%m%d}-{reason}"
     telling = base.courier.warn_elsewhere(channel, text, name)
-    base.background.start(telling, name="a channel is off")
+    base.background.start(telling, name=f"warn of {channel}")

@@ -79,10 +79,11 @@ class InboundMessage:
     answers where it is not this one (a message that is run again); `origin` is then that of the
     stored message (see `Message`). `is_group`: others read this
     chat, so it has a memory of its own. `edits` is the event whose text this one replaces: it is a
-    correction where that is not answered yet, and is only noted otherwise. `unanswered`: it is kept
-    in the conversation and begins no turn. `notes` are what came beside the words and is no file: a
-    contact, a place, a poll (`location: 52.52, 13.4`), a line each, without brackets; nobody's own
-    words, and never a command. A message may have nothing else.
+    correction where that is not answered yet, and is only noted otherwise. `deletes` is the event
+    that its sender took back: where that still waits it is dropped, and nothing else happens.
+    `unanswered`: it is kept in the conversation and begins no turn. `notes` are what came beside
+    the words and is no file: a contact, a place, a poll (`location: 52.52, 13.4`), a line each,
+    without brackets; nobody's own words, and never a command. A message may have nothing else.
 
     Only nanobot itself sets what follows. `begun_by` is what began this where no person did. What
     a job or the heartbeat began is `apart`: it has a conversation of its own (`session_override`)
@@ -108,6 +109,7 @@ class InboundMessage:
     origin: str = ""
     sender_name: str = ""
     edits: str = ""
+    deletes: str = ""
     unanswered: bool = False
     notes: tuple[str, ...] = ()
     begun_by: BegunBy = "person"

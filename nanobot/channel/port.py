@@ -150,6 +150,11 @@ class ChannelHost(Protocol):
         """What keeps the channel from working, for `nanobot status`; empty: nothing does."""
         ...
 
+    def warn(self, text: str) -> None:
+        """Tell the owner, in the chat that they used last on another channel; the same once a day.
+        For what the platform says of the account and nobody would see otherwise."""
+        ...
+
     def connected(self, who: str) -> None:
         """Which account of the platform this is, for `nanobot channels status`."""
         ...

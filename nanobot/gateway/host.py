@@ -76,7 +76,8 @@ class Rate(Protocol):
 class HostParts:
     """What all channels' hosts share. `report` takes a channel's name and its trouble, `connected`
     its name and which account it is, `alive` its name and within how many seconds it is heard of
-    again; `show` shows a person something at once."""
+    again; `show` shows a person something at once; `warn`
+    takes a channel's name and what its owner should know."""
 
     bus: MessageBus
     journal: Journal
@@ -91,6 +92,7 @@ class HostParts:
     alive: Callable[[str, float], None]
     rate: Rate
     show: Callable[[Notice], None]
+    warn: Callable[[str, str], None]
 
 
 class Host:
@@ -176,6 +178,10 @@ class Host:
     def report(self, trouble: str) -> None:
         """See `ChannelHost`."""
         self._parts.report(self._channel, trouble)
+
+    def warn(self, text: str) -> None:
+        """See `ChannelHost`."""
+        self._parts.warn(self._channel, text)
 
     def connected(self, who: str) -> None:
         """See `ChannelHost`."""

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from nanobot.agent.running import ALBUM_SECONDS
-from nanobot.bus.events import Media
+from nanobot.bus.events import InboundMessage, Media
+from nanobot.bus.journal import Journal
+from nanobot.errors import ProviderUnavailable
 from nanobot.providers.port import Prompt, Reply
-from nanobot.testing import FakeClock, ScriptedModel, calls, says
+from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
+from tests.bus.support import rows
 from tests.support import Gate, Probe, running, stored
 
 PHOTO = Media("photo", "image", "image/png", "p.png")
@@ -157,6 +160,65 @@ async def test_an_edit_of_what_was_answered_is_noted_and_runs_nothing(tmp_path: 
         assert await channel.ask("well?") == "I saw the edit"
     assert len(model.prompts) == 2
     assert any("buy two" in text for text in texts(model.prompts[1]))
+
+
+async def test_a_deleted_message_that_waits_is_not_answered(tmp_path: Path) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(says("first"), says("third"), hold=gate)
+    async with running(tmp_path, model, channel, NANOBOT_AGENT__ON_BUSY="queue"):
+        await channel.say("one")
+        await gate.reached.wait()
+        question = await channel.say("two, with my PIN")
+        await channel.say("two, without", edits=question)
+        other = await channel.say("three")
+        await channel.say("", deletes=question)
+        gate.opened.set()
+        assert await channel.answer_to(other) == "third"
+    assert [m.content for m in stored(tmp_path)] == ["one", "first", "three", "third"]
+
+
+async def test_a_deletion_is_applied_before_anything_runs_after_a_restart(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    out = fails(ProviderUnavailable("the model server cannot be reached"))
+    async with running(tmp_path, ScriptedModel(out), channel, clock=clock):
+        question = await channel.say("with my PIN")
+        await clock.until_sleeping()
+        await channel.received(1)
+    home = tmp_path / "state" / "journal.db"
+    journal = Journal(home, clock)
+    await journal.open()
+    deletion = InboundMessage("fake", "1", "person-1", "", "d1", clock.now(), deletes=question)
+    await journal.receive("fake", (deletion,))
+    await journal.close()
+    model = ScriptedModel(says("hi"))
+    async with running(tmp_path, model, channel, clock=FakeClock(clock.now())):
+        assert await channel.ask("hello") == "hi"
+    assert [m.content for m in stored(tmp_path)] == ["hello", "hi"]
+    assert rows(home, "SELECT state FROM turn WHERE state = 'running'") == []
+
+
+async def test_nobody_deletes_what_somebody_else_said(tmp_path: Path) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(says("first"), says("second"), hold=gate)
+    async with running(tmp_path, model, channel, NANOBOT_AGENT__ON_BUSY="queue"):
+        await channel.say("one", is_group=True)
+        await gate.reached.wait()
+        question = await channel.say("two", is_group=True)
+        await channel.say("", deletes=question, sender_id="another", is_group=True)
+        gate.opened.set()
+        assert await channel.answer_to(question) == "second"
+
+
+async def test_what_is_answered_or_never_came_can_be_deleted_without_harm(tmp_path: Path) -> None:
+    channel, model = FakeChannel(), ScriptedModel(says("one"), says("two"))
+    async with running(tmp_path, model, channel):
+        event = await channel.say("hello")
+        await channel.answer_to(event)
+        await channel.say("", deletes=event)
+        await channel.say("", deletes="unheard of")
+        assert await channel.ask("again") == "two"
+    assert len(stored(tmp_path)) == 4
 
 
 async def test_an_edit_never_runs_a_command(tmp_path: Path) -> None:

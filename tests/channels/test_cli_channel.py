@@ -82,6 +82,9 @@ class Core:
     def report(self, trouble: str) -> None:
         raise AssertionError("nothing keeps the CLI from working")
 
+    def warn(self, text: str) -> None:
+        raise AssertionError(text)
+
     def connected(self, who: str) -> None:
         raise AssertionError("the terminal has no account")
 

@@ -51,5 +51,6 @@ class Core:
             alive=lambda name, within: self.heard.append((name, within)),
             rate=SenderRate(per_minute, clock, lambda _: False),
             show=self.shown.append,
+            warn=lambda name, text: self.trouble.append((name, text)),
         )
         self.host = Host("fake", parts)

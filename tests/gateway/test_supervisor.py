@@ -61,6 +61,7 @@ def supervise(clock: FakeClock, tmp_path: Path) -> Callable[..., Supervisor]:
             alive=supervisor.alive,
             rate=SenderRate(0, clock, lambda _: False),
             show=lambda _: None,
+            warn=lambda _, __: None,
         )
         hosts.update((c.name, Host(c.name, parts)) for c in channels)
         return supervisor

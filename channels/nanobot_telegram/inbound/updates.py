@@ -12,6 +12,8 @@ from telegram import (
     ChatMemberUpdated,
     MaybeInaccessibleMessage,
     Message,
+    MessageReactionUpdated,
+    ReactionTypeEmoji,
     Update,
 )
 
@@ -34,6 +36,7 @@ from nanobot_telegram.inbound.people import (
     thread_of,
     user_name,
 )
+from nanobot_telegram.inbound.plain import note
 from nanobot_telegram.inbound.values import Me, Press, Understood
 from nanobot_telegram.inbound.words import hear
 
@@ -55,6 +58,8 @@ def understand(
         return _membership(update.my_chat_member, canonical)
     if update.callback_query is not None:
         return _pressed(update.callback_query, canonical)
+    if update.message_reaction is not None:
+        return _reaction(update.message_reaction, canonical, zone)
     message = update.message or update.edited_message
     if message is None:
         return None
@@ -81,6 +86,31 @@ def from_press(understood: Understood, value: str, at: datetime) -> InboundMessa
         is_group=chat.is_group,
         sender_name=sender.name,
     )
+
+
+def _reaction(
+    change: MessageReactionUpdated, canonical: Canonical, zone: tzinfo
+) -> Understood | None:
+    """A mark that a person put on a message in private, as a note that asks for nothing; in groups
+    marks are for others."""
+    sender = person(change.user) if change.user is not None else None
+    chat = chat_of(change.chat, canonical)
+    marks = [mark.emoji for mark in change.new_reaction if isinstance(mark, ReactionTypeEmoji)]
+    if sender is None or chat is None or chat.is_group or not marks:
+        return None
+    stamp = f"{int(change.date.timestamp())}-{''.join(marks)}"
+    said = InboundMessage(
+        _CHANNEL,
+        chat.id,
+        sender.id,
+        "",
+        f"reaction:{change.message_id}:{stamp}",
+        change.date.astimezone(zone),
+        sender_name=sender.name,
+        notes=(note("reaction to an earlier message", " ".join(marks)),),
+        unanswered=True,
+    )
+    return Understood(sender, chat, addressed=False, message=said)
 
 
 def unreadable(update: object, canonical: Canonical, now: datetime) -> Understood | None:
@@ -149,8 +179,11 @@ def _message(
     if moved := _moved(message):
         return Understood(Sender(""), chat, addressed=False, moved=moved)
     sender = sender_of(message, canonical)
-    if sender is None or not message.message_id:
+    if sender is None:
         return None
+    if not message.message_id:
+        is_ephemeral = "ephemeral_message_id" in message.api_kwargs
+        return Understood(sender, chat, addressed=True, ephemeral=True) if is_ephemeral else None
     return _said(message, me, sender, chat, zone, edited=edited)
 
 

@@ -38,7 +38,8 @@ class Understood:
 
     `addressed`: it was meant for the agent (always so in private). `moved` are the old and the new
     id of a group that became a supergroup, as Telegram has them. `gone`: the chat is closed to us
-    (we were blocked or removed), or, where False, open again.
+    (we were blocked or removed), or, where False, open again. `ephemeral`: it is a message in a
+    group that only its sender and we can see, which has no id to answer to.
     """
 
     sender: Sender
@@ -48,3 +49,4 @@ class Understood:
     press: Press | None = None
     moved: tuple[str, str] | None = None
     gone: bool | None = None
+    ephemeral: bool = False

@@ -19,7 +19,7 @@ from loguru import logger
 from nanobot.channel import ChannelHost, Chat
 from nanobot.channel.quarantine import Quarantine
 from nanobot_whatsapp.cloud.failures import in_words, kind_of
-from nanobot_whatsapp.cloud.items import Broken, Moved, Remark, Said, Status
+from nanobot_whatsapp.cloud.items import Account, Broken, Moved, Remark, Said, Status
 from nanobot_whatsapp.cloud.payload import read
 from nanobot_whatsapp.cloud.recent import Recent
 from nanobot_whatsapp.cloud.windows import Windows
@@ -58,7 +58,8 @@ class Inbox:
         phone_number_id: str,
     ) -> None:
         self._host, self._people, self._taking = host, people, taking
-        self._recent, self._windows = recent, Windows(concerns)
+        self._recent, self._concerns = recent, concerns
+        self._windows = Windows(concerns)
         self._phone_number_id = phone_number_id
         self._quarantine = Quarantine(host.state_folder, host.clock, Seldom(host.clock).warn)
         self._last: OrderedDict[str, str] = OrderedDict()
@@ -106,8 +107,14 @@ class Inbox:
         value = await self._host.pressed(said.button, self._people.sender(heard.person), chat)
         return heard if value is None else replace(heard, text=value)
 
-    def _note(self, item: Status | Broken | Remark) -> None:
+    def _note(self, item: Status | Broken | Remark | Account) -> None:
         match item:
+            case Account(text, over):
+                if over:
+                    self._concerns.over("account")
+                else:
+                    self._concerns.say("account", text)
+                self._host.warn(f"WhatsApp: {text}. See Meta's WhatsApp Manager.")
             case Status():
                 self._status(item)
             case Broken(raw, reason):

@@ -47,6 +47,15 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """What Meta decided about the business account or its number, for the owner. `over`: what it
+    decided before holds no longer."""
+
+    text: str
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Broken:
     """Something that cannot be read, and why."""
 
@@ -54,4 +63,4 @@ class Broken:
     reason: str
 
 
-Item = Said | Moved | Status | Remark | Broken
+Item = Said | Moved | Status | Remark | Account | Broken

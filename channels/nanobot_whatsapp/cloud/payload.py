@@ -15,10 +15,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
 
 from nanobot.bus.events import Quote
 from nanobot_whatsapp.cloud.content import content_of
-from nanobot_whatsapp.cloud.items import Broken, Item, Moved, Remark, Said, Status
+from nanobot_whatsapp.cloud.items import Account, Broken, Item, Moved, Remark, Said, Status
 from nanobot_whatsapp.cloud.reading import (
     Raw,
     flag_in,
@@ -37,12 +39,24 @@ _OLDEST = datetime(2009, 1, 1, tzinfo=UTC)
 _NO_DIGITS = re.compile(r"[^0-9]+")
 _MENTION = re.compile(r"@\+?([0-9]{5,20})(?![0-9])", re.ASCII)
 
-_SILENT = frozenset({"reaction", "revoke", "request_welcome"})
-"""Kinds that say nothing: a mark on a message, one that was taken back, a chat that was opened."""
+_SILENT = frozenset({"request_welcome"})
+"""Kinds that say nothing: a chat that was opened."""
 _SILENT_ELSEWHERE = frozenset({"poll_update", "pin", "unpin", "keep_in_chat"})
 """The same, of what the Cloud API calls unsupported."""
+_MOST_WORDS = 12
 _NEW_NUMBER = frozenset({"user_changed_number", "customer_changed_number"})
 _FIELD = "messages"
+_ACCOUNT = {
+    "account_alerts": "an alert",
+    "account_review_update": "the review of the account",
+    "account_update": "the account",
+    "phone_number_quality_update": "the quality of the number",
+}
+"""Notifications about what the business may do, and how they are called here.
+Source: https://developers.facebook.com/docs/whatsapp/cloud-api/webhooks/components"""
+_GOOD = frozenset(
+    {"APPROVED", "REINSTATE", "RESOLVED", "UNFLAGGED", "UPGRADE", "VERIFIED_ACCOUNT", "NONE"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +93,9 @@ def _nothing(document: Raw) -> list[Item]:
 
 def _change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
     field, value = text_in(change, "field"), object_in(change, "value")
+    if field in _ACCOUNT:
+        yield _account(field, value)
+        return
     if field != _FIELD:
         yield Remark(f"a notification about {one_line(field) or 'nothing'} is not used")
         return
@@ -96,6 +113,21 @@ def _change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
     for error in objects_in(value, "errors"):
         code = one_line(text_in(error, "code")) or "no code"
         yield Remark(f"Meta reports {_reason(error)} ({code})", grave=True)
+
+
+def _account(field: str, value: Raw) -> Account:
+    """All short texts in a notification, since Meta adds kinds of them as it goes."""
+    words = list(dict.fromkeys(islice(_words(value), _MOST_WORDS)))
+    over = bool(_GOOD.intersection(words))
+    return Account(f"Meta says about {_ACCOUNT[field]}: {', '.join(words) or 'nothing'}", over)
+
+
+def _words(value: object, depth: int = 4) -> Iterator[str]:
+    if isinstance(value, str):
+        yield one_line(value, 100)
+    elif isinstance(value, dict | list) and depth:
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _words(inner, depth - 1)
 
 
 def _guarded(message: object, scene: _Scene) -> Iterator[Item]:
@@ -123,7 +155,21 @@ def _message(message: Raw, scene: _Scene) -> Iterator[Item]:
     if scene.ours.intersection(person.ids):
         yield Remark("a message of our own is not used")
         return
-    yield _edited(message, person, scene) if kind == "edit" else _said(message, person, scene)
+    match kind:
+        case "edit":
+            yield _edited(message, person, scene)
+        case "revoke":
+            original = _id_in(object_in(message, "revoke"), "original_message_id")
+            yield _without_words(message, person, scene, deletes=original)
+        case "reaction":
+            emoji = one_line(text_in(object_in(message, "reaction"), "emoji"), 20)
+            if not emoji or text_in(message, "group_id"):  # in groups they are marks for others
+                yield Remark("a reaction is not used")
+                return
+            note = f"reaction to an earlier message: {emoji}"
+            yield _without_words(message, person, scene, notes=(note,), unanswered=True)
+        case _:
+            yield _said(message, person, scene)
 
 
 def _unsupported(message: Raw) -> str:
@@ -149,6 +195,15 @@ def _said(message: Raw, person: Person, scene: _Scene) -> Said:
         notes=content.notes,
     )
     return Said(_in_group(heard, scene) if group else heard, content.button)
+
+
+def _without_words(message: Raw, person: Person, scene: _Scene, **more: Any) -> Said:
+    """What is done to another message; `more` are fields of `Heard`."""
+    group = text_in(message, "group_id")
+    if group and not is_group(group):
+        raise Unreadable("a group without an id")
+    at = _time(message, scene.now)
+    return Said(Heard(_id_in(message, "id"), person, at, group=group, **more))
 
 
 def _edited(message: Raw, person: Person, scene: _Scene) -> Said:

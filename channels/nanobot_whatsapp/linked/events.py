@@ -23,6 +23,7 @@ from nanobot_whatsapp.values import OURS, Heard, Person
 _LONGEST_ID = 256
 _MOST_NOTES = 20
 _MOST_QUOTED = 16 * 1024
+_MOST_EXCERPT = 80
 _MOST_REF = 16 * 1024
 
 _MENTION = re.compile(r"\s*@\+?([0-9]{5,20})(?![0-9])[,:]?\s*", re.ASCII)
@@ -80,6 +81,8 @@ class _Message(_Part):
     media: _Media | None = None
     notes: tuple[str, ...] = ()
     edits: str = ""
+    deletes: str = ""
+    reaction: str = ""
     unknown: str = ""
 
 
@@ -115,6 +118,8 @@ def _heard(message: _Message, me: Me, now: datetime) -> Heard:
         forwarded=message.forwarded,
         notes=_notes(message, media),
         edits=_plain(message.edits),
+        deletes=_plain(message.deletes),
+        unanswered=bool(message.reaction),
     )
 
 
@@ -158,7 +163,7 @@ def _user(jid: str) -> str:
 
 def _quote(message: _Message, person: Person) -> Quote | None:
     quote = message.quote
-    if quote is None:
+    if quote is None or message.reaction:
         return None
     return Quote(
         _plain(quote.id), _author(quote, person), quote.text[:_MOST_QUOTED] or "(a message)"
@@ -192,6 +197,9 @@ def _media(item: _Media | None) -> Media | None:
 
 def _notes(message: _Message, media: Media | None) -> tuple[str, ...]:
     notes = list(message.notes[:_MOST_NOTES])
+    if message.reaction:
+        to = f" to “{message.quote.text[:_MOST_EXCERPT]}”" if message.quote else ""
+        notes.append(f"reaction{to}: {message.reaction}")
     if message.media is not None and message.media.kind == "sticker":
         notes.append("sticker")
     if message.media is not None and media is None:

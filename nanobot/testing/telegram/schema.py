@@ -162,7 +162,7 @@ def _list(value: object) -> list[dict[str, object]]:
 
 _INTEGERS = (
     "chat_id message_id message_thread_id draft_id offset limit timeout duration width height "
-    "max_connections cache_time user_id length quote_position"
+    "max_connections cache_time user_id receiver_user_id length quote_position"
 )
 _FLAGS = (
     "disable_notification protect_content show_alert drop_pending_updates is_disabled "
@@ -203,7 +203,7 @@ _TABLE = {
     "drop_pending_updates",
     "deleteWebhook": "drop_pending_updates",
     "getWebhookInfo": "",
-    "sendMessage": f"{_SENDING} text! parse_mode entities link_preview_options",
+    "sendMessage": f"{_SENDING} text! parse_mode entities link_preview_options receiver_user_id",
     "sendMessageDraft": "chat_id! message_thread_id draft_id! text parse_mode entities",
     "editMessageText": "chat_id message_id inline_message_id text! parse_mode entities "
     "link_preview_options reply_markup business_connection_id",

@@ -72,6 +72,7 @@ class RecordingHost:
         self.asked: list[tuple[Sender, Chat, bool]] = []
         self.buttons: dict[str, str] = {}
         self.reports: list[str] = []
+        self.warnings: list[str] = []
         self.account = ""
         self.entries: list[MenuEntry] = []
         self.owner_ids: list[str] = []
@@ -114,6 +115,9 @@ class RecordingHost:
     def report(self, trouble: str) -> None:
         self.reports.append(trouble)
         self._tell()
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
 
     def connected(self, who: str) -> None:
         self.account = who

@@ -22,6 +22,7 @@ from nanobot_telegram.settings import TelegramSettings
 from nanobot_telegram.taking import Updates
 from tests.bus.support import rows
 from tests.channels.telegram.inbound_samples import (
+    ANN,
     BOB,
     BOT,
     GROUP,
@@ -189,3 +190,41 @@ async def test_a_live_photo_without_a_still_is_its_video(
     async with running(telegram, host):
         await host.texts(1)
     assert [(file.ref, file.kind) for file in host.stored[0].media] == [("v", "video")]
+
+
+async def test_a_reaction_in_private_is_a_note_and_begins_no_turn(
+    telegram: FakeTelegram, host: RecordingHost
+) -> None:
+    mark = {"type": "emoji", "emoji": "👍"}
+    change: Raw = {
+        "chat": PRIVATE,
+        "message_id": 3,
+        "user": ANN,
+        "date": SENT,
+        "old_reaction": [],
+        "new_reaction": [mark],
+    }
+    async with running(telegram, host):
+        await telegram.wait_for(lambda: telegram.polls)
+        telegram.push({"message_reaction": {**change, "chat": GROUP}})
+        telegram.push({"message_reaction": {**change, "new_reaction": []}})
+        telegram.push({"message_reaction": change})
+        await host.texts(1)
+        await telegram.wait_for(lambda: telegram.pending == 0)
+    (said,) = host.stored
+    assert said.notes == ("reaction to an earlier message: 👍",)
+    assert (said.content, said.unanswered, said.chat_id) == ("", True, "7")
+
+
+async def test_an_ephemeral_message_is_declined_to_its_sender_alone(
+    telegram: FakeTelegram, host: RecordingHost
+) -> None:
+    unseen = message(GROUP, text="/ask", message_id=0, ephemeral_message_id=4)
+    async with running(telegram, host):
+        telegram.group(int(str(GROUP["id"])))
+        telegram.push({"message": unseen})
+        await telegram.wait_for(lambda: telegram.called("sendMessage"))
+    (call,) = telegram.called("sendMessage")
+    assert (call.params["receiver_user_id"], call.chat_id) == (7, GROUP["id"])
+    assert "only I can see" in call.text("text")
+    assert (host.stored, telegram.violations) == ([], [])

@@ -98,7 +98,6 @@ def test_the_chat_and_the_topic(fields: Raw, chat: Chat) -> None:
         (message(text="x", business_connection_id="b"), "message"),
         (message(text="x", business_connection_id="b"), "business_message"),
         (message(GROUP, text="x", guest_query_id="g"), "message"),
-        (message(GROUP, text="x", message_id=0, ephemeral_message_id=4), "message"),
         ({"id": "1", "state": "y"}, "unheard_of"),
     ],
 )

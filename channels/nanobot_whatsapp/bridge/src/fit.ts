@@ -46,13 +46,14 @@ function short(text: string): string {
 
 function fittedIds(
   event: BridgeEvent,
-): Pick<BridgeEvent, 'id' | 'chat' | 'sender' | 'alt' | 'edits'> {
+): Pick<BridgeEvent, 'id' | 'chat' | 'sender' | 'alt' | 'edits' | 'deletes'> {
   return {
     id: short(event.id),
     chat: short(event.chat),
     sender: short(event.sender),
     alt: short(event.alt),
     edits: short(event.edits),
+    deletes: short(event.deletes),
   }
 }
 

@@ -3,16 +3,20 @@
  *
  * A stanza says who sent something where and when (`Envelope`); the decrypted message says what.
  * What always holds: what is not a person's message to us becomes null: the status, newsletters,
- * reactions, receipts, what we or our other devices wrote to others.
+ * receipts, what we or our other devices wrote to others. A reaction is for us where it is to
+ * something that we sent here.
  */
 
 import { decodeMessageNode, proto, type BinaryNode, type WAMessage } from 'baileys'
-import { contentOf, excerpt, unwrapped } from './content.js'
+import { contentOf, excerpt, unwrapped, type Content } from './content.js'
 import { bare, isGroup, isLid, isOurs, isPublic, otherId, type Own } from './jids.js'
 import { isMessageId, type EventQuote, type Jid, type MessageEvent } from './protocol.js'
 
 const MENTIONS = 1024
 const QUOTE = 4096
+const EMOJI = 32
+/** What a change of another message says itself. */
+const NOTHING: Content = { text: '', media: null, notes: [], context: null, unknown: '' }
 
 /** Who sent something where and when. */
 export interface Envelope {
@@ -66,9 +70,9 @@ export function translate(
   scene: Scene,
 ): MessageEvent | null {
   if (envelope.fromMe && !isOwnNote(envelope, scene)) return null
-  const { said, edits } = edited(unwrapped(message))
-  const content = said === null ? null : contentOf(said)
-  if (content === null) return null
+  const told = toldBy(unwrapped(message), scene)
+  if (told === null) return null
+  const { content, edits, deletes, reaction } = told
   const context = content.context
   const mentions = mentionsOf(context)
   const { own } = scene
@@ -87,11 +91,13 @@ export function translate(
     text: content.text,
     mentions,
     mentions_me: mentions.some((each) => isOurs(each, own)),
-    quote: quoteOf(context, scene),
+    quote: reaction?.to ?? quoteOf(context, scene),
     forwarded: context?.isForwarded === true,
     media: content.media,
     notes: content.notes,
     edits,
+    deletes,
+    reaction: reaction?.emoji ?? '',
     unknown: content.unknown,
   }
 }
@@ -146,6 +152,23 @@ function isOwnNote({ id, chat, group }: Envelope, scene: Scene): boolean {
   return !group && isOurs(chat, scene.own) && !scene.ours(id)
 }
 
+interface Told {
+  readonly content: Content
+  readonly edits: string
+  readonly deletes: string
+  readonly reaction: Reaction | null
+}
+
+/** What a message says, or does to another one; null for nothing. */
+function toldBy(message: proto.IMessage, scene: Scene): Told | null {
+  const { said, edits } = edited(message)
+  const deletes = deleted(message)
+  const reaction = reactionOf(message, scene)
+  if (deletes !== '' || reaction !== null) return { content: NOTHING, edits: '', deletes, reaction }
+  const content = said === null ? null : contentOf(said)
+  return content && { content, edits, deletes, reaction }
+}
+
 interface Said {
   /** Null for what is only meant for programs. */
   readonly said: proto.IMessage | null
@@ -160,6 +183,28 @@ function edited(message: proto.IMessage): Said {
   const edits = key?.id ?? ''
   if (!isEdit || !editedMessage || !isMessageId(edits)) return { said: null, edits: '' }
   return { said: unwrapped(editedMessage), edits }
+}
+
+/** The id of the message that its sender took back; '' for none. */
+function deleted(message: proto.IMessage): string {
+  const change = message.protocolMessage
+  const isRevoke = change?.type === proto.Message.ProtocolMessage.Type.REVOKE
+  const id = change?.key?.id ?? ''
+  return isRevoke && isMessageId(id) ? id : ''
+}
+
+interface Reaction {
+  readonly emoji: string
+  readonly to: EventQuote
+}
+
+/** A mark on something that we sent; null for any other, and for one that was taken away. */
+function reactionOf(message: proto.IMessage, scene: Scene): Reaction | null {
+  const id = message.reactionMessage?.key?.id ?? ''
+  const emoji = (message.reactionMessage?.text ?? '').slice(0, EMOJI)
+  const sent = scene.sentHere(id)
+  if (emoji === '' || sent === undefined) return null
+  return { emoji, to: { id, sender: '', text: excerpt(sent).slice(0, QUOTE), ours: true } }
 }
 
 function mentionsOf(context: proto.IContextInfo | null): readonly Jid[] {

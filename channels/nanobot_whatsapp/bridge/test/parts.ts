@@ -35,6 +35,8 @@ export function message(id: string, changes: Partial<MessageEvent> = {}): Messag
     media: null,
     notes: [],
     edits: '',
+    deletes: '',
+    reaction: '',
     unknown: '',
     ...changes,
   }

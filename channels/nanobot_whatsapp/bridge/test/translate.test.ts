@@ -13,6 +13,7 @@ const MY_LID = '999@lid'
 const ANN = '15557770000@s.whatsapp.net'
 const GROUP = '120363000000000001@g.us'
 const EDIT = proto.Message.ProtocolMessage.Type.MESSAGE_EDIT
+const REVOKE = proto.Message.ProtocolMessage.Type.REVOKE
 const KEY = Buffer.alloc(32, 7)
 
 const scene: Scene = {
@@ -151,9 +152,9 @@ for (const [kind, message] of FILES) {
 }
 
 const NOTHING: readonly (readonly [string, proto.IMessage])[] = [
-  ['a reaction', { reactionMessage: { text: '+', key: { id: 'X' } } }],
+  ['a reaction to what we did not send', { reactionMessage: { text: '+', key: { id: 'X' } } }],
+  ['a reaction taken away', { reactionMessage: { text: '', key: { id: '3EB0X' } } }],
   ['a vote', { pollUpdateMessage: {} }],
-  ['a revocation', { protocolMessage: { key: { id: 'X' } } }],
   ['a key', { senderKeyDistributionMessage: { groupId: GROUP } }],
   ['an album that announces its items', { albumMessage: { expectedImageCount: 2 } }],
   ['nothing at all', {}],
@@ -164,6 +165,16 @@ for (const [name, message] of NOTHING) {
     assert.equal(event({}, message), null)
   })
 }
+
+test('a message that its sender took back is named', () => {
+  const found = said({ protocolMessage: { type: REVOKE, key: { id: 'X' } } })
+  assert.deepEqual([found.deletes, found.text, found.edits], ['X', '', ''])
+})
+
+test('a reaction to what we sent says what it is to', () => {
+  const found = said({ reactionMessage: { text: '👍', key: { id: '3EB0X' } } })
+  assert.deepEqual([found.reaction, found.quote?.text, found.text], ['👍', 'ours', ''])
+})
 
 test('a kind that is not known here is named', () => {
   const found = said({ scheduledCallCreationMessage: { title: 'call' } })

@@ -20,11 +20,9 @@ def _system(kind: str, **fields: object) -> Json:
 
 
 QUIET_MESSAGES: dict[str, Json] = {
-    "reaction": message("reaction", {"message_id": "wamid.0", "emoji": "👍"}),
     "reaction taken away": message("reaction", {"message_id": "wamid.0", "emoji": ""}),
     "reaction taken away, as it is told too": message("reaction", {"message_id": "wamid.0"}),
     "reaction in a group": message("reaction", {"message_id": "wamid.0"}, group_id=GROUP),
-    "deleted": message("revoke", {"original_message_id": "wamid.0"}),
     "chat opened": message("request_welcome"),
     "vote": unsupported(unsupported={"type": "poll_update"}),
     "pin": unsupported(unsupported={"type": "pin"}),

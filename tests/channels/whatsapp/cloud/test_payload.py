@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanobot.bus.events import Quote
-from nanobot_whatsapp.cloud.items import Broken, Moved, Remark, Said, Status
+from nanobot_whatsapp.cloud.items import Account, Broken, Moved, Remark, Said, Status
 from nanobot_whatsapp.cloud.payload import read
 from tests.channels.whatsapp.cloud.samples import (
     ANN,
@@ -143,12 +143,50 @@ def test_an_edit_names_what_it_corrects() -> None:
     assert one.at == NOW
 
 
+def test_a_reaction_is_a_note_that_asks_for_nothing() -> None:
+    one = heard("reaction", {"message_id": "wamid.q", "emoji": "👍"})
+    assert (one.notes, one.unanswered) == (("reaction to an earlier message: 👍",), True)
+    assert one.text == ""
+
+
+def test_a_deletion_names_what_was_taken_back() -> None:
+    one = heard("revoke", {"original_message_id": "wamid.first"})
+    assert (one.id, one.deletes, one.text, one.notes) == ("wamid.one", "wamid.first", "", ())
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        (
+            "account_update",
+            {"event": "ACCOUNT_RESTRICTION", "restriction_info": [{"restriction_type": "R1"}]},
+            "ACCOUNT_RESTRICTION, R1",
+        ),
+        ("account_update", {"ban_info": {"waba_ban_state": "DISABLE"}}, "DISABLE"),
+        ("phone_number_quality_update", {"event": "FLAGGED", "current_limit": "T1"}, "FLAGGED, T1"),
+        ("account_alerts", {"alert_info": {"alert_type": "A1"}, "x": {"y": 5}}, "A1"),
+    ],
+)
+def test_what_meta_decides_about_the_account_is_for_the_owner(
+    field: str, value: Json, words: str
+) -> None:
+    (item,) = items(changed({"field": field, "value": value}))
+    assert isinstance(item, Account)
+    assert item.text.endswith(f": {words}")
+    assert not item.over
+
+
+def test_what_meta_takes_back_is_over() -> None:
+    ban = {"ban_info": {"waba_ban_state": "REINSTATE"}}
+    (item,) = items(changed({"field": "account_update", "value": ban}))
+    assert item == Account("Meta says about the account: REINSTATE", over=True)
+
+
 @pytest.mark.parametrize(
     "silent",
     [
-        message("reaction", {"message_id": "wamid.q", "emoji": "👍"}),
+        message("reaction", {"message_id": "wamid.q", "emoji": "👍"}, group_id=GROUP),
         message("reaction", {"message_id": "wamid.q"}),
-        message("revoke", {"original_message_id": "wamid.q"}),
         message("request_welcome"),
         message("unsupported", {"type": "poll_update"}),
         message("system", {"type": "customer_identity_changed", "body": "changed"}),
@@ -264,7 +302,8 @@ def test_no_document_is_fatal(document: object) -> None:
 def test_calls_that_others_recorded_are_understood() -> None:
     heard_of: dict[str, list[str]] = {}
     for path in sorted(SAMPLES.glob("*.json")):
-        for name, document in json.loads(path.read_text("utf-8")).items():
+        recorded = path.read_text("utf-8").replace("<WHATSAPP_USER_PHONE_NUMBER>", ANN)
+        for name, document in json.loads(recorded).items():
             number = document["entry"][0]["changes"][0]["value"]["metadata"]["phone_number_id"]
             found = read(document, number, NOW)
             assert found
@@ -272,12 +311,12 @@ def test_calls_that_others_recorded_are_understood() -> None:
             said_here = [item for item in found if isinstance(item, Said)]
             heard_of[f"{path.stem}/{name}"] = [type(item).__name__ for item in found]
             for item in said_here:
-                assert item.heard.text or item.heard.notes
+                assert item.heard.text or item.heard.notes or item.heard.deletes
                 assert item.heard.person.ids[0].isdigit()
     assert heard_of["callback_button/quick_reply"] == ["Said"]
     assert heard_of["callback_selection/description"] == ["Said"]
     assert heard_of["edited_message/image"] == ["Said"]
-    assert heard_of["deleted_message/revoke"] == ["Remark"]
+    assert heard_of["deleted_message/revoke"] == ["Said"]
     assert heard_of["system/phone_number_change"] == ["Moved", "Remark"]
     assert heard_of["message_status/failed"] == ["Status"]
     assert heard_of["outgoing_message/text"] == ["Remark"]
