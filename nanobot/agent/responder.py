@@ -97,6 +97,7 @@ class Responder:
         journal: Journal,
         hook: AgentHook,
         background: Background,
+        unhurried: Background,
         clock: Clock,
         wait_for_model_hours: float = 24.0,
         hint: Callable[[RunningTurn], str] = lambda _: "",
@@ -104,7 +105,7 @@ class Responder:
         self._context, self._consolidator, self._counter = context, consolidator, counter
         self._runner, self._turns, self._lobby = runner, turns, lobby
         self._journal, self._hook = journal, hook
-        self._background, self._clock = background, clock
+        self._background, self._unhurried, self._clock = background, unhurried, clock
         self._patience_hours = wait_for_model_hours
         self._hint = hint
 
@@ -143,7 +144,7 @@ class Responder:
             text += NO_PICTURES
         self._calibrate(session, turn, result)
         await self._turns.complete(session, turn, result, text)
-        self._background.start(self._make_room(session))
+        self._unhurried.start(self._make_room(session))
 
     async def _make_room(self, session: Session, coming: Sequence[Message] = ()) -> None:
         """Take the oldest into memory where the prompt needs room; a memory in trouble keeps nobody

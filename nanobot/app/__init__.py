@@ -117,6 +117,7 @@ def build_gateway(
         chores=chores,
         provider=models.provider,
         background=base.background,
+        unhurried=base.unhurried,
         clock=base.clock,
         shutdown_grace=settings.agent.shutdown_grace_seconds,
     )

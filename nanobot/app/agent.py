@@ -94,7 +94,7 @@ def build_agent(
         on_put_away=partial(
             _put_away, memory, base.courier.remark if settings.memory.notices else None
         ),
-        background=background,
+        background=base.unhurried,
     )
     runner = AgentRunner(
         models.provider,
@@ -132,6 +132,7 @@ def build_agent(
         journal=journal,
         hook=hook,
         background=background,
+        unhurried=base.unhurried,
         clock=clock,
         wait_for_model_hours=settings.agent.wait_for_model_hours,
         hint=partial(_skills_meant, skills),

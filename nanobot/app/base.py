@@ -40,13 +40,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Base:
     """`outlets` are the channels by name, the terminal (`cli`) among them; `known` are the chats
-    in which the agent can speak up at any time, `processes` the commands that run."""
+    in which the agent can speak up at any time, `processes` the commands that run. `unhurried` owns
+    what is finished before a command that hosts the gateway ends: mostly what memory is given."""
 
     settings: Settings
     clock: Clock
     rng: Random
     stores: Stores
     background: Background
+    unhurried: Background
     bus: MessageBus
     lanes: Lanes
     cli: CliChannel
@@ -106,6 +108,7 @@ def build_base(
         rng=Random(),  # noqa: S311 - spreads retries, guards nothing
         stores=stores,
         background=Background(),
+        unhurried=Background(),
         bus=bus,
         lanes=Lanes(settings.agent.max_concurrent_turns),
         cli=cli,

@@ -48,7 +48,7 @@ def register_commands(
         default_model=default_model,
         can_switch=models.can_switch,
         seal=agent.consolidator.seal,
-        background=base.background,
+        background=base.unhurried,
         clock=base.clock,
     ).register(commands)
     MemoryCommands(

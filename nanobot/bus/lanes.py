@@ -41,9 +41,13 @@ class Lanes:
         self._waiting[key] = deque((job,))
         self._workers.start(self._work(key), name=f"lane {key}")
 
+    async def wait(self, grace: float) -> None:
+        """Wait up to `grace` seconds for the jobs under way and those behind them."""
+        await self._workers.wait(grace)
+
     async def drain(self, grace: float) -> None:
         """Wait up to `grace` seconds for the jobs under way and those behind them, then cancel."""
-        await self._workers.wait(grace)
+        await self.wait(grace)
         self._closed = True
         await self._workers.drain(0)
         self._waiting.clear()

@@ -7,6 +7,7 @@ import os
 import queue
 import sys
 import threading
+from concurrent.futures import CancelledError
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -17,6 +18,11 @@ from nanobot.gateway.lock import HomeLock
 if TYPE_CHECKING:
     from nanobot.config.settings import Settings
     from nanobot.gateway.gateway import Gateway
+
+_SILENTLY = 1.0
+"""Seconds after which a person is told what the end waits for."""
+
+_FINISHING = "Storing the conversation in memory … (Ctrl-C: leave it for the next time)\n"
 
 
 def run_gateway(home: Path) -> int:
@@ -76,7 +82,11 @@ class HostedGateway:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._stop()
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            self._stop()
         if self._failure is not None and (error is None or isinstance(error, ConnectionLost)):
             raise self._failure
 
@@ -104,6 +114,18 @@ class HostedGateway:
             return False
         asyncio.run(gateway.run(on_ready=lambda: self._ready.put(None), signals=False))
         return gateway.restart_requested and not self._stopping
+
+    def _finish(self) -> None:
+        """Let what was said reach memory before the gateway ends."""
+        if self._gateway is None or (finished := self._gateway.finish()) is None:
+            return
+        with contextlib.suppress(CancelledError):  # it ended by itself
+            try:
+                finished.result(_SILENTLY)
+            except TimeoutError:
+                sys.stderr.write(_FINISHING)
+                sys.stderr.flush()
+                finished.result()
 
     def _stop(self) -> None:
         self._stopping = True

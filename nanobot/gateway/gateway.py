@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
 from loguru import logger
@@ -132,13 +134,15 @@ class Gateway:
         chores: bool,
         provider: Closable,
         background: Background,
+        unhurried: Background,
         clock: Clock,
         shutdown_grace: float,
     ) -> None:
         self._lock, self._journal, self._bus, self._sessions = lock, journal, bus, sessions
         self._loop, self._lanes, self._dispatcher = loop, lanes, dispatcher
         self._screen, self._supervisor, self._provider = screen, supervisor, provider
-        self._control, self._background, self._clock = control, background, clock
+        self._control, self._clock = control, clock
+        self._background, self._unhurried = background, unhurried
         self._access, self._closables = access, closables
         self._memory, self._consolidator = memory, consolidator
         self._helpers, self._routines, self._chores = helpers, routines, chores
@@ -175,6 +179,21 @@ class Gateway:
         if self._event_loop is not None and self._stop is not None:
             self._event_loop.call_soon_threadsafe(self._stop.set)
 
+    def finish(self) -> Future[None] | None:
+        """Serve on until the turns under way have ended and memory has taken in what they gave it;
+        begin nothing more by itself meanwhile. May be called from any thread; None where nothing
+        runs. For who goes away after a few turns: a call of the model that is cut short is paid
+        for and thrown away."""
+        if self._event_loop is None:
+            return None
+        return asyncio.run_coroutine_threadsafe(self._finish(), self._event_loop)
+
+    async def _finish(self) -> None:
+        for routine in self._routines:
+            routine.stop()
+        await self._lanes.wait(self._grace)
+        await self._unhurried.wait(math.inf)
+
     def request_restart(self) -> None:
         """The same, and note that whoever runs this gateway should start it again."""
         self.restart_requested = True
@@ -196,14 +215,14 @@ class Gateway:
         self._background.start(self._resume(leftovers), name="resume")
         self._supervisor.start()
         await self._control.start()
-        self._background.start(self._consolidator.recover(), name="recover memory")
+        self._unhurried.start(self._consolidator.recover(), name="recover memory")
         if self._chores:
             self._housekeeping = [
                 self._background.start(keep_house(self._consolidator, self._clock), name="house"),
                 self._background.start(keep_searchable(self._memory, self._clock), name="index"),
             ]
             for routine in self._routines:
-                self._background.start(routine.run_forever(), name=type(routine).__name__)
+                self._unhurried.start(routine.run_forever(), name=type(routine).__name__)
         self._background.start(self._helpers.recover(), name="recover helpers")
         for begin in self._on_start:
             begin()
@@ -236,6 +255,7 @@ class Gateway:
             stack.push_async_callback(self._helpers.close)
             stack.push_async_callback(self._control.close)
             stack.push_async_callback(self._background.drain, 0.5)
+            stack.push_async_callback(self._unhurried.drain, 0.5)
             stack.push_async_callback(self._dispatcher.drain, min(self._grace, 2.0))
             stack.push_async_callback(self._supervisor.stop)
             stack.push_async_callback(self._lanes.drain, self._grace)

@@ -1,0 +1,129 @@
+"""A command that brings its own gateway does not throw away what it had the model do for memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from nanobot.testing import FakeOpenAI
+from nanobot.testing.openai_answers import Answer, ChatRequest, Step
+from nanobot.testing.openai_faults import Held, wants
+from tests.support import write_config
+
+SAVED = {"history_entry": "[2026-11-22 10:00] They spoke of a boat.", "memory_update": ""}
+
+
+class SlowMemoryAgent:
+    """Answers turns at once; as the memory agent not before it is `released`."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.released = asyncio.Event()
+
+    def __call__(self, request: ChatRequest) -> Step:
+        if b'"save_memory"' not in request.raw:
+            return Answer("Aye.")
+        self.asked += 1
+        return Held(self.released, wants("save_memory", json.dumps(SAVED)))
+
+
+@pytest.fixture
+def model() -> SlowMemoryAgent:
+    return SlowMemoryAgent()
+
+
+@pytest.fixture
+async def server(home: Path, model: SlowMemoryAgent) -> AsyncIterator[FakeOpenAI]:
+    async with FakeOpenAI(model) as server:
+        chosen = {"name": "fake-model", "base_url": server.base_url}
+        write_config(home, {"model": chosen, "memory": {"window": 4, "chunk": 2}})
+        yield server
+        model.released.set()
+
+
+async def begun(environment: dict[str, str], *arguments: str) -> Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "nanobot", *arguments,
+        stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment,
+    )  # fmt: skip
+
+
+async def said(environment: dict[str, str], text: str) -> tuple[int | None, str]:
+    """The exit code and standard error of a one-shot."""
+    process = await begun(environment, "agent", "-m", text)
+    _, errors = await process.communicate()
+    return process.returncode, errors.decode()
+
+
+async def first_error(process: Process) -> str:
+    assert process.stderr is not None
+    return (await asyncio.wait_for(process.stderr.readline(), 30)).decode()
+
+
+def summaries(home: Path) -> list[str]:
+    path = home / "workspace" / "memory" / "history.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [json.loads(line)["summary"] for line in lines]
+
+
+@pytest.mark.usefixtures("server")
+async def test_new_is_put_away_before_a_one_shot_ends_however_slow_the_model_is(
+    environment: dict[str, str], home: Path, model: SlowMemoryAgent
+) -> None:
+    assert await said(environment, "We painted the boat.") == (0, "")
+    process = await begun(environment, "agent", "-m", "/new")
+    assert "Ctrl-C" in await first_error(process)
+    model.released.set()
+    assert (await process.communicate())[0] == b"New session started.\n"
+    assert (process.returncode, model.asked) == (0, 1)
+    assert summaries(home) == [SAVED["history_entry"]]
+
+
+@pytest.mark.usefixtures("server")
+async def test_a_full_window_is_put_away_before_piped_messages_end(
+    environment: dict[str, str], home: Path, model: SlowMemoryAgent
+) -> None:
+    process = await begun(environment, "agent")
+    assert process.stdin is not None
+    process.stdin.write(b"one\ntwo\nthree\n")
+    process.stdin.close()
+    assert "Ctrl-C" in await first_error(process)
+    model.released.set()
+    assert (await process.communicate())[0] == b"Aye.\n" * 3
+    assert (process.returncode, len(summaries(home))) == (0, model.asked)
+    assert summaries(home)
+
+
+@pytest.mark.usefixtures("server")
+async def test_who_does_not_wait_leaves_it_to_the_next_command(
+    environment: dict[str, str], home: Path, model: SlowMemoryAgent
+) -> None:
+    await said(environment, "We painted the boat.")
+    process = await begun(environment, "agent", "-m", "/new")
+    assert "Ctrl-C" in await first_error(process)
+    process.send_signal(signal.SIGINT)
+    await process.communicate()
+    assert (process.returncode, summaries(home)) == (130, [])
+    model.released.set()
+    assert (await said(environment, "hello"))[0] == 0
+    assert summaries(home) == [SAVED["history_entry"]]
+
+
+@pytest.mark.usefixtures("server")
+async def test_who_comes_meanwhile_is_answered(
+    environment: dict[str, str], home: Path, model: SlowMemoryAgent
+) -> None:
+    await said(environment, "We painted the boat.")
+    process = await begun(environment, "agent", "-m", "/new")
+    await first_error(process)
+    assert await said(environment, "hello") == (0, "")
+    model.released.set()
+    await process.communicate()
+    assert summaries(home) == [SAVED["history_entry"]]
