@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nanobot.clock import Clock
+from nanobot.jsonl import json_line
 
 _FILE = "quarantine.jsonl"
 _FILE_BYTES = 1_000_000
@@ -43,7 +44,7 @@ class Quarantine:
         time = self._clock.now().isoformat()
         entry = {"time": time, "reason": reason, "what": text[:_MOST_CHARACTERS]}
         try:
-            self._append(json.dumps(entry).encode() + b"\n")
+            self._append(json_line(entry, compact=False).encode() + b"\n")
         except OSError as failure:
             self._warn(f"cannot write {self._path} ({failure.strerror})")
 

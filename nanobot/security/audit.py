@@ -17,6 +17,7 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.clock import Clock
+from nanobot.jsonl import json_line
 from nanobot.security.redaction import Redactor
 
 FILE = "audit.jsonl"
@@ -48,7 +49,7 @@ class AuditLog:
         now = self._clock.now().isoformat(timespec="milliseconds")
         cleaned = {"time": now, **{key: self._cleaned(value) for key, value in record.items()}}
         try:
-            self._append(json.dumps(cleaned).encode() + b"\n")
+            self._append(json_line(cleaned, compact=False).encode() + b"\n")
         except OSError as error:
             if not self._failing:
                 logger.error("the audit log cannot be written: {}", error.strerror or error)

@@ -1,4 +1,4 @@
-"""The lines of a session file: JSON objects, one a line, ASCII only, never changed once written.
+"""The lines of a session file: JSON objects, one a line, UTF-8, never changed once written.
 
 Four kinds: a message (it has a `role`); `_type: metadata`, where a later one replaces an earlier
 one; `_type: epoch`, which seals everything up to its `seq` (`/new`); `_type: retract`, which takes
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
+from nanobot.jsonl import json_line
 from nanobot.messages import Message, Role, ToolCall
 
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
@@ -87,9 +88,6 @@ class Foreign:
 Record = Message | Metadata | Epoch | Retraction | Foreign
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-
-
 _NUMBERED = re.compile(
     rb'\{"role":"(?:user|assistant|tool)","content":"[^"\\]*+(?:\\.[^"\\]*+)*+","seq":(\d{1,15})[,}]'
 )
@@ -114,7 +112,7 @@ def encode(record: Message | Metadata | Epoch | Retraction) -> str:
 
 def encode_fields(fields: Mapping[str, JsonValue]) -> str:
     """The line of an object whose fields are at hand, newline included."""
-    return _ENCODER.encode(fields) + "\n"
+    return json_line(fields) + "\n"
 
 
 def seq_of(line: bytes) -> int:

@@ -23,9 +23,9 @@ def test_the_same_is_kept_and_told_once_and_for_its_owner_alone(tmp_path: Path) 
     assert warnings == ["put something aside that cannot be read (no id): quarantine.jsonl"]
 
 
-def test_letters_are_escaped_once_as_whoever_searches_the_file_expects(tmp_path: Path) -> None:
+def test_letters_stand_in_the_file_as_they_were_written(tmp_path: Path) -> None:
     quarantine(tmp_path, []).keep({"text": "früher"}, "no id")
-    assert r"fr\u00fcher" in (tmp_path / "quarantine.jsonl").read_text()
+    assert "früher" in (tmp_path / "quarantine.jsonl").read_text()
     assert r"\\u00fc" not in (tmp_path / "quarantine.jsonl").read_text()
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
 from nanobot.errors import StorageError
-from nanobot.session.erase import rewrite
+from nanobot.memory.forgetting.needle import ERASED, Needle
+from nanobot.messages import Message
+from nanobot.session.erase import rewrite, rewrite_file
 from nanobot.session.files import FileOps
+from nanobot.session.records import decode, encode
 from tests.session.support import FailingDisk, Open, reply, say, texts
 
 SECRET = "walrus-4711"
@@ -38,6 +42,21 @@ async def test_a_retracted_message_leaves_the_window_and_stays_in_the_file(
     assert texts(again.messages) == ["one", "1", "2"]
     assert texts(manager.read_window("cli:direct")) == ["one", "1", "2"]
     assert texts(list(manager.read_messages("cli:direct"))) == ["one", "1", "two", "2"]
+
+
+@pytest.mark.parametrize("as_ascii", [True, False])
+def test_an_erasure_finds_both_spellings_of_a_letter(tmp_path: Path, as_ascii: bool) -> None:
+    said = "\ud800 我的密码是海象, ganz früher\u2028\x85"
+    path = tmp_path / "cli_direct.jsonl"
+    line = {"role": "user", "content": said, "seq": 1}
+    path.write_text(json.dumps(line) + "\n" if as_ascii else encode(Message("user", said, seq=1)))
+
+    assert rewrite_file(FileOps(), path, Needle("密码是海象").redact) == 1
+
+    record = decode(path.read_bytes().rstrip(b"\n"))
+    assert isinstance(record, Message)
+    assert record.content == said.replace("密码是海象", ERASED)
+    assert path.read_bytes().count(b"\n") == len(path.read_text().splitlines()) == 1
 
 
 async def test_archived_messages_can_be_retracted(managed: Open) -> None:

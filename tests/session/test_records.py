@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
+from unicodedata import category
 
 import pytest
 from hypothesis import given
@@ -45,10 +46,18 @@ messages = st.builds(
 @given(messages)
 def test_every_message_comes_back_as_it_was(message: Message) -> None:
     line = encode(message)
-    assert line.isascii()
-    assert line.count("\n") == 1
+    assert len(line.splitlines()) == line.count("\n") == 1
+    assert not [c for c in line[:-1] if category(c) in ("Cc", "Cs", "Zl", "Zp")]
     assert decode(line.rstrip("\n").encode()) == message
     assert seq_of(line.encode()) == message.seq
+
+
+def test_letters_of_any_script_stand_in_the_file_as_they_were_written() -> None:
+    said = "我对花生过敏, größer \U0001f600"
+    assert f'"{said}"' in encode(Message("user", said, seq=1))
+    assert decode(json.dumps({"role": "user", "content": said, "seq": 1}).encode()) == decode(
+        encode(Message("user", said, seq=1)).encode()
+    )
 
 
 @pytest.mark.parametrize(

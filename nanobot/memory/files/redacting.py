@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from nanobot.jsonl import json_line
 from nanobot.memory.files.linefile import LIMIT
 from nanobot.security.paths import Place
 
@@ -50,8 +51,7 @@ def _line(line: str, redact: Redact) -> str:
     redacted = _value(value, redact)
     if redacted == value:
         return line
-    text = json.dumps(redacted, ensure_ascii=False)
-    return text.encode("utf-8", "backslashreplace").decode()
+    return json_line(redacted, compact=False)
 
 
 def _value(value: object, redact: Redact) -> object:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import cast, get_args
 
 from nanobot.errors import NanobotError
+from nanobot.jsonl import json_line
 from nanobot.memory.change import TAGS
 from nanobot.memory.forgetting.forms import clusters, is_plain, pattern_of
 from nanobot.memory.history.entries import EntryType
@@ -150,7 +151,10 @@ class Needle:
         redacted = self._clean(value)
         if redacted == value:
             return text
-        separators = None if indent or '": ' in text else (",", ":")
+        spaced = '": ' in text
+        if not (indent or text.isascii()):
+            return json_line(redacted, compact=not spaced)
+        separators = None if indent or spaced else (",", ":")
         return json.dumps(
             redacted, ensure_ascii=text.isascii(), indent=indent, separators=separators
         )

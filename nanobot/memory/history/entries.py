@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Literal, cast, get_args
 
+from nanobot.jsonl import json_line
 from nanobot.memory.text.lines import Operation
 
 EntryType = Literal["consolidation", "raw", "import", "digest"]
@@ -59,8 +60,7 @@ def encode(entry: HistoryEntry) -> bytes:
         "operations": [operation.as_json() for operation in entry.operations],
         "origin": list(entry.origin),
     }
-    # A lone surrogate is escaped as Python does, which is how JSON writes it as well.
-    return json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+    return json_line(fields, compact=False).encode() + b"\n"
 
 
 def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
