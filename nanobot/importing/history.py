@@ -9,19 +9,19 @@ its facts went into MEMORY.md at the same time.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from nanobot.importing.foreign import Fields
 from nanobot.importing.people import key_of
 from nanobot.memory.history.entries import (
     HistoryEntry,
+    decode_foreign,
     encode,
     paragraph_of,
     paragraphs_in,
     time_of,
 )
-from nanobot.session.records import decode_fields, moment
+from nanobot.session.records import decode_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +43,19 @@ class History:
 
 def from_lines(lines: Iterable[bytes], dreamed: int, now: datetime) -> History:
     """The history in a history.jsonl, of which Dream has read up to the cursor `dreamed`."""
-    entries: list[HistoryEntry] = []
-    read = broken = 0
-    for line in lines:
-        if not line.strip():
-            continue
-        found = decode_fields(line)
-        given = Fields(found)
-        text, cursor = given.text("content"), given.number("cursor") or 0
-        if found is None or not text:
-            broken += found is None
-            continue
-        when = (moment(found.get("timestamp")) or now).replace(microsecond=0)
-        session = key_of(given.text("session_key"))
-        entries.append(HistoryEntry(len(entries) + 1, when, "import", session, 0, 0, text))
-        if cursor <= dreamed:
-            read = len(entries)
-    return History(tuple(entries), read, broken)
+    found: list[HistoryEntry] = []
+    broken = 0
+    for line in filter(bytes.strip, lines):
+        if (entry := decode_foreign(line, now)) is not None:
+            found.append(entry)
+        broken += decode_fields(line) is None
+    found.sort(key=lambda entry: entry.cursor == 0)  # those without a number were not dreamt about
+    entries = tuple(
+        replace(entry, cursor=number, session=key_of(entry.session))
+        for number, entry in enumerate(found, 1)
+    )
+    read = [number for number, entry in enumerate(found, 1) if 0 < entry.cursor <= dreamed]
+    return History(entries, max(read, default=0), broken)
 
 
 def from_text(text: str, now: datetime) -> History:

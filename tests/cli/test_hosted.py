@@ -120,3 +120,24 @@ def test_a_wrong_configuration_is_said_and_not_waited_for(here: Any, home: Path)
     done = here("agent", "-m", "hi")
     assert done.returncode == 78
     assert "did you mean" in done.stderr.lower()
+
+
+def test_a_history_that_hkuds_wrote_is_searched_and_dreamt_about(here: Any, home: Path) -> None:
+    folder = home / "workspace" / "memory"
+    folder.mkdir(parents=True)
+    (folder / "MEMORY.md").write_text(
+        "# Long-term Memory\n\n"
+        "This file stores important information that should persist across sessions.\n\n"
+        "## Important Notes\n\n(Things to remember)\n\n---\n\n*This file is automatically "
+        "updated by nanobot when important information should be remembered.*\n"
+    )
+    lines = [
+        {"timestamp": "2026-04-19T10:00", "type": "consolidation", "summary": "他买了皮划艇",
+         "key_facts": ["The kayak is red"]},
+        {"cursor": 1, "timestamp": "2026-04-02 10:00", "content": "They spoke of a lighthouse."},
+    ]  # fmt: skip
+    (folder / "history.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert "lighthouse" in here("memory", "search", "lighthouse").stdout
+    assert "皮划艇" in here("memory", "search", "皮划艇").stdout
+    assert json.loads(here("memory", "show", "--json").stdout)["facts"] == []
+    assert "The kayak is red" in here("agent", "-m", "/dream").stdout

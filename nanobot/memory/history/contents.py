@@ -35,14 +35,20 @@ class Contents:
     """What a file with this fingerprint holds, by cursor; of two with the same one the first.
 
     `highest` is the highest cursor on any line, also where the line is no entry. `committed` is the
-    highest seq of each session that an entry stands for.
+    highest seq of each session that an entry stands for. `foreign` says that some lines are of
+    another program's kind.
     """
 
     def __init__(
-        self, fingerprint: Fingerprint, found: Iterable[Spot] = (), highest: int = 0
+        self,
+        fingerprint: Fingerprint,
+        found: Iterable[Spot] = (),
+        highest: int = 0,
+        *,
+        foreign: bool = False,
     ) -> None:
         self.fingerprint = fingerprint
-        self.highest = highest
+        self.highest, self.foreign = highest, foreign
         self.committed: dict[str, int] = {}
         self._cursors, self._starts, self._sizes = array("q"), array("q"), array("q")
         self._sessions, self._firsts, self._lasts = list[str](), array("q"), array("q")

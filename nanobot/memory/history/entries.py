@@ -10,12 +10,14 @@ import json
 import re
 from codecs import BOM_UTF8
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Set
+from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from typing import Literal, cast, get_args
 
 from nanobot.jsonl import json_line
 from nanobot.memory.text.lines import Operation
+from nanobot.session.records import decode_fields, natural
 
 EntryType = Literal["consolidation", "raw", "import", "digest"]
 
@@ -73,6 +75,43 @@ def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
         return None
 
 
+def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
+    """The entry on a line as HKUDS/nanobot writes it, None where there is none: `content`, or a
+    `summary` that has no cursor. One without a cursor gets 0; `now` is for one without a time."""
+    fields = decode_fields(line)
+    if fields is None or "role" in fields or ("summary" in fields and "cursor" in fields):
+        return None
+    text = fields.get("content") or fields.get("summary")
+    facts, key = _texts(fields.get("key_facts")), fields.get("session_key") or fields.get("session")
+    if not isinstance(text, str) or not text.strip():
+        return None
+    cursor = natural(fields.get("cursor"))
+    return HistoryEntry(
+        cursor=cursor if cursor < MOST else 0,
+        timestamp=_time(fields.get("timestamp"), now).replace(microsecond=0),
+        type="import",
+        session=key if isinstance(key, str) else "",
+        first=0,
+        last=0,
+        summary=text,
+        key_facts=facts,
+    )
+
+
+def adopted(content: bytes, taken: Set[int], highest: int, now: datetime) -> bytes:
+    """A file with its foreign lines as entries. They keep their cursors where these are not among
+    the `taken` ones; the others follow the `highest`."""
+    known = set(taken)
+    lines = content.splitlines(keepends=True)
+    for at, line in enumerate(lines):
+        entry = decode_foreign(line, now)
+        if entry is not None:
+            cursor = entry.cursor if entry.cursor not in {0, *known} else (highest := highest + 1)
+            known.add(cursor)
+            lines[at] = encode(replace(entry, cursor=cursor))
+    return b"".join(lines)
+
+
 def cursor_on(line: bytes) -> int:
     """The cursor that a line which is no entry seems to have held, 0 for none."""
     found = _CURSOR.search(line)
@@ -112,6 +151,15 @@ def time_of(paragraph: str, otherwise: datetime) -> datetime:
         except ValueError:
             pass  # the 31st of February
     return otherwise
+
+
+def _time(value: object, now: datetime) -> datetime:
+    """A time from elsewhere; one without an offset is in the zone of `now`."""
+    try:
+        when = datetime.fromisoformat(value) if isinstance(value, str) else now
+    except ValueError:
+        return now
+    return when if when.tzinfo else when.replace(tzinfo=now.tzinfo)
 
 
 def _is_entry(fields: object) -> bool:

@@ -115,7 +115,8 @@ class HistoryLog:
         )
 
     def recover(self) -> None:
-        """Finish what a crash cut short, and import a HISTORY.md of the older kind.
+        """Finish what a crash cut short; import a HISTORY.md of the older kind, and lines of
+        history.jsonl that HKUDS/nanobot wrote.
 
         For the process that writes; it also happens before the first append.
         """
@@ -123,6 +124,7 @@ class HistoryLog:
             self._live.mend()
             self._told = self._hint(_CURSOR) or -1
             self.import_older()
+            self._adopt_foreign()
             self._tell_people(after_a_crash=True)
 
     def import_older(self) -> int:
@@ -145,6 +147,18 @@ class HistoryLog:
                 self._place(HISTORY).write_bytes(content, expected=None)
                 logger.info("{} older history paragraphs were imported", len(imported))
             return len(imported)
+
+    def _adopt_foreign(self) -> None:
+        """Make entries of lines that another program wrote."""
+        if not self._contents_of(self._live).foreign:
+            return
+        content = self._place(HISTORY).read_bytes(LIMIT) or b""
+        taken = {spot.cursor for known in self._all() for spot in known.after(0)}
+        new = entries.adopted(content, taken, self.last_cursor(), self._clock.now())
+        with suppress(WriteConflict):  # an editor saved just now: next time
+            self._place(HISTORY).write_bytes(new, expected=content)
+            logger.info("{}: lines of another program were taken over", self._live.path)
+        self._contents.clear()
 
     def dream_cursor(self) -> int:
         """Up to which entry Dream has learned, 0 for none."""
@@ -279,18 +293,20 @@ class HistoryLog:
     def _gone_through(self, file: LineFile, fingerprint: Fingerprint) -> Contents:
         if fingerprint is None:
             return Contents(None)
-        zone = self._clock.now().tzinfo
-        found, broken, highest = list[Spot](), 0, 0
+        now = self._clock.now()
+        found, broken, highest, foreign = list[Spot](), 0, 0, False
         for start, line in file.lines():
-            entry = entries.decode(line, zone)
+            entry = entries.decode(line, now.tzinfo)
             if entry is None:
-                broken += 1
+                is_foreign = entries.decode_foreign(line, now) is not None
+                foreign = foreign or is_foreign
+                broken += not is_foreign
                 highest = max(highest, entries.cursor_on(line))
             else:
                 found.append(Spot.of(entry, start, len(line)))
         if broken:
             logger.warning("{}: {} broken lines skipped, left in the file", file.path, broken)
-        return Contents(fingerprint, found, highest)
+        return Contents(fingerprint, found, highest, foreign=foreign)
 
     def _rotated(self) -> list[Place]:
         folder = self._place(ROTATED)

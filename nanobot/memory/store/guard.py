@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.patterns import late
@@ -25,6 +26,8 @@ _NO_FACT = re.compile(r"#{1,6}(\s.*)?|[-*_=\s]*|[-*+]?\s*\(.*\)|<!--.*-->")
 # A word, or one character of a script that is written without spaces.
 _CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = late(rf"[{_CJK}]|[^\W{_CJK}]+")
+_HKUDS = {75: "60a823970a669a27", 96: "38c02839fee6d5c4"}
+"""By length, the beginnings of the SHA-256 of what it says about itself, at its top and its end."""
 _NONE: frozenset[int] = frozenset()
 
 
@@ -32,7 +35,11 @@ def fact_lines(text: str, template: str = "") -> list[str]:
     """The facts that `text` states, without those of the untouched `template`."""
     given = {line.strip() for line in split(template)}
     stripped = (line.strip() for line in split(text))
-    return [line for line in stripped if line not in given and not _NO_FACT.fullmatch(line)]
+    return [
+        line
+        for line in stripped
+        if line not in given and not _NO_FACT.fullmatch(line) and not _is_of_hkuds(line)
+    ]
 
 
 def standing(line: str, text: str) -> str:
@@ -99,6 +106,13 @@ def oversize(before: str, after: str) -> str:
         f"the file would have about {size:,} tokens and may have {SIZE_BUDGET:,}; "
         "shorten or merge lines first"
     )
+
+
+def _is_of_hkuds(line: str) -> bool:
+    """Whether a line stands in the MEMORY.md that HKUDS/nanobot begins with. All its other lines
+    are headings and placeholders."""
+    known = _HKUDS.get(len(line))
+    return known is not None and sha256(line.encode("utf-8", "replace")).hexdigest()[:16] == known
 
 
 def _said(line: str) -> str:

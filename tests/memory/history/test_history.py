@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.errors import NanobotError, StorageError
-from nanobot.memory.history.entries import decode, encode, paragraph_of
+from nanobot.memory.history.entries import adopted, decode, decode_foreign, encode, paragraph_of
 from nanobot.memory.history.log import HistoryEntry, HistoryLog
 from nanobot.memory.text.lines import Operation
 from nanobot.security.paths import Root
@@ -455,6 +455,52 @@ def test_a_foreign_line_is_read_as_far_as_it_makes_sense() -> None:
     )
     for changed in ({"cursor": 0}, {"cursor": 10**16}, {"type": "?"}, {"timestamp": "x"}):
         assert decode(json.dumps(line | changed).encode(), UTC) is None
+
+
+HKUDS = [
+    {"timestamp": "2026-04-19T10:00:00", "type": "consolidation", "summary": "用户种了番茄",
+     "key_facts": ["番茄在阳台上"]},
+    {"cursor": 1, "timestamp": "2026-04-02 10:00", "content": "[2026-04-02 10:00] A job for rain."},
+    {"cursor": 2, "timestamp": "2026-04-03 09:12", "content": "[RAW] 1 messages\n[…] USER: a kayak",
+     "session_key": "telegram:7"},
+]  # fmt: skip
+
+
+def test_lines_of_hkuds_become_entries_that_are_read_and_kept(
+    folder: Path, clock: StoppedClock
+) -> None:
+    given_lines = [json.dumps(line, ensure_ascii=False).encode() for line in HKUDS]
+    ours, broken = encode(replace(entry("ours"), cursor=7)), b'{"cursor": 3, "content": ""}\n'
+    (folder / "history.jsonl").write_bytes(b"\n".join(given_lines) + b"\n" + broken + ours)
+    (folder / ".dream_cursor").write_text("1\n")
+    for _ in range(2):
+        log = again(folder, clock)
+        log.recover()
+        found = log.entries()
+        assert [(e.cursor, e.type, e.session) for e in found] == [
+            (1, "import", ""), (2, "import", "telegram:7"), (7, "consolidation", "telegram:1"),
+            (8, "import", ""),
+        ]  # fmt: skip
+        assert found[1].summary.endswith("USER: a kayak")
+        assert (found[3].summary, found[3].key_facts) == ("用户种了番茄", ("番茄在阳台上",))
+        assert [f"{e.timestamp:%m-%d %H:%M}" for e in found[:2]] == ["04-02 10:00", "04-03 09:12"]
+        assert log.cursors(log.dream_cursor()) == [2, 7, 8]
+    assert broken in (folder / "history.jsonl").read_bytes()
+    assert log.append(entry("new")).cursor == 9
+
+
+foreign_values = st.none() | st.integers(-1, 4) | st.text() | st.lists(st.text(), max_size=2)
+foreign_keys = ("cursor", "timestamp", "content", "summary", "key_facts", "session_key", "type")
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(foreign_keys), foreign_values), max_size=5))
+def test_whatever_foreign_lines_hold_each_text_becomes_one_entry(lines: list[object]) -> None:
+    content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    texts = [e.summary for line in content.splitlines() if (e := decode_foreign(line, WHEN))]
+    found = [decode(line, UTC) for line in adopted(content, {2}, 4, WHEN).splitlines()]
+    entries = [e for e in found if e is not None]
+    assert [e.summary for e in entries if e.type == "import"] == texts
+    assert len({e.cursor for e in entries} | {2}) == len(entries) + 1
 
 
 @given(st.text(), st.text(), st.lists(st.text(min_size=1), max_size=3))
