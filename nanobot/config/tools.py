@@ -89,8 +89,8 @@ class ExecSettings(Strict):
     )
     allow_git: bool = Field(
         default=False,
-        description="Whether commands see and make `.git` folders in the workspace. What is in one "
-        "can run programs as you when you use git there yourself.",
+        description="Whether commands see and make git repositories in the workspace. What is in "
+        "one can run programs as you when you use git there yourself.",
     )
     environment: Variables = Field(
         default={},

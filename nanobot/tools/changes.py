@@ -29,6 +29,10 @@ class WorkspaceWriter:
         """A place's path from the workspace, of which a caller's own root may be a part."""
         return self._undo.path_of(place)
 
+    def is_document(self, place: Place, caller: Caller) -> bool:
+        """Whether a guarded writer decides about what is written there."""
+        return self._documents.is_document(place.relative, caller)
+
     async def read(self, place: Place) -> bytes | None:
         """What stands at `place` before a change; None where nothing does."""
         place.refuse_unless_writable()
@@ -48,7 +52,7 @@ class WorkspaceWriter:
         await asyncio.to_thread(
             self._undo.before_change, caller.turn_id, self.path_of(place), previous, new
         )
-        if self._documents.is_document(place.relative, caller):
+        if self.is_document(place, caller):
             await self._documents.replace(
                 place.relative,
                 text,

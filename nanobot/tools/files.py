@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from nanobot.errors import ToolError
+from nanobot.security.confine import autorun
 from nanobot.security.paths import Place
 from nanobot.tooling import Arguments, Caller, Risk, RootsOf, ToolResult
 from nanobot.tools.changes import WorkspaceWriter
@@ -48,13 +49,35 @@ def _nobodys(_: str, __: Caller) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteFile:
-    """Whole files."""
+class _Writing:
+    """What both tools are asked before they change a file."""
 
     roots: RootsOf
     writer: WorkspaceWriter
     lasting: Lasting = _nothing
     foreign: Foreign = _nobodys
+
+    async def _risk(self, place: Place, change: str, caller: Caller) -> Risk | None:
+        if not place.root.writable:
+            return None
+        details = f"file: {place.shown}\n{change}"
+        if self.foreign(place.relative, caller):
+            # Never the caller's own words alone: the path says something as well.
+            return Risk("send", "write a file that another conversation reads", details)
+        if self.lasting(self.writer.path_of(place)):
+            return Risk("persist", "write a file that will guide me from then on", details)
+        if self.writer.is_document(place, caller):
+            return None  # its guarded writer decides
+        if await asyncio.to_thread(_runs_by_itself, place):
+            what = "write a file that programs of yours run or obey by themselves"
+            return Risk("persist", what, details)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile(_Writing):
+    """Whole files."""
+
     name: str = "write_file"
     description: str = "Create a file, with its folders, or replace the whole of one."
     arguments: type[WriteFileArguments] = WriteFileArguments
@@ -64,12 +87,7 @@ class WriteFile:
     async def risk(self, arguments: WriteFileArguments, caller: Caller) -> Risk | None:
         """A file that decides future behaviour, or that others read."""
         place = self.roots(caller).place(arguments.path)
-        if place.root.writable and self.foreign(place.relative, caller):
-            return _told(place, arguments.content)
-        return _risk(place, arguments.content) if self._lasts(place) else None
-
-    def _lasts(self, place: Place) -> bool:
-        return place.root.writable and self.lasting(self.writer.path_of(place))
+        return await self._risk(place, arguments.content, caller)
 
     async def __call__(self, arguments: WriteFileArguments, caller: Caller) -> ToolResult:
         place = self.roots(caller).place(arguments.path)
@@ -85,13 +103,9 @@ class WriteFile:
 
 
 @dataclass(frozen=True, slots=True)
-class EditFile:
+class EditFile(_Writing):
     """Exact replacements."""
 
-    roots: RootsOf
-    writer: WorkspaceWriter
-    lasting: Lasting = _nothing
-    foreign: Foreign = _nobodys
     name: str = "edit_file"
     description: str = (
         "Replace a piece of a text file. old_text must stand there exactly, and only once "
@@ -109,12 +123,7 @@ class EditFile:
             f"--- instead of {which} occurrence of\n{arguments.old_text}"
             f"\n+++ now\n{arguments.new_text}"
         )
-        if place.root.writable and self.foreign(place.relative, caller):
-            return _told(place, change)
-        return _risk(place, change) if self._lasts(place) else None
-
-    def _lasts(self, place: Place) -> bool:
-        return place.root.writable and self.lasting(self.writer.path_of(place))
+        return await self._risk(place, change, caller)
 
     async def __call__(self, arguments: EditFileArguments, caller: Caller) -> ToolResult:
         place = self.roots(caller).place(arguments.path)
@@ -139,17 +148,17 @@ class EditFile:
         )
 
 
-def _risk(place: Place, change: str) -> Risk:
-    return Risk("persist", "write a file that will guide me from then on", _shown(place, change))
-
-
-def _told(place: Place, change: str) -> Risk:
-    """Never the caller's own words alone: the path says something as well."""
-    return Risk("send", "write a file that another conversation reads", _shown(place, change))
-
-
-def _shown(place: Place, change: str) -> str:
-    return f"file: {place.shown}\n{change}"
+def _runs_by_itself(place: Place) -> bool:
+    """Whether it is of `autorun`'s list or in a folder of it, or makes or is in a bare repository.
+    Blocks."""
+    folder = Place(place.root, ())
+    for name in place.names:
+        there = {one for one in autorun.SHAPE if one == name.lower() or folder.child(one).stat()}
+        head = name.upper() == "HEAD" or folder.child("HEAD").stat() is not None
+        if autorun.kind(folder.relative, name) or (head and autorun.is_repository(there)):
+            return True
+        folder = folder.child(name)
+    return False
 
 
 def _text(shown: str, content: bytes) -> str:

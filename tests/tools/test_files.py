@@ -160,3 +160,37 @@ async def test_what_a_person_changed_since_is_left_alone(desk: Desk) -> None:
     assert dict(desk.undo.revert("turn-1")) == {"a.txt": "changed since", "b.txt": "removed"}
     assert (desk.workspace / "a.txt").read_text() == "by the person"
     assert desk.undo.turns() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        (".envrc", True),
+        ("a/.vscode/tasks.json", True),
+        ("a/CLAUDE.md", True),
+        ("a/.hg/hgrc", True),
+        ("bare/config", True),
+        ("bare/hooks/post-checkout", True),
+        ("half/refs/x", True),
+        ("half/notes", False),
+        ("headless/HEAD", True),
+        ("Makefile", False),
+        ("docs/refs/x.md", False),
+        ("memory/CLAUDE.md", False),
+    ],
+)
+async def test_what_a_persons_programs_run_by_themselves_is_asked_about(
+    desk: Desk, path: str, asked: bool
+) -> None:
+    for folder in ("bare/objects", "bare/refs", "half/objects", "headless/refs/x", "docs"):
+        (desk.workspace / folder).mkdir(parents=True)
+    for file in ("bare/HEAD", "half/HEAD", "headless/commondir"):
+        (desk.workspace / file).write_text("x\n")
+    roots, writer = Roots((desk.root,)), WorkspaceWriter(desk.undo, desk.documents)
+    caller = Caller("cli", "direct", "cli:direct", "t-1")
+    arguments = WriteFileArguments(path=path, content="x")
+    risk = await WriteFile(lambda _: roots, writer).risk(arguments, caller)
+    assert (risk is not None and risk.kind == "persist") == asked
+    edit = EditFileArguments(path=path, old_text="x", new_text="y")
+    risk = await EditFile(lambda _: roots, writer).risk(edit, caller)
+    assert (risk is not None) == asked

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
+from nanobot.security.confine import autorun
 from nanobot.security.confine.spec import Refused
 
-MASKED = ".git"
 DEEPEST = 150
-"""Folders within folders that are looked through; one descriptor is open for each."""
+"""Folders within folders that are open at the same time, one descriptor for each."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -76,41 +77,74 @@ def _into(folder: int, name: str) -> int:
     return inner
 
 
-def repositories(tree: str) -> Iterator[str]:
-    """The paths in `tree` of all repositories, in the order in which they are found: what is called
-    `.git`, and folders that git takes for one though they are called otherwise."""
-    found: list[str] = []
-    with suppress(OSError):
-        _walk(_open(tree), "", 0, lambda _, folder, name: found.append(_shown(folder, name)))
-    yield from found
+class Trigger(NamedTuple):
+    """Something of `autorun`'s list, or a bare repository, by the folder that it is. `mark` changes
+    with whatever makes it another one."""
+
+    path: str
+    kind: autorun.Kind
+    mark: str
 
 
-def retire(tree: str, known: set[str]) -> list[tuple[str, str]]:
-    """Put each repository in `tree` that is not `known` out of use, by another name for its `.git`
-    (`dot-git`) or its `HEAD` (`dot-HEAD`); says which and what."""
+Entered = Callable[[int, str], None]
+"""Told of each folder before it is listed: its descriptor, and its path with a `/` at the end."""
+
+
+def survey(
+    tree: str,
+    start: str = "",
+    entered: Entered = lambda _, __: None,
+    *,
+    without: Collection[str] = (),
+) -> list[Trigger]:
+    """All that there is of that in the folder `start` of `tree` and below, `without` some paths."""
+    found: list[Trigger] = []
+
+    def note(descriptor: int, folder: str, name: str, kind: autorun.Kind) -> str:
+        with suppress(FileNotFoundError):
+            found.append(_trigger(descriptor, folder, name, kind))
+        return name if kind == "late" else ""
+
+    _walk(tree, start, without, entered, note)
+    return found
+
+
+def retire(
+    tree: str, known: Collection[Trigger], *, git: bool, without: Collection[str] = ()
+) -> list[tuple[str, str]]:
+    """Put what is not `known` in `tree` out of use, by another name; says which and what. With
+    `git` repositories may be made."""
     renamed: list[tuple[str, str]] = []
 
-    def rename(descriptor: int, folder: str, name: str) -> None:
-        if _shown(folder, name) in known:
-            return
+    def rename(descriptor: int, folder: str, name: str, kind: autorun.Kind) -> str:
+        if kind == "repository" and git:
+            return ""
         with suppress(OSError):
-            renamed.append((f"{folder}{name}", f"{folder}{_renamed(descriptor, name)}"))
+            if _trigger(descriptor, folder, name, kind) in known:
+                return name if kind == "late" else ""
+            new = _renamed(descriptor, name)
+            renamed.append((f"{folder}{name}", f"{folder}{new}"))
+            return new  # there may be more of it inside
+        return ""
 
-    with suppress(OSError):
-        _walk(_open(tree), "", 0, rename)
+    _walk(tree, "", without, lambda _, __: None, rename)
     return renamed
 
 
-def _shown(folder: str, name: str) -> str:
-    """What is to be masked: a whole folder where `name` is its HEAD, save for the tree itself."""
-    return f"{folder}{name}" if name.casefold() == MASKED else folder.rstrip("/") or name
+def _trigger(descriptor: int, folder: str, name: str, kind: autorun.Kind) -> Trigger:
+    status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    if kind == "repository" and name.casefold() != autorun.GIT:
+        return Trigger(folder.rstrip("/") or name, kind, "")
+    if kind == "setting" and stat.S_ISLNK(status.st_mode):
+        kind = "late"  # what a link leads to cannot be held fast
+    mark = {"late": f"{status.st_ino} {status.st_ctime_ns}", "repository": f"{status.st_ino}"}
+    return Trigger(f"{folder}{name}", kind, mark.get(kind, ""))
 
 
 def _renamed(folder: int, name: str) -> str:
     number = 1
     while True:
-        new = f"dot-{name.lstrip('.')}" + (f"-{number}" if number > 1 else "")
-        new = new.lower() if name.casefold() == MASKED else new
+        new = autorun.unused(name, number)
         try:
             os.stat(new, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -119,33 +153,58 @@ def _renamed(folder: int, name: str) -> str:
         number += 1
 
 
-def _open(tree: str) -> int:
-    return os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+Met = Callable[[int, str, str, autorun.Kind], str]
+"""Told of each thing of that kind: its folder's descriptor and path, its name; returns the name of
+the folder to go on in, or nothing."""
 
 
-def _walk(descriptor: int, folder: str, depth: int, visit: Callable[[int, str, str], None]) -> None:
-    """Call `visit` with what makes a repository in this folder and below; closes the descriptor."""
-    try:
-        with _unlocked(descriptor):
-            with os.scandir(descriptor) as entries:
-                found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
-            if head := _head(found):
-                visit(descriptor, folder, head)
-            for name, is_folder in found.items():
-                if name.casefold() == MASKED:
-                    visit(descriptor, folder, name)
-                elif is_folder and depth < DEEPEST:
-                    with suppress(OSError):
-                        inner = _listable(descriptor, name)
-                        _walk(inner, f"{folder}{name}/", depth + 1, visit)
-    finally:
-        os.close(descriptor)
+def _walk(tree: str, start: str, without: Collection[str], entered: Entered, met: Met) -> None:
+    """Go through `start` and all below; what is gone or belongs to somebody else is passed over."""
+    waiting = [start]
+
+    def into(descriptor: int, folder: str, depth: int) -> None:
+        try:
+            with _unlocked(descriptor):
+                entered(descriptor, folder)
+                with os.scandir(descriptor) as entries:
+                    found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+                if head := _head(found):
+                    met(descriptor, folder, head, "repository")
+                for name, is_folder in found.items():
+                    if f"{folder}{name}" in without:
+                        continue
+                    kind = autorun.kind(folder, name)
+                    inner = met(descriptor, folder, name, kind) if kind else name
+                    if is_folder and inner and depth == DEEPEST:
+                        waiting.append(f"{folder}{inner}")
+                    elif is_folder and inner:
+                        with suppress(OSError):
+                            into(_listable(descriptor, inner), f"{folder}{inner}/", depth + 1)
+        finally:
+            os.close(descriptor)
+
+    while waiting:
+        path = waiting.pop()
+        with suppress(OSError):
+            into(_reached(tree, path), f"{path}/" if path else "", 0)
+
+
+def _reached(tree: str, path: str) -> int:
+    """Open a folder name by name, whatever modes those on the way have."""
+    descriptor = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name in filter(None, path.split("/")):
+        try:
+            with _unlocked(descriptor):
+                inner = _listable(descriptor, name)
+        finally:
+            os.close(descriptor)
+        descriptor = inner
+    return descriptor
 
 
 def _head(found: dict[str, bool]) -> str:
     """The file by which git knows that a folder with these entries is a repository, if it is."""
-    names = {name.casefold() for name in found}
-    if not ({"objects", "refs"} <= names or "commondir" in names):
+    if not autorun.is_repository({name.casefold() for name in found}):
         return ""
     files = (name for name, is_folder in found.items() if not is_folder)
     return next((name for name in files if name.casefold() == "head"), "")

@@ -64,6 +64,21 @@ def unmount(path: str) -> None:
         raise OSError(code, os.strerror(code), path)
 
 
+def inotify() -> int:
+    """A descriptor that tells of what happens in watched folders; -1 where there are too many."""
+    return int(_libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
+
+
+def watch(inotify: int, folder: int, events: int) -> int:
+    """Have `inotify` tell of `events` in an open folder; the number of this watch. Raises
+    `OSError`."""
+    number = int(_libc.inotify_add_watch(inotify, b"/proc/self/fd/%d" % folder, events))
+    if number < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return number
+
+
 def _passed(argument: int | bytes | ctypes.Structure | None) -> object:
     if isinstance(argument, int):
         return ctypes.c_long(argument)

@@ -26,13 +26,14 @@ class Limits(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """All paths are absolute, save `read_only`, `hidden` and `repositories`.
+    """All paths are absolute, save `read_only`, `hidden` and `held`.
 
     `readable` and `writable` lie outside the `workspace`, `borrowed` is shown to this program and
     gone before the command starts, `links` are (target, path). `temporary` is where a private
     folder is made that takes the place of the system's temporary one. `bubblewrap` is a program.
-    `relay` is the socket that is given a listener inside. `repositories` are the `.git` that were
-    there before, as (tree, path in it); `relay_descriptor` is the open way to `relay`.
+    `relay` is the socket that is given a listener inside. `held` is what was there of what nobody
+    may change (`autorun`), as (tree, path in it, kind); `relay_descriptor` is the open way to
+    `relay`.
     """
 
     kind: str
@@ -50,13 +51,18 @@ class Spec(NamedTuple):
     bubblewrap: str = ""
     temporary: str = ""
     relay: str = ""
-    repositories: tuple[tuple[str, str], ...] = ()
+    held: tuple[tuple[str, str, str], ...] = ()
     relay_descriptor: int = -1
 
     @property
     def trees(self) -> tuple[str, ...]:
         """Every folder that the command may write in."""
         return (self.workspace, *self.writable)
+
+    @property
+    def guarded(self) -> frozenset[str]:
+        """What of the workspace the command cannot change, whatever is there."""
+        return frozenset(path.rstrip("/") for path in (*self.read_only, *self.hidden))
 
     def as_text(self) -> str:
         """For the environment."""
@@ -74,5 +80,5 @@ class Spec(NamedTuple):
             borrowed=tuple(made.borrowed),
             links=tuple((target, path) for target, path in made.links),
             limits=Limits(*made.limits),
-            repositories=tuple((tree, path) for tree, path in made.repositories),
+            held=tuple((tree, path, kind) for tree, path, kind in made.held),
         )

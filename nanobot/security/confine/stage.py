@@ -74,10 +74,12 @@ def _protected(spec: Spec, tree: str) -> Layout:
     """How to hold fast what is protected in a tree."""
     own = tree == spec.workspace
     locked, hidden = (spec.read_only, spec.hidden) if own else ((), ())
-    known = tuple(path for where, path in spec.repositories if where == tree)
-    if spec.kind == "landlock":
-        return layout((*locked, *known), hidden)
-    return layout(locked, (*hidden, *known))
+    masked = "" if spec.kind == "landlock" else "repository"
+    held = [(path, kind) for where, path, kind in spec.held if where == tree]
+    return layout(
+        (*locked, *(path for path, kind in held if kind != masked)),
+        (*hidden, *(path for path, kind in held if kind == masked)),
+    )
 
 
 def _hand_over_listener(descriptor: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from nanobot.security.confine import bubblewrap, folders, kernel, powers, stage, watcher
+from nanobot.security.confine.noticing import Noticing
 from nanobot.security.confine.spec import Refused, Spec
 
 FREE_FOLDER = "work/"
@@ -23,12 +24,15 @@ _USER = 1_000
 
 def start(spec: Spec, command: Sequence[str], again: Sequence[str]) -> NoReturn:
     """Become the command's sandbox; `again` is the command line of this program inside."""
+    noticing = None
     if spec.kind != "none":
-        spec = _looked_at(spec)
+        _complete(spec)
+        noticing = Noticing(spec)
+        spec = spec._replace(held=tuple(noticing.held()))
     if spec.kind == "landlock":
         spec = _with_own_folder(spec)
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
-    _leave_watcher(spec)
+    _leave_watcher(spec, noticing)
     powers.yield_to_others()
     if spec.kind == "landlock":
         stage.in_landlock(spec, command)
@@ -47,8 +51,8 @@ def start(spec: Spec, command: Sequence[str], again: Sequence[str]) -> NoReturn:
         raise Refused(f"cannot run {line[0]}: {error.strerror}") from error
 
 
-def _looked_at(spec: Spec) -> Spec:
-    """What is protected is there afterwards, and what has to be is known."""
+def _complete(spec: Spec) -> None:
+    """Have everything be there that is protected by its path."""
     root = os.open(spec.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         protected = (*spec.read_only, *spec.hidden)
@@ -57,10 +61,6 @@ def _looked_at(spec: Spec) -> Spec:
             folders.ensure(root, path)
     finally:
         os.close(root)
-    if not spec.hide_git:
-        return spec
-    found = [(tree, path) for tree in spec.trees for path in folders.repositories(tree)]
-    return spec._replace(repositories=tuple(found))
 
 
 def _with_own_folder(spec: Spec) -> Spec:
@@ -73,7 +73,7 @@ def _with_own_folder(spec: Spec) -> Spec:
     return spec._replace(temporary=made, environment={**own, **spec.environment})
 
 
-def _leave_watcher(spec: Spec) -> None:
+def _leave_watcher(spec: Spec, noticing: Noticing | None) -> None:
     """Fork twice, so that the watcher is nobody's child: what this becomes waits for its own."""
     watched = watcher.Watched(os.getpid(), os.pidfd_open(os.getpid()), os.pidfd_open(os.getppid()))
     between = os.fork()
@@ -92,7 +92,7 @@ def _leave_watcher(spec: Spec) -> None:
     os.dup2(nothing, 1)
     os.chdir("/")
     try:
-        watcher.watch(spec, watched)
+        watcher.watch(spec, watched, noticing)
     finally:
         os._exit(0)
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import select
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from nanobot.security.confine import folders
 from nanobot.security.confine.bubblewrap import MEMORY_FOLDERS
+from nanobot.security.confine.noticing import Noticing
 from nanobot.security.confine.spec import Spec
 
 _QUICK, _SLOW = 0.1, 1.0
@@ -47,17 +48,14 @@ class Tally(NamedTuple):
     processes: tuple[int, ...]
 
 
-def watch(spec: Spec, watched: Watched) -> None:
+def watch(spec: Spec, watched: Watched, noticing: Noticing | None) -> None:
     """Until the command is gone, then clear up. Says on standard error what went wrong."""
-    reason = _until_the_end(spec, watched)
+    reason = _until_the_end(spec, watched, noticing)
     _end(watched.process)
     if reason:
         _say(f"stopped: {reason}")
-    if spec.hide_git and spec.kind != "none":
-        for tree in spec.trees:
-            known = {path for where, path in spec.repositories if where == tree}
-            for old, new in folders.retire(tree, known):
-                _say(f"{old!r} was made by this command and is now called {new!r}")
+    for old, new in noticing.retire() if noticing else ():
+        _say(f"{old!r} was made while this command ran and is now called {new!r}")
     if spec.temporary:
         _remove(spec.temporary)
 
@@ -88,10 +86,12 @@ def _groups(session: int) -> set[int]:
     return found
 
 
-def _until_the_end(spec: Spec, watched: Watched) -> str:
+def _until_the_end(spec: Spec, watched: Watched, noticing: Noticing | None) -> str:
     ending = select.poll()
     ending.register(watched.process_gone, select.POLLIN)
     ending.register(watched.owner_gone, select.POLLIN)
+    if noticing and noticing.descriptor >= 0:
+        ending.register(noticing.descriptor, select.POLLIN)
     identities = _identities(spec)
     free = _free(spec.workspace)
     looks = 0
@@ -105,8 +105,13 @@ def _until_the_end(spec: Spec, watched: Watched) -> str:
         busy = tally.threads > spec.limits.processes // 4
         looks += 1
         interval = _QUICK if busy or looks < _YOUNG else _SLOW
-        for descriptor, _ in ending.poll(interval * 1_000):
-            return "" if descriptor == watched.process_gone else "nanobot is gone"
+        next_look = time.monotonic() + interval
+        while (left := next_look - time.monotonic()) > 0:
+            ready = {descriptor for descriptor, _ in ending.poll(left * 1_000)}
+            if ready & {watched.process_gone, watched.owner_gone}:
+                return "" if watched.process_gone in ready else "nanobot is gone"
+            if noticing and (reason := noticing.appeared()):
+                return reason
 
 
 def _excess(spec: Spec, tally: Tally) -> str:
@@ -140,9 +145,9 @@ def _identities(spec: Spec) -> tuple[tuple[int, int], ...]:
     """Which files and folders the protected paths are. Landlock protects whatever is there."""
     if spec.kind != "bubblewrap":
         return ()
-    own = [f"{spec.workspace}/{path.rstrip('/')}" for path in (*spec.read_only, *spec.hidden)]
     found = []
-    for path in (*own, *(f"{tree}/{path}" for tree, path in spec.repositories)):
+    own = sorted(f"{spec.workspace}/{path}" for path in spec.guarded)
+    for path in (*own, *(f"{tree}/{path}" for tree, path, _ in spec.held)):
         with suppress(OSError):
             status = os.lstat(path)
             found.append((status.st_dev, status.st_ino))

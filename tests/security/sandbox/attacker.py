@@ -79,7 +79,7 @@ def files(at: SimpleNamespace) -> Attempts:
         "move away": lambda: os.rename(secret, f"{inside}/moved"),
         "move in": lambda: moved_in(f"{inside}/d", f"{at.outside}/moved"),
         "list": lambda: os.listdir(at.outside),
-        "enter and list": lambda: (os.chdir(at.outside), os.listdir(".")),
+        "enter and list": lambda: entered(at.outside),
         "watch": lambda: watch(at.outside),
         "write": lambda: write(secret),
         "make": lambda: write(f"{at.outside}/new"),
@@ -98,7 +98,7 @@ def files(at: SimpleNamespace) -> Attempts:
 
 
 def protected(at: SimpleNamespace) -> Attempts:
-    top, folder, inside = f"{at.workspace}/AGENTS.md", f"{at.workspace}/memory", "work"
+    top, folder, inside = f"{at.workspace}/SOUL.md", f"{at.workspace}/memory", "work"
     file, missing = f"{folder}/MEMORY.md", f"{at.workspace}/skills"
     other = f"{at.workspace}/{inside}/other"
     return {
@@ -111,7 +111,7 @@ def protected(at: SimpleNamespace) -> Attempts:
         "replace by a link": lambda: (os.unlink(top), os.symlink("work/x", top)),
         "through a hard link": lambda: (os.link(top, other + "2"), write(other + "2")),
         "through a link": lambda: through_link(other + "3", top, write),
-        "through /proc": lambda: write("/proc/self/cwd/AGENTS.md"),
+        "through /proc": lambda: write("/proc/self/cwd/SOUL.md"),
         "mode": lambda: os.chmod(top, 0o666),
         "times": lambda: os.utime(top, (1, 1)),
         "mode by descriptor": lambda: mode_by_descriptor(top),
@@ -253,6 +253,13 @@ def replace(other: str, path: str) -> None:
 def moved_in(path: str, outside: str) -> None:
     write(path)
     os.rename(path, outside)
+
+
+def entered(folder: str) -> None:
+    before = os.getcwd()
+    os.chdir(folder)
+    os.listdir(".")
+    os.chdir(before)
 
 
 def descriptors() -> bool:

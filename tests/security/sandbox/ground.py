@@ -74,7 +74,7 @@ class Ground:
     def __post_init__(self) -> None:
         self.outside, self.workspace = self.folder / "outside", self.folder / "workspace"
         self._fill(self.outside, "secret", "program")
-        self._fill(self.workspace, "AGENTS.md", "memory/MEMORY.md", "deep/er/kept", "work/file")
+        self._fill(self.workspace, "SOUL.md", "memory/MEMORY.md", "deep/er/kept", "work/file")
         self._fill(self.workspace, "project/.git/config", "project/sub/.git", "project/code")
         self._fill(self.workspace, "people/telegram_7/MEMORY.md")
         (self.outside / "program").write_text("#!/bin/sh\n")
@@ -85,7 +85,7 @@ class Ground:
         """What a command gets."""
         return Confined(
             self.workspace,
-            read_only=("AGENTS.md", "memory/", "deep/er/kept", "skills/"),
+            read_only=("SOUL.md", "memory/", "deep/er/kept", "skills/"),
             hidden=("people/",),
         )
 
@@ -117,7 +117,7 @@ class Ground:
     def _state(self) -> dict[str, object]:
         """All that may not change. Times of reading and of the top folder may."""
         found: dict[str, object] = {}
-        tops = ("AGENTS.md", "memory", "deep", "project", "people", "skills")
+        tops = ("SOUL.md", "memory", "deep", "project", "people", "skills")
         for top in (self.outside, *(self.workspace / name for name in tops)):
             for path in (top, *sorted(top.rglob("*"))):
                 if not path.exists() or path.name in {"skills", "project", "sub", "er", "deep"}:

@@ -28,7 +28,7 @@ async def test_the_attacker_knows_its_trade(bubblewrap: Sandbox, ground: Ground)
 async def test_what_is_given_works(sandbox: Sandbox, ground: Ground) -> None:
     end = await ground.run(
         sandbox,
-        "cat AGENTS.md memory/MEMORY.md && echo new > work/new && mkdir work/d"
+        "cat SOUL.md memory/MEMORY.md && echo new > work/new && mkdir work/d"
         " && mv work/new work/d && echo $GIVEN && pwd && echo t > $TMPDIR/t && rm $TMPDIR/t"
         " && cat work/d/new",
         environment={"GIVEN": "yes"},

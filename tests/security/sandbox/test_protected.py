@@ -9,19 +9,19 @@ from tests.security.sandbox.ground import SECRET, Ground, started
 
 
 async def test_what_is_missing_is_made_and_protected(sandbox: Sandbox, ground: Ground) -> None:
-    (ground.workspace / "AGENTS.md").unlink()
-    end = await ground.run(sandbox, "echo evil > AGENTS.md; mkdir skills/evil; ls -d AGENTS.md")
-    assert end.output == "AGENTS.md\n"
-    assert (ground.workspace / "AGENTS.md").read_bytes() == b""
+    (ground.workspace / "SOUL.md").unlink()
+    end = await ground.run(sandbox, "echo evil > SOUL.md; mkdir skills/evil; ls -d SOUL.md")
+    assert end.output == "SOUL.md\n"
+    assert (ground.workspace / "SOUL.md").read_bytes() == b""
     assert list((ground.workspace / "skills").iterdir()) == []
 
 
 async def test_a_link_in_its_place_stops_the_command(sandbox: Sandbox, ground: Ground) -> None:
-    (ground.workspace / "AGENTS.md").unlink()
-    (ground.workspace / "AGENTS.md").symlink_to(ground.outside / "secret")
-    end = await ground.run(sandbox, "echo evil > AGENTS.md; echo ran")
+    (ground.workspace / "SOUL.md").unlink()
+    (ground.workspace / "SOUL.md").symlink_to(ground.outside / "secret")
+    end = await ground.run(sandbox, "echo evil > SOUL.md; echo ran")
     assert (end.code, end.output) == (125, "")
-    assert "AGENTS.md is a link" in end.complaints
+    assert "SOUL.md is a link" in end.complaints
     (ground.workspace / "memory").rename(ground.workspace / "moved")
     (ground.workspace / "memory").symlink_to(ground.outside)
     end = await ground.run(sandbox, "echo ran", read_only=("memory/MEMORY.md",))
@@ -38,7 +38,7 @@ async def test_one_that_is_replaced_outside_ends_the_command(
     assert await child.stdout.readline() == b"ready\n"
     new = ground.workspace / "new"
     new.write_bytes(b"by the owner\n")
-    new.rename(ground.workspace / "AGENTS.md")
+    new.rename(ground.workspace / "SOUL.md")
     _, complaints = await child.communicate()
     assert child.returncode == -signal.SIGKILL
     assert complaints == b"nanobot: stopped: a protected file was replaced while it ran\n"

@@ -1,0 +1,179 @@
+"""What a person's programs run by themselves in a folder is not made by a command."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nanobot.security.confine import autorun
+from nanobot.security.sandbox import Sandbox
+from tests.security.sandbox.ground import Ended, Ground, started
+from tests.support import PATIENCE
+
+HOOKED = (
+    "mkdir -p {0}/hooks; printf '[core]\\nrepositoryformatversion = 0\\nfsmonitor = touch"
+    " {1}\\n' > {0}/config; printf '#!/bin/sh\\ntouch {1}\\n' > {0}/hooks/post-checkout"
+)
+"""Has git run something in the repository {0}."""
+
+
+async def beside(sandbox: Sandbox, ground: Ground, command: str, *person: str) -> Ended:
+    """A command that runs on until it is ended, and what a person does in `work` meanwhile."""
+    launch = sandbox.launch(("/bin/bash", "-c", f"echo ready; {command}"), ground.confined)
+    child = await started(launch)
+    assert child.stdout is not None
+    assert await child.stdout.readline() == b"ready\n"
+    if person:
+        await asyncio.to_thread(by_hand, ground.workspace / "work", *person)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            output, complaints = await child.communicate()
+    except TimeoutError:
+        os.killpg(child.pid, 9)
+        await child.communicate()
+        raise AssertionError("the command ran on") from None
+    assert child.returncode is not None
+    return Ended(child.returncode, output.decode(), complaints.decode())
+
+
+def by_hand(folder: Path, *command: str) -> None:
+    """A person's own command, outside."""
+    subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "person",
+    [
+        ("git", "init", "-q", "new"),
+        ("git", "init", "-q", "--bare", "new"),
+        ("git", "init", "-q", "--separate-git-dir", "../project/code.git", "new"),
+        ("cp", "-r", "../../repository", "new"),
+        ("mv", "../../repository", "new"),
+    ],
+    ids=["init", "bare", "a .git file", "copied", "moved in"],
+)
+async def test_a_repository_that_appears_is_none_that_a_command_can_configure(
+    sandbox: Sandbox, ground: Ground, person: tuple[str, ...]
+) -> None:
+    await asyncio.to_thread(by_hand, ground.folder, "git", "init", "-q", "repository/deep/er")
+    marker = ground.folder / "ran"
+    places = "work/new/.git work/new work/new/deep/er/.git project/code.git"
+    write = HOOKED.format("$g", marker)
+    wait = f"while :; do for g in {places}; do if [ -e $g/config ]; then {write}; fi; done; done"
+    end = await beside(sandbox, ground, wait, *person)
+    assert "stopped: " in end.complaints
+    for place in ("work/new", "work/new/deep/er", "project/code.git"):
+        folder = ground.workspace / place
+        if folder.is_dir():
+            await asyncio.to_thread(by_hand, folder, "git", "status")
+            await asyncio.to_thread(by_hand, folder, "git", "checkout", "-b", "x")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "git init -q work/a || mkdir -p work/a/.git",
+        "git init -q --bare work/a || mkdir -p work/a/refs work/a/objects; echo > work/a/HEAD",
+        "mkdir -p work/a/b/c/d/e && cd work/a/b/c/d/e && echo gitdir: x > .git",
+        "mkdir -p $TMPDIR/a/.git && mv $TMPDIR/a work/b",
+        "mkdir work/gone/.git && rm -r work/gone/.git",
+        "mkdir -p work/shut/.git && chmod 0 work/shut",
+        "mkdir work/x && mv work/x work/.git",
+        "ln -s x work/.git",
+        "cd work; for i in {1..170}; do mkdir d; cd d; done; mkdir .git",
+        "mkdir work/.hg",
+        "mkdir -p work/a && echo 'touch ran' > work/a/.envrc",
+        "mkdir -p work/a/.vscode && echo {} > work/a/.vscode/tasks.json",
+        "echo {} > work/t && mv work/t work/.mcp.json",
+        "ln work/file work/CLAUDE.md",
+        "echo x=1 > work/.npmrc",
+        "mkdir -p work/.claude/.git",
+    ],
+)
+async def test_a_command_that_makes_one_is_ended_and_it_is_put_out_of_use(
+    sandbox: Sandbox, ground: Ground, make: str
+) -> None:
+    (ground.workspace / "work" / "gone").mkdir()
+    end = await beside(sandbox, ground, f"({make}); sleep 600")
+    assert "stopped: " in end.complaints
+    assert in_force(ground.workspace / "work") == []
+
+
+def in_force(folder: Path) -> list[str]:
+    """What a person's programs would run by themselves below a folder."""
+    found = []
+    for top, folders, files in os.walk(folder):
+        found += [name for name in (*folders, *files) if autorun.kind(top, name)]
+        if {"HEAD", "refs", "objects"} <= {*folders, *files}:
+            found.append(top)
+    return found
+
+
+async def test_what_starts_with_python_is_put_out_of_use_when_the_command_ends(
+    sandbox: Sandbox, ground: Ground
+) -> None:
+    site = ground.workspace / "work" / "site-packages"
+    site.mkdir()
+    (site / "kept.pth").write_text("kept\n")
+    (site / "old.pth").write_text("old\n")
+    long = f"{'x' * 251}.pth"
+    end = await ground.run(
+        sandbox,
+        f"cd work/site-packages; echo import evil > new.pth; echo import evil >> old.pth;"
+        f" echo evil > sitecustomize.py; echo evil > {long}; mkdir -p node_modules/a/.vscode",
+    )
+    assert end.code == 0, end.complaints
+    assert [path.name for path in site.rglob("*") if autorun.kind(str(path.parent), path.name)] == [
+        "kept.pth"
+    ]
+    assert "'work/site-packages/new.pth' was made" in end.complaints
+
+
+async def test_one_that_was_there_can_be_read_and_not_changed(
+    sandbox: Sandbox, ground: Ground
+) -> None:
+    project = ground.workspace / "project"
+    (project / "src").mkdir()
+    (project / "CLAUDE.md").write_text("kept\n")
+    (project / ".vscode").mkdir()
+    (project / ".vscode" / "tasks.json").write_text("kept\n")
+    (project / "AGENTS.md").symlink_to("CLAUDE.md")
+    end = await ground.run(
+        sandbox,
+        "cd project; cat CLAUDE.md; echo x > CLAUDE.md; rm -rf .vscode; mv CLAUDE.md src/a;"
+        " echo x > .vscode/tasks.json; echo x > src/new",
+    )
+    assert end.output == "kept\n"
+    assert (project / "CLAUDE.md").read_text() == "kept\n"
+    assert (project / ".vscode" / "tasks.json").read_text() == "kept\n"
+    assert (project / "src" / "new").exists()
+
+
+async def test_without_watches_one_that_appears_is_found_all_the_same(
+    sandbox: Sandbox, ground: Ground
+) -> None:
+    """More happens than is told about: the kernel's queue of events overflows."""
+    flood = "for i in {1..40000}; do echo > $i; done; rm -f [0-9]*; mkdir .git; sleep 600"
+    (ground.workspace / "work" / "many").mkdir()
+    end = await beside(sandbox, ground, f"cd work/many; {flood}")
+    assert "stopped: " in end.complaints
+    assert in_force(ground.workspace / "work") == []
+
+
+async def test_where_a_command_cannot_write_nothing_that_appears_ends_it(
+    sandbox: Sandbox, ground: Ground
+) -> None:
+    """Other people's folders are in the owner's; what they make there ends their own commands."""
+    await beside(
+        sandbox,
+        ground,
+        "until [ -e work/go ]; do sleep 0.05; done; kill $$",
+        *("sh", "-c", "mkdir -p ../people/x/.git ../memory/.git; touch go"),
+    )
+    assert (ground.workspace / "people/x/.git").is_dir()
+    assert (ground.workspace / "memory/.git").is_dir()
