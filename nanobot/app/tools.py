@@ -97,7 +97,7 @@ def build_tools(
 ) -> None:
     """Offer the tools on `registry`. Whose files and memory they reach, the caller says."""
     memory_of, roots = memory.memories.of, partial(roots_of, stores, memory)
-    writer = WorkspaceWriter(stores.undo, Documents(memory_of))
+    writer = WorkspaceWriter(stores.undo, Documents(memory_of), around.processes)
     registry.register_all(
         (
             ReadFile(

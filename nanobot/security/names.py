@@ -7,16 +7,20 @@ with its escapes (`caf\\udce9.txt`), which stand for the same name when a model 
 from __future__ import annotations
 
 import re
+import unicodedata
+from functools import lru_cache
 
 from nanobot.errors import PathRefused
 
 _MAX_PATH, _MAX_NAME = 4096, 255
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
-    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb"
-    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+_DRAWN_AS_NOTHING = re.compile(
+    r"\b(?:BLANK|FILLER|NULL|VARIATION SELECTOR|GRAPHEME JOINER|VOWEL INHERENT)\b"
 )
+"""In the names of letters, marks and symbols that show nothing. Python knows no property for them;
+with the categories this has all of Default_Ignorable_Code_Point, and U+2800, U+13441, U+1D159."""
+
+_BLANKS, _BLANK_LINES = re.compile("[ \t]{33,}"), re.compile("\n(?:[ \t]*\n){3,}")
 
 
 def printable(name: str) -> str:
@@ -28,9 +32,27 @@ def printable(name: str) -> str:
 
 def visible(text: str) -> str:
     """`text` for somebody who must judge it: what cannot be seen, or turns the reading direction
-    round, is written as its escape. Lines and tabs stay."""
+    round, is written as its escape. Lines, tabs and spaces stay."""
     text = text.encode("utf-8", "backslashreplace").decode()
-    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return "".join(map(_seen, text))
+
+
+def judged(text: str) -> str:
+    """`visible`, and nothing is pushed out of sight: many blanks or empty lines are a number."""
+    text = _BLANKS.sub(lambda run: f"[{len(run[0])} blanks]", visible(text))
+    return _BLANK_LINES.sub(lambda run: f"\n[{run[0].count(chr(10)) - 1} empty lines]\n", text)
+
+
+@lru_cache(maxsize=4_096)
+def _seen(character: str) -> str:
+    """The character, or its escape: unseen are control, format, unassigned and private ones, all
+    blanks but the space, and what is drawn as nothing."""
+    if character in " \n\t" or "!" <= character <= "~":
+        return character
+    unseen = unicodedata.category(character)[0] in "CZ" or _DRAWN_AS_NOTHING.search(
+        unicodedata.name(character, "")
+    )
+    return character.encode("unicode_escape").decode() if unseen else character
 
 
 def relative_names(path: str, root: str) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from nanobot.tooling.values import (
     RootsOf,
     Tool,
     ToolResult,
+    Undisturbed,
     WithSchema,
 )
 
@@ -51,5 +52,6 @@ __all__ = [
     "Tool",
     "ToolRegistry",
     "ToolResult",
+    "Undisturbed",
     "WithSchema",
 ]

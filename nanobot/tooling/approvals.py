@@ -26,7 +26,7 @@ from nanobot.bus.events import Button
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
-from nanobot.security.names import visible
+from nanobot.security.names import judged, visible
 from nanobot.tasks import Background
 from nanobot.tooling.policy import OWNER, Allowed, Ask, Denied
 from nanobot.tooling.values import Caller
@@ -81,11 +81,11 @@ class Approvals:
 
     async def ask(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
         """See `Approver`."""
-        risk = question.risk
-        if len(risk.details) > MOST_SHOWN:
+        details = question.risk.details
+        if len(details) > MOST_SHOWN or len(judged(details)) > MOST_SHOWN:
             return Denied(
-                f"this needs the owner's approval, and {len(risk.details):,} characters are too "
-                f"many to be judged (at most {MOST_SHOWN:,}); make it smaller"
+                "this needs the owner's approval, and what is to be judged is too long (at most "
+                f"{MOST_SHOWN:,} characters, with invisible ones written out); make it smaller"
             )
         if sum(w.caller.session_key == caller.session_key for w in self._waiting.values()) >= (
             MOST_WAITING
@@ -95,7 +95,7 @@ class Approvals:
             return Denied("the owner was asked too often within the last hour; do without it")
         code = self._new_code()
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(caller, risk.what, answer)
+        waiting = _Waiting(caller, question.risk.what, answer)
         self._waiting[code] = waiting
         try:
             return await self._answered(code, waiting, question)
@@ -172,7 +172,7 @@ class Approvals:
 
 
 def _text(caller: Caller, code: str, question: Ask) -> str:
-    details = visible(question.risk.details)
+    details = judged(question.risk.details)
     fence = "`" * max(3, _longest_run(details) + 1)
     return "\n".join(
         (

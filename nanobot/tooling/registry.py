@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Protocol
@@ -28,6 +29,7 @@ from nanobot.tooling.values import (
     Risky,
     Tool,
     ToolResult,
+    Undisturbed,
     WithSchema,
 )
 
@@ -178,14 +180,15 @@ class ToolRegistry:
         """Run one call of the model. `starting` is awaited right before the tool itself runs, once
         nothing stands in its way. Raises only to stop the turn (cancellation, `TurnStopped`) and
         what `starting` raises."""
-        try:
-            tool, arguments = await self._admitted(call, caller)
-        except TurnStopped:
-            raise
-        except Exception as error:  # noqa: BLE001 - the boundary between a model's call and the turn
-            return self._failure(call, error)
-        await starting()
-        result = await self._ran(tool, arguments, call, caller)
+        async with AsyncExitStack() as held:
+            try:
+                tool, arguments = await self._admitted(call, caller, held)
+            except TurnStopped:
+                raise
+            except Exception as error:  # noqa: BLE001 - the boundary between a model's call and the turn
+                return self._failure(call, error)
+            await starting()
+            result = await self._ran(tool, arguments, call, caller)
         if tool.effects:
             self._audit.ended(call, caller, result)
         return result
@@ -201,8 +204,11 @@ class ToolRegistry:
         except Exception as error:  # noqa: BLE001 - the boundary between a broken tool and the turn
             return self._failure(call, error)
 
-    async def _admitted(self, call: ToolCall, caller: Caller) -> tuple[Tool, Arguments]:
-        """The tool and its arguments, once nothing stands in the way. Raises `ToolError`."""
+    async def _admitted(
+        self, call: ToolCall, caller: Caller, held: AsyncExitStack
+    ) -> tuple[Tool, Arguments]:
+        """The tool and its arguments, once nothing stands in the way; `held` is what keeps others
+        from changing what the owner was asked about. Raises `ToolError`."""
         tool = self._find(call.name)
         if tool is None or not self._is_for(tool, caller.scope):
             raise self._unknown(call.name, caller.scope)
@@ -211,8 +217,14 @@ class ToolRegistry:
         decision = self._policy.decide(tool, arguments, caller, risk)
         self._audit.decided(call, caller, decision)
         if isinstance(decision, Ask):
-            question, decision = decision, await self._asked(call, caller, decision)
+            question = decision
+            unchanged: Callable[[], Awaitable[None]] = _at_once
+            if isinstance(tool, Undisturbed) and caller.attended:
+                unchanged = await held.enter_async_context(tool.undisturbed(arguments, caller))
+            decision = await self._asked(call, caller, question)
             self._audit.answered(call, caller, question, decision)
+            if isinstance(decision, Allowed):
+                await unchanged()
         if isinstance(decision, Denied):
             raise ToolError(f"not allowed: {decision.reason}")
         return tool, arguments

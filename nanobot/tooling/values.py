@@ -6,7 +6,8 @@ how one person's reply ends up in another's chat.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -137,6 +138,19 @@ class Risky(Protocol):
     async def risk(self, arguments: Any, caller: Caller) -> Risk | None:
         """What this call could do beyond its conversation; None where it can do nothing of that
         kind. Changes nothing. Raises `ToolError` for a call that cannot be made at all."""
+        ...
+
+
+@runtime_checkable
+class Undisturbed(Protocol):
+    """A tool whose calls may do something else once files have changed: a command reads scripts."""
+
+    def undisturbed(
+        self, arguments: Any, caller: Caller
+    ) -> AbstractAsyncContextManager[Callable[[], Awaitable[None]]]:
+        """Entered before the owner is asked about a call, left when it has run: meanwhile nobody
+        else changes what it may work on. Gives what is awaited after the owner's yes, which raises
+        `ToolError` if anything did change. Raises `ToolError` where that cannot be had now."""
         ...
 
 

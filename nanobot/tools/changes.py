@@ -7,8 +7,10 @@ is what the tool read, and for long-term files by their own guarded writer.
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 from nanobot.errors import ToolError
+from nanobot.security.confine import autorun
 from nanobot.security.paths import Place
 from nanobot.tooling import Caller
 from nanobot.tools.documents import DocumentStore
@@ -18,12 +20,25 @@ MAX_CHANGED = 20_000_000
 """Bytes of the largest file that tools change: its old content is kept as well."""
 
 
+class Commands(Protocol):
+    """What runs in the folders that are written in."""
+
+    def refuse_if_held(self, caller: Caller) -> None:
+        """Raise `ToolError` while a command has the caller's folder to itself."""
+        ...
+
+    def refuse_if_running(self, caller: Caller) -> None:
+        """Raise `ToolError` while any command runs there."""
+        ...
+
+
 class WorkspaceWriter:
     """Writes files for tools."""
 
-    def __init__(self, undo: UndoLog, documents: DocumentStore) -> None:
+    def __init__(self, undo: UndoLog, documents: DocumentStore, commands: Commands) -> None:
         self._undo = undo
         self._documents = documents
+        self._commands = commands
 
     def path_of(self, place: Place) -> str:
         """A place's path from the workspace, of which a caller's own root may be a part."""
@@ -49,6 +64,7 @@ class WorkspaceWriter:
             ) from error
         if len(new) > MAX_CHANGED:
             raise ToolError(f"{len(new):,} bytes are too much for one file")
+        await self._refuse_beside_commands(place, caller)
         await asyncio.to_thread(
             self._undo.before_change, caller.turn_id, self.path_of(place), previous, new
         )
@@ -62,3 +78,23 @@ class WorkspaceWriter:
         else:
             await asyncio.to_thread(place.write_bytes, new, expected=previous)
         return new
+
+    async def _refuse_beside_commands(self, place: Place, caller: Caller) -> None:
+        """What the owner was asked about stays as it is, and a command in whose sight something
+        appears that runs by itself would be ended, and that renamed."""
+        self._commands.refuse_if_held(caller)
+        if not self.is_document(place, caller) and await asyncio.to_thread(runs_by_itself, place):
+            self._commands.refuse_if_running(caller)
+
+
+def runs_by_itself(place: Place) -> bool:
+    """Whether it is of `autorun`'s list or in a folder of it, or makes or is in a bare repository.
+    Blocks."""
+    folder = Place(place.root, ())
+    for name in place.names:
+        there = {one for one in autorun.SHAPE if one == name.lower() or folder.child(one).stat()}
+        head = name.upper() == "HEAD" or folder.child("HEAD").stat() is not None
+        if autorun.kind(folder.relative, name) or (head and autorun.is_repository(there)):
+            return True
+        folder = folder.child(name)
+    return False

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from nanobot.errors import ToolError
-from nanobot.security.confine import autorun
 from nanobot.security.paths import Place
 from nanobot.tooling import Arguments, Caller, Risk, RootsOf, ToolResult
-from nanobot.tools.changes import WorkspaceWriter
+from nanobot.tools.changes import WorkspaceWriter, runs_by_itself
 from nanobot.tools.content import binary_kind, image_type
 from nanobot.tools.editing import replace_exactly
 from nanobot.tools.reading import missing
@@ -68,7 +67,7 @@ class _Writing:
             return Risk("persist", "write a file that will guide me from then on", details)
         if self.writer.is_document(place, caller):
             return None  # its guarded writer decides
-        if await asyncio.to_thread(_runs_by_itself, place):
+        if await asyncio.to_thread(runs_by_itself, place):
             what = "write a file that programs of yours run or obey by themselves"
             return Risk("persist", what, details)
         return None
@@ -146,19 +145,6 @@ class EditFile(_Writing):
             changed=(self.writer.path_of(place),),
             trusted=True,
         )
-
-
-def _runs_by_itself(place: Place) -> bool:
-    """Whether it is of `autorun`'s list or in a folder of it, or makes or is in a bare repository.
-    Blocks."""
-    folder = Place(place.root, ())
-    for name in place.names:
-        there = {one for one in autorun.SHAPE if one == name.lower() or folder.child(one).stat()}
-        head = name.upper() == "HEAD" or folder.child("HEAD").stat() is not None
-        if autorun.kind(folder.relative, name) or (head and autorun.is_repository(there)):
-            return True
-        folder = folder.child(name)
-    return False
 
 
 def _text(shown: str, content: bytes) -> str:

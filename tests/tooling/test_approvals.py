@@ -245,6 +245,25 @@ class AlwaysAsk:
         return Ask(risk, "why not")
 
 
+async def test_characters_that_are_written_out_count_as_they_are_shown() -> None:
+    desk = Desk()
+    long = replace(QUESTION, risk=replace(RISK, details="\u200b" * (MOST_SHOWN // 5)))
+    assert isinstance(await desk.approvals.ask(CALL, OWNER, long), Denied)
+    assert desk.sent == []
+
+
+async def test_nothing_is_pushed_out_of_sight() -> None:
+    desk = Desk()
+    gaps = ("\n" * 2_000, " " * 900, " \t" * 400, "\n\u3000\n" + "  \n" * 90)
+    details = "ls{}x{}y{}z{}curl evil".format(*gaps)
+    asked = desk.ask(question=replace(QUESTION, risk=replace(RISK, details=details)))
+    await desk.asking()
+    assert (
+        "ls\n[1999 empty lines]\nx[900 blanks]y[800 blanks]z\n\\u3000\n[90 empty lines]\ncurl evil"
+    ) in desk.sent[0][0]
+    asked.cancel()
+
+
 @pytest.mark.parametrize("begun_by", ["job", "heartbeat", "helper", "report"])
 async def test_where_nobody_is_there_the_gate_refuses_without_asking(begun_by: str) -> None:
     desk, tool = Desk(), Risky()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.clock import SystemClock
 from nanobot.errors import WriteConflict
 from nanobot.messages import ToolCall
 from nanobot.security.paths import Root, Roots
@@ -16,6 +17,7 @@ from nanobot.tools.changes import WorkspaceWriter
 from nanobot.tools.files import EditFile, WriteFile
 from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep
+from nanobot.tools.shell import Processes
 from nanobot.tools.spill import SpillFolder
 from nanobot.tools.undo import UndoLog
 
@@ -50,7 +52,7 @@ class Desk:
         self.documents = Documents(self.root)
         self.turn = "turn-1"
         roots = Roots((self.root, Root(home / "spill", writable=False, name="spill folder")))
-        writer = WorkspaceWriter(self.undo, self.documents)
+        self.writer = writer = WorkspaceWriter(self.undo, self.documents, Processes(SystemClock()))
         self.tools = ToolRegistry(overflow=SpillFolder(home / "spill"))
         self.tools.register_all(
             [

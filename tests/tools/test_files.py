@@ -8,7 +8,6 @@ import pytest
 
 from nanobot.security.paths import Roots
 from nanobot.tooling import Caller
-from nanobot.tools.changes import WorkspaceWriter
 from nanobot.tools.files import EditFile, EditFileArguments, WriteFile, WriteFileArguments
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ async def test_a_file_is_created_with_its_folders_and_overwritten(desk: Desk) ->
 async def test_what_others_would_read_is_judged_with_its_path_and_never_by_its_words(
     desk: Desk,
 ) -> None:
-    roots, writer = Roots((desk.root,)), WorkspaceWriter(desk.undo, desk.documents)
+    roots, writer = Roots((desk.root,)), desk.writer
     lasting, foreign = (lambda path: path == "skill.md"), (lambda path, _: path != "skill.md")
     caller = Caller("cli", "direct", "cli:direct", "t-1")
     write = WriteFile(lambda _: roots, writer, lasting, foreign)
@@ -186,7 +185,7 @@ async def test_what_a_persons_programs_run_by_themselves_is_asked_about(
         (desk.workspace / folder).mkdir(parents=True)
     for file in ("bare/HEAD", "half/HEAD", "headless/commondir"):
         (desk.workspace / file).write_text("x\n")
-    roots, writer = Roots((desk.root,)), WorkspaceWriter(desk.undo, desk.documents)
+    roots, writer = Roots((desk.root,)), desk.writer
     caller = Caller("cli", "direct", "cli:direct", "t-1")
     arguments = WriteFileArguments(path=path, content="x")
     risk = await WriteFile(lambda _: roots, writer).risk(arguments, caller)

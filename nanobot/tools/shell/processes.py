@@ -31,6 +31,8 @@ _KEPT_SECONDS = 3_600.0
 _SHOWN_COMMAND = 80
 _RULES_CHANGED = "It was ended because nanobot changed a rule file (AGENTS.md, USER.md …) just now."
 
+_HELD = "until a command that the owner is asked about has run, nothing else is run or written here"
+
 Prepared = Callable[["Running"], AbstractAsyncContextManager[Launch]]
 """Makes ready what a command needs, for as long as it runs."""
 
@@ -62,6 +64,14 @@ class Running:
         return self.ending
 
 
+@dataclass(slots=True, eq=False)
+class _Hold:
+    """A turn that has a scope's folder to itself, for one command: `command`, once it runs."""
+
+    turn: tuple[str, str]
+    command: Running | None = None
+
+
 class Processes:
     """The table of commands. `per_session` may run in the background of one conversation, `in_all`
     at the same time, waited for or not."""
@@ -80,6 +90,7 @@ class Processes:
         self._table: dict[str, Running] = {}
         self._pace = Pace(clock)
         self._stillness = Stillness()
+        self._holds: dict[str, _Hold] = {}
         self._background = Background()
         self._closed = False
 
@@ -97,10 +108,13 @@ class Processes:
 
         What a command prints is shown to the caller's people while the call waits for it.
         """
+        self.refuse_if_held(caller)
         self._make_room(caller, background)
         process = Process(self._clock, self._pace, None if background else caller.show)
         running = Running(self._new_name(), command, caller, process, background, seconds, mounted)
         self._table[running.id] = running
+        if hold := self._holds.get(caller.scope):
+            hold.command = running
         self._background.start(self._run(running, prepared), name=f"command {running.id}")
         return running
 
@@ -140,6 +154,46 @@ class Processes:
         wait. For replacing what they must not change."""
         async with self._stillness.still(scope):
             yield
+
+    @asynccontextmanager
+    async def alone(self, caller: Caller) -> AsyncIterator[None]:
+        """For what the owner is asked about: nothing else is run or written for this scope until
+        the one command is over that this turn starts, be it in the background. Raises `ToolError`
+        where something runs."""
+        self.refuse_if_held(caller)
+        self.refuse_if_running(caller)
+        self._holds[caller.scope] = hold = _Hold((caller.session_key, caller.turn_id))
+        try:
+            yield
+        finally:
+            if hold.command is None or hold.command.over.is_set():
+                del self._holds[caller.scope]
+
+    def refuse_if_held(self, caller: Caller) -> None:
+        """Raise `ToolError` where another call has the folder to itself."""
+        hold = self._holds.get(caller.scope)
+        if hold is None:
+            return
+        if hold.command is not None and hold.command.over.is_set():
+            del self._holds[caller.scope]
+        elif hold.command is not None or hold.turn != (caller.session_key, caller.turn_id):
+            raise ToolError(_HELD, hint="Try again later; exec_kill ends one in the background.")
+
+    def refuse_if_running(self, caller: Caller) -> None:
+        """Raise `ToolError` where commands of the caller's scope run."""
+        found = [one for one in self._table.values() if not one.over.is_set()]
+        shown = [
+            _short(one.command)
+            if one.caller.session_key != caller.session_key
+            else f"{one.id} ({_short(one.command)})"
+            for one in found
+            if one.caller.scope == caller.scope
+        ]
+        if shown:
+            raise ToolError(
+                f"nothing else may run in this folder for that, and this does: {', '.join(shown)}",
+                hint="Wait for its end, or end it: exec_kill here, /stop in another conversation.",
+            )
 
     async def close(self) -> None:
         """Kill everything; nothing can be started any more."""

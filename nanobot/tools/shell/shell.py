@@ -124,6 +124,10 @@ class Shell:
             )
         return wanted.seconds or (None if wanted.background else self._limits.seconds)
 
+    def workspace(self, caller: Caller) -> Path:
+        """The folder that the caller's commands run in."""
+        return self._confined_of(caller, False).workspace
+
     @asynccontextmanager
     async def prepared(self, wanted: Wanted, running: Running) -> AsyncIterator[Launch]:
         """What a checked command needs, for as long as it runs."""

@@ -7,6 +7,8 @@ started; one in the background lives until it ends, is killed, or nanobot stops.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,6 +20,7 @@ from nanobot.security.names import printable
 from nanobot.tooling import Arguments, Caller, Risk, ToolResult
 from nanobot.tools.shell.processes import Processes, Running
 from nanobot.tools.shell.shell import Shell, Wanted
+from nanobot.tools.shell.stillness import begin, changed_since
 from nanobot.tools.shell.waiting import first_of
 
 _AT_ONCE = 0.5
@@ -74,6 +77,25 @@ class Exec:
         when = ", in the background" if arguments.background else ""
         how = "without a sandbox" if sandbox.kind == "none" else "with network access"
         return Risk("exec", f"run a command {how}", f"({where}{when})\n{arguments.command}")
+
+    @asynccontextmanager
+    async def undisturbed(
+        self, arguments: ExecArguments, caller: Caller
+    ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """See `Undisturbed`."""
+        async with self.processes.alone(caller):
+            folder = str(self.shell.workspace(caller))
+            begun = await asyncio.to_thread(begin)
+
+            async def unchanged() -> None:
+                if path := await asyncio.to_thread(changed_since, folder, begun):
+                    raise ToolError(
+                        f"not run: {printable(path)} changed while the owner was asked, and what "
+                        "they allowed may be something else now",
+                        hint="Ask again once nobody changes files there, the owner included.",
+                    )
+
+            yield unchanged
 
     async def __call__(self, arguments: ExecArguments, caller: Caller) -> ToolResult:
         _refuse_unwatched(arguments, caller)

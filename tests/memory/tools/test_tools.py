@@ -19,6 +19,7 @@ from nanobot.security.paths import Root, Roots
 from nanobot.tooling import Caller, ToolRegistry, ToolResult
 from nanobot.tools.changes import WorkspaceWriter
 from nanobot.tools.files import EditFile, WriteFile
+from nanobot.tools.shell import Processes
 from nanobot.tools.undo import UndoLog
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Desk:
         self.undo = Undo()
         self.heard: tuple[Message, ...] = ()
         log = UndoLog(workspace.parent / "undo", root)
-        writer = WorkspaceWriter(log, Documents(self.memories.of))
+        writer = WorkspaceWriter(log, Documents(self.memories.of), Processes(clock))
         roots = Roots((root,))
         self.tools = ToolRegistry()
         self.tools.register_all(

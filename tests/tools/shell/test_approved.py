@@ -1,0 +1,173 @@
+"""What the owner approved is what runs: nothing that a command may read changes before it has."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nanobot.errors import ToolError
+from nanobot.messages import ToolCall
+from nanobot.security.paths import Root, Roots
+from nanobot.tooling import Allowed, Ask, Caller, Denied, OwnersPolicy, ToolRegistry, ToolResult
+from nanobot.tools.changes import WorkspaceWriter
+from nanobot.tools.files import WriteFile, WriteFileArguments
+from nanobot.tools.shell import ExecKill
+from nanobot.tools.undo import UndoLog
+
+if TYPE_CHECKING:
+    from tests.tools.shell.conftest import Desk
+
+
+@dataclass
+class Owner:
+    """Says yes, once `meanwhile` has happened."""
+
+    meanwhile: Callable[[], object] = lambda: None
+    asked: list[str] = field(default_factory=list)
+    may_answer: asyncio.Event = field(default_factory=asyncio.Event)
+    was_asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def ask(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
+        self.asked.append(question.risk.details)
+        self.was_asked.set()
+        await self.may_answer.wait()
+        await asyncio.to_thread(self.meanwhile)
+        return Allowed()
+
+
+@pytest.fixture
+def owner(desk: Desk) -> Owner:
+    """Asked about each command with network, at `desk`."""
+    owner = Owner()
+    desk.tools = ToolRegistry(policy=OwnersPolicy({"exec": "ask"}), approver=owner)
+    desk.tools.register_all([desk.exec, ExecKill(desk.processes)])
+    (desk.workspace / "work").mkdir()
+    (desk.workspace / "work" / "fetch.sh").write_text("echo harmless\n")
+    return owner
+
+
+def ask(desk: Desk, **arguments: object) -> asyncio.Task[ToolResult]:
+    return desk.begin(command="sh work/fetch.sh", network=True, **arguments)
+
+
+async def test_what_nobody_changed_runs(desk: Desk, owner: Owner) -> None:
+    owner.may_answer.set()
+    assert (await ask(desk)).text == "harmless\n[exit code 0]"
+
+
+def rewritten(script: Path) -> None:
+    script.write_text("echo evil\n")
+
+
+def rewritten_with_its_old_times(script: Path) -> None:
+    """Its length, too."""
+    status = script.stat()
+    script.write_text("echo evil #56\n")
+    os.utime(script, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def replaced_by_an_old_one(script: Path) -> None:
+    (script.parent.parent.parent / "old").rename(script)
+
+
+def given_a_module(script: Path) -> None:
+    (script.parent / "deep" / "er").mkdir(parents=True)
+    (script.parent / "deep" / "er" / "random.py").write_text("evil\n")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [rewritten, rewritten_with_its_old_times, replaced_by_an_old_one, given_a_module, Path.unlink],
+)
+async def test_any_change_before_the_yes_voids_it(
+    desk: Desk, owner: Owner, change: Callable[[Path], None]
+) -> None:
+    script = desk.workspace / "work" / "fetch.sh"
+    (desk.workspace.parent / "old").write_text("echo evil\n")
+    owner.meanwhile = lambda: change(script)
+    owner.may_answer.set()
+    result = await ask(desk)
+    assert result.is_error
+    assert "not run: work" in result.text
+    assert "evil" not in result.text
+
+
+async def test_beside_a_command_that_runs_nothing_is_asked(desk: Desk, owner: Owner) -> None:
+    running = await desk.says("exec", command="sleep 600", background=True)
+    said = await ask(desk)
+    assert said.is_error
+    assert "sleep 600" in said.text
+    assert owner.asked == []
+    name = running.split(" as ")[1].split(";")[0]
+    await desk.says("exec_kill", id=name)
+    owner.may_answer.set()
+    assert (await ask(desk)).text == "harmless\n[exit code 0]"
+
+
+async def test_from_the_question_to_the_end_nothing_else_runs_or_is_written(
+    desk: Desk, owner: Owner
+) -> None:
+    (desk.workspace / "work" / "fetch.sh").write_text("echo here; cat gate\n")
+    os.mkfifo(desk.workspace / "gate")
+    task = ask(desk)
+    await owner.was_asked.wait()
+    await refused(desk)
+    owner.may_answer.set()
+    await desk.watched.until("here\n")
+    await refused(desk)
+    (desk.workspace / "gate").write_text("end\n")
+    assert (await task).text == "here\nend\n[exit code 0]"
+    assert "exit code 0" in await desk.says("exec", command="true")
+    assert await written(desk) == "created other.txt (1 bytes)"
+
+
+async def test_the_same_holds_for_one_in_the_background(desk: Desk, owner: Owner) -> None:
+    (desk.workspace / "work" / "fetch.sh").write_text("sleep 600\n")
+    owner.may_answer.set()
+    name = (await ask(desk, background=True)).text.split(" as ")[1].split(";")[0]
+    await refused(desk)
+    assert (await desk.call("exec", command="true")).is_error
+    await desk.says("exec_kill", id=name)
+    assert await written(desk) == "created other.txt (1 bytes)"
+
+
+async def test_others_are_not_kept_from_anything(desk: Desk, owner: Owner) -> None:
+    task = ask(desk)
+    await owner.was_asked.wait()
+    guest = desk.other(scope="people/x")
+    assert "exit code 0" in (await desk.call("exec", guest, command="true")).text
+    owner.may_answer.set()
+    assert "exit code 0" in (await task).text
+
+
+async def refused(desk: Desk) -> None:
+    """Another conversation of the owner's can change nothing."""
+    other = desk.other(session_key="telegram:7", turn_id="turn-2")
+    for more in ({}, {"background": True}, {"network": True}):
+        result = await desk.call("exec", other, command="echo evil > work/fetch.sh", **more)
+        assert "nothing else is run or written" in result.text
+    with pytest.raises(ToolError, match="nothing else is run or written"):
+        await written(desk)
+
+
+async def written(desk: Desk) -> str:
+    """What `write_file` says, in another conversation."""
+
+    class NoDocuments:
+        def is_document(self, path: str, caller: Caller) -> bool:
+            return False
+
+        async def replace(self, *_: object, **__: object) -> int:
+            return 0
+
+    root = Root(desk.workspace)
+    undo = UndoLog(desk.workspace.parent / "undo", root)
+    tool = WriteFile(lambda _: Roots((root,)), WorkspaceWriter(undo, NoDocuments(), desk.processes))
+    arguments = WriteFileArguments(path="other.txt", content="x")
+    return (await tool(arguments, desk.other(session_key="telegram:7", turn_id="turn-2"))).text
