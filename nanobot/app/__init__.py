@@ -34,6 +34,7 @@ from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.tally import Tally
 from nanobot.logs import Counted
+from nanobot.memory.scopes import OWNER
 from nanobot.providers.port import Provider
 from nanobot.tooling import Tool
 
@@ -82,7 +83,8 @@ def build_gateway(
     pairing = Pairing(base.access, base.courier.say)
     upkeep, backups = build_upkeep(base), build_backups(base)
     concerns = (upkeep.concern, backups.concern)
-    watching = build_watching(base, agent, platforms.supervisor, tally, counted, concerns)
+    owners = memory.memories.of(OWNER).store
+    watching = build_watching(base, agent, platforms.supervisor, tally, counted, owners, concerns)
     operations = build_operations(
         base,
         memory,

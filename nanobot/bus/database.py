@@ -40,6 +40,11 @@ class Database:
         return self._writer.is_running
 
     @property
+    def has_died(self) -> bool:
+        """Whether the thread that writes has ended, so that nothing is stored any more."""
+        return self._writer.has_died
+
+    @property
     def refusal(self) -> str:
         """Why the disk took nothing the last time that there was something to write, if so."""
         return self._writer.refusal

@@ -83,6 +83,11 @@ class Writer:
         """Whether there is a thread."""
         return self._thread is not None
 
+    @property
+    def has_died(self) -> bool:
+        """Whether the thread has ended without being asked to."""
+        return self._thread is not None and not self._thread.is_alive()
+
     def start(self, connection: sqlite3.Connection) -> None:
         """Write through `connection`, which is the thread's from now on. Must be called on the
         event loop's thread: outcomes are told there."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TextIO
@@ -68,6 +69,7 @@ def log_to(outputs: Sequence[Output], level: str, redactor: Redactor, zone: str 
     """Everything from `level` on goes to these, and to nothing else any more; times are those of
     `zone`, an IANA name (empty: the system's)."""
     logger.remove()
+    threading.excepthook = _log_dead_thread
     _take_over_standard_logging()
     if outputs:
         sink = _Sink(outputs, redactor, ZoneInfo(zone) if zone else None)
@@ -133,6 +135,13 @@ def _text_of(record: logging.LogRecord) -> str:
 
 def _say_where(standard: logging.LogRecord, record: Record) -> None:
     record["name"], record["line"] = standard.name, standard.lineno
+
+
+def _log_dead_thread(args: threading.ExceptHookArgs) -> None:
+    """A thread that ends by a fault is told in the log, not only on standard error."""
+    name = args.thread.name if args.thread else "without a name"
+    if args.exc_value is not None:
+        logger.opt(exception=args.exc_value).critical("the thread {} died", name)
 
 
 def _take_over_standard_logging() -> None:

@@ -67,6 +67,7 @@ class SessionManager:
         self._alive: WeakValueDictionary[str, Session] = WeakValueDictionary()
         self._files: WeakKeyDictionary[Session, SessionFile] = WeakKeyDictionary()
         self._loading: dict[str, asyncio.Event] = {}
+        self._unreadable: dict[str, StorageError] = {}
         self._pending: dict[asyncio.Future[None], Session] = {}
         self._background = Background()
         self._delay, self._retry_planned = _FIRST_DELAY, False
@@ -84,6 +85,10 @@ class SessionManager:
                 self._loading[key] = asyncio.Event()
                 try:
                     session = await self._read(key, session)
+                    self._unreadable.pop(key, None)
+                except StorageError as error:
+                    self._unreadable[key] = error
+                    raise
                 finally:
                     self._loading.pop(key).set()
             if session is not None:
@@ -108,6 +113,16 @@ class SessionManager:
         """
         if lines:
             await asyncio.to_thread(self._folder.restore, key, lines, self._clock.now())
+
+    @property
+    def has_died(self) -> bool:
+        """Whether the thread that writes has ended, so that no file is written any more."""
+        return self._writer.has_died
+
+    @property
+    def unreadable(self) -> Mapping[str, StorageError]:
+        """The sessions whose files could not be read when they were needed last, and why."""
+        return self._unreadable
 
     def list_sessions(self) -> list[SessionInfo]:
         """All sessions on disk, the one used last first. Blocks, the longer the more of them

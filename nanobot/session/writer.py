@@ -105,6 +105,12 @@ class Writer:
         return b"".join(line for lines in waiting for line in lines)
 
     @property
+    def has_died(self) -> bool:
+        """Whether the thread has ended without being asked to."""
+        thread = self._thread
+        return thread is not None and not thread.is_alive() and not self._closing
+
+    @property
     def has_trouble(self) -> bool:
         """Whether the disk refuses a file at present."""
         with self._changed:
