@@ -61,8 +61,6 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> int:
 
 def put(output: str) -> int:
     """Print a result; returns the exit code of success."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")
     sys.stdout.write(output)
     return 0
 

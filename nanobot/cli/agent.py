@@ -75,8 +75,6 @@ def _say_all(messages: Iterator[str], options: AgentOptions) -> int:
     first = next(messages, None)
     if first is None:
         return 0
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a letter gets a ?
     answered = True
     with connected(options.home) as client, _stopped_by_ctrl_c(client, options.session):
         consent = Consent(client, options.session)

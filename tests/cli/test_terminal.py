@@ -183,6 +183,22 @@ def test_poor_terminals_can_chat_too(chat: Chat, variables: dict[str, str]) -> N
     assert "NO_COLOR" not in variables or not re.search("\x1b\\[3[0-9]m", shown)
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gbk", "euc-jp"])
+def test_what_a_terminal_cannot_show_is_shown_in_other_letters(
+    chat: Chat, gateway: Any, encoding: str
+) -> None:
+    with chat(PYTHONIOENCODING=encoding, PYTHONUTF8="0") as screen:
+        screen.wait_for(">")
+        gateway.announce("begin — “quoted” … \U0001f642 end", ("Undo", "/undo"))
+        screen.wait_for(" end")
+        screen.wait_for("Undo: /undo")
+        screen.type("\xff\x80 bye\r")
+        screen.wait_for("echo: ")
+        screen.wait_for(">")
+        screen.type("\x04")
+        assert screen.end() == 0
+
+
 def test_what_is_said_while_nothing_is_asked_is_shown_and_leaves_what_is_typed(
     chat: Chat, gateway: Any
 ) -> None:

@@ -37,8 +37,6 @@ def onboard(options: OnboardOptions) -> int:
     from nanobot.security.redaction import Redactor
 
     options.expect_sense()
-    if hasattr(sys.stdin, "reconfigure"):
-        sys.stdin.reconfigure(errors="replace")  # what is no text is then refused like other typos
     log_to_console("error", Redactor())
     person = somebody(attended=options.attended)
     try:
