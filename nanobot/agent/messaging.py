@@ -1,4 +1,5 @@
-"""The `message` tool: says something in a chat while a turn goes on, with files where wanted.
+"""The `message` tool: says something in a chat while a turn goes on, with files where wanted; and
+`/send`, by which the owner says something in another chat themselves.
 
 To the chat of the conversation it may say anything. Another chat hears of it only where people are
 who may talk to the agent now, and only in the owner's conversation: that is a risk, for which the
@@ -10,6 +11,7 @@ another conversation is told of it carries the mark of whatever was read before 
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +28,7 @@ from nanobot.bus.events import NANOBOT, InboundMessage, Media, OutboundMessage
 from nanobot.bus.outbox import Outgoing
 from nanobot.channel import Limits
 from nanobot.clock import Clock
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.grounds.marks import passed_on
 from nanobot.memory.scopes import OWNER
@@ -112,13 +115,9 @@ class SendMessage:
             self._judged, arguments.media, caller, address.channel
         )
         self.shown.remember(caller.turn_id, arguments.model_dump_json(), digests)
-        lines = [f"to: {address.key}", *told, arguments.text.strip()]
-        return Risk(
-            "send",
-            "send a message to another chat",
-            "\n".join(lines).strip(),
-            words="" if arguments.media else arguments.text,
-        )
+        there = await asyncio.to_thread(self._title, address)
+        lines = [f"to: {there}, now", *told, arguments.text.strip()]
+        return Risk("send", "send a message to another chat", "\n".join(lines).strip())
 
     async def __call__(self, arguments: MessageArguments, caller: Caller) -> ToolResult:
         if not arguments.text.strip() and not arguments.media:
@@ -153,11 +152,12 @@ class SendMessage:
         chats = await asyncio.to_thread(self.others.chats)
         if wanted not in {address for address, _ in chats}:
             raise ToolError(f"there is no chat {printable(wanted)}", hint=_listed(chats))
-        if not await asyncio.to_thread(self.others.may_reach, wanted):
-            raise ToolError(
-                f"{wanted} may not talk to the agent any more, so nothing is sent there"
-            )
+        await asyncio.to_thread(_refuse_closed, self.others, wanted)
         return Address.of(wanted)
+
+    def _title(self, there: Address) -> str:
+        """How a chat is shown to people. Blocks."""
+        return _shown(there.key, dict(self.others.chats()).get(there.key, ""))
 
     def _files(self, paths: Sequence[str], caller: Caller, channel: str) -> Iterator[Enclosure]:
         """The files as they are now, one after the other. Blocks; raises `ToolError`."""
@@ -186,26 +186,88 @@ class SendMessage:
 
     async def _keep(self, message: OutboundMessage, there: Address, caller: Caller) -> str:
         """Let the other conversation know what was said there; what to add where it does not."""
-        told = one_line(f"{message.content} {_named(message.media)}")[:_KEPT_CHARACTERS]
         read = caller.origins()  # what it says may be the words of these
-        note = InboundMessage(
-            there.channel,
-            there.chat_id,
-            sender_id=NANOBOT,
-            content=f"[{NANOBOT}: sent here at the owner's wish: {told}]",
-            event_id=f"{NANOBOT}:{self.new_name()}",
-            timestamp=self.clock.now(),
-            thread_id=there.thread_id,
-            session_override=there.key,
-            origin=passed_on(MESSAGE, read) if read else NANOBOT,
-            unanswered=True,
-        )
+        origin = passed_on(MESSAGE, read) if read else NANOBOT
+        note = _note(message, self.new_name(), self.clock, origin)
         try:
             await self.keep(note)
         except NanobotError as error:  # it is on its way, and must not be sent again
             logger.warning("{} does not know what was sent to it: {}", there.key, error)
             return " It could not be noted in the conversation there."
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class SendCommand:
+    """`/send CHAT TEXT`. The parts are those of `SendMessage`."""
+
+    split: Callable[[OutboundMessage], tuple[OutboundMessage, ...]]
+    send: Callable[[str, Outgoing], Awaitable[object]]
+    keep: Callable[[InboundMessage], Awaitable[object]]
+    others: Reachable
+    clock: Clock
+
+    def register(self, registry: CommandRegistry) -> None:
+        """Add it to `registry`."""
+        registry.register(
+            Command("send", "Say something in another chat", self._run, "CHAT TEXT", "owner")
+        )
+
+    async def _run(self, call: CommandCall) -> Answer:
+        chats = await asyncio.to_thread(self.others.chats)
+        wanted, text = _addressed(call.arguments, chats)
+        if not text:
+            return Answer(f"Write it as: /send telegram:123 See you at eight. {_listed(chats)}")
+        if not wanted:
+            return Answer(f"There is no such chat. {_listed(chats)}")
+        if len(wanted) > 1:
+            return Answer(f"Several chats have this name: {', '.join(wanted)}. Write which.")
+        await asyncio.to_thread(_refuse_closed, self.others, wanted[0])
+        there = Address.of(wanted[0])
+        message = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
+        # Named after what was typed, so that it is sent once should the command run again.
+        name = f"{call.session.key}:{call.message.event_id}"
+        await self.send(f"send:{name}", Outgoing(MESSAGE, self.split(message)))
+        if there.key != call.session.key:
+            await self.keep(_note(message, name, self.clock, NANOBOT))
+        return Answer(f"Sent to {_shown(wanted[0], dict(chats)[wanted[0]])}.")
+
+
+def _addressed(text: str, chats: Sequence[tuple[str, str]]) -> tuple[list[str], str]:
+    """The chats that the beginning of `text` names, by address or title, and what follows it. The
+    longest name that fits counts."""
+    named = dict[str, list[str]]()
+    for address, title in chats:
+        for name in filter(None, (address, title)):
+            pattern = rf'"{re.escape(name)}"|{re.escape(name)}(?!\S)'
+            if found := re.match(pattern, text, re.IGNORECASE):
+                named.setdefault(found[0], []).append(address)
+    longest = max(named, key=len, default="")
+    return named.get(longest, []), text[len(longest) :].strip()
+
+
+def _refuse_closed(others: Reachable, address: str) -> None:
+    """Raise `ToolError` where a chat may not be written to any more. Blocks."""
+    if not others.may_reach(address):
+        raise ToolError(f"{address} may not talk to the agent any more, so nothing is sent there")
+
+
+def _note(message: OutboundMessage, name: str, clock: Clock, origin: str) -> InboundMessage:
+    """What the conversation of a chat gets to know of a message that was sent there."""
+    there = Address(message.channel, message.chat_id, message.thread_id)
+    told = one_line(f"{message.content} {_named(message.media)}")[:_KEPT_CHARACTERS]
+    return InboundMessage(
+        there.channel,
+        there.chat_id,
+        sender_id=NANOBOT,
+        content=f"[{NANOBOT}: sent here at the owner's wish: {told}]",
+        event_id=f"{NANOBOT}:{name}",
+        timestamp=clock.now(),
+        thread_id=there.thread_id,
+        session_override=there.key,
+        origin=origin,
+        unanswered=True,
+    )
 
 
 def said_already(messages: Sequence[Message], text: str) -> bool:
@@ -246,8 +308,12 @@ def _named(files: Sequence[Media]) -> str:
     return f"({', '.join(file.name for file in files)})" if files else ""
 
 
+def _shown(address: str, title: str) -> str:
+    return f"{address} ({one_line(title)})" if title else address
+
+
 def _listed(chats: Sequence[tuple[str, str]]) -> str:
-    shown = [f"{address} ({one_line(title)})" if title else address for address, title in chats]
+    shown = [_shown(address, title) for address, title in chats]
     if not shown:
         return "There are no other chats."
     more = f" and {len(shown) - _LISTED} more" if len(shown) > _LISTED else ""

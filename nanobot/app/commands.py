@@ -8,8 +8,10 @@ from functools import partial
 import nanobot
 from nanobot.agent.approving import ApprovalCommands
 from nanobot.agent.commands import ConversationCommands
+from nanobot.agent.messaging import SendCommand
 from nanobot.app.agent import Agent
 from nanobot.app.base import Base, Models
+from nanobot.app.delivery import split_for
 from nanobot.app.memory import Remembering
 from nanobot.app.model import model_name
 from nanobot.app.toolbox import Toolbox
@@ -63,6 +65,8 @@ def register_commands(
     PairCommand(pairing).register(commands)
     ApprovalCommands(toolbox.approvals).register(commands)
     SkillsCommand(around.skills.service).register(commands)
+    split = partial(split_for, base.outlets)
+    SendCommand(split, base.bus.send, base.bus.note, base.known, base.clock).register(commands)
     CronCommand(around.cron, partial(_scope_of, base.scopes), base.clock).register(commands)
 
 

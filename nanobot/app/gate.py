@@ -13,13 +13,11 @@ from nanobot.bus.events import Button
 from nanobot.bus.lanes import Lanes
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
-from nanobot.memory.grounds.grounds import Grounds
-from nanobot.memory.grounds.quoting import is_quoted
 from nanobot.memory.scopes import OWNER, Scopes, is_group
 from nanobot.security.access.codes import new_code
 from nanobot.security.audit import AuditLog
 from nanobot.security.redaction import Redactor
-from nanobot.tooling import Caller, OwnersPolicy, Risk, ToolRegistry
+from nanobot.tooling import Caller, OwnersPolicy, ToolRegistry
 from nanobot.tooling.approvals import Approvals
 from nanobot.tooling.auditing import AuditedCalls
 
@@ -35,20 +33,12 @@ def build_gate(
     """The one gate, with no tools yet."""
     redactor = Redactor(secrets(settings))
     return ToolRegistry(
-        policy=OwnersPolicy(settings.tools.approval.by_kind(), _is_their_own),
+        policy=OwnersPolicy(settings.tools.approval.by_kind()),
         approver=approvals,
         audit=AuditedCalls(AuditLog(stores.home / "logs" / "audit.jsonl", redactor, clock)),
         redactor=redactor,
         overflow=stores.spill,
     )
-
-
-def _is_their_own(caller: Caller, risk: Risk) -> bool:
-    """Whether what a call passes on are the caller's words: what leaves the conversation to the
-    letter, and what comes back into it, as a reminder, in substance."""
-    if risk.kind == "schedule":
-        return Grounds.of(caller.heard()).supports(risk.words)
-    return is_quoted(risk.words, caller.heard())
 
 
 async def _ask(

@@ -60,7 +60,7 @@ def build_toolbox(
     )
     approvals = build_approvals(base.scopes, base.courier, base.lanes, clock)
     tools = build_gate(settings, stores, approvals, clock)
-    build_tools(tools, stores, memory, settings, around, clock)
+    build_tools(tools, stores, memory, settings, around, clock, base.courier.say_at)
     tools.register(build_message_tool(stores, memory, bus, base.outlets, base.known, clock))
     helpers = build_helpers(
         settings, stores, tools, models.provider, models.counter, around.processes, bus, clock

@@ -21,7 +21,7 @@ from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.config.tools import ExecSettings
 from nanobot.cron.service import CronService
-from nanobot.cron.tool import CronTool
+from nanobot.cron.tool import CronTool, Say
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.index.pdf import PdfLimits, PdfUnreadable, read_pages
 from nanobot.memory.index.tool import SearchMemory
@@ -94,8 +94,10 @@ def build_tools(
     settings: Settings,
     around: Surroundings,
     clock: Clock,
+    say: Say,
 ) -> None:
-    """Offer the tools on `registry`. Whose files and memory they reach, the caller says."""
+    """Offer the tools on `registry`. Whose files and memory they reach, the caller says; `say` says
+    something in a chat."""
     memory_of, roots = memory.memories.of, partial(roots_of, stores, memory)
     writer = WorkspaceWriter(stores.undo, Documents(memory_of), around.processes)
     registry.register_all(
@@ -122,7 +124,7 @@ def build_tools(
         )
     )
     if settings.cron.enabled:
-        registry.register(CronTool(around.cron, clock))
+        registry.register(CronTool(around.cron, clock, say))
     if settings.tools.exec.enabled:
         _offer_shell(registry, stores, memory, settings, around, clock)
     if settings.tools.web.enabled:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 
 from nanobot.app.about import about, prices
 from nanobot.app.channels import KnownChats, build_access
-from nanobot.app.cron import JobChats
+from nanobot.app.cron import JobChats, remind
 from nanobot.app.home import build_stores, make_home
 from nanobot.app.mcp import NoRegistry, build_mcp
 from nanobot.app.memory import build_memory
@@ -17,6 +18,7 @@ from nanobot.app.model import build_provider, model_name
 from nanobot.app.skills import build_skills
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Journal
+from nanobot.bus.outbox import Outgoing
 from nanobot.clock import SystemClock
 from nanobot.config.settings import Settings
 from nanobot.cron.operations import CronOperations
@@ -130,7 +132,15 @@ async def _on_cron(settings: Settings) -> AsyncIterator[Table]:
     async def publish(message: InboundMessage) -> None:
         await journal.receive(message.channel, (message,))
 
-    service = CronService(JobStore(settings.home / "state" / "jobs.json"), publish, clock)
+    async def send(turn_id: str, outgoing: Outgoing) -> None:
+        await journal.send(turn_id, outgoing)
+
+    service = CronService(
+        JobStore(settings.home / "state" / "jobs.json"),
+        publish,
+        clock,
+        remind=partial(remind, send, publish, lambda message: (message,)),
+    )
     await journal.open()
     try:
         yield CronOperations(service, JobChats(known, scopes), clock, runs=False).table()

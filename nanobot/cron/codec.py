@@ -83,6 +83,7 @@ def _as_json(job: Job) -> dict[str, object]:
         "created_by": job.created_by,
         "created_at": job.created_at.isoformat(),
         "origins": list(job.origins),
+        "reminder": job.reminder,
         "enabled": job.enabled,
         "after": job.after.isoformat(),
         "runs": [due.isoformat() for due in job.runs],
@@ -157,6 +158,7 @@ def _job(given: _Fields) -> Job:
         created_at=given.moment("created_at"),
         after=given.moment("after"),
         origins=given.texts("origins"),
+        reminder=given.value.get("reminder") is True,  # versions before 0.2 had none
         enabled=given.flag("enabled"),
         runs=tuple(map(_moment, given.texts("runs"))),
         begun=None if begun is None else _run(_Fields(begun)),

@@ -1,4 +1,4 @@
-"""`/cron`: the jobs of whoever gives it, and nobody else's."""
+"""`/cron` and `/remind`: the jobs of whoever gives them, and nobody else's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from collections.abc import Callable
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.cron.service import CronService
-from nanobot.cron.wording import list_text, next_text
+from nanobot.cron.wishes import Place, split_schedule, wish
+from nanobot.cron.wording import list_text, next_text, reminder_set
 from nanobot.tooling.policy import OWNER
 
 _USAGE = "[list | remove ID | pause ID | resume ID | run ID]"
+_REMIND = "WHEN TEXT"
+_EXAMPLES = (
+    "Write it as: /remind in 20m turn the oven off, or /remind at 2026-12-01T09:00 call Ana, or"
+    " /remind every 1w water the plants, or /remind 0 8 * * 1-5 stand up"
+)
 
 
 class CronCommand:
@@ -22,8 +28,19 @@ class CronCommand:
         self._service, self._scope_of, self._clock = service, scope_of, clock
 
     def register(self, registry: CommandRegistry) -> None:
-        """Add it to `registry`."""
+        """Add them to `registry`."""
         registry.register(Command("cron", "Show and change what is scheduled", self._run, _USAGE))
+        registry.register(Command("remind", "Send a text here later", self._remind, _REMIND))
+
+    async def _remind(self, call: CommandCall) -> Answer:
+        schedule, text = split_schedule(call.arguments)
+        if not text:
+            return Answer(_EXAMPLES)
+        now, message = self._clock.now(), call.message
+        wanted = wish(schedule, text, "", "", now, reminder=True)
+        await call.once()
+        place = Place(message.address, self._scope_of(call), message.sender_id)
+        return Answer(reminder_set(await self._service.add(wanted, place), now))
 
     async def _run(self, call: CommandCall) -> Answer:
         scope = self._scope_of(call)

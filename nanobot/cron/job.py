@@ -29,14 +29,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A message to the agent that comes by itself, in a chat, at set times.
+    """A message that comes by itself, in a chat, at set times.
 
-    `zone` is an IANA name; where it is empty, that of the agent counts. `scope` is whose memory and
-    files, `origins` the untrusted text that the job may come from, `created_by` the sender who
-    wanted it. Due times up to `after` are done with; so are those in `runs` (the latest ones, the
-    newest last), and once the clock is past `ceiling` all up to there: it was ahead before it was
-    set back to `after`. `begun` is a run whose end is not written down yet. `extra` is the JSON
-    object of fields in the file that this version does not know. Moments are in UTC.
+    The agent runs with it; where it is a `reminder` it is sent as it is, and no model runs. `zone`
+    is an IANA name; where it is empty, that of the agent counts. `scope` is whose memory and files,
+    `origins` the untrusted text that the job may come from, `created_by` the sender who wanted it.
+    Due times up to `after` are done with; so are those in `runs` (the latest ones, the newest
+    last), and once the clock is past `ceiling` all up to there: it was ahead before it was set back
+    to `after`. `begun` is a run whose end is not written down yet. `extra` is the JSON object of
+    fields in the file that this version does not know. Moments are in UTC.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Job:
     created_at: datetime
     after: datetime
     origins: tuple[str, ...] = ()
+    reminder: bool = False
     enabled: bool = True
     runs: tuple[datetime, ...] = ()
     begun: Run | None = None

@@ -2,8 +2,9 @@
 
 A run is a message in the inbox, once for each due time. In this order: that the run begins is
 written down, its message is published (the journal drops one that it has had before), and then that
-it is over. A kill anywhere between leaves a run that has begun; the next start publishes the same
-message again and goes on. What cannot be stored is tried again within a minute.
+it is over. A reminder is not published but sent, just as once. A kill anywhere between leaves a run
+that has begun; the next start publishes the same message again and goes on. What cannot be stored
+is tried again within a minute.
 
 Due times that passed while nanobot was not running, or while the job's last run had not ended, are
 made up for by one run, which is told so.
@@ -58,10 +59,11 @@ def _random_id() -> str:
 
 
 class CronService:
-    """`busy` says whether the conversation with a session key still has a message to answer: a job
-    whose last run has not ended does not run again meanwhile. `may_reach` says whether the people
-    in a chat may talk to the agent (it may block): a job of others than the owner is paused where
-    they may not. `new_id` makes ids; none is used twice, since the inbox knows runs by it.
+    """`remind` sends the content of a message to its chat, once for each event id. `busy` says
+    whether the conversation with a session key still has a message to answer: a job whose last run
+    has not ended does not run again meanwhile. `may_reach` says whether the people in a chat may
+    talk to the agent (it may block): a job of others than the owner is paused where they may not.
+    `new_id` makes ids; none is used twice, since the inbox knows runs by it.
 
     What takes a `scope` finds the jobs of that one only, or of all of them for `EVERYONES`. What
     changes something raises `NanobotError` where it cannot be done and `StorageError` where it
@@ -74,11 +76,12 @@ class CronService:
         publish: Publish,
         clock: Clock,
         *,
+        remind: Publish,
         busy: Callable[[str], Awaitable[bool]] = _never_busy,
         may_reach: Callable[[str], bool] = _always,
         new_id: Callable[[], str] = _random_id,
     ) -> None:
-        self._store, self._publish, self._clock = store, publish, clock
+        self._store, self._publish, self._remind, self._clock = store, publish, remind, clock
         self._busy, self._may_reach, self._new_id = busy, may_reach, new_id
         self._alarm = Alarm(clock, "cron")
         self._stopping = False
@@ -116,6 +119,7 @@ class CronService:
             created_at=now,
             after=now.replace(microsecond=0),
             origins=place.origins,
+            reminder=wanted.reminder,
         )
         await self._change(partial(_adding, job))
         self.nudge()
@@ -150,7 +154,7 @@ class CronService:
         if not await self._is_wanted(job):
             raise NanobotError("the people in its chat may not talk to nanobot")
         event = f"now:{wish or now.astimezone(UTC).isoformat()}"
-        await self._publish(message_of(job, event, content_now(job, now), now))
+        await self._put_out(job, event, content_now(job, now), now)
         return job
 
     async def run_forever(self) -> None:
@@ -214,8 +218,12 @@ class CronService:
             logger.warning("job {} is paused: {} may not be reached any more", job.id, there)
             return await self._changed(job, lambda job: replace(job, enabled=False, begun=None))
         now = self._clock.now()
-        await self._publish(message_of(job, run.due.isoformat(), content_of(job, run, now), now))
+        await self._put_out(job, run.due.isoformat(), content_of(job, run, now), now)
         return await self._changed(job, partial(_ending, run=run))
+
+    async def _put_out(self, job: Job, event: str, content: str, now: datetime) -> None:
+        put = self._remind if job.reminder else self._publish
+        await put(message_of(job, event, content, now))
 
     async def _is_wanted(self, job: Job) -> bool:
         """Whether whoever it is for may still talk to the agent."""

@@ -16,6 +16,11 @@ MOST_NAME, MOST_MESSAGE = 60, 4_000
 
 _ALMOST_A_SECOND = timedelta(microseconds=999_999)
 _NAME_FROM_MESSAGE, _MOST_SCHEDULE = 40, 200
+_TIMED = re.compile(
+    r"\s*(?:(?:in|every)\s+(?:\d+[smhdw]\s*)+(?!\S)|at\s+\d{4}-\d\d-\d\d(?:[T\s]\s*\d\d?:\d\d\S*)?)",
+    re.IGNORECASE,
+)
+_FIELDS = re.compile(r"\s*(?:[\d*][\w*/,-]*\s+){3}(?:\S+\s+)\S+")
 _IN = re.compile(r"in\s+(.+)", re.IGNORECASE | re.DOTALL)
 
 
@@ -31,16 +36,19 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A job that is wanted, in bounds and with its first due time (UTC)."""
+    """A job that is wanted, in bounds and with its first due time (UTC); `reminder` as in `Job`."""
 
     schedule: Schedule
     zone: str
     message: str
     name: str
     first: datetime
+    reminder: bool = False
 
 
-def wish(schedule: str, message: str, name: str, zone: str, now: datetime) -> Wish:
+def wish(
+    schedule: str, message: str, name: str, zone: str, now: datetime, *, reminder: bool = False
+) -> Wish:
     """What is wanted, checked. `zone` is empty for the agent's, which is that of `now`.
 
     Raises `NanobotError`, `ScheduleError` among them, which says how it is written.
@@ -64,7 +72,15 @@ def wish(schedule: str, message: str, name: str, zone: str, now: datetime) -> Wi
         raise ScheduleError(schedule.strip(), f"that time has passed (it is {clock})")
     if isinstance(parsed, At) and parsed.time.tzinfo is not None:
         zone = ""  # the offset says it all
-    return Wish(parsed, zone, message, name[:MOST_NAME] or _named(message), first.astimezone(UTC))
+    name = name[:MOST_NAME] or _named(message)
+    return Wish(parsed, zone, message, name, first.astimezone(UTC), reminder)
+
+
+def split_schedule(text: str) -> tuple[str, str]:
+    """The schedule at the beginning of `text`, unchecked, and what follows it: `in 1h 30m`,
+    `every 2h`, `at 2026-12-01 09:00`, or the five fields of a cron expression."""
+    found = _TIMED.match(text) or _FIELDS.match(text)
+    return (found[0].strip(), text[found.end() :].strip()) if found else (text.strip(), "")
 
 
 def address_of(text: str) -> Address:

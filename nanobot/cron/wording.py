@@ -38,7 +38,7 @@ def message_of(job: Job, event: str, content: str, now: datetime) -> InboundMess
 
 
 def content_of(job: Job, run: Run, now: datetime) -> str:
-    """What the model reads when `job` runs."""
+    """What the model reads when `job` runs, or for a reminder what is sent."""
     return _content(job, run.due, _late(job, run, now), now)
 
 
@@ -49,6 +49,9 @@ def content_now(job: Job, now: datetime) -> str:
 
 def _content(job: Job, due: datetime, late: str, now: datetime) -> str:
     zone = _zone(job, now)
+    if job.reminder:
+        was_due = f"\n\n(due {moment_text(due, zone)}{late})" if late else ""
+        return f"⏰ {job.message}{was_due}"
     return render(
         "job.md",
         id=job.id,
@@ -98,12 +101,17 @@ def next_text(job: Job, now: datetime) -> str:
     return f"next {moment_text(due, zone)}" if due else "never due again"
 
 
+def reminder_set(job: Job, now: datetime) -> str:
+    """What a chat is told of a reminder that was made there."""
+    return f"Reminder set ({schedule_text(job)}, {next_text(job, now)}):\n\n{job.message}"
+
+
 def line_of(job: Job, now: datetime) -> str:
     """A job in one line of Markdown."""
     where = one_line(job.address.key)
-    return (
-        f"- `{job.id}` {one_line(job.name)}: {schedule_text(job)}, {next_text(job, now)}, {where}"
-    )
+    kind = "reminder: " if job.reminder else ""
+    when = f"{schedule_text(job)}, {next_text(job, now)}"
+    return f"- `{job.id}` {kind}{one_line(job.name)}: {when}, {where}"
 
 
 def list_text(jobs: Iterable[Job], trouble: str, now: datetime) -> str:
@@ -122,6 +130,7 @@ def fields_of(job: Job, now: datetime) -> dict[str, object]:
         "schedule": job.schedule.text,
         "zone": job.zone,
         "message": job.message,
+        "reminder": job.reminder,
         "chat": job.address.key,
         "scope": job.scope,
         "enabled": job.enabled,

@@ -1,13 +1,13 @@
 """Whether a call may run: by itself, by the owner's word, or not at all. Pure.
 
-What always holds: a call without a `Risk` runs; a call with one runs unasked only where the owner's
-setting for its kind says so, and under `auto` only while nothing untrusted is in the conversation,
-or where all that it passes on are the person's own words.
+Invariant: a call without a `Risk` runs; a call with one runs unasked only where the owner's setting
+for its kind says so, and under `auto` only while nothing untrusted is in the conversation. After
+that no words are compared: it makes no difference who may have written what the call passes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -67,17 +67,11 @@ class AllowEverything:
         return Allowed()
 
 
-def _never(_: Caller, __: Risk) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class OwnersPolicy:
-    """Decides by the owner's settings. `supports` says whether the words that a call would pass on
-    are the caller's own."""
+    """Decides by the owner's settings."""
 
     approval: Mapping[RiskKind, Approval] = field(default_factory=dict)
-    supports: Callable[[Caller, Risk], bool] = _never
 
     def decide(
         self, tool: Tool, arguments: Arguments, caller: Caller, risk: Risk | None
@@ -98,7 +92,7 @@ class OwnersPolicy:
 
     def _auto(self, caller: Caller, risk: Risk) -> Decision:
         origins = caller.origins()
-        if not origins or (risk.words and self.supports(caller, risk)):
+        if not origins:
             return Allowed()
         named = ", ".join(map(printable, origins[:_SHOWN_ORIGINS]))
         return Ask(risk, f"Text from elsewhere is in the conversation ({named}).")

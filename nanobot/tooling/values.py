@@ -79,14 +79,11 @@ class Risk:
 
     `what` completes "May I …?" in a few plain words (`run a command with network access`);
     `details` is shown below it, whole and literally: everything that decides what would happen.
-    `words` are the text that the call would pass on, where it passes on nothing else: if these are
-    the person's own words, nobody is asked.
     """
 
     kind: RiskKind
     what: str
     details: str
-    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ async def test_help_lists_every_command(tmp_path: Path) -> None:
     assert listed == {
         "/help", "/new", "/stop", "/status", "/history", "/undo", "/retry", "/model", "/restart",
         "/memory", "/note", "/forget", "/compact", "/discard", "/continue", "/usage",
-        "/dream", "/dream_log", "/dream_restore", "/pair", "/skills", "/cron", "/approve", "/deny",
+        "/dream", "/dream_log", "/dream_restore", "/pair", "/skills", "/cron", "/remind", "/send",
+        "/approve", "/deny",
     }  # fmt: skip
     assert "/history [n] — Show the latest messages" in text
 
@@ -41,6 +42,7 @@ async def test_help_offers_nobody_what_only_the_owner_may_do(tmp_path: Path) -> 
         "/skills [NAME] — What I have instructions for",
         "/approve [code] — Allow what was asked for",
         "/deny [code] — Refuse what was asked for",
+        "/send CHAT TEXT — Say something in another chat",
     }
 
 

@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.agent.commands import answer_of
 from nanobot.agent.media import MediaStore
-from nanobot.agent.messaging import SendMessage, said_already
+from nanobot.agent.messaging import SendCommand, SendMessage, said_already
 from nanobot.bus.events import InboundMessage, Media, OutboundMessage
 from nanobot.bus.outbox import Outgoing
 from nanobot.channel import Limits
+from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.errors import StorageError
 from nanobot.messages import Message, ToolCall
 from nanobot.security.paths import Root, Roots
+from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 from nanobot.tooling import (
     Allowed,
@@ -79,7 +82,7 @@ class Desk:
         roots = Roots((Root(self.home / "workspace"),))
         self.approver = Approver()
         self.tools = ToolRegistry(
-            policy=OwnersPolicy(supports=lambda _, risk: risk.words == "mine"),
+            policy=OwnersPolicy(),
             approver=self.approver,
         )
         self.tools.register(
@@ -110,6 +113,18 @@ class Desk:
 
     async def call(self, caller: Caller = HERE, /, **arguments: object) -> ToolResult:
         return await self.tools.call(ToolCall("1", "message", json.dumps(arguments)), caller)
+
+    async def types(self, text: str) -> str:
+        """What the chat answers to `/send`, typed by the owner."""
+        registry = CommandRegistry()
+        SendCommand(
+            lambda message: (message,), self._send, self._keep, self.others, FakeClock()
+        ).register(registry)
+        message = InboundMessage("telegram", "7", "7", f"/send {text}", "e1", FakeClock().now())
+        found = registry.called_by(message)
+        assert found is not None
+        session = await SessionManager(self.home, FakeClock()).get_or_create("telegram:7")
+        return (await answer_of(found[0], CommandCall(found[1], message, session, 1))).text
 
     async def complains(self, caller: Caller = HERE, /, **arguments: object) -> str:
         """The text of a call that is refused; nothing was sent."""
@@ -241,9 +256,8 @@ async def test_another_chat_hears_nothing_unasked_once_foreign_text_is_in_the_pr
     caller = replace(HERE, origins=lambda: ("tool:fetch",))
     refusal = await desk.complains(caller, text="hi", chat="telegram:8")
     assert "approval" in refusal
-    await desk.complains(caller, text="mine", media=["cat.png"], chat="telegram:8")
+    await desk.complains(caller, text="hi", media=["cat.png"], chat="telegram:8")
     assert (await desk.call(caller, text="hi")).text == "Sent to this chat: a text."
-    assert not (await desk.call(caller, text="mine", chat="telegram:8")).is_error
 
 
 TAINTED = replace(HERE, origins=lambda: ("tool:web_fetch", "forwarded"))
@@ -252,7 +266,8 @@ TAINTED = replace(HERE, origins=lambda: ("tool:web_fetch", "forwarded"))
 async def test_what_was_written_after_reading_foreign_text_is_foreign_in_the_other_chat(
     desk: Desk,
 ) -> None:
-    await desk.call(TAINTED, text="mine", chat="telegram:8")
+    desk.approver.meanwhile = lambda: None
+    await desk.call(TAINTED, text="hi", chat="telegram:8")
     (note,) = desk.kept
     assert note.origin == "message (forwarded; tool:web_fetch)"
 
@@ -265,7 +280,9 @@ async def test_the_owner_judges_the_address_and_the_content_of_each_file(desk: D
     (risk,) = desk.approver.asked
     assert risk.what == "send a message to another chat"
     digest = sha256(PNG).hexdigest()[:12]
-    assert risk.details == f"to: telegram:8\nfile: cat.png (18 bytes, sha256 {digest})\nlook"
+    assert risk.details == (
+        f"to: telegram:8 (Ana), now\nfile: cat.png (18 bytes, sha256 {digest})\nlook"
+    )
 
 
 async def test_a_file_that_changes_while_the_owner_judges_it_is_not_sent(desk: Desk) -> None:
@@ -325,3 +342,42 @@ def test_a_final_text_was_said_already_where_this_chat_got_it_word_for_word(
     messages: list[Message], text: str, expected: bool
 ) -> None:
     assert said_already(messages, text) is expected
+
+
+NAMED = (
+    ("telegram:8", "Ana"),
+    ("telegram:9", "Ana Maria"),
+    ("telegram:10", "Bob"),
+    ("whatsapp:1", "bob"),
+)
+
+
+@pytest.mark.parametrize(
+    ("typed", "sent", "answer"),
+    [
+        ("telegram:8 hi", ("8", "hi"), "Sent to telegram:8 (Ana)."),
+        ("ana hi there", ("8", "hi there"), "Sent to telegram:8 (Ana)."),
+        ("Ana Maria hi", ("9", "hi"), "Sent to telegram:9 (Ana Maria)."),
+        ('"Ana" Maria is here', ("8", "Maria is here"), "Sent to telegram:8 (Ana)."),
+        ("Ana\nMaria", ("8", "Maria"), "Sent to telegram:8 (Ana)."),
+        ("Anastasia hi", None, "no such chat"),
+        ("Bob hi", None, "Several chats have this name: telegram:10, whatsapp:1"),
+        ("Ana", None, "Write it as"),
+        ("", None, "Write it as"),
+    ],
+)
+async def test_a_typed_message_goes_to_the_one_chat_that_it_names(
+    desk: Desk, typed: str, sent: tuple[str, str] | None, answer: str
+) -> None:
+    desk.others = Others(NAMED)
+    for _ in range(2):  # it runs again after a crash
+        assert answer in await desk.types(typed)
+    went = {(name, out.parts[0].chat_id, out.parts[0].content) for name, out in desk.sent}
+    assert went == ({("send:telegram:7:e1", *sent)} if sent else set())
+    assert {note.event_id for note in desk.kept} == ({"nanobot:telegram:7:e1"} if sent else set())
+
+
+async def test_nothing_typed_goes_to_who_may_not_talk_to_the_agent_any_more(desk: Desk) -> None:
+    desk.others = Others(closed=frozenset({"telegram:8"}))
+    assert "may not talk" in await desk.types("Ana hi")
+    assert desk.sent == []

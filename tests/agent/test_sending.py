@@ -176,3 +176,21 @@ async def test_in_a_group_an_answer_is_a_reply_and_elsewhere_it_needs_no_mark(
         await channel.answer_to(asked, "-5")
         await channel.ask("and when?")
     assert [part.reply_to for part in channel.sent] == [asked, ""]
+
+
+async def test_what_the_owner_sends_by_a_command_goes_as_typed_and_no_model_is_asked(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path, "page.txt", "anything")
+    channel = await talked_in_chat_2(tmp_path)
+    model = ScriptedModel(calls("read_file", path="page.txt"), says("read"), says("hm"))
+    async with running(tmp_path, model, channel):
+        assert await channel.ask("read page.txt") == "read"
+        assert (
+            await channel.ask("/send fake:2 See you at eight.\nBring *wine*") == "Sent to fake:2."
+        )
+        assert (await channel.received(2, "2"))[-1] == "See you at eight.\nBring *wine*"
+        assert "no such chat" in await channel.ask("/send fake:3 hello")
+        assert "Write it as: /send" in await channel.ask("/send fake:2")
+        assert await channel.ask("what did you say?", "2") == "hm"
+    assert "See you at eight. Bring *wine*" in model.prompts[-1].messages[-2].text

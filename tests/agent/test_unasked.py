@@ -71,6 +71,26 @@ async def test_what_a_job_says_is_in_its_chat_and_in_the_conversation_there(
     assert person.channel.sent[1].event_ids == ()
 
 
+async def test_a_reminder_comes_without_a_model_and_the_conversation_knows_of_it(
+    tmp_path: Path,
+) -> None:
+    person = Person(tmp_path)
+    wish = calls("cron", action="remind", schedule="in 20m", message="Turn the oven off")
+    person.model.then(wish, says("I will."))
+    async with person.living:
+        await person.ask()
+        await person.until(lambda: len(person.received) >= 3)
+        person.model.then(says("The oven."))
+        assert await person.ask("what was that?") == "The oven."
+    shown, _, reminded, _ = person.received
+    assert shown.startswith("Reminder set (at ")
+    assert shown.endswith("Turn the oven off")
+    assert [button.label for button in person.channel.sent[0].buttons] == ["Remove"]
+    assert reminded == "⏰ Turn the oven off"
+    told = [message.text for message in person.model.prompts[2].messages]
+    assert sum("said here by the job" in text and "Turn the oven off" in text for text in told) == 1
+
+
 async def test_a_job_with_nothing_to_say_says_nothing(tmp_path: Path) -> None:
     person = Person(tmp_path)
     person.model.then(schedule(), says("I will."), says(SILENT))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from nanobot.bus.address import Address
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import Button, InboundMessage
 from nanobot.cron.job import Job
 from nanobot.cron.service import CronService
 from nanobot.cron.store import JobStore
@@ -63,6 +63,8 @@ class Office:
     folder: Path
     clock: FakeClock
     inbox: Inbox = field(default_factory=Inbox)
+    reminded: Inbox = field(default_factory=Inbox)
+    said: list[tuple[str, str, tuple[Button, ...]]] = field(default_factory=list)
     busy: set[str] = field(default_factory=set)
     revoked: set[str] = field(default_factory=set)
     wakes_at: float = 0.0
@@ -80,17 +82,27 @@ class Office:
             JobStore(self.path),
             self.inbox.publish,
             self.clock,
+            remind=self.reminded.publish,
             busy=self._is_busy,
             may_reach=lambda address: address not in self.revoked,
         )
+
+    async def say(self, there: Address, text: str, buttons: Sequence[Button]) -> None:
+        self.said.append((there.key, text, tuple(buttons)))
 
     async def _is_busy(self, key: str) -> bool:
         return key in self.busy
 
     async def add(
-        self, schedule: str, message: str = "Hello", place: Place = HERE, zone: str = ""
+        self,
+        schedule: str,
+        message: str = "Hello",
+        place: Place = HERE,
+        zone: str = "",
+        *,
+        reminder: bool = False,
     ) -> Job:
-        wanted = wish(schedule, message, "", zone, self.clock.now())
+        wanted = wish(schedule, message, "", zone, self.clock.now(), reminder=reminder)
         return await self.service.add(wanted, place)
 
     async def jobs(self) -> list[Job]:

@@ -109,6 +109,7 @@ async def test_the_operations_reach_the_jobs_of_all(office: Office) -> None:
                 "schedule": "every 1h",
                 "zone": "",
                 "message": "News",
+                "reminder": False,
                 "chat": "telegram:7",
                 "scope": "people/telegram_8",
                 "enabled": True,
@@ -148,3 +149,39 @@ async def test_operations_refuse_what_makes_no_sense(
     with pytest.raises(NanobotError):
         await table[operation](given)
     assert await office.jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "schedule", "text"),
+    [
+        ("in 20m turn it off", "at 2026-03-02T09:20:00+01:00", "turn it off"),
+        ("in 1h 30m call Ana", "at 2026-03-02T10:30:00+01:00", "call Ana"),
+        ("IN 2D 5 eggs", "at 2026-03-04T09:00:00+01:00", "5 eggs"),
+        ("every 1w water\nthe plants", "every 1w", "water\nthe plants"),
+        ("at 2026-12-01T09:00 call", "at 2026-12-01T09:00", "call"),
+        ("at 2026-12-01 09:00 call", "at 2026-12-01 09:00", "call"),
+        ("0 8 * * 1-5 stand up", "0 8 * * 1-5", "stand up"),
+        ("*/5 8-10 1,15 * mon 3 things", "*/5 8-10 1,15 * mon", "3 things"),
+    ],
+)
+async def test_a_typed_reminder_is_made_of_what_was_typed_and_asks_no_model(
+    office: Office, typed: str, schedule: str, text: str
+) -> None:
+    assert text in await types(office, f"/remind {typed}")
+    (job,) = await office.jobs()
+    assert (job.schedule.text, job.message, job.reminder) == (schedule, text, True)
+    assert (job.address.key, job.scope, job.created_by) == ("telegram:7", "owner", "7")
+
+
+@pytest.mark.parametrize(
+    "typed", ["", "milk", "in 20m", "tomorrow call Ana", "in 5 minutes call", "every day pills"]
+)
+async def test_a_reminder_without_a_time_or_a_text_shows_how_it_is_typed(
+    office: Office, typed: str
+) -> None:
+    assert "/remind in 20m" in await types(office, f"/remind {typed}")
+    assert await office.jobs() == []
+
+
+async def test_a_typed_reminder_says_what_is_wrong_with_its_time(office: Office) -> None:
+    assert "has passed" in await types(office, "/remind at 2026-01-01T09:00 call Ana")

@@ -172,7 +172,7 @@ async def test_the_journal_drops_a_run_that_it_has(tmp_path: Path) -> None:
             raise Killed
 
     for _ in range(2):
-        office.service = CronService(JobStore(office.path), publish, clock)
+        office.service = CronService(JobStore(office.path), publish, clock, remind=publish)
         if not new:
             await office.dies()
             continue
@@ -326,3 +326,26 @@ async def test_a_run_that_had_begun_is_not_published_to_who_was_revoked_meanwhil
     async with office.open():
         await office.wait(1)
     assert office.inbox.messages == []
+
+
+async def test_a_reminder_is_sent_as_it_is_and_runs_no_model(office: Office) -> None:
+    once = await office.add("in 20m", "Buy milk", reminder=True)
+    await office.add("every 1h", "Stretch", reminder=True)
+    async with office.open():
+        await office.wait(61)
+    assert office.inbox.messages == []
+    assert [message.content for message in office.reminded.messages] == [
+        "⏰ Buy milk",
+        "⏰ Stretch",
+    ]
+    assert office.reminded.messages[0].event_id == f"cron:{once.id}:2026-03-02T08:20:00+00:00"
+    assert [job.message for job in await office.jobs()] == ["Stretch"]
+
+
+async def test_a_reminder_that_comes_late_says_when_it_was_due(office: Office) -> None:
+    await office.add("in 20m", "Buy milk", reminder=True)
+    await office.clock.advance(7_200)
+    async with office.open():
+        await office.wait(1)
+    (message,) = office.reminded.messages
+    assert message.content.startswith("⏰ Buy milk\n\n(due Mon 2026-03-02 09:20 +01:00; it is late")

@@ -26,10 +26,10 @@ GUEST = Caller("telegram", "8", "telegram:8", "t-2", "8", "people/telegram_8")
 
 
 def decide(
-    caller: Caller, kind: RiskKind, setting: Approval | None = None, words: str = ""
+    caller: Caller, kind: RiskKind, setting: Approval | None = None
 ) -> Allowed | Denied | Ask:
-    policy = OwnersPolicy({kind: setting} if setting else {}, lambda _, risk: risk.words == "mine")
-    return policy.decide(Probe(), Arguments(), caller, Risk(kind, "do it", "all of it", words))
+    policy = OwnersPolicy({kind: setting} if setting else {})
+    return policy.decide(Probe(), Arguments(), caller, Risk(kind, "do it", "all of it"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,16 +53,10 @@ def test_the_owners_settings_hold_for_each_kind(kind: RiskKind) -> None:
     assert f"tools.approval.{kind}" in refusal.reason
 
 
-def test_nobody_is_asked_about_the_persons_own_words() -> None:
-    assert decide(TAINTED, "send", words="mine") == Allowed()
-    assert isinstance(decide(TAINTED, "send", words="a page's"), Ask)
-    assert isinstance(decide(TAINTED, "send", "ask", words="mine"), Ask)
-
-
 @pytest.mark.parametrize("kind", ["send", "exec", "mcp"])
 def test_what_reaches_beyond_a_guests_own_chat_needs_the_owner(kind: RiskKind) -> None:
     assert isinstance(decide(GUEST, kind), Ask)
-    assert isinstance(decide(GUEST, kind, "allow", words="mine"), Ask)
+    assert isinstance(decide(GUEST, kind, "allow"), Ask)
     assert isinstance(decide(GUEST, kind, "never"), Denied)
 
 

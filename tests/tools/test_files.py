@@ -36,7 +36,7 @@ async def test_what_others_would_read_is_judged_with_its_path_and_never_by_its_w
     for path, kind in (("people/x/a.txt", "send"), ("skill.md", "persist")):
         risk = await write.risk(WriteFileArguments(path=path, content="mine"), caller)
         assert risk is not None
-        assert (risk.kind, risk.words, risk.details) == (kind, "", f"file: {path}\nmine")
+        assert (risk.kind, risk.details) == (kind, f"file: {path}\nmine")
         assert path not in risk.what
         for everywhere, which in ((True, "every"), (False, "the only")):
             arguments = EditFileArguments(
@@ -44,7 +44,6 @@ async def test_what_others_would_read_is_judged_with_its_path_and_never_by_its_w
             )
             risk = await edit.risk(arguments, caller)
             assert risk is not None
-            assert risk.words == ""
             assert risk.details.startswith(f"file: {path}\n--- instead of {which} occurrence")
 
 

@@ -80,8 +80,7 @@ def _remind(wish: Remind, said: Said, chinese: bool) -> Story:
     found = timed(wish.text, now)
     if found is None:
         return (yield from _note_instead(wish.text, "noted_no_time", chinese))
-    message = f"提醒我{found.text}" if chinese else f"remind me to {found.text}"
-    arguments = {"action": "add", "schedule": found.schedule, "message": message}
+    arguments = {"action": "remind", "schedule": found.schedule, "message": found.text}
     outcome = yield Call("cron", arguments)
     if outcome.missing:
         return (yield from _note_instead(wish.text, "noted_reminder", chinese))

@@ -62,11 +62,10 @@ async def test_a_reminder_is_scheduled_for_its_time(
     bench: Bench, said: str, schedule: str, text: str
 ) -> None:
     reply = await bench.say(said)
-    message = f"remind me to {text}" if text.isascii() else f"提醒我{text}"
-    assert bench.calls == [("cron", {"action": "add", "schedule": schedule, "message": message})]
+    assert bench.calls == [("cron", {"action": "remind", "schedule": schedule, "message": text})]
     assert text in reply
     assert "Sun 2026-11-22 09:00 +01:00" in reply
-    wish(schedule, message, "", "", NOW)  # what the scheduler takes
+    wish(schedule, text, "", "", NOW)  # what the scheduler takes
 
 
 async def test_a_reminder_without_a_time_becomes_a_note_and_the_person_hears_how_to_say_it(
