@@ -194,6 +194,11 @@ class ToolError(NanobotError):
     """A tool could not do what was asked; the text is for the model, which can act on it."""
 
 
+class CallRefused(ToolError):
+    """The same, where the text holds nothing but nanobot's words, the call's own arguments and
+    lines of the caller's memory: so it brings no foreign text into a conversation."""
+
+
 class PathRefused(ToolError):
     """A path outside what the caller may touch, or not a plain file."""
 

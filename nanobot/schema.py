@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from nanobot.errors import ToolError
+from nanobot.errors import CallRefused
 
 MAX_ARGUMENTS = 2_000_000
 """Characters of JSON; a file that a model writes itself is far smaller."""
@@ -47,7 +47,7 @@ def parse_arguments(model: type[ModelT], text: str) -> ModelT:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise ToolError(_explained(model, error)) from error
+        raise CallRefused(_explained(model, error)) from error
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -57,31 +57,31 @@ def _object(text: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ToolError(f"the arguments must be a JSON object, not {_named(value)}")
+        raise CallRefused(f"the arguments must be a JSON object, not {_named(value)}")
     _refuse_deep(value)
     return value
 
 
 def _load(text: str) -> Any:
     if len(text) > MAX_ARGUMENTS:
-        raise ToolError(f"the arguments are too large ({len(text):,} characters)")
+        raise CallRefused(f"the arguments are too large ({len(text):,} characters)")
     if not text.strip():
         return None
     try:
         return json.loads(text, parse_constant=_no_number, object_pairs_hook=_without_duplicates)
     except RecursionError as error:
-        raise ToolError("the arguments are nested too deeply") from error
+        raise CallRefused("the arguments are nested too deeply") from error
     except json.JSONDecodeError as error:
         near = text[max(0, error.pos - 20) : error.pos + 20]
-        raise ToolError(
+        raise CallRefused(
             f"the arguments are not valid JSON: {error.msg} at character {error.pos}, near {near!r}"
         ) from error
     except ValueError as error:  # a number with thousands of digits
-        raise ToolError(f"the arguments are not usable: {error}") from error
+        raise CallRefused(f"the arguments are not usable: {error}") from error
 
 
 def _no_number(name: str) -> Any:
-    raise ToolError(f"the arguments hold {name}, which is not JSON")
+    raise CallRefused(f"the arguments hold {name}, which is not JSON")
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ToolError(f"the arguments give {twice[:50]!r} twice")
+        raise CallRefused(f"the arguments give {twice[:50]!r} twice")
     return values
 
 
@@ -99,7 +99,7 @@ def _refuse_deep(value: object) -> None:
         level = [inner for outer in level for inner in _children(outer)]
         if not level:
             return
-    raise ToolError("the arguments are nested too deeply")
+    raise CallRefused("the arguments are nested too deeply")
 
 
 def _children(value: object) -> Sequence[object]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from loguru import logger
 
-from bench.crossings import approving, laundering
+from bench.crossings import approving, inverting, laundering
 from bench.crossings.callers import CALLERS
 from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
@@ -50,6 +50,12 @@ def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
     sinks = [p for p in payloads if p.kind in SINKS]
     for scene in laundering.SCENES:
         yield Run(f"after {scene}", len(sinks), partial(launder, scene, sinks, merge=True))
+    for said, cut in inverting.PAIRS:
+        yield Run(
+            f"cut: {cut}"[:48],
+            len(inverting.cut_of(said, cut)),
+            partial(inverting.inverted, said, cut),
+        )
     for attempt in approving.ATTEMPTS:
         yield Run(f"approved {attempt}", 1, partial(approving.attempted, attempt))
     for name, scene_of in approving.SCENES.items():

@@ -60,6 +60,13 @@ def built_in() -> tuple[Payload, ...]:
     )
 
 
+def inversions() -> Iterator[tuple[str, str]]:
+    """What the owner says, and what is left of it once it is cut to mean something else."""
+    for line in _lines("inversions"):
+        said, _, cut = line.partition(" => ")
+        yield said, cut
+
+
 def from_file(path: Path) -> tuple[Payload, ...]:
     """Those of a file with JSON lines; empty lines are left out. Raises `ValueError`."""
     found = []

@@ -133,8 +133,9 @@ class Stage:
         """The owner says "Approve" or "Deny" to everything, for ever."""
         while True:
             question = await self.channel.next_with_buttons()
-            answer = next(b.value for b in question.buttons if b.label == label)
-            await self.channel.say(answer, question.chat_id, sender_id=ME)
+            answer = next((b.value for b in question.buttons if b.label == label), "")
+            if answer:  # else nothing is asked: it is a reminder, or facts that wait
+                await self.channel.say(answer, question.chat_id, sender_id=ME)
 
     def result(self) -> str:
         """What the last tool call came to, as the model saw it."""

@@ -227,7 +227,9 @@ def jobs_of(world: World) -> dict[str, Mapping[str, object]]:
     """The scheduled jobs as they are on disk, by id, without what running them changes."""
     path = world.home / "state" / "jobs.json"
     entries = json.loads(path.read_text())["jobs"] if path.exists() else []
-    kept = ("schedule", "message", "channel", "chat_id", "thread_id", "scope", "enabled")
+    kept = (
+        "schedule", "message", "channel", "chat_id", "thread_id", "scope", "enabled", "reminder"
+    )  # fmt: skip
     return {entry["id"]: {key: entry[key] for key in kept} for entry in entries}
 
 

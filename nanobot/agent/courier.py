@@ -83,8 +83,10 @@ class Courier:
         await self._send(_message(Address(channel, chat_id, thread_id), text))
 
     async def say_at(self, there: Address, text: str, buttons: Sequence[Button]) -> None:
-        """Send a message with buttons to a chat. Raises `StorageError`."""
-        await self._send(_message(there, text, buttons))
+        """Send a message with buttons to a chat, if it is one (a job's own conversation is in
+        none). Raises `StorageError`."""
+        if there.channel in self._anywhere:
+            await self._send(_message(there, text, buttons))
 
     async def _send(self, message: OutboundMessage) -> None:
         await self._bus.send(f"tell-{self._new_name()}", Outgoing("reply", self._split(message)))

@@ -22,7 +22,7 @@ from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry, Journal, Step
 from nanobot.clock import Clock
 from nanobot.errors import TurnStopped
-from nanobot.memory.grounds.grounds import origins_of
+from nanobot.memory.grounds.marks import origins_of
 from nanobot.messages import Message, ToolCall
 from nanobot.session.records import decode, encode
 from nanobot.tooling import Caller

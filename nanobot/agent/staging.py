@@ -10,8 +10,7 @@ from nanobot.agent.running import RunningTurn
 from nanobot.bus.events import InboundMessage, TurnEnded
 from nanobot.bus.journal import InboxEntry
 from nanobot.clock import Clock
-from nanobot.memory.grounds.grounds import origins_of
-from nanobot.memory.grounds.marks import carried
+from nanobot.memory.grounds.marks import carried, origins_of
 from nanobot.memory.scopes import Scopes
 from nanobot.messages import Message
 from nanobot.providers.port import Usage

@@ -20,7 +20,7 @@ from nanobot.app.memory import build_memory
 from nanobot.app.operations import build_operations
 from nanobot.app.platforms import build_platforms
 from nanobot.app.routines import build_routines
-from nanobot.app.telling import send_digest, send_trouble
+from nanobot.app.telling import send_digest, send_held, send_trouble
 from nanobot.app.toolbox import build_toolbox
 from nanobot.app.upkeep import build_upkeep
 from nanobot.app.watching import build_watching
@@ -70,6 +70,7 @@ def build_gateway(
         access=base.access,
         on_digest=partial(send_digest, base.courier),
         on_trouble=partial(send_trouble, base.courier),
+        tell_held=partial(send_held, base.courier),
         quiet=base.processes.none_of,
     )
     toolbox = build_toolbox(base, models, memory, extra_tools)

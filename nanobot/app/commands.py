@@ -65,7 +65,7 @@ def register_commands(
     PairCommand(pairing).register(commands)
     ApprovalCommands(toolbox.approvals).register(commands)
     SkillsCommand(around.skills.service).register(commands)
-    split = partial(split_for, base.outlets)
+    split = partial(split_for, base.outlets, base.stores.media)
     SendCommand(split, base.bus.send, base.bus.note, base.known, base.clock).register(commands)
     CronCommand(around.cron, partial(_scope_of, base.scopes), base.clock).register(commands)
 

@@ -61,7 +61,10 @@ def build_cron(base: Base) -> CronService:
         base.bus.note,
         base.clock,
         remind=partial(
-            remind, base.bus.send, base.bus.note, lambda message: split_for(base.outlets, message)
+            remind,
+            base.bus.send,
+            base.bus.note,
+            partial(split_for, base.outlets, base.stores.media),
         ),
         busy=base.stores.journal.is_busy,
         may_reach=base.known.may_reach,

@@ -23,7 +23,7 @@ from nanobot.memory.forgetting.erase import Eraser
 from nanobot.memory.forgetting.forget import Forgetter
 from nanobot.memory.forgetting.occasions import Occasions
 from nanobot.memory.index import MemoryIndex, Sources
-from nanobot.memory.scopes import Memories, Memory, Scopes
+from nanobot.memory.scopes import Memories, Memory, Scopes, TellHeld
 from nanobot.memory.service.service import MemoryService
 from nanobot.memory.store.template import load_template, template_folder
 from nanobot.memory.versions.gitstore import GitStore
@@ -101,16 +101,17 @@ def build_memory(
     access: Access,
     on_digest: Tell | None = None,
     on_trouble: Warn | None = None,
+    tell_held: TellHeld | None = None,
     quiet: Quiet | None = None,
 ) -> Remembering:
-    """Put it together. `access` knows who is the owner; `quiet` is entered, with a scope, while
-    one of its rule files is replaced."""
+    """Put it together. `access` knows who is the owner; `tell_held` shows people what waits for
+    them; `quiet` is entered, with a scope, while one of its rule files is replaced."""
     remembered, dreaming = settings.memory, settings.dream
     sessions = stores.sessions
     scopes = build_scopes(settings, access)
     versions = GitStore(stores.state / "memory.git", stores.workspace, clock)
     template = load_template(template_folder())
-    memories = Memories(stores.workspace, clock, template, versions, quiet)
+    memories = Memories(stores.workspace, clock, template, versions, quiet, tell_held)
 
     def scope_of(key: str) -> str:
         return scopes.of_session(key, sessions.metadata_of(key))

@@ -41,10 +41,12 @@ class ApprovalSettings(Strict):
     )
     persist: _Approval = Field(
         default="auto",
-        description="Writing files of skills. (What foreign text would write into memory and "
-        "instructions is held back or refused by memory itself.)",
+        description="Writing files of skills. (Memory and instructions have a rule of their own: "
+        "docs/memory.md.)",
     )
-    schedule: _Approval = Field(default="auto", description="New scheduled jobs.")
+    schedule: _Approval = Field(
+        default="auto", description="New scheduled jobs, and removing jobs and reminders."
+    )
     mcp: _Approval = Field(default="auto", description="Calls of tools of MCP servers.")
 
     def by_kind(self) -> Mapping[RiskKind, Approval]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from nanobot.bus.events import InboundMessage
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.history.log import HistoryLog
-from nanobot.memory.store.pending import Pending
+from nanobot.memory.store.pending import Pending, PendingFact, nobody_told
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.security.paths import Root
@@ -147,6 +147,10 @@ def _group(channel: str, chat_id: str) -> str:
     return f"groups/{stem_of(f'{channel}:{chat_id}')}"
 
 
+TellHeld = Callable[[str, Sequence[PendingFact], str], Awaitable[None]]
+"""`nanobot.memory.store.pending.Tell` of any scope, which it gets first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What is remembered for one scope.
@@ -160,11 +164,7 @@ class Memory:
     root: Root
     store: MemoryStore
     history: HistoryLog
-
-    @property
-    def pending(self) -> Pending:
-        """What waits for the owner's word."""
-        return Pending(self.store)
+    pending: Pending
 
 
 class Memories:
@@ -173,7 +173,7 @@ class Memories:
     `workspace` must be the root that the tools write through; `template` is the text of each file
     before anything was learned. No folder is made before something is written. `versions` is None
     where changes need not be kept. `quiet` is given a scope, and entered around the replacing of
-    its rule files.
+    its rule files. `tell_held` shows what waits in a scope to its person.
     """
 
     def __init__(
@@ -183,8 +183,10 @@ class Memories:
         template: Mapping[str, str] | None = None,
         versions: GitStore | None = None,
         quiet: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
+        tell_held: TellHeld | None = None,
     ) -> None:
         self._workspace = workspace
+        self._tell_held = tell_held
         self._clock = clock
         self._template = template or {}
         self._versions = versions
@@ -230,4 +232,5 @@ class Memories:
         )
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)
-        return Memory(scope, prefix, root, store, history)
+        tell = partial(self._tell_held, scope) if self._tell_held else nobody_told
+        return Memory(scope, prefix, root, store, history, Pending(store, tell))

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from loguru import logger
 
-from nanobot.errors import NanobotError, StorageError, ToolError, TurnStopped
+from nanobot.errors import CallRefused, NanobotError, StorageError, ToolError, TurnStopped
 from nanobot.messages import ToolCall
 from nanobot.providers.port import ToolSpec
 from nanobot.schema import parameters_of, parse_arguments
@@ -226,7 +226,7 @@ class ToolRegistry:
             if isinstance(decision, Allowed):
                 await unchanged()
         if isinstance(decision, Denied):
-            raise ToolError(f"not allowed: {decision.reason}")
+            raise CallRefused(f"not allowed: {decision.reason}")
         return tool, arguments
 
     async def _asked(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
@@ -240,7 +240,8 @@ class ToolRegistry:
     def _failure(self, call: ToolCall, error: Exception) -> ToolResult:
         if isinstance(error, NanobotError):
             problem = f"{error}\n{error.hint}" if error.hint else str(error)
-            return ToolResult(self._clean(problem)[:MAX_RESULT], is_error=True)
+            own = isinstance(error, CallRefused)
+            return ToolResult(self._clean(problem)[:MAX_RESULT], is_error=True, trusted=own)
         logger.opt(exception=error).error("the tool {} crashed", call.name[:80])
         text = f"{call.name[:80]} failed unexpectedly ({type(error).__name__}); try another way"
         return ToolResult(self._clean(text), is_error=True)

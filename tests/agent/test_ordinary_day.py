@@ -36,7 +36,7 @@ async def test_nobody_is_asked_for_an_approval_on_an_ordinary_day(tmp_path: Path
                 calls("cron", action="remind", schedule="in 20m", message="Bake the rolls")
             ),
             "I like my rolls with rye flour. Remember that.": turn(
-                calls("update_memory", add=["Likes rolls with rye flour"])
+                calls("update_memory", quote=["I like my rolls"])
             ),
             "look into two things for me at the same time": turn(
                 together(calls("list_dir", path="."), calls("grep", pattern="Flour")),

@@ -148,15 +148,24 @@ class Home:
         ]
 
 
-def saves(entry: str = "They talked.", update: str = "", *facts: str) -> Reply:
-    return calls("save_memory", history_entry=entry, memory_update=update, key_facts=list(facts))
+def saves(
+    entry: str = "They talked.", update: str = "", *facts: str, quotes: Sequence[str] = ()
+) -> Reply:
+    return calls(
+        "save_memory",
+        history_entry=entry,
+        memory_update=update,
+        key_facts=list(facts),
+        quotes=list(quotes),
+    )
 
 
-def learns(*lines: str) -> Author:
+def learns(*lines: str, quotes: Sequence[str] = ()) -> Author:
     """Saves what it was shown of memory, with these lines after it."""
 
     def author(prompt: Prompt) -> Line:
-        return saves(f"They spoke of {', '.join(lines)}.", with_lines(prompt, *lines))
+        told = f"They spoke of {', '.join(lines)}."
+        return saves(told, with_lines(prompt, *lines), quotes=quotes)
 
     return author
 

@@ -221,7 +221,7 @@ async def test_a_denied_call_does_not_run_and_decisions_are_recorded() -> None:
     tools = registry(echo, policy=policy, audit=policy)
     assert not (await call(tools, "echo", {"text": "ok"})).is_error
     denied = await call(tools, "echo", {"text": "a long speech"})
-    assert denied == ToolResult("not allowed: too much talk", is_error=True)
+    assert denied == ToolResult("not allowed: too much talk", is_error=True, trusted=True)
     assert len(echo.calls) == 1
     assert policy.seen == ["echo turn-1 Allowed", "echo turn-1 Denied"]
 

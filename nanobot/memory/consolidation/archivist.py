@@ -35,7 +35,7 @@ from nanobot.memory.consolidation.planning import split_range
 from nanobot.memory.consolidation.summariser import Draft, Summariser
 from nanobot.memory.forgetting.forgotten import Forgotten
 from nanobot.memory.history.log import HistoryEntry
-from nanobot.memory.scopes import Memory
+from nanobot.memory.scopes import OWNER, Memory
 from nanobot.memory.store.store import LONG_TERM
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
@@ -268,7 +268,9 @@ class Archivist:
             return
         try:
             change = Change("consolidate", "held back", session=chunk.session)
-            await memory.pending.hold(draft.held, LONG_TERM, chunk.origins, change)
+            held = await memory.pending.hold(draft.held, LONG_TERM, chunk.origins, change)
+            # Others than the owner are not disturbed by what they did not ask for.
+            await memory.pending.tell(held, chunk.session if memory.scope == OWNER else "")
         except StorageError:
             raise
         except NanobotError as error:

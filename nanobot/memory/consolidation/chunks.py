@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nanobot.memory.grounds.grounds import origins_of
+from nanobot.memory.grounds.marks import origins_of
 from nanobot.messages import Message
 from nanobot.tokens import estimate_tokens
 

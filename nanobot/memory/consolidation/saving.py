@@ -40,6 +40,11 @@ SAVE_MEMORY = ToolSpec(
                 "items": {"type": "string"},
                 "description": "Facts of one line each, with dates resolved.",
             },
+            "quotes": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "First words of lines of USER's that are kept whole, as written.",
+            },
         },
         "required": ["history_entry", "memory_update"],
     },
@@ -56,11 +61,13 @@ _TEXT_FIELDS = ("text", "content", "summary", "entry", "markdown", "fact", "valu
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A consolidation. `memory_update` None: there is nothing to change."""
+    """A consolidation. `memory_update` None: there is nothing to change. `quotes` are words of
+    lines of the person's to be remembered as they stand."""
 
     history_entry: str
     memory_update: str | None = None
     key_facts: tuple[str, ...] = ()
+    quotes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,8 @@ def _read_fields(fields: Mapping[str, object]) -> Saved | Unusable:
     update = _unfenced(_markdown(fields.get("memory_update"))).strip("\n")
     if not _STAMP.sub("", entry, count=1).strip():
         return Unusable("history_entry is missing or empty; it must be a paragraph of text")
-    return Saved(entry, update if update.strip() else None, tuple(_facts(fields.get("key_facts"))))
+    key_facts, quotes = (tuple(_facts(fields.get(key))) for key in ("key_facts", "quotes"))
+    return Saved(entry, update if update.strip() else None, key_facts, quotes)
 
 
 def _object_in(text: str) -> Mapping[str, object] | None:

@@ -7,7 +7,7 @@ stretch can wait for it is the caller's decision. The request fits the model's w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
@@ -21,12 +21,13 @@ from nanobot.errors import (
     ProviderError,
     ProviderGarbage,
     ProviderRejected,
+    ToolError,
 )
 from nanobot.memory.consolidation.breaker import Breaker
 from nanobot.memory.consolidation.chunks import Chunk, raw_summary, request_text
 from nanobot.memory.consolidation.saving import SAVE_MEMORY, Saved, Unusable, read_reply, with_stamp
 from nanobot.memory.consolidation.updates import learned
-from nanobot.memory.grounds.grounds import Grounds
+from nanobot.memory.grounds.quoting import quotation
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store import guard
 from nanobot.memory.store.store import LONG_TERM
@@ -181,9 +182,19 @@ class Summariser:
     def _draft(self, saved: Saved, chunk: Chunk, shown: _Shown) -> Draft:
         self._breaker.succeeded()
         self._out_until = 0.0
-        result = learned(shown.base, saved.memory_update, Grounds.of(chunk.messages))
+        quoted = list(self._quoted(saved, chunk))
+        tainted = bool(chunk.origins)
+        result = learned(shown.base, saved.memory_update, tainted=tainted, quoted=quoted)
         summary = with_stamp(saved.history_entry, self.when(chunk))
         return Draft("consolidation", summary, saved.key_facts, result.operations, result.held)
+
+    def _quoted(self, saved: Saved, chunk: Chunk) -> Iterator[str]:
+        """The lines of the person's that the model named, whole."""
+        for words in saved.quotes:
+            try:
+                yield quotation(words, chunk.messages, self.when(chunk).date())
+            except ToolError as error:
+                logger.info("{}: a quotation is left out: {}", chunk.session, error)
 
     def when(self, chunk: Chunk) -> datetime:
         """When a stretch of conversation ended."""

@@ -4,16 +4,17 @@ The model returns the whole file, against the version that it was shown; what co
 that differ, so that changes which others made meanwhile survive. Consolidation learns and rewords.
 It forgets nothing: a line that the model merely left out stays (models leave lines out by
 carelessness far more often than by intent; retiring is Dream's task and forgetting the person's),
-and is taken out only where another line of the update says it. What rests on foreign content alone
-is held back for the person to confirm.
+and is taken out only where another line of the update says it. Where the stretch holds foreign
+text, every change is held back for the person to confirm, but for lines of their own, which code
+copied.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nanobot.memory.grounds.grounds import Grounds
 from nanobot.memory.store import guard
 from nanobot.memory.text.lines import Operation, operations_between
 
@@ -29,10 +30,12 @@ class Learned:
     held: tuple[Operation, ...] = ()
 
 
-def learned(base: str, update: str | None, grounds: Grounds) -> Learned:
-    """What `update` changes in `base`, the file as the model knew it."""
+def learned(base: str, update: str | None, *, tainted: bool, quoted: Sequence[str] = ()) -> Learned:
+    """What `update` changes in `base`, the file as the model knew it, and what lines of the
+    person's that were `quoted` add to it."""
+    own = [Operation(new=f"- {line}") for line in quoted if not guard.standing(line, base)]
     if update is None:
-        return Learned()
+        return Learned(tuple(own))
     every = operations_between(base, update)
     standing = {change.new: change.old for change in every if change.old and _is_heading(change)}
     changes = [
@@ -40,44 +43,25 @@ def learned(base: str, update: str | None, grounds: Grounds) -> Learned:
         for change in every
         if _is_about_facts(change)
     ]
-    held = tuple(change for change in changes if not _is_founded(change, grounds))
-    sections = {change.section for change in changes if change.new and change not in held}
+    if tainted:
+        known = {line.strip() for line in base.splitlines()}
+        held = [
+            change if change.section in known else replace(change, section="")
+            for change in changes
+            if change.new
+        ]
+        return Learned(tuple(own), tuple(held))
+    sections = {change.section for change in changes if change.new}
     lost = set(guard.lost_facts(base, update))
-    kept = list[Operation]()
-    for change in changes:
-        goes = bool(change.new) or _may_go(change, sections, lost, bool(held))
-        if goes and change not in held:
-            kept.append(_under_known_heading(change, base, grounds))
-    return Learned(tuple(kept), held)
+    kept = [change for change in changes if change.new or _may_go(change, sections, lost)]
+    return Learned((*kept, *own))
 
 
-def _is_founded(change: Operation, grounds: Grounds) -> bool:
-    """Whether the person's own words carry what a change adds."""
-    if not change.new:
-        return True
-    if change.old:
-        return grounds.supports_change(change.old, change.new)
-    return grounds.supports(change.new)
-
-
-def _may_go(removal: Operation, sections: set[str], lost: set[str], anything_held: bool) -> bool:
+def _may_go(removal: Operation, sections: set[str], lost: set[str]) -> bool:
     """Whether a line that the update lacks may be taken out."""
     if _PLACEHOLDER.fullmatch(removal.old):
         return removal.section in sections
-    return (
-        not anything_held
-        and bool(guard.fact_lines(removal.old))
-        and removal.old.strip() not in lost
-    )
-
-
-def _under_known_heading(change: Operation, base: str, grounds: Grounds) -> Operation:
-    """`change`, without a heading that foreign content alone made up."""
-    if not change.section or change.section in {line.strip() for line in base.splitlines()}:
-        return change
-    if not grounds.is_tainted or grounds.supports(change.section.lstrip("# ")):
-        return change
-    return replace(change, section="")
+    return bool(guard.fact_lines(removal.old)) and removal.old.strip() not in lost
 
 
 def _is_about_facts(change: Operation) -> bool:

@@ -205,6 +205,8 @@ class Dream:
         """Carry out a plan that is remembered, then move on."""
         writer = Writer(memory, self._versions, reader.forgotten)
         report = await writer.carry_out(plan, again=again)
+        if writer.held:
+            await memory.pending.tell(writer.held, "")
         state = self._of(memory)
         done, skipped = settled(state, plan)
         position = await asyncio.to_thread(reader.position, state, done)

@@ -1,8 +1,9 @@
 """What Dream reads: a stretch of conversation, or a day's notes, and what it rests on.
 
-What an entry says was written by a model that may have repeated a web page, so an entry carries the
-`Grounds` of the raw messages behind it: what the person said in their own words, and what came from
-elsewhere. Where raw messages are gone (deleted, forgotten) there is nothing left to learn from.
+What an entry says was written by a model that may have repeated a web page, so an entry carries
+what is known of the raw messages behind it: where foreign text among them came from, and what the
+person said themselves, which can be quoted. Where raw messages are gone (deleted, forgotten) there
+is nothing left to learn from.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time, tzinfo
 
-from nanobot.memory.grounds.grounds import Grounds, holds_foreign, is_foreign, origins_of
+from nanobot.memory.grounds.marks import is_foreign, origins_of
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.unconfirmed import NOTE, is_unconfirmed
@@ -30,10 +31,10 @@ model there, it can say again here without the page."""
 _OWN = frozenset({"", "nanobot"})
 _TITLE = re.compile(r"^\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d\]\s*")
 _UNCONFIRMED = re.compile(r"\(from [^\n]*?, unconfirmed\) ")
-_SUMMARY = "summary"
-"""Where the words of an entry come from that foreign content may have caused."""
 _LONGEST_LINE, _LONGEST_ENTRY = 1_000, 16_000
 """Characters."""
+_OWN_LINES = 60
+"""Lines of the person's that are shown with an entry that foreign content touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ class Entry:
     """One entry of a batch.
 
     `key` names it in what is remembered about runs; `cursor` is that of the history, 0 for notes.
-    `said_at` is the time of what is newest in it. `grounds` are what it rests on; where nothing in
-    it is foreign, all of it is trusted. `origins` says where foreign content in it came from.
+    `said_at` is the time of what is newest in it. `said` are the messages in which the person can
+    be quoted, `origins` where foreign content in it came from, empty where there is none.
     """
 
     key: str
@@ -50,13 +51,13 @@ class Entry:
     said_at: datetime
     title: str
     lines: tuple[str, ...]
-    grounds: Grounds
+    said: tuple[Message, ...] = ()
     origins: tuple[str, ...] = ()
 
     @property
     def is_tainted(self) -> bool:
         """Whether anything in it came from elsewhere than the person and the agent."""
-        return self.grounds.is_tainted
+        return bool(self.origins)
 
     @property
     def text(self) -> str:
@@ -88,10 +89,9 @@ def of_history(entry: HistoryEntry, evidence: Evidence) -> Entry | None:
     claimed = tuple(origin for origin in entry.origin if origin not in _OWN)
     if not claimed and not messages and entry.type != "import":
         return None
-    said = [_said(line, _SUMMARY) for line in lines]
-    told = [*behind, *(said if claimed else ())]
-    is_tainted = holds_foreign(told)
-    heard = [_said(text, "") for text in (*lines, *(message.content for message in messages))]
+    origins = claimed or origins_of(behind)
+    if origins and entry.type != "raw":
+        lines = _fitted([*lines, *_own_lines(messages)])
     stamp = f"[{entry.timestamp:%Y-%m-%d %H:%M}] {entry.session}".rstrip()
     raw = " (raw)" if entry.type == "raw" else ""
     return Entry(
@@ -100,8 +100,8 @@ def of_history(entry: HistoryEntry, evidence: Evidence) -> Entry | None:
         said_at=_newest(messages, entry.timestamp),
         title=stamp + raw,
         lines=lines,
-        grounds=Grounds.of(told if is_tainted else heard),
-        origins=claimed or (origins_of(behind) if is_tainted else ()),
+        said=tuple(messages),
+        origins=origins,
     )
 
 
@@ -124,7 +124,7 @@ def of_note(day: date, text: str, zone: tzinfo | None) -> Entry | None:
         said_at=datetime.combine(day, time(), zone),
         title=f"[{day.isoformat()}] note",
         lines=("", *_fitted(lines)),
-        grounds=Grounds.of(said),
+        said=tuple(one for one in said if not one.origin),
         origins=origins_of(said),
     )
 
@@ -133,6 +133,13 @@ def _told(entry: HistoryEntry) -> tuple[str, ...]:
     summary = _TITLE.sub("", entry.summary.strip())
     facts = [f"- {fact}" for fact in entry.key_facts]
     return _fitted([*summary.splitlines(), *facts])
+
+
+def _own_lines(messages: Iterable[Message]) -> list[str]:
+    """What the person wrote themselves, to be quoted from."""
+    said = (line for message in messages for line in message.own_words.splitlines())
+    lines = [f"> {line}" for line in said if line.strip()]
+    return ["Lines of the person's own:", *lines[-_OWN_LINES:]] if lines else []
 
 
 def _raw(messages: Iterable[Message]) -> tuple[str, ...]:

@@ -1,20 +1,21 @@
 """What of phase 1 may become a memory. Pure.
 
 A model that read a web page may say what the page told it to, and may say that it comes from an
-entry which never saw that page. So each item is held against the raw messages behind its entry,
-together with everything foreign that this run has read. What nothing of the person's own supports
-is held back until the owner confirms it.
+entry which never saw that page. So where any of the entries that it was asked about was touched by
+foreign content, whatever it words itself is held back until the owner confirms it. What it quotes,
+a line that the person wrote, code copies whole, and that is taken in as it stands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from nanobot.errors import ToolError
 from nanobot.memory.dream.entries import Entry
 from nanobot.memory.dream.phase1 import LONG_TERM, MANNER, PERSON, Item, Kind
 from nanobot.memory.dream.words import shared
-from nanobot.memory.grounds.grounds import Grounds
+from nanobot.memory.grounds.quoting import quotation
 from nanobot.memory.store.guard import bare, fact_lines, standing
 from nanobot.memory.text.layout import lines_of
 from nanobot.memory.text.similar import most_similar
@@ -44,7 +45,8 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A fact that waits for the owner's word. `old` is the line that it would replace."""
+    """A fact that waits for the owner's word. `old` is the line that it would replace; where `line`
+    is empty, it would go."""
 
     path: str
     line: str
@@ -56,27 +58,16 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What phase 1 comes to."""
+    """What phase 1 comes to. `quoted` updates are lines of the person's, and go in word for
+    word."""
 
     updates: tuple[Update, ...] = ()
     held: tuple[Held, ...] = ()
-
-
-def foreign_of(entries: Iterable[Entry]) -> Grounds:
-    """Everything that came from elsewhere, and nothing of the person's own."""
-    foreign = Grounds()
-    for entry in entries:
-        foreign = foreign.plus(Grounds(frozenset(), entry.grounds.untrusted))
-    return foreign
+    quoted: tuple[Update, ...] = ()
 
 
 def judge(
-    items: Sequence[Item],
-    entries: Sequence[Entry],
-    files: Mapping[str, str],
-    foreign: Grounds,
-    *,
-    owner: bool,
+    items: Sequence[Item], entries: Sequence[Entry], files: Mapping[str, str], *, owner: bool
 ) -> Judgement:
     """Sort `items` of one question about `entries`.
 
@@ -85,18 +76,34 @@ def judge(
     """
     updates: dict[Update, None] = {}
     held: dict[Held, None] = {}
+    quoted: dict[Update, None] = {}
+    tainted = any(entry.is_tainted for entry in entries)
     for item in items:
+        entry = _behind(item, entries)
+        if tainted and (line := _quoted(item, entry)):
+            if not any(standing(line, text) for text in files.values()):
+                quoted[Update("add", item.path, line, cursor=entry.cursor)] = None
+            continue
         wanted = _located(item, files, owner=owner)
         if wanted is None:
             continue
-        entry = _behind(item, entries)
-        wanted = replace(wanted, cursor=entry.cursor)
-        if _supports(entry, foreign, wanted):
-            updates[wanted] = None
-        elif wanted.text:
-            origins = entry.origins or ("unknown",)
-            held[Held(wanted.path, wanted.text, origins, wanted.target, "", entry.cursor)] = None
-    return Judgement(tuple(updates), tuple(held))
+        if not tainted:
+            updates[replace(wanted, cursor=entry.cursor)] = None
+            continue
+        origins = entry.origins or ("unknown",)
+        held[Held(wanted.path, wanted.text, origins, wanted.target, "", entry.cursor)] = None
+    return Judgement(tuple(updates), tuple(held), tuple(quoted))
+
+
+def _quoted(item: Item, entry: Entry) -> str:
+    """The line of the person's that a new fact quotes, empty where it quotes none. How the agent
+    behaves is not decided by what was said once."""
+    if item.kind != "add" or item.path == MANNER or not item.quote:
+        return ""
+    try:
+        return quotation(item.quote, entry.said, entry.said_at.date())
+    except ToolError:
+        return ""
 
 
 def _located(item: Item, files: Mapping[str, str], *, owner: bool) -> Update | None:
@@ -135,12 +142,3 @@ def _behind(item: Item, entries: Sequence[Entry]) -> Entry:
     if item.entry is not None and item.entry < len(entries):
         return entries[item.entry]
     return max(entries, key=lambda entry: shared(item.text, entry.text))
-
-
-def _supports(entry: Entry, foreign: Grounds, update: Update) -> bool:
-    grounds = entry.grounds.plus(foreign)
-    if update.kind == "obsolete":
-        return grounds.mentions(update.target)
-    if update.kind == "replace" and grounds.supports_change(update.target, update.text):
-        return True
-    return grounds.supports(update.text)

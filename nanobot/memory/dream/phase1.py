@@ -42,7 +42,8 @@ class Item:
 
     `text` is the new fact, for an obsolete one the line that goes; `replaces` the line that a
     contradicting fact takes the place of. `path` is empty where that line decides. `entry` is the
-    number the model gave, None where it gave none that exists.
+    number the model gave, None where it gave none that exists. `quote` are words of a line of the
+    person's that says it.
     """
 
     kind: Kind
@@ -50,6 +51,7 @@ class Item:
     path: str = ""
     replaces: str = ""
     entry: int | None = None
+    quote: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +124,11 @@ def _items(key: str, value: object, count: int) -> Iterator[Item]:
     kind, path = _KINDS[key]
     for raw in items(value) if isinstance(value, list) else [value]:
         fields = {"text": raw} if isinstance(raw, str) else mapping(raw)
-        text = one_line(string(fields.get("text")))
+        quote = one_line(string(fields.get("quote")))
+        text = one_line(string(fields.get("text"))) or quote
         if bare(text).strip("#-*_ "):
             replaces = one_line(string(fields.get("replaces")) or string(fields.get("old")))
-            yield Item(kind, text, path, replaces, _number(fields.get("entry"), count))
+            yield Item(kind, text, path, replaces, _number(fields.get("entry"), count), quote)
 
 
 def _processed(found: Mapping[str, object], count: int) -> frozenset[int]:

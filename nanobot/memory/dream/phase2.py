@@ -83,18 +83,11 @@ def parse(answer: str) -> list[Edit] | None:
 
 
 class Integrator:
-    """Decides on the edits of the file at `path` that says `text`.
+    """Decides on the edits of the file at `path` that says `text`."""
 
-    `new_headings` allows headings that the file does not have and no update names: not where
-    foreign content was read, because a heading is text as well.
-    """
-
-    def __init__(
-        self, path: str, text: str, updates: Sequence[Update], *, new_headings: bool
-    ) -> None:
+    def __init__(self, path: str, text: str, updates: Sequence[Update]) -> None:
         self._path, self._text = path, text
         self._updates = updates
-        self._new_headings = new_headings
         self._sections = dict(lines_of(text))
         self._headings = {_name(line): line for line in self._sections if is_heading(line)}
         self._told: set[int] = set()
@@ -142,7 +135,7 @@ class Integrator:
             return ""
         if old:
             return self._change(number, edit, old)
-        self._add(number, edit.new, self._section(edit.section, number))
+        self._add(number, edit.new, self._section(edit.section))
         return ""
 
     def _change(self, number: int, edit: Edit, old: str) -> str:
@@ -191,13 +184,10 @@ class Integrator:
         share, number = max(found, default=(0.0, 0))
         return -number if share > 0 else None
 
-    def _section(self, wanted: str, number: int) -> str:
+    def _section(self, wanted: str) -> str:
         if known := self._headings.get(_name(wanted)):
             return known
-        if not is_heading(wanted) or len(wanted) > _LONGEST_HEADING:
-            return ""
-        named = says_no_more(_name(wanted), self._updates[number].text)
-        return wanted if self._new_headings or named else ""
+        return wanted if is_heading(wanted) and len(wanted) <= _LONGEST_HEADING else ""
 
 
 def _name(heading: str) -> str:

@@ -79,7 +79,7 @@ class DreamReport:
         return _listed("No longer true, so I put it aside (memory/retired.md):", self.retired)
 
     def _held_back(self) -> str:
-        heading = "I am not sure these come from you, so they wait for your word (/memory pending):"
+        heading = "These wait for your word, since text from elsewhere was read (/memory pending):"
         return _listed(heading, self.held_back)
 
     def _refused(self) -> str:

@@ -1,8 +1,8 @@
 """From a batch of entries to a plan: both phases, and the judging in between. Writes nothing.
 
 Entries that foreign content touched are asked about apart from the others, so that what a page says
-is not even read together with what it could be taken for. What this run has read from elsewhere is
-remembered to its end: it may come back under another name.
+is not read together with what it could be taken for, and nothing that was worded after it was read
+gets into phase 2.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from loguru import logger
 from nanobot.errors import NanobotError
 from nanobot.memory.dream import phase1, phase2
 from nanobot.memory.dream.entries import Entry
-from nanobot.memory.dream.judging import Held, Judgement, Update, foreign_of, judge
+from nanobot.memory.dream.judging import Held, Judgement, Update, judge
 from nanobot.memory.dream.phase1 import FILES, MANNER, Extraction, Item
 from nanobot.memory.dream.questions import BudgetSpent, Questions
 from nanobot.memory.dream.reading import Batch
 from nanobot.memory.dream.state import Hold, Plan, Write
 from nanobot.memory.forgetting.forgotten import Forgotten
-from nanobot.memory.grounds.grounds import Grounds
 from nanobot.memory.scopes import OWNER, Memory
 from nanobot.memory.text.lines import Operation
 from nanobot.providers.port import PromptMessage, assistant_message, system_message, user_message
@@ -40,6 +39,7 @@ class Unintelligible(NanobotError):
 class _Found:
     updates: list[Update] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
+    quoted: list[Update] = field(default_factory=list)
     read: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
 
@@ -54,14 +54,12 @@ class Thinker:
         self._questions = questions
         self._forgotten = forgotten
         self._today = f"{now:%A}, {now.date().isoformat()}"
-        self._foreign = Grounds()
         self._is_owner = memory.scope == OWNER
         self._paths = FILES if self._is_owner else tuple(path for path in FILES if path != MANNER)
 
     async def plan(self, batch: Batch, since: datetime) -> Plan:
         """What `batch`, which was read after `since`, comes to. Raises `BudgetSpent` where nothing
         could be asked, `Unintelligible`, or a `ProviderError`."""
-        self._foreign = self._foreign.plus(foreign_of(batch.entries))
         files = {path: self._memory.store.read(path) for path in self._paths}
         found = _Found()
         for group in _apart(batch.entries):
@@ -88,6 +86,7 @@ class Thinker:
         judgement = self._judged(extraction.items, group, files)
         found.updates += judgement.updates
         found.held += judgement.held
+        found.quoted += judgement.quoted
         for number, entry in enumerate(group):
             (found.read if number in extraction.processed else found.skipped).add(entry.key)
 
@@ -111,13 +110,11 @@ class Thinker:
             # What is over may go, forgotten or not.
             if item.kind == "obsolete" or not self._forgotten.hides_line(item.text, said_at):
                 wanted.append(item)
-        return judge(wanted, group, files, self._foreign, owner=self._is_owner)
+        return judge(wanted, group, files, owner=self._is_owner)
 
     async def _integrate(self, path: str, text: str, found: _Found) -> Write:
         updates = [update for update in found.updates if update.path == path]
-        integrator = phase2.Integrator(
-            path, text, updates, new_headings=not self._foreign.is_tainted
-        )
+        integrator = phase2.Integrator(path, text, updates)
         if any(update.text for update in updates):
             try:
                 await self._edited(path, text, updates, integrator)
@@ -125,7 +122,12 @@ class Thinker:
                 integrator.add_plainly()
         result = integrator.finish()
         found.held += result.held
-        return Write(path, tuple(result.operations), tuple(result.retired))
+        said = [
+            Operation("", f"- {update.text}", "", update.cursor)
+            for update in found.quoted
+            if update.path == path
+        ]
+        return Write(path, (*result.operations, *said), tuple(result.retired))
 
     async def _edited(
         self,
@@ -164,7 +166,8 @@ def _apart(entries: Sequence[Entry]) -> list[list[Entry]]:
 def _holds(held: Iterable[Held]) -> tuple[Hold, ...]:
     holds: dict[tuple[str, tuple[str, ...]], Hold] = {}
     for fact in held:
-        operation = Operation(fact.old, f"- {fact.line}", fact.section, fact.cursor)
+        new = f"- {fact.line}" if fact.line else ""
+        operation = Operation(fact.old, new, fact.section, fact.cursor)
         key = (fact.path, fact.origins)
         hold = holds.get(key, Hold(fact.path, (), fact.origins))
         if operation not in hold.operations:

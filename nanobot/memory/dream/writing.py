@@ -20,6 +20,7 @@ from nanobot.memory.dream.state import Hold, Plan, Write
 from nanobot.memory.forgetting.forgotten import Forgotten
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store.guard import bare
+from nanobot.memory.store.pending import PendingFact
 from nanobot.memory.text.lines import Operation, apply_operations
 from nanobot.memory.versions.gitstore import GitStore
 
@@ -35,6 +36,8 @@ class Writer:
         self._memory = memory
         self._versions = versions
         self._forgotten = forgotten
+        self.held: list[PendingFact] = []
+        """What waits from now on, for the person to be shown."""
 
     async def carry_out(self, plan: Plan, *, again: bool = False) -> DreamReport:
         """Do all of `plan`; `again` where a part of it may have been done before a crash.
@@ -70,8 +73,10 @@ class Writer:
         if not hold.operations:
             return DreamReport(self._memory.scope)
         change = Change("dream", "held back for the person to confirm")
-        await self._memory.pending.hold(hold.operations, hold.path, hold.origins, change)
-        lines = tuple(bare(operation.new) for operation in hold.operations)
+        self.held += await self._memory.pending.hold(
+            hold.operations, hold.path, hold.origins, change
+        )
+        lines = tuple(bare(one.new) or f"no longer: {bare(one.old)}" for one in hold.operations)
         return DreamReport(self._memory.scope, held_back=lines)
 
     async def _write(self, write: Write) -> DreamReport:

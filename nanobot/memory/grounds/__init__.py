@@ -1,1 +1,1 @@
-"""Whose words a memory rests on: what may become one and what waits for its person."""
+"""Where text came from, and how a line of the person's is quoted."""

@@ -1,4 +1,7 @@
-"""Marks on messages: where foreign text came from. Pure.
+"""Marks on messages: where foreign text came from, and whether there is any. Pure.
+
+Foreign is what neither the person of a conversation, nor the model, nor nanobot said: a web page, a
+file, a forwarded message, another person in a group. A conversation that holds any is tainted.
 
 A mark is the name of a source (`tool:web_fetch`, `person:7`, `forwarded`), or of what passed text
 on, with the sources behind it: `helper:1a (person:7; tool:grep)`. What the model says carries the
@@ -12,11 +15,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from nanobot.memory.text.unconfirmed import NOTE, says_unconfirmed
+from nanobot.messages import ATTACHED, Message
+
 OTHERS = "others"
 
+_NANOBOT = "nanobot"
 _MOST = 16
 _LONGEST = 400
 """Characters of a mark that is carried as it is; marks of earlier versions could be far longer."""
+
+
+def is_foreign(message: Message) -> bool:
+    """Whether a message is the text of others than its person, the model and nanobot."""
+    return message.role != "assistant" and message.origin not in {"", _NANOBOT, ATTACHED}
+
+
+def origins_of(messages: Iterable[Message]) -> tuple[str, ...]:
+    """Where the foreign text among `messages`, or behind them, came from, each source once; empty
+    where there is none."""
+    marked = (message for message in messages if message.origin or message.notice)
+    return tuple(dict.fromkeys(origin for message in marked for origin in _origins(message)))
 
 
 def passed_on(by: str, marks: Iterable[str]) -> str:
@@ -32,6 +51,14 @@ def carried(marks: Iterable[str]) -> str:
 def sources_of(marks: Iterable[str]) -> tuple[str, ...]:
     """What stands behind all these marks, whatever it came through: 17 names at most."""
     return tuple(_few(source for mark in marks for source in _sources(mark)))
+
+
+def _origins(message: Message) -> Iterator[str]:
+    joined = message.role == "assistant"
+    marks = message.origin.split(",") if joined else [message.origin]
+    yield from (mark for mark in marks if mark not in {"", _NANOBOT})
+    if says_unconfirmed(message.notice):
+        yield NOTE
 
 
 def _sources(mark: str) -> Iterator[str]:

@@ -1,61 +1,58 @@
-"""Whether a text is nothing but what its person said, to the letter. Pure.
+"""Quoting: how a fact enters memory unasked once foreign text is in a conversation. Pure.
 
-Stricter than `Grounds`, for what leaves the conversation: nothing may be added, whoever it came
-from, because a word, a full stop or a second space that the person did not write could tell what
-they said in confidence.
+The model points at a line that the person wrote, by some of its words, and code copies the whole
+line. So nothing can be cut off that turns a line into its opposite ("not", "if", "says Bob"), and
+nothing can be added. Whatever the model words itself waits for the person.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from datetime import date
 
+from nanobot.errors import CallRefused
 from nanobot.messages import Message
-from nanobot.security.names import visible
 
-_FEWEST_WORDS = 2
+_LONGEST = 1_000
+"""Characters of a line; a longer one is no fact."""
+
+_SHOWN = 80
 
 
-def is_quoted(text: str, messages: Iterable[Message]) -> bool:
-    """Whether `text` stands in one of the person's own messages, from word to word.
+def quotation(words: str, messages: Iterable[Message], today: date) -> str:
+    """The one line of the person's that `words` stand in, whole, as a fact: `“…” (2026-11-23)`,
+    with the day on which it was said.
 
-    It is all of the message, or two words and more. Punctuation and symbols are part of it; only
-    the case of its first letter and the spaces of the message do not count. What cannot be seen is
-    in no quotation.
+    Case and spaces make no difference to which line is meant. Raises `ToolError` where that is not
+    exactly one, or it is too long.
     """
-    wanted = text.strip()
-    if not wanted or visible(wanted) != wanted:
-        return False
-    return any(_holds(message.own_words, wanted) for message in messages)
+    wanted = _plain(words)
+    found = {line: day for line, day in _lines(messages) if wanted and wanted in _plain(line)}
+    if not found:
+        raise CallRefused(
+            f"the person wrote no line with the words {words.strip()[:_SHOWN]!r}",
+            hint="Give the first words of a line of theirs, exactly as they wrote them.",
+        )
+    exact = [line for line in found if _plain(line) == wanted]
+    if len(found) > 1 and len(exact) != 1:
+        shown = "; ".join(line[:_SHOWN] for line in list(found)[:3])
+        raise CallRefused(f"more than one line has these words: {shown}", hint="Quote more of it.")
+    line = exact[0] if exact else next(iter(found))
+    if len(line) > _LONGEST:
+        raise CallRefused(
+            f"this line has {len(line):,} characters; only up to {_LONGEST:,} are kept"
+        )
+    return f"“{line}” ({found[line] or today})"
 
 
-def _holds(said: str, wanted: str) -> bool:
-    if _stands_in(said.strip(), wanted):
-        return True
-    return wanted == _spaced(wanted) and _stands_in(_spaced(said), wanted)
+def _lines(messages: Iterable[Message]) -> Iterator[tuple[str, date | None]]:
+    """The lines that the person wrote, and the days on which they did; the latest come last."""
+    for message in messages:
+        day = message.timestamp.date() if message.timestamp else None
+        for line in message.own_words.split("\n"):
+            if told := " ".join(line.split()):
+                yield told, day
 
 
-def _stands_in(said: str, wanted: str) -> bool:
-    if len(wanted.split()) < _FEWEST_WORDS:
-        return _is_same(said, wanted)
-    at = said.find(wanted[1:], 1)
-    while at > 0:
-        before, after = said[: at - 1], said[at + len(wanted) - 1 :]
-        if _is_same(said[at - 1], wanted[0]) and not _parts_word(before, wanted, after):
-            return True
-        at = said.find(wanted[1:], at + 1)
-    return False
-
-
-def _is_same(said: str, wanted: str) -> bool:
-    """Whether they are equal but for the case of their first letter."""
-    return said[1:] == wanted[1:] and said[:1].casefold() == wanted[:1].casefold()
-
-
-def _parts_word(before: str, inside: str, after: str) -> bool:
-    """Whether `inside` begins or ends in the middle of a word."""
-    begins = before[-1:].isalnum() and inside[0].isalnum()
-    return begins or (inside[-1].isalnum() and after[:1].isalnum())
-
-
-def _spaced(text: str) -> str:
-    return " ".join(text.split())
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())

@@ -7,6 +7,7 @@ group as a whole (what it takes for true, forgetting) is the owner's to decide t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -25,6 +26,8 @@ from nanobot.session.session import Session
 _MEMORY = "[search TEXT | why TEXT | pending | accept N | drop N]"
 _RESTORE = "--list | --version N"
 
+_NAMES = re.compile(r"(?:(?:\d{1,9}|[0-9a-f]{16})(?:[\s,]+|$))+")
+"""Facts that wait, by number or by code (see `PendingFact`)."""
 _FEW = Filters(limit=5)
 _YES, _ERASE = "--yes", "--erase"
 _OWNERS_WORD = "In a group this is the owner's to decide."
@@ -126,17 +129,17 @@ class MemoryCommands:
                 return Answer((await self._service.why(_unquoted(rest), scope)).text)
             case "pending":
                 return Answer((await self._service.pending(scope)).text)
-            case "accept" | "drop" as decision if numbers := _numbers(rest):
-                return await self._decide(call, decision, numbers)
+            case "accept" | "drop" as decision if _NAMES.fullmatch(rest):
+                return await self._decide(call, decision, rest.replace(",", " ").split())
         return Answer(f"Write it as: /memory {_MEMORY}")
 
-    async def _decide(self, call: CommandCall, decision: str, numbers: list[int]) -> Answer:
+    async def _decide(self, call: CommandCall, decision: str, names: list[str]) -> Answer:
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
         await call.once()  # the numbers are others afterwards
         service = self._service
         decide = service.accept if decision == "accept" else service.drop
-        return Answer((await decide(numbers, self._scope(call))).text)
+        return Answer((await decide(names, self._scope(call))).text)
 
     async def _note(self, call: CommandCall) -> Answer:
         if not call.arguments:
@@ -240,9 +243,3 @@ def _unquoted(text: str) -> str:
 def _number(text: str) -> int | None:
     word = text.strip().removeprefix("#")
     return int(word) if word.isascii() and word.isdigit() and len(word) < 10 else None
-
-
-def _numbers(text: str) -> list[int]:
-    """The numbers in `1 2, 3`; none where one is not a number."""
-    found = [_number(word) for word in text.replace(",", " ").split()]
-    return [] if None in found else [number for number in found if number is not None]

@@ -189,16 +189,17 @@ class MemoryService:
         """The facts that wait to be confirmed, numbered."""
         return answers.of_pending(await self.memory(scope).pending.pending())
 
-    async def accept(self, numbers: Sequence[int], scope: str) -> Report:
-        """Take facts that waited into memory; `numbers` as `pending` shows them."""
+    async def accept(self, names: Sequence[str | int], scope: str) -> Report:
+        """Take facts that waited into memory; by their numbers as `pending` shows them, or by the
+        codes of a notice."""
         pending = self.memory(scope).pending
-        facts = await pending.accept(numbers)
+        facts = await pending.accept(names)
         return answers.of_decision("Remembered now", facts, len(await pending.pending()))
 
-    async def drop(self, numbers: Sequence[int], scope: str) -> Report:
-        """Give up facts that waited."""
+    async def drop(self, names: Sequence[str | int], scope: str) -> Report:
+        """Give up facts that waited, named as for `accept`."""
         pending = self.memory(scope).pending
-        facts = await pending.drop(numbers)
+        facts = await pending.drop(names)
         return answers.of_decision("Dropped", facts, len(await pending.pending()))
 
     async def note(self, text: str, scope: str, origin: str = "") -> Report:

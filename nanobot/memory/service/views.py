@@ -7,9 +7,11 @@ takes control characters out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from typing import Literal
 
 from nanobot.bus.usage import Usage
@@ -19,12 +21,14 @@ from nanobot.memory.index.text import Retired
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.store.pending import PendingFact
 from nanobot.memory.versions.gitstore import SyncResult, Version
+from nanobot.security.names import visible
 
 _FACTS_SHOWN = 60
 _LINE = 300
 _NEIGHBOUR = 120
 _DIFF_SHOWN = 200
 _PATHS_SHOWN = 3
+_HELD, _HELD_SIZE = 8, 3_000
 _NOTHING_INDEXED = IndexStats(0, 0, 0, 0, 0)
 
 
@@ -131,7 +135,7 @@ def pending_text(facts: Sequence[PendingFact]) -> str:
     if not facts:
         return "Nothing waits for your word."
     lines = [
-        "These came from elsewhere than from you, so I do not take them for true yet:",
+        "I worded these after I had read text from elsewhere, so I do not take them for true yet:",
         "",
         *(f"- {_pending(fact)}" for fact in facts),
         "",
@@ -140,11 +144,38 @@ def pending_text(facts: Sequence[PendingFact]) -> str:
     return "\n".join(lines)
 
 
+def shown_of_held(facts: Sequence[PendingFact]) -> Sequence[PendingFact]:
+    """Those of some facts that one notice can show whole: at most eight, in 3,000 characters."""
+    sizes = accumulate(len(fact.shown) for fact in facts)
+    return [fact for fact, size in zip(facts, sizes, strict=True) if size <= _HELD_SIZE][:_HELD]
+
+
+def held_text(facts: Sequence[PendingFact]) -> str:
+    """Facts that begin to wait, as their person is shown them: in a fence, so that nothing that
+    others wrote passes for a part of this text, or for a link."""
+    shown = shown_of_held(facts)
+    origins = ", ".join(dict.fromkeys(origin for fact in facts for origin in fact.origins))
+    text = "\n".join(f"{fact.number}: {visible(fact.shown)}" for fact in shown)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    more = len(facts) - len(shown)
+    asked = "remember this" if all(fact.line for fact in facts) else "change memory like this"
+    lines = [
+        f"**May I {asked}?**\n{fence}\n{text}\n{fence}",
+        f"I worded it after reading text from elsewhere ({one_line(origins, _NEIGHBOUR)}), so it"
+        " waits for your word.",
+    ]
+    if len(facts) > 1:
+        lines.append("Some of it: `/memory accept N` or `/memory drop N`.")
+    if more:
+        lines.append(f"{count(more, 'more waits', 'more wait')}: `/memory pending`.")
+    return "\n".join(lines)
+
+
 def decision_text(done: str, facts: Sequence[PendingFact], left: int) -> str:
     """What became of facts that waited."""
-    lines = [f"{done}:", *(f"- {one_line(fact.line)}" for fact in facts)]
+    lines = [f"{done}:", *(f"- {one_line(_change(fact))}" for fact in facts)]
     if not facts:
-        lines = ["No fact that waits has this number."]
+        lines = ["No such fact waits: it was decided on already, or `/memory pending` has it."]
     if left:
         lines.append(f"{count(left, 'fact waits', 'facts wait')} still: `/memory pending`.")
     return "\n".join(lines)
@@ -246,9 +277,15 @@ def _counts(view: Overview) -> Iterable[str]:
 
 def _pending(fact: PendingFact) -> str:
     origins = ", ".join(fact.origins) or "elsewhere"
-    replaces = f" (in place of: {one_line(fact.old, 120)})" if fact.old else ""
     where = f"from {origins}, {fact.day.isoformat()}, for {fact.path}"
-    return f"{fact.number}: {one_line(fact.line)}{replaces} [{where}]"
+    return f"{fact.number}: {one_line(_change(fact), _HELD_SIZE)} [{where}]"
+
+
+def _change(fact: PendingFact) -> str:
+    """What a fact that waits would do."""
+    if not fact.line:
+        return f"no longer: {fact.old}"
+    return f"{fact.line} (in place of: {fact.old[:120]})" if fact.old else fact.line
 
 
 def _hit(hit: Hit, known: set[str]) -> Iterable[str]:

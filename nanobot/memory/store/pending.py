@@ -1,14 +1,18 @@
-"""Facts that rest on foreign content, held back in `memory/pending.md` until the owner confirms.
+"""Changes of memory that the model worded after it read foreign text, held back in
+`memory/pending.md` until their person confirms them.
 
 One bullet each: `- [2026-03-10] (from tool:web_fetch) -> MEMORY.md: the line`. What it would reword
-and the heading that it goes under follow on indented lines. The person may edit the file; what
-cannot be read stays in it and is passed over.
+and the heading that it goes under follow on indented lines; a line that would go is written
+`-> MEMORY.md, remove: the line`. The person may edit the file; what cannot be read stays in it and
+is passed over.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -17,7 +21,7 @@ from itertools import groupby
 from nanobot.errors import WriteConflict
 from nanobot.memory.change import Change
 from nanobot.memory.grounds.marks import sources_of
-from nanobot.memory.store.guard import indent, lost_facts, standing
+from nanobot.memory.store.guard import fact_lines, indent, lost_facts, standing
 from nanobot.memory.store.store import LONG_TERM, PENDING, MemoryStore
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import Operation
@@ -25,9 +29,24 @@ from nanobot.memory.text.lines import Operation
 _HEADING = "# Waiting for your word"
 _SHORT = {LONG_TERM: "MEMORY.md"}
 _LONG = {short: path for path, short in _SHORT.items()}
-_FACT = re.compile(r"- \[(\d{4}-\d\d-\d\d)\] \(from ([^()]{1,2000})\) -> ([^\s:]{1,200}): (\S.*)")
+_FACT = re.compile(
+    r"- \[(\d{4}-\d\d-\d\d)\] \(from ([^()]{1,2000})\) -> ([^\s:,]{1,200})(, remove)?: (\S.*)"
+)
 _OLD, _SECTION = "  instead of: ", "  under: "
 _ATTEMPTS = 5
+_CODE = 16
+MOST_WAITING = 200
+"""Changes that wait in a scope; a model that was talked over holds back no more."""
+MOST_SHOWN = 2_400
+"""Characters of a change; a longer one is not held back but dropped."""
+
+Tell = Callable[[Sequence["PendingFact"], str], Awaitable[None]]
+"""Shows to their person what waits from now on; with the conversation that it comes from, empty for
+Dream's. Must not raise."""
+
+
+async def nobody_told(_: Sequence[PendingFact], __: str) -> None:
+    """Nobody is shown anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +54,8 @@ class PendingFact:
     """A line that may become part of the document `path`.
 
     `number` counts from 1 in the order of the file, 0 before it stands there. `old` is the line
-    that it would reword, `section` the heading it would go under; both may be empty.
+    that it would reword, `section` the heading it would go under; both may be empty. Where `line`
+    is empty, `old` would go.
     """
 
     number: int
@@ -46,11 +66,33 @@ class PendingFact:
     old: str = ""
     section: str = ""
 
+    @property
+    def can_be_judged(self) -> bool:
+        """Whether it changes anything, and is short enough to be read before it is accepted."""
+        return 0 < len(self.line) + len(self.old) <= MOST_SHOWN
+
+    @property
+    def code(self) -> str:
+        """Names exactly this change: hexadecimal digits of a hash of all that it would do."""
+        told = "\n".join((self.path, self.line, self.old, self.section))
+        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:_CODE]
+
+    @property
+    def shown(self) -> str:
+        """What it would do, in a line for people."""
+        where = _SHORT.get(self.path, self.path)
+        if not self.line:
+            return f"{where}, remove: {self.old}"
+        instead = f" (instead of: {self.old})" if fact_lines(self.old) else ""
+        return f"{where}: {self.line}{instead}"
+
     def as_text(self) -> str:
         """Its lines in the file, without the last newline."""
         shown = _SHORT.get(self.path, self.path)
-        origins = ", ".join(self.origins)
-        lines = [f"- [{self.day.isoformat()}] (from {origins}) -> {shown}: {self.line}"]
+        head = f"- [{self.day.isoformat()}] (from {', '.join(self.origins)}) -> {shown}"
+        if not self.line:
+            return f"{head}, remove: {self.old}"
+        lines = [f"{head}: {self.line}"]
         lines += [f"{_OLD}{self.old}"] if self.old else []
         lines += [f"{_SECTION}{self.section}"] if self.section else []
         return "\n".join(lines)
@@ -58,7 +100,8 @@ class PendingFact:
     def fitted(self, text: str) -> Operation:
         """What confirming it does to its document, which says `text`."""
         old = standing(self.old, text) if self.old else ""
-        return Operation(old or self.old, f"{indent(old)}{self.line}", self.section)
+        new = f"{indent(old)}{self.line}" if self.line else ""
+        return Operation(old or self.old, new, self.section)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +113,11 @@ class _Piece:
 
 
 class Pending:
-    """What waits in one scope; `store` is its writer."""
+    """What waits in one scope; `store` is its writer, `tell` shows it to the person."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, tell: Tell = nobody_told) -> None:
         self._store = store
+        self.tell = tell
 
     async def pending(self) -> list[PendingFact]:
         """What waits, the oldest first."""
@@ -85,39 +129,50 @@ class Pending:
         path: str,
         origins: Iterable[str],
         change: Change | None = None,
-    ) -> int:
-        """Hold back lines, or operations that add or reword one; return how many were new.
+    ) -> list[PendingFact]:
+        """Hold back lines to add, or operations; return those that were new, with their numbers.
 
         `origins` are the marks of the foreign content behind them. What waits already is not held
-        twice, and what would only remove a line is not held at all.
+        twice. Who held them back calls `tell` once for all that belongs together.
         """
         named = tuple(dict.fromkeys(map(_origin, sources_of(origins)))) or ("unknown",)
         today = self._store.today()
-        facts = [fact for line in lines if (fact := _fact(line, path, named, today))]
-        added = 0
+        facts = [fact for line in lines if (fact := _fact(line, path, named, today)).can_be_judged]
+        new = list[PendingFact]()
 
         def extended(text: str) -> str:
-            nonlocal added
             waiting = {(f.path, f.line, f.old) for p in _pieces(text) if (f := p.fact)}
             fresh = {(f.path, f.line, f.old): f for f in facts}
-            new = [fact.as_text() for key, fact in fresh.items() if key not in waiting]
-            added = len(new)
+            room = max(0, MOST_WAITING - len(waiting))
+            new[:] = [fact for key, fact in fresh.items() if key not in waiting][:room]
             if not new:
                 return text
             begun = text.rstrip("\n") if text.strip() else f"{_HEADING}\n"
-            return "\n".join([begun, *new]) + "\n"
+            return "\n".join([begun, *(fact.as_text() for fact in new)]) + "\n"
 
         await self._change(extended, change or Change("agent", "held back"))
-        return added
+        texts = {fact.as_text() for fact in new}
+        return [fact for fact in await self.pending() if fact.as_text() in texts]
 
-    async def accept(self, numbers: Collection[int]) -> list[PendingFact]:
+    async def named(self, names: Iterable[str | int]) -> list[PendingFact]:
+        """Those that these numbers or codes name; none for a code that several have."""
+        names = set(map(str, names))
+        waiting = await self.pending()
+        codes = Counter(fact.code for fact in waiting)
+        return [
+            fact
+            for fact in waiting
+            if str(fact.number) in names or (fact.code in names and codes[fact.code] == 1)
+        ]
+
+    async def accept(self, names: Iterable[str | int]) -> list[PendingFact]:
         """Make facts part of memory, as the person's own change; return those that were found. A
         fact that one of them replaces, and does not only reword, is retired.
 
         They leave the file afterwards, so that a crash in between confirms one twice at most, which
         changes nothing. Raises `ToolError` where a document would become too large.
         """
-        chosen = [fact for fact in await self.pending() if fact.number in numbers]
+        chosen = await self.named(names)
         for path, facts in groupby(sorted(chosen, key=lambda f: f.path), key=lambda f: f.path):
             text = self._store.read(path)
             operations = [fact.fitted(text) for fact in facts]
@@ -125,15 +180,15 @@ class Pending:
             replaced = [line for one in operations for line in lost_facts(one.old, one.new)]
             _, left = await self._store.apply(path, operations, change, retired=replaced)
             # The line it would reword is gone: what was confirmed is new, then.
-            added = [replace(operation, old="") for operation in left]
+            added = [replace(operation, old="") for operation in left if operation.new]
             if added:
                 await self._store.apply(path, added, change)
         await self._remove(chosen, "confirmed")
         return chosen
 
-    async def drop(self, numbers: Collection[int]) -> list[PendingFact]:
+    async def drop(self, names: Iterable[str | int]) -> list[PendingFact]:
         """Let facts go; return those that were found."""
-        chosen = [fact for fact in await self.pending() if fact.number in numbers]
+        chosen = await self.named(names)
         await self._remove(chosen, "dropped")
         return chosen
 
@@ -161,14 +216,12 @@ class Pending:
             await self._store.replace(PENDING, new, expected=text, change=change)
 
 
-def _fact(
-    line: str | Operation, path: str, origins: tuple[str, ...], today: date
-) -> PendingFact | None:
+def _fact(line: str | Operation, path: str, origins: tuple[str, ...], today: date) -> PendingFact:
     operation = Operation(new=line) if isinstance(line, str) else line
     new, old, section = (
         " ".join(text.split()) for text in (operation.new, operation.old, operation.section)
     )
-    return PendingFact(0, today, origins, path, new, old, section) if new else None
+    return PendingFact(0, today, origins, path, new, old, section if new else "")
 
 
 def _pieces(text: str) -> list[_Piece]:
@@ -177,7 +230,7 @@ def _pieces(text: str) -> list[_Piece]:
     number = 0
     for line in split(text):
         last = pieces[-1] if pieces else None
-        if last and last.fact and line.startswith((_OLD, _SECTION)):
+        if last and last.fact and last.fact.line and line.startswith((_OLD, _SECTION)):
             pieces[-1] = _Piece((*last.lines, line), _with_detail(last.fact, line))
         elif fact := _read(line, number + 1):
             number += 1
@@ -196,7 +249,8 @@ def _read(line: str, number: int) -> PendingFact | None:
     except ValueError:
         return None
     origins = tuple(part.strip() for part in match[2].split(","))
-    return PendingFact(number, day, origins, _LONG.get(match[3], match[3]), match[4])
+    line, old = ("", match[5]) if match[4] else (match[5], "")
+    return PendingFact(number, day, origins, _LONG.get(match[3], match[3]), line, old)
 
 
 def _with_detail(fact: PendingFact, line: str) -> PendingFact:

@@ -1,8 +1,9 @@
 """The gate for file tools: how `write_file` and `edit_file` change what decides future behaviour.
 
-They name a path; whose memory that is comes from the caller. Once foreign text is in the prompt,
-each line that they add, reword or take out must be the person's (`Grounds`), or nothing is written.
-What nanobot itself keeps (history, pending and retired facts) no file tool writes at all.
+They name a path; whose memory that is comes from the caller. Once foreign text is in the prompt
+they change none of these files: `update_memory` does, by whose rule lines of the person's go in and
+all else waits. What nanobot itself keeps (history, pending and retired facts) no file tool writes
+at all.
 """
 
 from __future__ import annotations
@@ -10,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from nanobot.errors import PathRefused, ToolError
+from nanobot.errors import CallRefused, PathRefused, ToolError
 from nanobot.memory.change import Change
-from nanobot.memory.grounds.grounds import Grounds
 from nanobot.memory.scopes import OWNER, is_scope
 from nanobot.memory.store.store import PENDING, RETIRED, MemoryStore
-from nanobot.memory.text.lines import Operation, operations_between
 from nanobot.memory.text.telling import told
 from nanobot.tooling import Caller
 
@@ -23,7 +22,6 @@ _KEPT_BY_NANOBOT = frozenset(
     {PENDING, RETIRED, "memory/HISTORY.md", "memory/.cursor", "memory/.dream_cursor"}
 )
 _KEPT_PREFIXES = ("memory/history.jsonl", "memory/history/")
-_SHOWN = 3
 
 
 class _Memory(Protocol):
@@ -45,8 +43,8 @@ class Documents:
     async def replace(self, path: str, text: str, *, expected: str | None, caller: Caller) -> int:
         """Write `text` where `expected` (None: no file) still stands; return the version's number.
 
-        Raises `ToolError` where a line is not the person's or the guard refuses, `WriteConflict`
-        where something else stands there, `PathRefused` for what nanobot keeps itself.
+        Raises `ToolError` where foreign text was read or the guard refuses, `WriteConflict` where
+        something else stands there, `PathRefused` for what nanobot keeps itself.
         """
         scope, inside = _located(path, caller)
         if inside in _KEPT_BY_NANOBOT or inside.startswith(_KEPT_PREFIXES):
@@ -54,8 +52,9 @@ class Documents:
                 f"{path} is kept by nanobot and cannot be written",
                 hint="update_memory changes facts, note adds to today's notes.",
             )
-        store, grounds = self._memory_of(scope).store, Grounds.of(caller.heard())
-        refuse_unsupported(inside, expected or "", text, grounds, store.template_of(inside))
+        if caller.origins() and text != (expected or ""):
+            raise _tainted(path)
+        store = self._memory_of(scope).store
         summary = told(inside, expected or "", text)
         return await store.replace(
             inside, text, expected=expected, change=by_agent(caller, summary)
@@ -67,37 +66,14 @@ def by_agent(caller: Caller, summary: str) -> Change:
     return Change("agent", summary, session=caller.session_key, turn=caller.turn_id)
 
 
-def refuse_unsupported(
-    path: str, before: str, after: str, grounds: Grounds, template: str = ""
-) -> None:
-    """Raise `ToolError` where a change of `path` holds lines that its person did not ask for. Those
-    of the `template`, with which a new file begins, are nobody's."""
-    if not grounds.is_tainted:
-        return
-    given = {line.strip() for line in template.splitlines()}
-    unsupported = [
-        line
-        for operation in operations_between(before, after)
-        if operation.old or operation.new.strip() not in given
-        if (line := _alien(operation, grounds))
-    ]
-    if unsupported:
-        shown = "; ".join(line.strip()[:120] for line in unsupported[:_SHOWN])
-        raise ToolError(
-            f"{path} was not written: foreign content (a page, a file, someone else's message) is "
-            f"in this conversation, and the person did not say this themselves: {shown}",
-            hint="Ask the person. update_memory holds facts back until they confirm them.",
-        )
-
-
-def _alien(operation: Operation, grounds: Grounds) -> str:
-    """The line of an operation that the grounds do not carry, empty where they do."""
-    old, new = operation.old, operation.new
-    if old and new:
-        return "" if grounds.supports_change(old, new) else new
-    if new:
-        return "" if grounds.supports(new) else new
-    return "" if grounds.mentions(old) else f"without: {old}"
+def _tainted(path: str) -> ToolError:
+    """Why a file tool may not write `path` now, and what to do instead."""
+    return CallRefused(
+        f"{path} was not written: text from elsewhere (a page, a file, someone else's message) is "
+        "in this conversation, and this file guides you from then on",
+        hint="Call update_memory: `quote` takes in a line that the person wrote, at once; `add`, "
+        "`replace` and `remove` wait until they accept. Notes of today: call note.",
+    )
 
 
 def _located(path: str, caller: Caller) -> tuple[str, str]:

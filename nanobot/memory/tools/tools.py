@@ -1,12 +1,12 @@
 """The tools by which the agent writes down what happened today, and what lasts.
 
 Whose memory is written comes from the caller. Once foreign text is in the prompt, a note says what
-may have caused it, and a fact that the person did not state waits for their word.
+may have caused it, and a fact waits for the person's word. A line that the person wrote is not
+concerned: the model names it, and code copies it whole.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -14,8 +14,8 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from nanobot.errors import ToolError
-from nanobot.memory.grounds.grounds import Grounds, origins_of
+from nanobot.errors import CallRefused
+from nanobot.memory.grounds.quoting import quotation
 from nanobot.memory.store.pending import Pending
 from nanobot.memory.store.store import LONG_TERM, MemoryStore
 from nanobot.memory.tools.documents import by_agent
@@ -24,6 +24,8 @@ from nanobot.tooling import Arguments, Caller, ToolResult
 
 _LINES = 40
 _PATHS = {"MEMORY.md": LONG_TERM}
+_QUOTABLE = frozenset({"MEMORY.md", "USER.md"})
+"""Files of facts: what the others say is done from then on, and one wish is no rule."""
 
 
 class ChangeLog(Protocol):
@@ -46,7 +48,8 @@ class ScopeMemory(Protocol):
 
 
 class NoteArguments(Arguments):
-    text: str = Field(description="What to remember about today.", max_length=8_000)
+    text: str = Field(default="", description="What to remember about today.", max_length=8_000)
+    quote: str = Field(default="", description="Instead: first words of a line the person wrote.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +69,13 @@ class Note:
 
     async def __call__(self, arguments: NoteArguments, caller: Caller) -> ToolResult:
         memory = self.memory_of(caller.scope)
-        heard = tuple(caller.heard())
-        grounds = await asyncio.to_thread(Grounds.of, heard)
-        own = all(map(grounds.supports, arguments.text.splitlines()))
+        text, origins = arguments.text, caller.origins()
+        if arguments.quote:
+            text = quotation(arguments.quote, caller.heard(), memory.store.today())
+            origins = ()
         keep = partial(self.undo.before_change, caller.turn_id)
-        path = await memory.store.append_today(
-            arguments.text, before=keep, origins=() if own else origins_of(heard)
-        )
-        mark = "" if own else ", marked as unconfirmed: foreign content may have caused it"
+        path = await memory.store.append_today(text, before=keep, origins=origins)
+        mark = ", marked as unconfirmed: foreign content may have caused it" if origins else ""
         return ToolResult(f"noted in {path}{mark}", changed=(memory.prefix + path,), trusted=True)
 
 
@@ -83,9 +85,17 @@ class Rewording(Arguments):
 
 
 class UpdateMemoryArguments(Arguments):
-    file: Literal["MEMORY.md", "USER.md", "SOUL.md"] = Field(
-        default="MEMORY.md",
-        description="MEMORY.md: facts and decisions. USER.md: the person. SOUL.md: your manner.",
+    file: Literal["MEMORY.md", "USER.md", "SOUL.md", "AGENTS.md", "TOOLS.md", "HEARTBEAT.md"] = (
+        Field(
+            default="MEMORY.md",
+            description="MEMORY.md: facts and decisions. USER.md: the person. SOUL.md: manner.",
+        )
+    )
+    quote: list[str] = Field(
+        default=[],
+        description="First words of lines that the person wrote; each is added whole, as they "
+        "wrote it. Use this for what they ask you to remember after foreign content was read.",
+        max_length=_LINES,
     )
     add: list[str] = Field(
         default=[], description="New lines, one fact each, with dates resolved.", max_length=_LINES
@@ -111,8 +121,8 @@ class UpdateMemory:
     undo: ChangeLog
     name: str = "update_memory"
     description: str = (
-        "Change what is remembered for good, line by line. Facts that rest on web pages, files or "
-        "other people's messages wait until the person confirms them."
+        "Change what is remembered for good, line by line. Once web pages, files or other people's "
+        "messages were read, all but quotes waits until the person accepts it."
     )
     arguments: type[UpdateMemoryArguments] = UpdateMemoryArguments
     effects: bool = True
@@ -121,24 +131,29 @@ class UpdateMemory:
     async def __call__(self, arguments: UpdateMemoryArguments, caller: Caller) -> ToolResult:
         memory = self.memory_of(caller.scope)
         path = _PATHS.get(arguments.file, arguments.file)
-        heard = tuple(caller.heard())
-        grounds = await asyncio.to_thread(Grounds.of, heard)
-        text = memory.store.read(path)
-        edits = planned(arguments.file, text, _wish(arguments), grounds)
+        text, origins = memory.store.read(path), caller.origins()
+        edits = planned(
+            arguments.file, text, self._wish(arguments, memory, caller), tainted=bool(origins)
+        )
         changed = await self._make(memory, path, edits, caller)
-        numbers: list[int] = []
         if edits.held:
             change = by_agent(caller, "held back")
-            await memory.pending.hold(edits.held, path, origins_of(heard), change)
-            lines = {step.new for step in edits.held}
-            waiting = await memory.pending.pending()
-            numbers = [fact.number for fact in waiting if fact.line in lines]
-        return ToolResult(
-            report_of(arguments.file, edits, numbers),
-            is_error=not (edits.operations or edits.held) and bool(edits.refused),
-            changed=changed,
-            trusted=True,
-        )
+            held = await memory.pending.hold(edits.held, path, origins, change)
+            await memory.pending.tell(held, caller.address.key)
+        return ToolResult(report_of(arguments.file, edits), changed=changed, trusted=True)
+
+    def _wish(self, arguments: UpdateMemoryArguments, memory: ScopeMemory, caller: Caller) -> Wish:
+        reword = [(rewording.old, rewording.new) for rewording in arguments.replace]
+        if not (arguments.add or arguments.quote or arguments.remove or reword):
+            raise CallRefused("nothing to change", hint="Give quote, add, remove or replace.")
+        if arguments.quote and arguments.file not in _QUOTABLE and caller.origins():
+            raise CallRefused(
+                f"what is said once does not become a rule in {arguments.file} by itself",
+                hint="Quote it into MEMORY.md or USER.md, or use `add`, which the person accepts.",
+            )
+        heard, today = tuple(caller.heard()), memory.store.today()
+        quoted = [quotation(words, heard, today) for words in arguments.quote]
+        return Wish(arguments.add, arguments.section, arguments.remove, reword, quoted)
 
     async def _make(
         self, memory: ScopeMemory, path: str, edits: Edits, caller: Caller
@@ -153,10 +168,3 @@ class UpdateMemory:
             before=partial(self.undo.before_change, caller.turn_id),
         )
         return (memory.prefix + path,)
-
-
-def _wish(arguments: UpdateMemoryArguments) -> Wish:
-    reword = [(rewording.old, rewording.new) for rewording in arguments.replace]
-    if not (arguments.add or arguments.remove or reword):
-        raise ToolError("nothing to change", hint="Give add, remove or replace.")
-    return Wish(arguments.add, arguments.section, arguments.remove, reword)

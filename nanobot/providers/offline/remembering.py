@@ -24,6 +24,8 @@ from nanobot.providers.offline.understand import understand
 from nanobot.providers.offline.words import is_chinese
 
 _TRIES = 2
+_INSTEAD = "update_memory"
+"""Where this is named in a refusal, foreign text was read: the memory is changed by it then."""
 
 
 def remember(statements: list[str], chinese: bool) -> Story:
@@ -41,9 +43,25 @@ def remember(statements: list[str], chinese: bool) -> Story:
         outcome = yield from _change(text, new)
         if not outcome.failed:
             return _learned(learned, chinese)
-        if outcome.missing:
+        if outcome.missing or _INSTEAD in outcome.text:
             break
+    if _INSTEAD in outcome.text:
+        return (yield from _quote(statements, facts, chinese))
     return _not_stored(outcome, chinese)
+
+
+def _quote(statements: list[str], facts: list[str], chinese: bool) -> Story:
+    """Have what the person stated copied as they wrote it; what cannot be found there waits."""
+    outcome = yield Call(_INSTEAD, {"quote": statements})
+    if not outcome.failed:
+        return say("remembered", chinese, facts=_spoken(facts, chinese))
+    return (yield from _held({"add": facts}, chinese))
+
+
+def _held(change: dict[str, object], chinese: bool) -> Story:
+    """A change that waits for the person's word."""
+    outcome = yield Call(_INSTEAD, change)
+    return _not_stored(outcome, chinese) if outcome.failed else say("waits", chinese)
 
 
 def _change(text: str, new: str) -> Part:
@@ -117,6 +135,8 @@ def forget(wish: Forget, chinese: bool) -> Story:
     if not found:
         return say("nothing_to_forget", chinese)
     outcome = yield from _change(memory.text, without_line(text, found[0].text))
+    if outcome.failed and _INSTEAD in outcome.text:
+        return (yield from _held({"remove": [found[0].text]}, chinese))
     if outcome.failed:
         return _not_stored(outcome, chinese)
     return say("forgotten", chinese, old=second_person(found[0].text))

@@ -48,6 +48,7 @@ _SAYS_SO = {
     "web_fetch": re.compile("URL: "),
     "web_search": re.compile(r"1\. |\[nothing found"),
     "read_skill": re.compile(r"\[skill "),
+    "update_memory": re.compile(r"\S+\.md: "),
     "exec": re.compile(r".*\n\[[^\n]*\]\s*$", re.DOTALL),
 }
 """How a result begins (a command's: ends) that is no error."""

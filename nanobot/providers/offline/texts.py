@@ -85,6 +85,11 @@ _TEXTS = {
         "I could not store that in memory/MEMORY.md: {reason}. Once that is mended, tell me again.",
         "没能保存到 memory/MEMORY.md：{reason}。问题解决后请再告诉我一次。",
     ),
+    "waits": (
+        "That waits for your word, since I have read text from elsewhere in this conversation: see "
+        "the message above.",
+        "因为这次对话里我读过别处的文字，这件事要等你确认：请看上面的消息。",
+    ),
     "forgotten": ("Forgotten. It was: {old}", "已忘记：{old}"),
     "nothing_to_forget": (
         "I find nothing about that in memory/MEMORY.md, so there is nothing to forget.",

@@ -13,7 +13,6 @@ from nanobot.memory.dream.entries import of_note
 from nanobot.memory.dream.judging import Update, judge
 from nanobot.memory.dream.phase1 import Item
 from nanobot.memory.dream.words import says_no_more
-from nanobot.memory.grounds.grounds import Grounds
 from nanobot.memory.store.guard import standing
 from nanobot.memory.text.lines import Operation, apply_operations
 
@@ -104,10 +103,8 @@ TEXT = "# Memory\n\n## Home\n\n- Has a cat\n- Lives in Lisbon\n\n## Work\n\n- Is
 PORTO = Update("add", "memory/MEMORY.md", "Lives in Porto", "", 7)
 
 
-def integrated(
-    *edits: phase2.Edit, updates: tuple[Update, ...] = (PORTO,), new_headings: bool = True
-) -> phase2.Integration:
-    integrator = phase2.Integrator("memory/MEMORY.md", TEXT, updates, new_headings=new_headings)
+def integrated(*edits: phase2.Edit, updates: tuple[Update, ...] = (PORTO,)) -> phase2.Integration:
+    integrator = phase2.Integrator("memory/MEMORY.md", TEXT, updates)
     assert integrator.take(edits) == []
     return integrator.finish()
 
@@ -117,12 +114,11 @@ def test_a_new_line_goes_under_the_heading_that_was_named() -> None:
     assert result.operations == [Operation("", "- Lives in Porto", "## Home", 7)]
 
 
-def test_a_new_heading_is_made_only_where_it_can_say_nothing() -> None:
+def test_a_new_heading_is_made_where_it_is_one_and_short() -> None:
     edit = phase2.Edit("", "- Lives in Porto", "## Places")
     assert integrated(edit).operations[0].section == "## Places"
-    assert integrated(edit, new_headings=False).operations[0].section == ""
-    named = phase2.Edit("", "- Lives in Porto", "## Porto")
-    assert integrated(named, new_headings=False).operations[0].section == "## Porto"
+    long = phase2.Edit("", "- Lives in Porto", f"## {'Places ' * 9}")
+    assert integrated(long).operations[0].section == ""
 
 
 def test_a_line_that_keeps_all_it_said_is_reworded() -> None:
@@ -149,7 +145,7 @@ def test_a_replaced_line_goes_though_the_model_only_added_the_new_one() -> None:
 
 
 def test_one_update_takes_the_place_of_one_line_only() -> None:
-    integrator = phase2.Integrator("memory/MEMORY.md", TEXT, (PORTO,), new_headings=True)
+    integrator = phase2.Integrator("memory/MEMORY.md", TEXT, (PORTO,))
     problems = integrator.take(
         [
             phase2.Edit("- Lives in Lisbon", "- Lives in Porto"),
@@ -168,8 +164,8 @@ def test_a_nested_line_is_replaced_where_it_stands(old: str) -> None:
     wanted = Item("replace", "Ana lives in Porto", "", old, 0)
     entry = of_note(date(2026, 3, 9), "- Ana lives in Porto, not in Lisbon", None)
     assert entry is not None
-    (update,) = judge([wanted], [entry], files, Grounds(), owner=True).updates
-    deciding = phase2.Integrator("memory/MEMORY.md", NESTED, [update], new_headings=True)
+    (update,) = judge([wanted], [entry], files, owner=True).updates
+    deciding = phase2.Integrator("memory/MEMORY.md", NESTED, [update])
     assert deciding.take([phase2.Edit(old, "Ana lives in Porto")]) == []
     applied = apply_operations(NESTED, deciding.finish().operations)
     assert applied.left == ()
@@ -178,13 +174,13 @@ def test_a_nested_line_is_replaced_where_it_stands(old: str) -> None:
 
 def test_a_nested_line_is_reworded_and_removed_like_any_other() -> None:
     more = Update("add", "memory/MEMORY.md", "Ana lives in Lisbon since 2020", "", 3)
-    deciding = phase2.Integrator("memory/MEMORY.md", NESTED, [more], new_headings=True)
+    deciding = phase2.Integrator("memory/MEMORY.md", NESTED, [more])
     edit = phase2.Edit("- Ana lives in Lisbon", "- Ana lives in Lisbon since 2020")
     assert deciding.take([edit]) == []
     applied = apply_operations(NESTED, deciding.finish().operations)
     assert applied.text.endswith("- Family\n  - Ana lives in Lisbon since 2020\n")
 
     over = Update("obsolete", "memory/MEMORY.md", "", standing("Ana lives in Lisbon", NESTED))
-    deciding = phase2.Integrator("memory/MEMORY.md", NESTED, [over], new_headings=True)
+    deciding = phase2.Integrator("memory/MEMORY.md", NESTED, [over])
     applied = apply_operations(NESTED, deciding.finish().operations)
     assert applied.text == "# Memory\n\n- Family\n"

@@ -193,7 +193,7 @@ async def test_facts_that_wait_are_shown_taken_in_and_dropped(owned: Owned) -> N
     await owned.service.drop([1], OWNER)
     assert "spy" not in owned.facts()
     assert (await owned.service.pending(OWNER)).text == "Nothing waits for your word."
-    assert "No fact that waits has this number." in (await owned.service.drop([9], OWNER)).text
+    assert "No such fact waits" in (await owned.service.drop([9], OWNER)).text
 
 
 async def test_forgetting_is_planned_first_and_changes_nothing_by_that(owned: Owned) -> None:

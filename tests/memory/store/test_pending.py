@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nanobot.memory.grounds.marks import passed_on
-from nanobot.memory.store.pending import Pending
+from nanobot.memory.store.pending import MOST_SHOWN, MOST_WAITING, Pending
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.text.lines import Operation
 
@@ -25,7 +25,7 @@ async def test_held_facts_stand_in_a_file_and_are_numbered(
         MEMORY,
         ["tool:web_fetch", "tool:web_fetch", "person:Eve (evil), x"],
     )
-    assert held == 2
+    assert [fact.number for fact in held] == [1, 2]
     assert (workspace / "memory/pending.md").read_text() == (
         "# Waiting for your word\n\n"
         "- [2026-11-21] (from tool:web_fetch, person:Eve_evil_x) -> MEMORY.md: - Owns a boat\n"
@@ -44,8 +44,9 @@ async def test_held_facts_stand_in_a_file_and_are_numbered(
 
 async def test_what_waits_already_is_not_held_twice(store: MemoryStore) -> None:
     pending = Pending(store)
-    assert await pending.hold(["- a", "- b", "- a"], "USER.md", ["forwarded"]) == 2
-    assert await pending.hold(["- b", "- c", Operation(old="- z"), " "], "USER.md", []) == 1
+    assert len(await pending.hold(["- a", "- b", "- a"], "USER.md", ["forwarded"])) == 2
+    (held,) = await pending.hold(["- b", "- c", " "], "USER.md", [])
+    assert (held.number, held.line) == (3, "- c")
     assert [fact.line for fact in await pending.pending()] == ["- a", "- b", "- c"]
     assert (await pending.pending())[2].origins == ("unknown",)
 
@@ -61,6 +62,45 @@ async def test_a_fact_with_many_sources_waits_once_and_names_each_source_once(
     (fact,) = await pending.pending()
     assert fact.origins == ("forwarded", *read)
     assert await pending.drop([1]) == [fact]
+
+
+async def test_a_line_that_would_go_waits_and_goes_to_the_retired_ones_once_it_is_confirmed(
+    store: MemoryStore, workspace: Path
+) -> None:
+    (workspace / "USER.md").write_text("# User\n\n- Lives in Lisbon\n- Drinks tea\n")
+    pending = Pending(store)
+    (held,) = await pending.hold([Operation("- Drinks tea")], "USER.md", ["tool:web_fetch"])
+    assert held.shown == "USER.md, remove: - Drinks tea"
+    assert store.facts("USER.md") == ["- Lives in Lisbon", "- Drinks tea"]
+    assert (await pending.pending()) == [held]
+    await pending.accept([held.code])
+    assert store.facts("USER.md") == ["- Lives in Lisbon"]
+    assert [line for _, line in store.retired()] == ["Drinks tea"]
+    assert await pending.pending() == []
+
+
+async def test_a_code_names_one_change_whatever_its_number_is_by_then(store: MemoryStore) -> None:
+    pending = Pending(store)
+    held = await pending.hold(["- a", "- b", Operation("- a", "- b")], MEMORY, ["forwarded"])
+    assert len({fact.code for fact in held}) == 3
+    await pending.drop([1])
+    assert [fact.line for fact in await pending.accept([held[1].code])] == ["- b"]
+    assert await pending.accept([held[0].code, held[1].code]) == []
+    assert len(await pending.pending()) == 1
+
+
+async def test_no_more_waits_than_a_person_could_go_through(store: MemoryStore) -> None:
+    pending = Pending(store)
+    await pending.hold([f"- {number}" for number in range(MOST_WAITING - 1)], MEMORY, ["forwarded"])
+    assert len(await pending.hold(["- a", "- b"], MEMORY, ["forwarded"])) == 1
+    assert await pending.hold(["- c"], MEMORY, ["forwarded"]) == []
+    assert len(await pending.pending()) == MOST_WAITING
+
+
+async def test_what_is_too_long_to_be_read_before_it_is_accepted_is_not_held(
+    store: MemoryStore,
+) -> None:
+    assert await Pending(store).hold([f"- {'x' * MOST_SHOWN}"], MEMORY, ["forwarded"]) == []
 
 
 async def test_confirmed_facts_become_memory_and_wait_no_more(
