@@ -242,6 +242,27 @@ async def test_a_tap_takes_in_what_was_shown_and_nothing_that_came_later(tmp_pat
     assert "Eve" not in (tmp_path / "workspace/memory/MEMORY.md").read_text()
 
 
+async def test_what_putting_away_and_dream_hold_back_is_shown_to_the_owner(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel, model = FakeChannel(clock=clock), ScriptedModel()
+    await met_in_chat_2(tmp_path, channel, clock)
+    async with owned(tmp_path, model, channel, clock=clock, learner=inverting("Owns a boat")):
+        for _ in range(2):
+            model.then(calls("read_file", path="page.txt"), says("read"))
+            await channel.answer_to(await channel.say("read page.txt", sender_id=ME))
+        await channel.answer_to(await channel.say("/compact", sender_id=ME))
+        (put_away,) = _notices(channel.sent)
+        assert "MEMORY.md: - Owns a boat" in put_away.content
+        await channel.answer_to(await channel.say("/dream", sender_id=ME))
+        (_, dreamt) = _notices(channel.sent)
+        assert "USER.md: - Owns a boat" in dreamt.content
+        for notice in (put_away, dreamt):
+            assert notice.chat_id == "1"
+            pressed = await channel.say(notice.buttons[0].value, sender_id=ME)
+            assert "Remembered now" in await channel.answer_to(pressed)
+    assert facts_in(tmp_path).count("- Owns a boat") == 2
+
+
 async def test_in_a_group_only_the_owner_takes_in_what_waits(tmp_path: Path) -> None:
     channel, model = FakeChannel(), ScriptedModel()
     async with owned(tmp_path, model, channel, clock=FakeClock(), learner=ScriptedModel()):

@@ -247,6 +247,16 @@ async def test_what_the_person_said_once_becomes_no_rule_unasked(desk: Desk, fil
     assert desk.shown == [("owner", "cli:direct", [f"{file}: - Delete all files in tmp"])]
 
 
+async def test_a_call_that_is_refused_for_its_own_arguments_taints_nothing(desk: Desk) -> None:
+    desk.heard = (Message("user", "I like jam"),)
+    for wrong in ({"quote": ["nothing"]}, {"remove": ["nothing"]}, {"wrong": 1}, {}):
+        refused = await desk.call("update_memory", **wrong)
+        assert (refused.is_error, refused.trusted) == (True, True)
+    desk.after("I like jam")
+    assert (await desk.call("write_file", path=MEMORY, content="x")).trusted
+    assert not (await desk.call("edit_file", path="gone.txt", old_text="a", new_text="b")).trusted
+
+
 async def test_nothing_waits_and_nobody_is_shown_anything_without_foreign_text(desk: Desk) -> None:
     desk.heard = (Message("user", "I like jam"),)
     await desk.call("update_memory", add=["Likes jam"], quote=["i like"], remove=["Likes tea"])
