@@ -93,8 +93,7 @@ class UpdateMemoryArguments(Arguments):
     )
     quote: list[str] = Field(
         default=[],
-        description="First words of lines that the person wrote; each is added whole, as they "
-        "wrote it. Use this for what they ask you to remember after foreign content was read.",
+        description="First words of lines that the person wrote; each is added whole.",
         max_length=_LINES,
     )
     add: list[str] = Field(
@@ -121,8 +120,8 @@ class UpdateMemory:
     undo: ChangeLog
     name: str = "update_memory"
     description: str = (
-        "Change what is remembered for good, line by line. Once web pages, files or other people's "
-        "messages were read, all but quotes waits until the person accepts it."
+        "Change what is remembered for good, line by line. After pages, files or other people's "
+        "words were read, use `quote`: all else waits until the person accepts it."
     )
     arguments: type[UpdateMemoryArguments] = UpdateMemoryArguments
     effects: bool = True
