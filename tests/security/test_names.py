@@ -20,7 +20,7 @@ BLANK_GLYPHS = "\u2800\u3164\uffa0\u115f\U00016fe4\U0001d159\U00013441\U00013442
 
 def test_every_character_that_cannot_be_seen_is_written_out() -> None:
     shown = visible(EVERY)
-    assert HIDDEN.findall(shown) == []
+    assert HIDDEN.findall(shown)[:9] == []
     assert [character for character in BLANK_GLYPHS if character in shown] == []
 
 
