@@ -179,7 +179,7 @@ def _offer_shell(
     wanted = settings.tools.exec
     shell = Shell(
         around.sandbox,
-        partial(_confined, stores, memory, wanted),
+        partial(_confined, stores, memory, wanted, around.processes),
         limits=Limits(wanted.timeout_seconds, wanted.max_timeout_seconds, wanted.network),
         relay=lambda: NetworkRelay(around.egress),
         after_unconfined=partial(_take_note, memory),
@@ -194,7 +194,12 @@ def _offer_shell(
 
 
 def _confined(
-    stores: Stores, memory: Remembering, wanted: ExecSettings, caller: Caller, network: bool
+    stores: Stores,
+    memory: Remembering,
+    wanted: ExecSettings,
+    processes: Processes,
+    caller: Caller,
+    network: bool,
 ) -> Confined:
     """What a caller's command may touch: their scope's folder, of which what decides future
     behaviour cannot be changed."""
@@ -211,6 +216,7 @@ def _confined(
         environment=wanted.variables if mine else {},
         memory_megabytes=wanted.memory_megabytes,
         processes=wanted.processes,
+        ledger=processes.ledger,
     )
 
 

@@ -79,7 +79,7 @@ class ExecSettings(Strict):
     )
     memory_megabytes: Annotated[int, Field(ge=64)] = Field(
         default=2_048,
-        description="Megabytes of memory for a command: each process, and all together.",
+        description="Megabytes of memory for commands: each process, and all that run together.",
     )
     processes: Annotated[int, Field(ge=8)] = Field(
         default=256, description="Processes and threads that a command may have."

@@ -79,6 +79,13 @@ def watch(inotify: int, folder: int, events: int) -> int:
     return number
 
 
+def is_memory(path: str) -> bool:
+    """Whether files at `path` lie in memory (tmpfs)."""
+    answer, tmpfs = ctypes.create_string_buffer(512), 0x01021994
+    failed = _libc.statfs(os.fsencode(path), answer)
+    return not failed and ctypes.c_long.from_buffer(answer).value == tmpfs
+
+
 def _passed(argument: int | bytes | ctypes.Structure | None) -> object:
     if isinstance(argument, int):
         return ctypes.c_long(argument)

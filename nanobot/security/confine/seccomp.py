@@ -26,6 +26,7 @@ _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _STREAM, _SEQPACKET = 1, 5
 _NEW_NAMESPACES = 0x7E020080
 """Every CLONE_NEW* flag."""
+_SOCKET_LEVEL, _BUFFER_SIZES = 1, (7, 8, 32, 33)
 _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 _SET_LEASE = 1024
 
@@ -38,7 +39,8 @@ _HARMLESS_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1025, 1030, 1031, 1032, 
 
 class Rule(NamedTuple):
     """Refuse `name` with `error`; with `values` only where `argument & mask` is one of them, or
-    with `unless` where it is none of them."""
+    with `unless` where it is none of them; with `where`, an argument and its value, only there.
+    The error 0 lets a call seem to have worked."""
 
     name: str
     error: int = errno.EPERM
@@ -46,6 +48,7 @@ class Rule(NamedTuple):
     values: tuple[int, ...] = ()
     unless: bool = False
     mask: int = _WHOLE
+    where: tuple[int, int] | None = None
 
 
 def _all(names: str, error: int = errno.EPERM) -> list[Rule]:
@@ -75,8 +78,11 @@ COMMON = (
     *_all("setns unshare"),
     Rule("clone", errno.EPERM, 0, (0,), True, _NEW_NAMESPACES),
     *_all("clone3", errno.ENOSYS),
-    # Files that are memory and that nobody could count.
+    # Memory that nobody could count: files without a name, System V segments and queues, and
+    # buffers that are larger than usual (it is as if that were done).
     *_all("memfd_create memfd_secret", errno.ENOSYS),
+    *_all("shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl"),
+    Rule("setsockopt", 0, 2, _BUFFER_SIZES, where=(1, _SOCKET_LEVEL)),
     # It does what other calls do, and no filter sees it.
     *_all("io_uring_enter io_uring_register io_uring_setup", errno.ENOSYS),
     # Machines' sockets (vsock) and others that no network namespace holds.
@@ -100,8 +106,9 @@ ALONE = (
     _unless("ioctl", 1, *_HARMLESS_IOCTLS, error=errno.ENOTTY),
     _unless("fcntl", 1, *_HARMLESS_FCNTLS),
     # What processes of one user share.
-    *_all("shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl"),
     *_all("mq_open mq_unlink", errno.ENOSYS),
+    # Sockets could be sent away in others, and not be found.
+    *_all("sendmsg sendmmsg"),
     # Other processes of the same user. To stay in its session keeps a command within reach.
     *_all("setsid sched_setattr sched_setscheduler sched_setparam"),
     _unless("prlimit64", 0, 0),
@@ -150,6 +157,9 @@ def _block(rule: Rule, number: int) -> Sequence[tuple[int, int, int, int]]:
         beyond = count - 1 - index + 1  # one instruction lies between the last of these and there
         steps.append((_EQUAL, beyond, 0, value & _WHOLE))
     steps += [refuse] if rule.unless else [(_JUMP, 0, 0, 1), refuse]
+    if rule.where:
+        argument, value = rule.where
+        steps = [(_LOAD, 0, 0, _ARGUMENTS + 8 * argument), (_EQUAL, 0, len(steps), value), *steps]
     return [(_LOAD, 0, 0, _NUMBER), (_EQUAL, 0, len(steps), number), *steps]
 
 

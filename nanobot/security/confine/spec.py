@@ -16,8 +16,8 @@ class Refused(Exception):
 
 
 class Limits(NamedTuple):
-    """`processes` counts threads. Megabytes hold for each process and for all together, save
-    `file_megabytes`, the longest file, and `disk_megabytes`, what is left free of the disk."""
+    """`processes` counts threads. `memory_megabytes` hold for each process, for all together, and
+    for all commands; `file_megabytes` is the longest file, `disk_megabytes` what is left free."""
 
     memory_megabytes: int
     processes: int
@@ -33,7 +33,7 @@ class Spec(NamedTuple):
     folder is made that takes the place of the system's temporary one. `bubblewrap` is a program.
     `relay` is the socket that is given a listener inside. `held` is what was there of what nobody
     may change (`autorun`), as (tree, path in it, kind); `relay_descriptor` is the open way to
-    `relay`.
+    `relay`. `ledger` is a file, open, in which all commands write how much memory they use.
     """
 
     kind: str
@@ -53,6 +53,7 @@ class Spec(NamedTuple):
     relay: str = ""
     held: tuple[tuple[str, str, str], ...] = ()
     relay_descriptor: int = -1
+    ledger: int = -1
 
     @property
     def trees(self) -> tuple[str, ...]:

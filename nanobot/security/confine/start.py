@@ -24,6 +24,8 @@ _USER = 1_000
 
 def start(spec: Spec, command: Sequence[str], again: Sequence[str]) -> NoReturn:
     """Become the command's sandbox; `again` is the command line of this program inside."""
+    if spec.ledger >= 0:
+        os.set_inheritable(spec.ledger, False)  # the watcher's alone
     noticing = None
     if spec.kind != "none":
         _complete(spec)

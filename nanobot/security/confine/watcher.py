@@ -11,13 +11,12 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from nanobot.security.confine.bubblewrap import MEMORY_FOLDERS
 from nanobot.security.confine.noticing import Noticing
 from nanobot.security.confine.spec import Spec
+from nanobot.security.confine.usage import MEGABYTE, Usage
 
 _QUICK, _SLOW = 0.1, 1.0
 _YOUNG = 300
@@ -29,7 +28,20 @@ _LINGER = 5
 _PATIENCE = 1_000
 """Milliseconds to wait for somebody to read what there is to say."""
 
-_MEGABYTE = 1024 * 1024
+_BYTES_OF_A_FILE = 16 * 1024
+"""For as many bytes a disk is mostly made to hold one file: so much of both is kept free."""
+
+
+class Room(NamedTuple):
+    """What is free of a disk: bytes, and files that it can still hold."""
+
+    bytes: int
+    files: int
+
+    def is_used_up(self, before: Room, reserve: Room) -> bool:
+        """Whether less than a reserve is left, and a good part of that was taken since."""
+        both = zip(self, before, reserve, strict=True)
+        return any(left < kept and had - left > kept // 4 for left, had, kept in both)
 
 
 class Watched(NamedTuple):
@@ -40,18 +52,12 @@ class Watched(NamedTuple):
     owner_gone: int
 
 
-class Tally(NamedTuple):
-    """What the processes of a command have together; `memory` in bytes."""
-
-    threads: int
-    memory: int
-    processes: tuple[int, ...]
-
-
 def watch(spec: Spec, watched: Watched, noticing: Noticing | None) -> None:
     """Until the command is gone, then clear up. Says on standard error what went wrong."""
-    reason = _until_the_end(spec, watched, noticing)
+    usage = Usage(spec, watched.process)
+    reason = _until_the_end(spec, watched, noticing, usage)
     _end(watched.process)
+    usage.end()
     if reason:
         _say(f"stopped: {reason}")
     for old, new in noticing.retire() if noticing else ():
@@ -86,23 +92,23 @@ def _groups(session: int) -> set[int]:
     return found
 
 
-def _until_the_end(spec: Spec, watched: Watched, noticing: Noticing | None) -> str:
+def _until_the_end(spec: Spec, watched: Watched, noticing: Noticing | None, usage: Usage) -> str:
     ending = select.poll()
     ending.register(watched.process_gone, select.POLLIN)
     ending.register(watched.owner_gone, select.POLLIN)
     if noticing and noticing.descriptor >= 0:
         ending.register(noticing.descriptor, select.POLLIN)
     identities = _identities(spec)
-    free = _free(spec.workspace)
+    free = _free(spec)
     looks = 0
     while True:
-        tally = _tally(watched.process)
-        reason = _excess(spec, tally) or _filled(spec, free)
+        threads, reason = usage.looked_at()
+        reason = reason or _filled(spec, free)
         if not reason and identities != _identities(spec):
             reason = "a protected file was replaced while it ran"
         if reason:
             return reason
-        busy = tally.threads > spec.limits.processes // 4
+        busy = threads > spec.limits.processes // 4
         looks += 1
         interval = _QUICK if busy or looks < _YOUNG else _SLOW
         next_look = time.monotonic() + interval
@@ -114,31 +120,25 @@ def _until_the_end(spec: Spec, watched: Watched, noticing: Noticing | None) -> s
                 return reason
 
 
-def _excess(spec: Spec, tally: Tally) -> str:
-    limits = spec.limits
-    if tally.threads > limits.processes + 4:  # bubblewrap's own
-        return f"more than {limits.processes} processes"
-    most = limits.memory_megabytes * _MEGABYTE
-    in_files = _in_memory_files(tally.processes) if spec.kind == "bubblewrap" else 0
-    if tally.memory + in_files > most and _proportional(tally.processes, in_files) > most:
-        return f"more than {limits.memory_megabytes} MB of memory"
-    return ""
+def _filled(spec: Spec, before: list[Room]) -> str:
+    reserve = spec.limits.disk_megabytes * MEGABYTE
+    kept = Room(reserve, reserve // _BYTES_OF_A_FILE)
+    now = _free(spec)
+    filled = any(left.is_used_up(had, kept) for left, had in zip(now, before, strict=True))
+    return "the disk is nearly full" if filled else ""
 
 
-def _filled(spec: Spec, before: int) -> str:
-    reserve = spec.limits.disk_megabytes * _MEGABYTE
-    left = _free(spec.workspace)
-    if left < reserve and before - left > reserve // 4:
-        return "the disk is nearly full"
-    return ""
+def _free(spec: Spec) -> list[Room]:
+    return [_room(path) for path in (spec.workspace, spec.temporary) if path]
 
 
-def _free(path: str) -> int:
+def _room(path: str) -> Room:
+    """A file system that can have any number of files says that it has none, before and after."""
     try:
         disk = os.statvfs(path)
     except OSError:
-        return 0
-    return disk.f_bavail * disk.f_frsize
+        return Room(0, 0)
+    return Room(disk.f_bavail * disk.f_frsize, disk.f_favail)
 
 
 def _identities(spec: Spec) -> tuple[tuple[int, int], ...]:
@@ -152,64 +152,6 @@ def _identities(spec: Spec) -> tuple[tuple[int, int], ...]:
             status = os.lstat(path)
             found.append((status.st_dev, status.st_ino))
     return tuple(found)
-
-
-def _tally(process: int) -> Tally:
-    threads, memory, processes = 0, 0, []
-    for found in _family(process):
-        with suppress(OSError, ValueError):
-            status = _fields(f"/proc/{found}/status")
-            threads += status.get("Threads", 0)
-            memory += (status.get("RssAnon", 0) + status.get("RssShmem", 0)) * 1024
-            processes.append(found)
-    return Tally(threads, memory, tuple(processes))
-
-
-def _family(process: int) -> Iterator[int]:
-    """A process and all that descend from it."""
-    waiting = [process]
-    while waiting:
-        one = waiting.pop()
-        yield one
-        with suppress(OSError):
-            for thread in os.listdir(f"/proc/{one}/task"):
-                with open(f"/proc/{one}/task/{thread}/children", encoding="ascii") as children:
-                    waiting += map(int, children.read().split())
-
-
-def _in_memory_files(processes: tuple[int, ...]) -> int:
-    """Bytes of what lies in a sandbox's temporary folders, which are memory, whoever wrote it."""
-    for process in reversed(processes):
-        with suppress(OSError):
-            root = f"/proc/{process}/root"
-            if os.path.samestat(os.stat(f"{root}/"), os.stat("/")):
-                continue  # bubblewrap's own, outside or not yet inside
-            disks = [os.statvfs(f"{root}{path}") for path in MEMORY_FOLDERS]
-            return sum((disk.f_blocks - disk.f_bfree) * disk.f_frsize for disk in disks)
-    return 0
-
-
-def _proportional(processes: tuple[int, ...], in_files: int) -> int:
-    """Bytes of memory, what is shared counted once, and so what is in files and mapped, too."""
-    own = shared = 0
-    for process in processes:
-        with suppress(OSError, ValueError):
-            rollup = _fields(f"/proc/{process}/smaps_rollup")
-            own += rollup.get("Pss_Anon", 0) * 1024
-            shared += rollup.get("Pss_Shmem", 0) * 1024
-    return own + max(shared, in_files)
-
-
-def _fields(path: str) -> dict[str, int]:
-    """The numbers in a file of lines such as `Threads: 4` or `RssAnon: 120 kB`."""
-    found = {}
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            name, _, value = line.partition(":")
-            first = value.split(maxsplit=1)[:1]
-            if first and first[0].isdecimal():
-                found[name] = int(first[0])
-    return found
 
 
 def _remove(folder: str) -> None:

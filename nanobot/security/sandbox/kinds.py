@@ -113,6 +113,7 @@ def _spec(kind: Kind, confined: Confined, environment: dict[str, str]) -> Spec:
             confined.file_megabytes,
             _DISK_MEGABYTES,
         ),
+        ledger=confined.ledger,
     )
 
 
@@ -141,4 +142,5 @@ def _borrowed() -> tuple[str, ...]:
 
 def _launch(spec: Spec, command: Sequence[str]) -> Launch:
     start = (system.interpreter(), "-E", "-s", "-S", str(_PROGRAM), "start")
-    return Launch((*start, *command), {VARIABLE: spec.as_text()}, "/")
+    passed = (spec.ledger,) if spec.ledger >= 0 else ()
+    return Launch((*start, *command), {VARIABLE: spec.as_text()}, "/", passed)

@@ -28,9 +28,10 @@ class Confined:
     `dot-git` when it ends. `extra_read_only` and `writable` lie elsewhere.
 
     `network`: `relay` gives HTTP through a proxy that the other end of the relay decides about.
-    `environment` is added to a small fixed one. `memory_megabytes` hold for each process and for
-    all together, `processes` counts threads as well, `file_megabytes` is the longest file. `cwd`
-    is the workspace where nothing is said.
+    `environment` is added to a small fixed one. `memory_megabytes` hold for each process, for all
+    together, and for all commands that write what they use into one `ledger` (an open file; -1 for
+    none). `processes` counts threads as well, `file_megabytes` is the longest file. `cwd` is the
+    workspace where nothing is said.
     """
 
     workspace: Path
@@ -45,6 +46,7 @@ class Confined:
     processes: int = 256
     file_megabytes: int = 1_024
     cwd: Path | None = None
+    ledger: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ for others; there are only so many; and `close` leaves none.
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -93,6 +94,14 @@ class Processes:
         self._holds: dict[str, _Hold] = {}
         self._background = Background()
         self._closed = False
+        self._ledger = -1
+
+    @property
+    def ledger(self) -> int:
+        """The open file in which all commands note what they use: see `Confined`."""
+        if self._ledger < 0:
+            self._ledger = os.memfd_create("commands")
+        return self._ledger
 
     def start(
         self,
@@ -201,6 +210,9 @@ class Processes:
         for running in self._table.values():
             running.process.kill()
         await self._background.drain(2 * GRACE)
+        if self._ledger >= 0:
+            os.close(self._ledger)
+            self._ledger = -1
 
     def _of(self, caller: Caller) -> list[Running]:
         self._drop_old()

@@ -1,0 +1,234 @@
+"""What the processes of a command hold together, and all commands of one nanobot.
+
+Memory is what the processes have, what lies in folders that are memory, and what the kernel keeps
+for them: page tables, stacks, and buffers of sockets and pipes. The kernel says of no buffer whose
+it is, so each socket and each open file counts as much as it may hold unasked. What cannot be
+counted at all (System V segments) is refused by the filter.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from nanobot.security.confine import kernel
+from nanobot.security.confine.bubblewrap import MEMORY_FOLDERS
+from nanobot.security.confine.spec import Spec
+
+MEGABYTE = 1024 * 1024
+
+_STACK, _FILE, _NAME = 16 * 1024, 4 * 1024, 1024
+"""Bytes of the kernel's for a thread, an open file (one end of a pipe) and a file in memory."""
+
+_FEW_FILES = 256
+"""So many open files hold little, whatever they are."""
+
+_SEGMENT = "/dev/zero (deleted)"
+"""What memory is called in a process's maps that it shares with others and no file has."""
+
+_ENTRY = struct.Struct("=qq")
+_ENTRIES = 64
+
+
+class Tally(NamedTuple):
+    """What the processes of a command have together; `memory` in bytes."""
+
+    threads: int
+    memory: int
+    files: int
+    processes: tuple[int, ...]
+
+
+class Usage:
+    """Looks at what a command uses, whose first process is `process`."""
+
+    def __init__(self, spec: Spec, process: int) -> None:
+        self._spec, self._process = spec, process
+        self._most = spec.limits.memory_megabytes * MEGABYTE
+        self._buffer = 2 * int(_text("/proc/sys/net/core/wmem_default"))
+        self._tcp, self._shared = _tcp(), _shmem()
+        in_memory = spec.temporary and kernel.is_memory(spec.temporary)
+        self._in_temporary = _files_in_memory(spec.temporary) if in_memory else -1
+
+    def looked_at(self) -> tuple[int, str]:
+        """How many threads there are, and why the command is ended, if it is."""
+        limits, tally = self._spec.limits, _tally(self._process)
+        if tally.threads > limits.processes + 4:  # bubblewrap's own
+            return tally.threads, f"more than {limits.processes} processes"
+        memory = self._memory(tally)
+        if memory > self._most:
+            return tally.threads, f"more than {limits.memory_megabytes} MB of memory"
+        if self._spec.ledger >= 0 and self._is_too_much_of_all(memory):
+            return tally.threads, (
+                f"all commands together took more than {limits.memory_megabytes} MB of memory, and"
+                " this one most of it"
+            )
+        return tally.threads, ""
+
+    def _memory(self, tally: Tally) -> int:
+        """Bytes; exact only where it matters, for that takes long."""
+        buffers = self._in_buffers(tally)
+        in_files = _in_own_folders(tally.processes) if self._spec.kind == "bubblewrap" else 0
+        if self._in_temporary >= 0:
+            in_files = max(0, _files_in_memory(self._spec.temporary) - self._in_temporary)
+        roughly = tally.memory + in_files + buffers
+        if roughly + max(0, _shmem() - self._shared) <= self._most:
+            return roughly
+        if any(_maps_a_segment(process) for process in tally.processes):
+            in_files = max(in_files, _shmem() - self._shared)
+        return _proportional(tally.processes, in_files) + buffers
+
+    def _in_buffers(self, tally: Tally) -> int:
+        held = tally.files * _FILE + tally.threads * _STACK
+        if self._spec.kind == "bubblewrap":
+            sockets, tcp = _sockets_of_namespace(tally.processes)
+            return held + sockets * self._buffer + (max(0, _tcp() - self._tcp) if tcp else 0)
+        if tally.files < _FEW_FILES:
+            return held
+        return held + _sockets(tally.processes) * self._buffer
+
+    def end(self) -> None:
+        """The command is over."""
+        if self._spec.ledger >= 0:
+            self._note(0)
+
+    def _is_too_much_of_all(self, memory: int) -> bool:
+        all_of_them = self._note(memory)
+        return sum(all_of_them) > self._most and memory == max(all_of_them)
+
+    def _note(self, memory: int) -> list[int]:
+        """Write down what this command uses; what all do. An entry is a watcher's process and
+        bytes, and free once that process is gone."""
+        me, ledger = os.getpid(), self._spec.ledger
+        fcntl.lockf(ledger, fcntl.LOCK_EX)
+        try:
+            entries = list(_ENTRY.iter_unpack(os.pread(ledger, _ENTRY.size * _ENTRIES, 0)))
+            others = {at: one for at, one in enumerate(entries) if one[0] != me and _lives(one[0])}
+            free = next(at for at in range(_ENTRIES + 1) if at not in others)
+            mine = next((at for at, one in enumerate(entries) if one[0] == me), free)
+            os.pwrite(ledger, _ENTRY.pack(me, memory), mine * _ENTRY.size)
+        finally:
+            fcntl.lockf(ledger, fcntl.LOCK_UN)
+        return [memory, *(held for _, held in others.values())]
+
+
+def _lives(process: int) -> bool:
+    """Whether a process is there and no zombie."""
+    return process > 0 and os.path.exists(f"/proc/{process}/exe")
+
+
+def _tally(process: int) -> Tally:
+    threads, memory, files, processes = 0, 0, 0, []
+    for found in _family(process):
+        with suppress(OSError, ValueError):
+            status = _fields(f"/proc/{found}/status")
+            threads += status.get("Threads", 0)
+            kept = (status.get(name, 0) for name in ("RssAnon", "RssShmem", "VmPTE"))
+            memory += sum(kept) * 1024
+            processes.append(found)
+            files += len(os.listdir(f"/proc/{found}/fd"))
+    return Tally(threads, memory, files, tuple(processes))
+
+
+def _family(process: int) -> Iterator[int]:
+    """A process and all that descend from it."""
+    waiting = [process]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        with suppress(OSError):
+            for thread in os.listdir(f"/proc/{one}/task"):
+                children = _text(f"/proc/{one}/task/{thread}/children")
+                waiting += map(int, children.split())
+
+
+def _inside(processes: tuple[int, ...]) -> Iterator[str]:
+    """The folders in /proc of those that are in the sandbox, and not bubblewrap's own outside."""
+    for process in reversed(processes):
+        with suppress(OSError):
+            if not os.path.samestat(os.stat(f"/proc/{process}/root/"), os.stat("/")):
+                yield f"/proc/{process}"
+
+
+def _in_own_folders(processes: tuple[int, ...]) -> int:
+    """Bytes of what lies in a sandbox's temporary folders, which are memory, whoever wrote it."""
+    for process in _inside(processes):
+        with suppress(OSError):
+            return sum(_files_in_memory(f"{process}/root{path}") for path in MEMORY_FOLDERS)
+    return 0
+
+
+def _files_in_memory(folder: str) -> int:
+    disk = os.statvfs(folder)
+    return (disk.f_blocks - disk.f_bfree) * disk.f_frsize + (disk.f_files - disk.f_ffree) * _NAME
+
+
+def _sockets_of_namespace(processes: tuple[int, ...]) -> tuple[int, bool]:
+    """How many sockets there are in a sandbox, those on their way in other sockets too, and whether
+    there are any of TCP."""
+    for process in _inside(processes):
+        with suppress(OSError, ValueError, IndexError):
+            lines = _lines(f"{process}/net/sockstat")
+            return int(lines["sockets"].split()[1]), int(lines["TCP"].split()[1]) > 0
+    return 0, False
+
+
+def _sockets(processes: tuple[int, ...]) -> int:
+    """How many sockets these processes have open."""
+    found = set()
+    for process in processes:
+        with suppress(OSError), os.scandir(f"/proc/{process}/fd") as files:
+            for file in files:
+                with suppress(OSError):
+                    found.add(os.readlink(file.path))
+    return sum(one.startswith("socket:") for one in found)
+
+
+def _maps_a_segment(process: int) -> bool:
+    with suppress(OSError):
+        return any(line.endswith(_SEGMENT) for line in _text(f"/proc/{process}/maps").splitlines())
+    return False
+
+
+def _proportional(processes: tuple[int, ...], in_files: int) -> int:
+    """Bytes of memory, what is shared counted once, and so what is in files and mapped, too."""
+    own = shared = 0
+    for process in processes:
+        with suppress(OSError, ValueError):
+            own += _fields(f"/proc/{process}/status").get("VmPTE", 0) * 1024
+            rollup = _fields(f"/proc/{process}/smaps_rollup")
+            own += rollup.get("Pss_Anon", 0) * 1024
+            shared += rollup.get("Pss_Shmem", 0) * 1024
+    return own + max(shared, in_files)
+
+
+def _shmem() -> int:
+    """Bytes of shared memory and of files in memory, of everybody."""
+    return _fields("/proc/meminfo").get("Shmem", 0) * 1024
+
+
+def _tcp() -> int:
+    """Bytes in buffers of TCP, of everybody."""
+    pages = _lines("/proc/net/sockstat").get("TCP", "mem 0").split()[-1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def _lines(path: str) -> dict[str, str]:
+    """A file of lines such as `Threads: 4`."""
+    parts = (line.partition(":") for line in _text(path).splitlines())
+    return {name: value.strip() for name, _, value in parts}
+
+
+def _fields(path: str) -> dict[str, int]:
+    """The numbers in a file of lines such as `Threads: 4` or `RssAnon: 120 kB`."""
+    values = ((name, value.split(maxsplit=1)[:1]) for name, value in _lines(path).items())
+    return {name: int(first[0]) for name, first in values if first and first[0].isdecimal()}
