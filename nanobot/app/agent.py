@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from loguru import logger
@@ -34,13 +34,17 @@ from nanobot.memory.consolidation.measuring import Limits
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.text.unconfirmed import NOTE
 from nanobot.messages import Message
-from nanobot.providers.port import Toolset
+from nanobot.providers.port import Toolset, ToolSpec
 from nanobot.session.session import Session
 from nanobot.skills import SkillSections, mentioned
 from nanobot.tooling import ToolRegistry
 
 MAX_MESSAGE_SHARE = 4
 """A single message may take at most one part in so many of the prompt's room."""
+
+
+_ESSENTIAL = frozenset({"note", "search_memory", "read_file", "cron"})
+"""The tools that a model with a small window is offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,8 @@ def build_agent(
     tools, skills, counter = toolbox.registry, toolbox.around.skills, models.counter
     mailbox, budget = Mailbox(commands.calls_one, commands.overtakes), settings.model.prompt_tokens
     context = ContextBuilder(
-        partial(_system_prompt, memory, skills),
-        _ToolsOnOffer(tools, memory),
+        partial(_system_prompt, memory, skills, budget),
+        _ToolsOnOffer(tools, memory, few=settings.model.is_small),
         clock,
         timestamps=settings.agent.timestamps,
         load_image=media.image,
@@ -153,19 +157,28 @@ def build_agent(
 
 @dataclass(slots=True)
 class _ToolsOnOffer:
-    """The tools as each conversation is offered them, encoded once as long as they stay."""
+    """The tools as each conversation is offered them, encoded once as long as they stay. `few`:
+    only those without which it would be no assistant, in few words."""
 
     tools: ToolRegistry
     memory: Remembering
+    few: bool = False
     encoded: dict[bool, tuple[int, Toolset]] = field(default_factory=dict)
 
     def __call__(self, session: Session) -> Toolset:
         scope = self.memory.of_session(session).scope
         version, offered = self.encoded.get(scope == OWNER, (-1, Toolset((), b"")))
         if version != self.tools.version:
-            offered = Toolset.of(self.tools.specs(scope))
+            specs = self.tools.specs(scope)
+            if self.few:
+                specs = tuple(_in_few_words(spec) for spec in specs if spec.name in _ESSENTIAL)
+            offered = Toolset.of(specs)
             self.encoded[scope == OWNER] = (self.tools.version, offered)
         return offered
+
+
+def _in_few_words(spec: ToolSpec) -> ToolSpec:
+    return replace(spec, description=spec.description.partition(". ")[0])
 
 
 def _skills_meant(skills: Skills, turn: RunningTurn) -> str:
@@ -186,7 +199,10 @@ def _doubtful(memory: Remembering, session: Session) -> list[Message]:
     return [Message("user", text, origin=NOTE) for text in notes if text]
 
 
-def _system_prompt(memory: Remembering, skills: Skills, session: Session) -> SystemPrompt:
+def _system_prompt(
+    memory: Remembering, skills: Skills, budget: int, session: Session
+) -> SystemPrompt:
+    """For a prompt of at most `budget` tokens."""
     mine = memory.of_session(session)
     described = SkillSections(skills.loader, mine.scope)
     others = [memory.memories.of(scope) for scope in memory.scopes.readable(mine.scope)[1:]]
@@ -196,6 +212,8 @@ def _system_prompt(memory: Remembering, skills: Skills, session: Session) -> Sys
         rules=memory.memories.of(OWNER).store,
         shown=[other.store for other in others],
         sections=(described.active, described.summary),
+        file_budget=min(4_000, budget // 8),
+        memory_budget=min(16_000, budget // 4),
     )
 
 

@@ -29,6 +29,8 @@ Price = Annotated[float, Field(ge=0)]
 
 SAFETY_TOKENS = 1_024
 """Kept free in the context window, because token counts are estimates."""
+SMALL_WINDOW = 8_192
+"""Below this, fewer tools are offered, so that there is room to talk."""
 LEAST_PROMPT_TOKENS = 2_000
 """The least a prompt must have: 1,000 for instructions and tools, 1,000 for the conversation."""
 
@@ -175,7 +177,17 @@ class ModelSettings(Strict):
     @property
     def prompt_tokens(self) -> int:
         """Tokens that a prompt may have: instructions, tools and conversation together."""
-        return self.context_window - self.max_completion_tokens - SAFETY_TOKENS
+        return self.context_window - self.max_completion_tokens - self._safety
+
+    @property
+    def _safety(self) -> int:
+        """An eighth of a small window: what is estimated there is little as well."""
+        return min(SAFETY_TOKENS, self.context_window // 8)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the window has no room for all tools beside a conversation."""
+        return self.context_window < SMALL_WINDOW
 
     def faults(self) -> Iterator[Fault]:
         """What is wrong between the keys, each right in itself."""
