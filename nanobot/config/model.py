@@ -213,7 +213,7 @@ class ModelSettings(Strict):
 
     def _no_room(self) -> Fault:
         reserved = self.context_window - self.prompt_tokens
-        most = self.context_window - SAFETY_TOKENS - LEAST_PROMPT_TOKENS
+        most = self.context_window - self._safety - LEAST_PROMPT_TOKENS
         lower = f", or `max_completion_tokens` to {most:,} or less" if most > 0 else ""
         return Fault(
             ("context_window",),

@@ -58,6 +58,21 @@ async def told_window(
     return next((window for window in said if window.server), Window())
 
 
+async def make_larger(
+    base_url: str, model: str, api_key: str, clock: Clock, tokens: int, *, seconds: float
+) -> str:
+    """Have Ollama make a variant of a model that takes so many tokens, which shares the model's
+    files; its name, or "" where Ollama did not.
+
+    Source: https://github.com/ollama/ollama/blob/main/docs/api.md#create-a-model
+    """
+    place = _Place(base_url.rstrip("/"), model, api_key.strip(), clock, seconds).root()
+    name = f"{model.replace(':', '-')}-{tokens // 1024}k"
+    wanted = {"model": name, "from": model, "parameters": {"num_ctx": tokens}, "stream": False}
+    said = await place.post("/api/create", wanted)
+    return name if said.get("status") == "success" else ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Where to ask, and about what."""

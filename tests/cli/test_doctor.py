@@ -23,6 +23,7 @@ from nanobot.cli.service.unit import Unit
 from nanobot.config import load_settings
 from nanobot.testing import FakeClock, FakeOpenAI
 from nanobot.testing.telegram import FakeTelegram
+from tests.cli.test_onboard_window import Ollama, serving
 
 NO_SHELL = "tools: {exec: {enabled: false}}\n"
 Report = dict[str, list[dict[str, str]]]
@@ -102,14 +103,14 @@ def test_a_home_that_may_not_be_entered_is_named_with_what_mends_it(closed_home:
     assert re.search(f"{command}{closed_home}`", found.hint)
 
 
-async def test_a_model_server_is_asked_for_its_models_and_nothing_else(doctor: Any) -> None:
+async def test_a_model_server_is_asked_what_it_has_and_no_model_is_asked(doctor: Any) -> None:
     async with FakeOpenAI() as server:
         given = (
             f"model: {{name: fake-model, base_url: '{server.base_url}', api_key: k}}\n{NO_SHELL}"
         )
         _, found = await asyncio.to_thread(doctor, given)
         _, other = await asyncio.to_thread(doctor, given.replace("fake-model", "fake-mode"))
-        assert {request.path for request in server.requests} == {"/v1/models"}
+        assert not any("chat" in request.path for request in server.requests)
     assert found["model"][0]["text"] == "fake-model; its server answers"
     assert (other["model"][0]["state"], other["model"][0]["hint"]) == (
         "warn", "It offers fake-model.",
@@ -148,7 +149,7 @@ async def test_a_model_is_asked_something_only_where_that_is_wished_for(doctor: 
     async with FakeOpenAI(["Ready."]) as server:
         given = f"model: {{name: fake-model, base_url: '{server.base_url}'}}\n{NO_SHELL}"
         _, found = await asyncio.to_thread(doctor, given, "--ask-model")
-        assert len(server.requests) == 2
+        assert sum("chat" in request.path for request in server.requests) == 1
     assert re.match(r"it answers “Ready.” after \d", found["model"][1]["text"])
 
 
@@ -336,3 +337,16 @@ def test_a_gateway_that_does_not_answer_is_found_and_not_waited_for(gateway: Any
     (found,) = check_gateway(case)
     assert (found.state, found.text) == ("fail", "the gateway runs but does not answer")
     assert [one.state for one in check_channels(case)] == ["ok", "fail", "warn"]
+
+
+async def test_what_is_set_is_compared_with_what_the_models_server_takes(doctor: Any) -> None:
+    async with serving(Ollama()) as wanted:
+        given = f"model: {{name: 'qwen3:8b', base_url: '{wanted.base_url}'}}\n{NO_SHELL}"
+        _, found = await asyncio.to_thread(doctor, given)
+        small = given.replace("/v1'", "/v1', context_window: 4096, max_completion_tokens: 1024")
+        _, fitting = await asyncio.to_thread(doctor, small)
+    warned, less = found["model"][1], fitting["model"][1]
+    assert (warned["state"], less["state"]) == ("warn", "warn")
+    assert "Ollama takes 4,096 tokens and model.context_window says 128,000" in warned["text"]
+    assert "a window of 4,096 tokens" in less["text"]
+    assert "OLLAMA_CONTEXT_LENGTH" in less["hint"]

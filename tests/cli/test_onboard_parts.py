@@ -245,8 +245,8 @@ async def test_where_a_server_of_ones_own_says_nothing_little_is_assumed_and_fit
 ) -> None:
     async with FakeOpenAI() as server:
         wanted = Candidate("fake-model", base_url or server.base_url)
-        window = await ask_window(ScriptedPerson(""), wanted, ModelSettings(), SystemClock())
-    part = part_of(replace(wanted, window=window), "", ModelSettings(), Before("", "", {}))
+        wanted = await ask_window(ScriptedPerson(""), wanted, ModelSettings(), SystemClock())
+    part = part_of(wanted, "", ModelSettings(), Before("", "", {}))
     written = {change.path[1]: change.value for change in part.changes}
     assert written["context_window"] == 4_096
     assert not [*ModelSettings.model_validate(written).faults()]
@@ -257,7 +257,8 @@ async def test_a_window_that_is_set_for_the_same_model_is_what_is_offered() -> N
     for name, offered in (("a", 20_000), ("b", 4_096)):
         wanted = Candidate(name, "http://127.0.0.1:9/v1")
         there = present.model_copy(update={"base_url": wanted.base_url})
-        assert await ask_window(ScriptedPerson(""), wanted, there, SystemClock()) == offered
+        asked = await ask_window(ScriptedPerson(""), wanted, there, SystemClock())
+        assert asked.window == offered
     assert is_near("http://gpu-box:8000/v1")
     assert not is_near("https://openrouter.ai/api/v1")
 

@@ -44,7 +44,9 @@ def check_model(case: Case) -> Iterator[Finding]:
         hint = "`nanobot onboard` sets one up; or set model.name and model.api_key."
         yield Finding("model", "warn", "only the small built-in one", hint)
         return
-    yield from _examined(case, _Model(model.name, model.base_url, model.api_key))
+    main = _Model(model.name, model.base_url, model.api_key)
+    yield from _examined(case, main)
+    yield from _window(case, main)
     for other in model.fallbacks:
         role = f"fallback {other.name}"
         fallback = _Model(other.name, other.base_url, other.api_key, role)
@@ -73,6 +75,31 @@ def _served(case: Case, model: _Model) -> Finding:
     return Finding(
         "model", "warn", f"the server does not list {model.name}", f"It offers {offers}."
     )
+
+
+def _window(case: Case, model: _Model) -> Iterator[Finding]:
+    """Whether the server takes as much as the settings say, and whether that is enough to talk."""
+    from nanobot.cli.onboard.window import is_near
+    from nanobot.config.model import SMALL_WINDOW
+    from nanobot.providers.windows import told_window
+
+    if not is_near(model.base_url):
+        return
+    key = model.api_key.get_secret_value()
+    told = asyncio.run(
+        told_window(model.base_url, model.name, key, case.clock, seconds=_PROBE_SECONDS)
+    )
+    set_here = case.settings.model.context_window
+    how = f"{told.to_raise} Then set model.context_window." if told.to_raise else ""
+    if 0 < told.now < set_here:
+        text = (
+            f"{told.server or 'its server'} takes {told.now:,} tokens and model.context_window says"
+            f" {set_here:,}: what is more is cut silently, and nanobot forgets"
+        )
+        yield Finding("model", "warn", text, how or f"Set model.context_window: {told.now}.")
+    elif set_here < SMALL_WINDOW:
+        text = f"a window of {set_here:,} tokens: nanobot works with few tools and forgets quickly"
+        yield Finding("model", "warn", text, how or f"Give it {SMALL_WINDOW:,} or more.")
 
 
 async def _probe(case: Case, model: _Model) -> Served:

@@ -87,7 +87,7 @@ def part_of(wanted: Candidate, doubt: str, present: ModelSettings, before: Befor
 def _window(window: int, answer: int) -> list[Change]:
     changes = [_change("context_window", window)]
     if answer * _SHARE > window:
-        room = window - LEAST_PROMPT_TOKENS - SAFETY_TOKENS
+        room = window - LEAST_PROMPT_TOKENS - min(SAFETY_TOKENS, window // 8)
         changes.append(_change("max_completion_tokens", max(min(window // _SHARE, room), 1)))
     return changes
 

@@ -54,8 +54,8 @@ async def ask_model(
         last = wanted.base_url
         doubt = await _tried(person, wanted, clock) if test else ""
         if doubt is not None:  # asked afterwards, as some know it once the model is loaded
-            window = await ask_window(person, wanted, present, clock)
-            return part_of(replace(wanted, window=window), doubt, present, before)
+            wanted = await ask_window(person, wanted, present, clock)
+            return part_of(wanted, doubt, present, before)
 
 
 async def given_model(
@@ -77,12 +77,11 @@ async def given_model(
     except ProviderError as error:
         raise explained(error) from None
     if not wanted.window and not _is_as_it_was(wanted, present):
-        window = (
-            await ask_window(person, wanted, present, clock)
-            if options.attended
-            else await given_window(person, wanted, present, clock)
-        )
-        wanted = replace(wanted, window=window)
+        if options.attended:
+            wanted = await ask_window(person, wanted, present, clock)
+        else:
+            window = await given_window(person, wanted, present, clock)
+            wanted = replace(wanted, window=window)
     return part_of(wanted, "", present, before)
 
 

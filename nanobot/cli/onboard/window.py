@@ -7,12 +7,13 @@ say, and little where they say nothing.
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, ModelSettings
+from nanobot.config.model import LEAST_PROMPT_TOKENS, SMALL_WINDOW, ModelSettings
 from nanobot.config.values import is_official
-from nanobot.providers.windows import Window, told_window
+from nanobot.providers.windows import Window, make_larger, told_window
 
 if TYPE_CHECKING:
     from nanobot.cli.onboard.candidate import Candidate
@@ -21,23 +22,67 @@ if TYPE_CHECKING:
 
 _SECONDS = 5.0
 _LEAST_ANSWER = 1_000
-_SMALLEST = LEAST_PROMPT_TOKENS + SAFETY_TOKENS + _LEAST_ANSWER
+_SMALLEST = (LEAST_PROMPT_TOKENS + _LEAST_ANSWER) * 8 // 7
+_OLLAMA = "Ollama"
+_MAKING_SECONDS = 60.0
 _USUAL_THERE = 4_096
 """What servers for one's own machine take where nobody chose."""
 _COMFORTABLE = 16_384
 
 
-async def ask_window(person: Guide, wanted: Candidate, present: ModelSettings, clock: Clock) -> int:
-    """The window of a model, asked for where its server does not say; 0 for the default."""
+async def ask_window(
+    person: Guide, wanted: Candidate, present: ModelSettings, clock: Clock
+) -> Candidate:
+    """The model with its window, asked for where its server does not say (0: the default); perhaps
+    a variant of it that takes more."""
     if is_official(wanted.base_url):
-        return 0
+        return wanted
     while True:
         told = await _told(wanted, clock)
-        if told.now >= _SMALLEST:
-            return _taken(person, told, _set_by_hand(wanted, present))
-        if told.now and await _mended(person, told):
+        small = told.now < SMALL_WINDOW and (told.now or told.server == _OLLAMA)
+        if small and (larger := await _enlarged(person, wanted, told, clock)):
+            wanted = larger
             continue
-        return await _typed(person, wanted, told, present)
+        if small and told.now and await _mended(person, told):
+            continue
+        if told.now >= _SMALLEST:
+            window = _taken(person, told, _set_by_hand(wanted, present))
+        else:
+            window = await _typed(person, wanted, told, present)
+        return replace(wanted, window=window)
+
+
+async def _enlarged(
+    person: Guide, wanted: Candidate, told: Window, clock: Clock
+) -> Candidate | None:
+    """A variant of the model with room to talk, where the server can make one and the person wants
+    it."""
+    tokens = min(_COMFORTABLE, told.most)
+    if told.server != _OLLAMA or tokens < SMALL_WINDOW:
+        return None
+    person.say(_too_small(told))
+    asked = (
+        f"Make a variant of {wanted.name} in Ollama that takes {tokens:,}? It needs no download."
+    )
+    if not await person.confirm(asked):
+        return None
+    name = await make_larger(
+        wanted.base_url, wanted.name, wanted.key, clock, tokens, seconds=_MAKING_SECONDS
+    )
+    if not name:
+        person.say(f"Ollama could not make it.{_how(told)}")
+        return None
+    person.say(f"{name} is there, and is what nanobot will use.")
+    return replace(wanted, name=name)
+
+
+def _too_small(told: Window) -> str:
+    now = f"only {told.now:,} tokens" if told.now else "4,096 tokens unless told otherwise"
+    return (
+        f"WARNING: {told.server or 'The server'} takes {now}. What is more it cuts silently, and"
+        f" nanobot forgets within a few messages. {_COMFORTABLE:,} leave room to talk; below"
+        f" {SMALL_WINDOW:,} nanobot works with few tools."
+    )
 
 
 async def given_window(
@@ -49,6 +94,8 @@ async def given_window(
         return 0
     told = await _told(wanted, clock)
     if told.now >= _SMALLEST:
+        if told.now < SMALL_WINDOW:
+            person.say(_too_small(told))
         return _taken(person, told, 0)
     if is_near(wanted.base_url):
         said = f"takes only {told.now:,} tokens" if told.now else "does not say how much it takes"
@@ -90,9 +137,9 @@ def _taken(person: Guide, told: Window, chosen: int) -> int:
 
 async def _mended(person: Guide, told: Window) -> bool:
     """Whether the person made the server take more."""
-    said = f"{told.server} takes {told.now:,} tokens, and nanobot needs {_SMALLEST:,} at the least."
-    person.say(f"{said}{_how(told)}")
-    return await person.confirm("Look again, once that is done?")
+    least = f" It needs {_SMALLEST:,} at the least." if told.now < _SMALLEST else ""
+    person.say(f"{_too_small(told)}{least}{_how(told)}")
+    return await person.confirm("Look again, once that is changed?")
 
 
 async def _typed(person: Guide, wanted: Candidate, told: Window, present: ModelSettings) -> int:

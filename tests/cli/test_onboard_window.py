@@ -1,0 +1,79 @@
+"""A server for one's own machine that takes little: said loudly, and raised where it can be."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from nanobot.cli.onboard.candidate import Candidate
+from nanobot.cli.onboard.window import ask_window, given_window
+from nanobot.clock import SystemClock
+from nanobot.config.model import ModelSettings
+from nanobot.testing import ScriptedPerson
+from nanobot.testing.serving import Served
+
+
+class Ollama:
+    """What Ollama says of its models, and the variants that it makes."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, int] = {}
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body: Any = await request.json() if request.method == "POST" else {}
+        said: dict[str, object]
+        match request.path:
+            case "/v1/models":
+                said = {"data": [{"id": name} for name in ("qwen3:8b", *self.made)]}
+            case "/api/show":
+                own = self.made.get(body["model"])
+                said = {"model_info": {"qwen3.context_length": 40_960}}
+                said |= {"parameters": f"num_ctx {own}"} if own else {}
+            case "/api/ps":
+                said = {"models": [{"name": "qwen3:8b", "context_length": 4_096}]}
+            case "/api/create":
+                assert body["from"] == "qwen3:8b"
+                self.made[body["model"]] = body["parameters"]["num_ctx"]
+                said = {"status": "success"}
+            case _:
+                return web.json_response({}, status=404)
+        return web.json_response(said)
+
+
+@asynccontextmanager
+async def serving(ollama: Ollama) -> AsyncIterator[Candidate]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", ollama.answer)
+    served = await Served.start(app)
+    try:
+        yield Candidate("qwen3:8b", f"http://127.0.0.1:{served.port}/v1")
+    finally:
+        await served.stop()
+
+
+async def test_a_variant_with_room_to_talk_is_offered_and_made() -> None:
+    ollama, person = Ollama(), ScriptedPerson("y")
+    async with serving(ollama) as wanted:
+        found = await ask_window(person, wanted, ModelSettings(), SystemClock())
+    assert (found.name, found.window) == ("qwen3-8b-16k", 16_384)
+    assert ollama.made == {"qwen3-8b-16k": 16_384}
+    assert person.said[0].startswith("WARNING: Ollama takes only 4,096 tokens")
+
+
+async def test_who_wants_no_variant_is_told_how_to_raise_it_and_goes_on() -> None:
+    ollama, person = Ollama(), ScriptedPerson("n", "n")
+    async with serving(ollama) as wanted:
+        found = await ask_window(person, wanted, ModelSettings(), SystemClock())
+    assert (found.name, found.window, ollama.made) == ("qwen3:8b", 4_096, {})
+    assert "OLLAMA_CONTEXT_LENGTH" in "\n".join(person.said)
+
+
+async def test_a_script_is_warned_as_well() -> None:
+    person = ScriptedPerson()
+    async with serving(Ollama()) as wanted:
+        window = await given_window(person, wanted, ModelSettings(), SystemClock())
+    assert window == 4_096
+    assert person.said[0].startswith("WARNING")
