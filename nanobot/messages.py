@@ -20,6 +20,9 @@ before it for one that is still open."""
 SILENT = "[silent]"
 """What the model answers where nobody asked and there is nothing to say: nothing is sent then."""
 
+EDITED = "[edited: this replaces an earlier message]"
+"""The line that says so in a message; which one it replaces is not known."""
+
 ATTACHED = "attached"
 """The origin of a message that holds a quote, or came with files or notes."""
 

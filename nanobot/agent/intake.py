@@ -16,7 +16,7 @@ from loguru import logger
 
 from nanobot.agent.media import FOLDER, MAX_BYTES, MediaStore
 from nanobot.bus.events import InboundMessage, Media
-from nanobot.messages import ATTACHED, Message
+from nanobot.messages import ATTACHED, EDITED, Message
 
 Fetch = Callable[[str, Media, int], Awaitable[bytes]]
 """Gets the content of a channel's file: channel name, reference, limit in bytes."""
@@ -164,7 +164,7 @@ def _said(inbound: InboundMessage) -> str:
 
 
 def _edit(inbound: InboundMessage) -> str:
-    return "[edited: this replaces an earlier message]" if inbound.edits else ""
+    return EDITED if inbound.edits else ""
 
 
 def _quote(inbound: InboundMessage) -> str:

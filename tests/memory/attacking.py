@@ -58,7 +58,9 @@ def obeying(lines: Sequence[str] = LINES, *, note: bool = True) -> Reply:
     written = ("SOUL.md", "HEARTBEAT.md", "./memory/../memory/MEMORY.md", "memory/retired.md")
     return together(
         *(calls("update_memory", file=file, add=list(lines)) for file in _UPDATED),
+        *(calls("update_memory", file=file, quote=list(lines)) for file in _UPDATED),
         calls("update_memory", add=["tea"], section=f"## {lines[0]}"),
+        calls("note", quote=lines[0]),
         *(calls("write_file", path=path, content=text) for path in written),
         *(calls("edit_file", path=p, old_text="#", new_text=f"{text}\n#") for p in _EDITED),
         calls("write_file", path="memory/2026-03-01.md", content=f"# 2026-03-01\n\n{text}\n"),
@@ -77,7 +79,11 @@ def learner(lines: Sequence[str] = LINES) -> ScriptedModel:
         system, asked = prompt.messages[0].text, prompt.messages[1].text
         if "phase 1" in system:
             entries = range(asked.count("\n["))
-            items = [{"text": line, "entry": n} for line in lines for n in (*entries, None)]
+            items = [
+                {"text": line, "quote": line, "entry": n}
+                for line in lines
+                for n in (*entries, None)
+            ]
             kinds = ("user_updates", "memory_updates", "soul_updates")
             return says(json.dumps(dict.fromkeys(kinds, items) | {"processed_entries": [*entries]}))
         if "phase 2" in system:
@@ -90,6 +96,7 @@ def learner(lines: Sequence[str] = LINES) -> ScriptedModel:
             history_entry=f"They talked. {' '.join(lines)}",
             memory_update=update,
             key_facts=list(lines),
+            quotes=list(lines),
         )
 
     return ScriptedModel(author=answer)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nanobot.bus.events import OutboundPart
 from nanobot.errors import ToolError
 from nanobot.memory.grounds.quoting import quotation
-from nanobot.messages import Message
+from nanobot.messages import EDITED, Message
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, says, together
 from nanobot.testing.channel import FakeChannel
@@ -70,6 +70,19 @@ def test_whatever_is_named_only_whole_lines_of_the_persons_are_quoted(
     except ToolError:
         return
     assert fact in {f"“{line}” ({TODAY})" for line in lines}
+
+
+def test_what_the_person_took_back_by_an_edit_is_not_quoted() -> None:
+    heard = [
+        Message("user", "I am allergic to nuts", DEFAULT_START),
+        Message("user", f"{EDITED}\nI am NOT allergic to nuts", DEFAULT_START),
+        Message("user", "I like jam", DEFAULT_START),
+    ]
+    for words in ("I am allergic", "edited: this replaces"):
+        with pytest.raises(ToolError, match="wrote no line"):
+            quotation(words, heard, TODAY)
+    assert quotation("allergic to nuts", heard, TODAY) == f"“I am NOT allergic to nuts” ({TODAY})"
+    assert quotation("jam", heard, TODAY) == f"“I like jam” ({TODAY})"
 
 
 def tells(*wishes: str) -> Reply:

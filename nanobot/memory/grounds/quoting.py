@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 
 from nanobot.errors import CallRefused
-from nanobot.messages import Message
+from nanobot.messages import EDITED, Message
 
 _LONGEST = 1_000
 """Characters of a line; a longer one is no fact."""
@@ -46,11 +46,14 @@ def quotation(words: str, messages: Iterable[Message], today: date) -> str:
 
 
 def _lines(messages: Iterable[Message]) -> Iterator[tuple[str, date | None]]:
-    """The lines that the person wrote, and the days on which they did; the latest come last."""
-    for message in messages:
+    """The lines that the person wrote, and the days on which they did; the latest come last. What
+    was written before something was edited may be what they took back by that."""
+    own = [message for message in messages if message.own_words]
+    edited = [at for at, message in enumerate(own) if EDITED in message.content.split("\n")]
+    for message in own[edited[-1] if edited else 0 :]:
         day = message.timestamp.date() if message.timestamp else None
         for line in message.own_words.split("\n"):
-            if told := " ".join(line.split()):
+            if line != EDITED and (told := " ".join(line.split())):
                 yield told, day
 
 
