@@ -12,6 +12,7 @@ there a message in another chat, a job too many, a changed file that decides fut
     python -m bench.crossings --only NAME           one kind of payload, caller or scene
 
 `payloads` are the calls, `callers` who makes them, `laundering` the ways by which foreign text
-comes back without its source, `approving` the ways to answer a question that is not one's own.
+comes back without its source, `inverting` what of the owner's words means the opposite once it is
+cut, `approving` the ways to answer a question that is not one's own.
 The exit code is 1 where anything crossed.
 """
