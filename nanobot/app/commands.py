@@ -67,7 +67,12 @@ def register_commands(
     SkillsCommand(around.skills.service).register(commands)
     split = partial(split_for, base.outlets, base.stores.media)
     SendCommand(split, base.bus.send, base.bus.note, base.known, base.clock).register(commands)
-    CronCommand(around.cron, partial(_scope_of, base.scopes), base.clock).register(commands)
+    CronCommand(
+        around.cron,
+        partial(_scope_of, base.scopes),
+        base.clock,
+        runs=base.settings.cron.enabled,
+    ).register(commands)
 
 
 def _scope_of(scopes: Scopes, call: CommandCall) -> str:

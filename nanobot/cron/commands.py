@@ -20,12 +20,17 @@ _EXAMPLES = (
 
 
 class CronCommand:
-    """`scope_of` says whose jobs a call concerns."""
+    """`scope_of` says whose jobs a call concerns; `runs` whether jobs are run here at all."""
 
     def __init__(
-        self, service: CronService, scope_of: Callable[[CommandCall], str], clock: Clock
+        self,
+        service: CronService,
+        scope_of: Callable[[CommandCall], str],
+        clock: Clock,
+        *,
+        runs: bool = True,
     ) -> None:
-        self._service, self._scope_of, self._clock = service, scope_of, clock
+        self._service, self._scope_of, self._clock, self._runs = service, scope_of, clock, runs
 
     def register(self, registry: CommandRegistry) -> None:
         """Add them to `registry`."""
@@ -33,6 +38,8 @@ class CronCommand:
         registry.register(Command("remind", "Send a text here later", self._remind, _REMIND))
 
     async def _remind(self, call: CommandCall) -> Answer:
+        if not self._runs:
+            return Answer("Nothing is scheduled here: `cron.enabled` is false.")
         schedule, text = split_schedule(call.arguments)
         if not text:
             return Answer(_EXAMPLES)

@@ -25,10 +25,10 @@ def office(tmp_path: Path) -> Office:
     return Office(tmp_path, berlin("2026-03-02T09:00"))
 
 
-async def types(office: Office, text: str, scope: str = "owner") -> str:
+async def types(office: Office, text: str, scope: str = "owner", *, runs: bool = True) -> str:
     """What a chat answers."""
     registry = CommandRegistry()
-    CronCommand(office.service, lambda _: scope, office.clock).register(registry)
+    CronCommand(office.service, lambda _: scope, office.clock, runs=runs).register(registry)
     match = registry.called_by(replace(OWNER, content=text))
     assert match is not None
     session = await SessionManager(office.folder, office.clock).get_or_create("telegram:7")
@@ -180,6 +180,11 @@ async def test_a_reminder_without_a_time_or_a_text_shows_how_it_is_typed(
     office: Office, typed: str
 ) -> None:
     assert "/remind in 20m" in await types(office, f"/remind {typed}")
+    assert await office.jobs() == []
+
+
+async def test_no_reminder_is_promised_where_nothing_is_run(office: Office) -> None:
+    assert "`cron.enabled` is false" in await types(office, "/remind in 20m tea", runs=False)
     assert await office.jobs() == []
 
 
