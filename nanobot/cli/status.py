@@ -6,6 +6,7 @@ A gateway that runs and does not answer is said to be failing, whatever its reas
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from nanobot.cli.show import (
     size,
     table,
 )
+from nanobot.config.home import not_imported
 from nanobot.times import duration
 
 PATIENCE_SECONDS = 15.0
@@ -37,6 +39,8 @@ _SILENT = "the gateway runs but does not answer"
 def status(home: Path, *, as_json: bool, check: bool, patience: float = PATIENCE_SECONDS) -> int:
     """`nanobot status`; a gateway may take `patience` seconds to answer."""
     data = of_gateway(home, patience) or (_NOTHING_RUNS if check else _of_files(home))
+    if hint := not_imported(home):
+        sys.stderr.write(f"note: {hint}\n")
     put(to_json(data) if as_json else _line(data) if check else status_text(data))
     well = field(record(data, "health"), "state") in _WORKING
     return 0 if well or not check else 1

@@ -22,3 +22,13 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
             key="NANOBOT_HOME",
             hint="Set NANOBOT_HOME to an absolute path.",
         ) from None
+
+
+def not_imported(home: Path) -> str:
+    """What to do first in a home that HKUDS/nanobot left behind and nobody imported; else empty."""
+    if not (home / "config.json").is_file() or not (home / "workspace").is_dir():
+        return ""
+    return (
+        f"{home} is a home of HKUDS/nanobot: run `nanobot import` first, which takes over its"
+        " conversations, memory and settings."
+    )

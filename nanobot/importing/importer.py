@@ -270,8 +270,8 @@ class Import:
             )
         if any((self._source.home / name).exists() for name in OUR_MARKS):
             report.ask(
-                "This nanobot has used that home as well: what it kept there is among the originals"
-                " and not taken."
+                "This nanobot has used that home as well: what was said to it goes on from the"
+                " conversations taken; what else it kept there is among the originals."
             )
         if "workspace/AGENTS.md" in targets:
             report.ask(

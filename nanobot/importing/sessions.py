@@ -43,7 +43,8 @@ _SUMMARY = "[What was said before this, as it was summed up then:]\n\n"
 
 @dataclass(slots=True)
 class Head:
-    """What the metadata of a conversation says. `consolidated` counts messages."""
+    """What the metadata of a conversation says. `consolidated` counts messages; `ours`: this
+    nanobot wrote it, in a home that was not imported yet."""
 
     key: str = ""
     created: datetime | None = None
@@ -52,6 +53,7 @@ class Head:
     summary: str = ""
     route: str = ""
     unfinished: bool = False
+    ours: bool = False
 
 
 @dataclass(slots=True)
@@ -172,6 +174,7 @@ def _head(fields: Mapping[str, JsonValue]) -> Head:
         summary=extra.inner("_last_summary").text("text"),
         route=extra.text("last_channel"),
         unfinished=bool(extra.get("runtime_checkpoint") or extra.get("pending_user_turn")),
+        ours="first_seq" in fields,
     )
 
 

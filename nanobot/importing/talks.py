@@ -3,7 +3,8 @@
 Over its versions the other program kept them in `sessions/` of the home, in `sessions/` of the
 workspace, and in a folder of the home that is named after the workspace. Where several files say
 that they are the same conversation, the one used last is it, and the others stay among the
-originals.
+originals. What was said to this nanobot in their home, before the import, comes after what was said
+to the other program.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
+from typing import BinaryIO
 
 from nanobot.bus.address import TERMINAL
 from nanobot.importing.gathering import WORKSPACE_ID, Gathering
@@ -50,7 +54,16 @@ class Talks:
 
     def run(self) -> None:
         """Take them all."""
-        for candidate in sorted(self._candidates(), key=lambda one: one.rank, reverse=True):
+        found = sorted(self._candidates(), key=lambda one: one.rank, reverse=True)
+        theirs = {key_of(one.theirs) for one in found if not one.head.ours}
+        later = {
+            key_of(one.theirs): one
+            for one in found
+            if one.head.ours and key_of(one.theirs) in theirs
+        }
+        for candidate in found:
+            if candidate in later.values():
+                continue
             key = self._key(candidate)
             if not key:
                 note = "what the other program said to itself"
@@ -59,7 +72,9 @@ class Talks:
                 note = f"an older file of the same conversation as {self._keys[key]}"
                 self._files.keep("conversations", candidate.found, note)
             else:
-                self._convert(candidate, key)
+                self._convert(candidate, key, later.pop(key, None))
+        for rest in later.values():  # what it would have gone on from could not be read
+            self._files.keep("conversations", rest.found, "nothing it goes on from")
 
     @property
     def groups(self) -> list[tuple[str, str]]:
@@ -107,14 +122,24 @@ class Talks:
         goes_on = "unified" in self._people.mine and self._people.is_private(routed)
         return routed if goes_on and routed not in self._keys else key_of(candidate.theirs)
 
-    def _convert(self, candidate: _Candidate, key: str) -> None:
+    def _convert(self, candidate: _Candidate, key: str, later: _Candidate | None) -> None:
+        """Make it ours, and what was said `later`, to us, its end."""
         found = candidate.found
         conversation = Conversation(key, candidate.head, self._media, self._metadata(key))
         target = f"sessions/{stem_of(key)}{SUFFIX}"
-        if not self._files.stream(
-            "conversations", found, target, lambda file: conversation.lines(lines_of(file))
-        ):
+
+        def lines(file: BinaryIO) -> Iterator[bytes]:
+            with self._files.opened(later.found) if later else nullcontext() as more:
+                rest = lines_of(more) if more else ()
+                yield from conversation.lines(chain(lines_of(file), rest))
+
+        if not self._files.stream("conversations", found, target, lines):
+            if later:
+                self._convert(later, key, None)
             return
+        if later:
+            note = f"what was said to this nanobot comes after {found.path}"
+            self._files.convert("conversations", later.found, target, note)
         if not conversation.messages:
             self._files.new.remove(target)
             self._files.keep("conversations", found, "no message can be read in it")

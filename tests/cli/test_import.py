@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.cli.main import main
+from tests.cli.conftest import Nanobot
 from tests.importing.conftest import contents, copied
 
 
@@ -56,3 +57,12 @@ def test_what_is_erased_is_gone_from_the_originals_too(
 def _everything(folder: Path) -> str:
     files = (path for path in folder.rglob("*") if path.is_file())
     return "".join(path.read_text("utf-8", "replace") for path in files)
+
+
+def test_a_home_that_was_not_imported_says_so_first(here: Nanobot, home: Path) -> None:
+    (home / "workspace").mkdir(parents=True)
+    (home / "config.json").write_text("{}")
+    for command in (("agent", "-m", "hello"), ("status",)):
+        assert "run `nanobot import` first" in here(*command).stderr
+    findings = json.loads(here("doctor", "--json").stdout)
+    assert any("not imported" in finding["text"] for finding in findings)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from nanobot.config import load_settings
 from nanobot.cron.codec import decoded
 from nanobot.memory.history.log import HistoryLog
@@ -14,7 +16,7 @@ from nanobot.session.folder import SessionFolder
 from nanobot.skills import SkillsLoader
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
-from tests.importing.conftest import NOW, Imported, contents
+from tests.importing.conftest import NOW, Imported, contents, copied, do
 from tests.support import running
 
 
@@ -112,3 +114,24 @@ def test_memory_and_skills_are_there_and_dream_does_not_read_twice(imported: Imp
     assert not (workspace.path / "AGENTS.md").exists()  # never changed: ours is put there
     skills = SkillsLoader(workspace, imported.new / "state" / "skills.json").list()
     assert [(s.name, s.enabled) for s in skills if s.source == "workspace"] == [("watering", False)]
+
+
+@pytest.mark.parametrize("version", ["014", "035"])
+async def test_what_was_said_before_the_import_comes_after_the_old_conversation(
+    version: str, tmp_path: Path
+) -> None:
+    source = copied(version, tmp_path / "old")
+    telegram, model = FakeChannel("telegram"), ScriptedModel(says("first"), says("second"))
+    async with running(source, model, telegram, clock=FakeClock(NOW)):
+        for text in ("one", "two"):
+            asked = await telegram.say(text, "15551234", sender_id="15551234")
+            await telegram.answer_to(asked, "15551234")
+    report = do(source, tmp_path / "new")
+    folder = SessionFolder(tmp_path / "new" / "sessions", FileOps())
+    said = [m.content for m in folder.messages("telegram:15551234", b"", 1, None)]
+    assert said[-4:] == ["one", "first", "two", "second"]
+    assert any("BLUEBIRD" in text for text in said[:-4])
+    window = [m.content for m in folder.window("telegram:15551234", b"", 1, None)]
+    assert window[-4:] == said[-4:]
+    notes = {item.source: item.note for item in report.items}
+    assert "what was said to this nanobot comes after" in notes["sessions/telegram_15551234.jsonl"]

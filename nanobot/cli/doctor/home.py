@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from nanobot.cli.doctor.finding import Case, Finding
+from nanobot.config.home import not_imported
 from nanobot.upkeep.room import free_bytes
 
 _GIGABYTE = 1_000_000_000
@@ -25,6 +26,8 @@ _LOOKED_AT = 2_000
 def check_configuration(case: Case) -> Iterator[Finding]:
     """What was doubtful in the configuration, which is right."""
     path = case.home / "config.yaml"
+    if hint := not_imported(case.home):
+        yield Finding("configuration", "warn", "this home was not imported yet", hint)
     where = f"{path} can be used" if path.exists() else f"there is no {path}; the defaults apply"
     yield Finding("configuration", "ok", where)
     for warning in case.settings.warnings:
