@@ -69,6 +69,7 @@ class RunningTurn:
         self.begun = Begun(tuple(done), started)
         self.prompt = PromptRecord()
         self.before: Callable[[], Sequence[Message]] = tuple
+        self.epoch = ""
         self.open = True
         self.ending = asyncio.Lock()
         self.task: asyncio.Task[object] | None = None
@@ -109,6 +110,7 @@ class RunningTurn:
             origins=lambda: origins_of(self._heard()),
             begun_by=inbound.begun_by,
             job=inbound.job,
+            conversation=f"{inbound.session_key} {self.epoch}",
         )
 
     def _heard(self) -> Sequence[Message]:

@@ -108,6 +108,7 @@ class Turns:
             await self._make_its_own(session, turn)
             turn.scope = self._scopes.serving(turn.inbound, session.key, session.metadata)
             turn.before = lambda: (*self._doubtful(session), *session.messages)
+            turn.epoch = session.epoch
             ids = [entry.id for entry in turn.entries]
             self._journal.claim(turn.id, session.key, ids, at_once=turn.entries[0].recovered)
 

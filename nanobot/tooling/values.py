@@ -31,8 +31,9 @@ class Caller:
     messages that the model has read when it calls: what may become a memory depends on who said it.
     `origins` names where the untrusted text among them came from, empty where there is none.
     `begun_by` is who began the turn: for anything but a person nobody is there to be asked, and
-    `job` names the scheduled job whose run it is. `show` shows a piece of a call's output to
-    whoever watches; best effort, cheap.
+    `job` names the scheduled job whose run it is. `conversation` stands for the messages since the
+    last `/new`; a helper has that of whoever asked for it. `show` shows a piece of a call's output
+    to whoever watches; best effort, cheap.
     """
 
     channel: str
@@ -46,6 +47,7 @@ class Caller:
     origins: Callable[[], tuple[str, ...]] = tuple
     begun_by: BegunBy = "person"
     job: str = ""
+    conversation: str = ""
     show: Callable[[str], None] = _unwatched
 
     @property

@@ -5,8 +5,8 @@
 """
 
 from nanobot.tools.web.fetch import WebFetch
-from nanobot.tools.web.known import known_urls
+from nanobot.tools.web.known import Addresses
 from nanobot.tools.web.providers import ProviderName, SearchSettings
 from nanobot.tools.web.search import WebSearch
 
-__all__ = ["ProviderName", "SearchSettings", "WebFetch", "WebSearch", "known_urls"]
+__all__ = ["Addresses", "ProviderName", "SearchSettings", "WebFetch", "WebSearch"]

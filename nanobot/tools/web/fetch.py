@@ -6,10 +6,9 @@ import asyncio
 import base64
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
-
-from pydantic import Field
 
 from nanobot.errors import ToolError
 from nanobot.security.egress import (
@@ -20,17 +19,21 @@ from nanobot.security.egress import (
     EgressResponse,
     parse_url,
 )
-from nanobot.tooling import Arguments, Caller, Risk, ToolResult
+from nanobot.tooling import Caller, Risk, ToolResult
 from nanobot.tooling.policy import OWNER
 from nanobot.tools.content import binary_kind, image_type
 from nanobot.tools.web.charsets import decode, is_wide
-from nanobot.tools.web.known import FETCH, FROM, known_urls
+from nanobot.tools.web.kept import KeptPages
+from nanobot.tools.web.known import FETCH, Addresses, WebFetchArguments
 from nanobot.tools.web.pages import read_page
 
 PIECE = 12_000
 """Characters of a page in one result."""
 
 MAX_IMAGE = 5_000_000
+
+MOST_UNASKED = 10
+"""Addresses that are fetched in one conversation before the owner is asked about the next."""
 
 _TYPES = (
     "text/", "image/", "application/json", "application/ld+json", "application/xml",
@@ -54,22 +57,23 @@ _HINTS = {
 }
 
 
-class WebFetchArguments(Arguments):
-    url: str
-    start: int = Field(default=0, ge=0, description="Character to read on from.")
-
-
 @dataclass(frozen=True, slots=True)
 class WebFetch:
     """Pages as Markdown, images as images, PDF as what `pdf_text` makes of it (blocks; raises
     `ToolError`), other text as it is. `seconds` and `megabytes` bound one request. `for_others` is
-    the way into the network for callers other than the owner, where that is another one."""
+    the way into the network for callers other than the owner, where that is another one.
+
+    Once text from elsewhere is in a conversation, what is fetched can say something to whoever runs
+    the site, even among known addresses: so each is fetched once, then read from memory, and the
+    owner is asked after `MOST_UNASKED`. What was called is read from the conversation, so that it
+    survives a restart; `pages` counts across its helpers, too."""
 
     egress: Egress
     pdf_text: Callable[[bytes], str] | None = None
     seconds: float = 30.0
     megabytes: float = 10.0
     for_others: Egress | None = None
+    pages: KeptPages = field(default_factory=KeptPages)
     name: str = FETCH
     description: str = "Fetch a URL: a page as Markdown, a PDF as text, an image."
     arguments: type[WebFetchArguments] = WebFetchArguments
@@ -77,17 +81,29 @@ class WebFetch:
     parallel: bool = True
 
     async def risk(self, arguments: WebFetchArguments, caller: Caller) -> Risk | None:
-        """None for an address that the person typed or a search returned; see `known`."""
+        """None for a known address that was not fetched yet or is in memory; see `known`. Such a
+        one takes up a place among `MOST_UNASKED`."""
         url = str(parse_url(arguments.url))
-        if url in known_urls(caller.heard()):
+        addresses = Addresses.of(caller.heard())
+        if url not in addresses.known:
+            return Risk("fetch", "fetch an address that neither you typed nor a search found", url)
+        page = url, addresses.typed[url]
+        if self.pages.has(caller.conversation, page):
             return None
-        return Risk("fetch", "fetch an address that neither you typed nor a search found", url)
+        if page in addresses.earlier:
+            return Risk("fetch", "fetch an address again in the same conversation", url)
+        places = [*addresses.called, url][:MOST_UNASKED]
+        before = [address for address, _ in addresses.earlier]
+        place = self.pages.takes_place(caller.conversation, url, before, MOST_UNASKED)
+        if url not in places or not place:
+            return Risk("fetch", f"fetch more than {MOST_UNASKED} addresses in a conversation", url)
+        return None
 
     async def __call__(self, arguments: WebFetchArguments, caller: Caller) -> ToolResult:
-        limits = EgressLimits(self.seconds, int(self.megabytes * MEGABYTE), types=_TYPES)
-        request = EgressRequest(arguments.url, headers={"Accept": _ACCEPT})
-        egress = self.egress if caller.scope == OWNER else self.for_others or self.egress
-        answer = await egress.fetch(request, limits)
+        url = str(parse_url(arguments.url))
+        page = url, Addresses.of(caller.heard()).typed[url]
+        asking = partial(self._asked, url, caller)
+        answer = await self.pages.once(caller.conversation, page, asking)
         if not 200 <= answer.status < 300:
             raise ToolError(
                 f"{answer.url} answered {_status(answer.status)}",
@@ -97,6 +113,11 @@ class WebFetch:
             return _image(answer, mime)
         title, text = await asyncio.to_thread(self._text, answer)
         return ToolResult(_piece(answer.url, title, text, arguments.start))
+
+    async def _asked(self, url: str, caller: Caller) -> EgressResponse:
+        limits = EgressLimits(self.seconds, int(self.megabytes * MEGABYTE), types=_TYPES)
+        egress = self.egress if caller.scope == OWNER else self.for_others or self.egress
+        return await egress.fetch(EgressRequest(url, headers={"Accept": _ACCEPT}), limits)
 
     def _text(self, answer: EgressResponse) -> tuple[str, str]:
         """Title, or empty, and text."""
@@ -130,13 +151,13 @@ def _image(answer: EgressResponse, mime: str) -> ToolResult:
     if size > MAX_IMAGE:
         raise ToolError(f"{answer.url} is an image of {size:,} bytes, more than can be shown")
     return ToolResult(
-        f"{FROM}{answer.url}\n[image, {mime}, {size:,} bytes]",
+        f"URL: {answer.url}\n[image, {mime}, {size:,} bytes]",
         images=((base64.b64encode(answer.body).decode(), mime),),
     )
 
 
 def _piece(url: str, title: str, text: str, start: int) -> str:
-    head = f"{FROM}{url}\n" + (f"Title: {title}\n" if title else "") + "\n"
+    head = f"URL: {url}\n" + (f"Title: {title}\n" if title else "") + "\n"
     if not text.strip():
         return f"{head}[no readable text; the page may need JavaScript]"
     if start >= len(text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import ssl
@@ -135,3 +136,110 @@ async def test_a_risk_shows_the_whole_address_as_it_will_be_asked(web: FakeWeb) 
         assert risk.details == "https://xn--pple-43d.com/?a=%C3%A4"
         with pytest.raises(ToolError):
             await tool.risk(tool.arguments(url="file:///etc/passwd"), caller)
+
+
+def called(*urls: str) -> Message:
+    calls = [
+        ToolCall(str(number), "web_fetch", json.dumps({"url": url}))
+        for number, url in enumerate(urls)
+    ]
+    return Message("assistant", "", tool_calls=tuple(calls))
+
+
+class Conversation:
+    """A tainted conversation whose model fetches, step by step, with nobody there to be asked."""
+
+    def __init__(self, tool: WebFetch, *said: str) -> None:
+        self.messages = [Message("user", text) for text in said]
+        self._registry = ToolRegistry(policy=OwnersPolicy())
+        self._registry.register(tool)
+
+    async def step(self, *urls: str, helper: bool = False) -> list[ToolResult]:
+        calls = called(*urls)
+        before = tuple(self.messages)
+        if not helper:
+            self.messages.append(calls)
+        caller = Caller(
+            "cli",
+            "direct",
+            "helper:1" if helper else "cli:direct",
+            "1",
+            heard=lambda: (*before, calls),
+            origins=lambda: ("tool:web_fetch",),
+            conversation="cli:direct 1",
+        )
+        return await asyncio.gather(*(self._registry.call(c, caller) for c in calls.tool_calls))
+
+
+def answered(results: Iterable[ToolResult]) -> int:
+    return sum(not result.is_error for result in results)
+
+
+async def test_where_a_redirect_led_is_not_fetched_unasked(web: FakeWeb) -> None:
+    start = web.redirect("/start", "/alphabet/a")
+    web.put("/alphabet/a", "text", "text/plain")
+    async with fetching(web) as tool:
+        conversation = Conversation(tool, f"read {start}")
+        (page,) = await conversation.step(start)
+        assert not page.is_error
+        conversation.messages.append(Message("tool", page.text, name="web_fetch"))
+        assert answered(await conversation.step(web.url("/alphabet/a"))) == 0
+    assert [asked.target for asked in web.requests] == ["/start", "/alphabet/a"]
+
+
+async def test_an_address_is_asked_for_once_however_often_it_is_fetched(web: FakeWeb) -> None:
+    url = web.put("/page", "text", "text/plain")
+    missing = web.url("/missing")
+    async with fetching(web) as tool:
+        conversation = Conversation(tool, f"read {url} {missing}")
+        for _ in range(3):
+            assert answered(await conversation.step(url, url)) == 2
+            assert answered(await conversation.step(missing, missing)) == 0
+        assert answered(await conversation.step(url, helper=True)) == 1
+    assert [asked.target for asked in web.requests] == ["/page", "/missing"]
+
+
+async def test_an_address_that_is_typed_again_is_asked_for_again(web: FakeWeb) -> None:
+    url = web.put("/page", "text", "text/plain")
+    async with fetching(web) as tool:
+        conversation = Conversation(tool, f"read {url}")
+        await conversation.step(url)
+        conversation.messages.append(Message("user", f"and now? {url}"))
+        assert answered(await conversation.step(url)) == 1
+    assert len(web.requests) == 2
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_ten_addresses_of_a_conversation_are_fetched_unasked(
+    web: FakeWeb, at_once: bool
+) -> None:
+    urls = [web.put(f"/{number}", "text", "text/plain") for number in range(16)]
+    async with fetching(web) as tool:
+        conversation = Conversation(tool, " ".join(urls))
+        steps = [urls] if at_once else [[url] for url in urls]
+        assert sum([answered(await conversation.step(*step)) for step in steps]) == 10
+        assert answered(await conversation.step(*urls, helper=True)) == 10
+    assert len(web.requests) == 10
+
+
+async def test_helpers_of_a_conversation_have_ten_addresses_together(web: FakeWeb) -> None:
+    urls = [web.put(f"/{number}", "text", "text/plain") for number in range(30)]
+    async with fetching(web) as tool:
+        conversation = Conversation(tool, " ".join(urls))
+        for start in range(0, 30, 5):
+            await conversation.step(*urls[start : start + 5], helper=True)
+    assert len(web.requests) == 10
+
+
+async def test_what_was_fetched_is_known_after_a_restart(web: FakeWeb) -> None:
+    urls = [web.put(f"/{number}", "text", "text/plain") for number in range(12)]
+    async with fetching(web) as tool:
+        conversation = Conversation(tool, " ".join(urls))
+        for url in urls[:9]:
+            await conversation.step(url)
+    async with fetching(web) as restarted:
+        again = Conversation(restarted)
+        again.messages = conversation.messages
+        assert answered(await again.step(urls[0])) == 0
+        assert answered(await again.step(*urls[9:])) == 1
+    assert len(web.requests) == 10

@@ -9,8 +9,12 @@ import pytest
 from nanobot.errors import ToolError
 from nanobot.messages import ATTACHED, Message
 from nanobot.schema import parse_arguments
-from nanobot.tools.web import known_urls
+from nanobot.tools.web import Addresses
 from nanobot.tools.web.search import WebSearchArguments
+
+
+def known_urls(messages: list[Message]) -> set[str]:
+    return Addresses.of(messages).known
 
 
 def said(text: str, origin: str = "") -> Message:
@@ -72,15 +76,15 @@ def test_a_mail_address_is_no_site() -> None:
     assert not known_urls([said("write to me@example.com")])
 
 
-def test_results_of_a_search_and_what_was_fetched_are_known() -> None:
+def test_results_of_a_search_are_known() -> None:
     hits = "1. A\n   https://a.example/x\n   words\n2. B\n   https://b.example/"
-    known = known_urls(
-        [
-            Message("tool", hits, name="web_search"),
-            Message("tool", "URL: https://c.example/end\n\ntext", name="web_fetch"),
-        ]
-    )
-    assert {"https://a.example/x", "https://b.example/", "https://c.example/end"} <= known
+    known = known_urls([Message("tool", hits, name="web_search")])
+    assert {"https://a.example/x", "https://b.example/"} <= known
+
+
+def test_where_a_redirect_led_is_not_known() -> None:
+    page = "URL: https://c.example/end\n\ntext"
+    assert not known_urls([Message("tool", page, name="web_fetch")])
 
 
 @pytest.mark.parametrize("tool", ["web_search", "web_fetch"])

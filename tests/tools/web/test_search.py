@@ -13,7 +13,7 @@ from nanobot.security.egress import Egress
 from nanobot.testing.web import FakeWeb, SearchFault, SearchHit
 from nanobot.testing.web_search import KEY
 from nanobot.tooling import Caller, ToolRegistry, ToolResult
-from nanobot.tools.web import ProviderName, SearchSettings, WebSearch, known_urls
+from nanobot.tools.web import Addresses, ProviderName, SearchSettings, WebSearch
 
 PROVIDERS: tuple[ProviderName, ...] = ("duckduckgo", "brave", "tavily", "searxng")
 HITS = [
@@ -57,7 +57,7 @@ async def test_results_are_listed_and_only_their_addresses_are_known(
 ) -> None:
     result = await search(web, provider)
     assert result == ToolResult(LISTED)
-    known = known_urls([Message("tool", result.text, name="web_search")])
+    known = Addresses.of([Message("tool", result.text, name="web_search")]).known
     assert {url for url in known if url.startswith("https")} == {
         "https://stones.example/a?b=c&d=e",
         "https://b.example/",
