@@ -129,9 +129,10 @@ async def test_after_foreign_text_another_chat_hears_what_the_owner_approves(
 
 
 async def test_who_waits_for_the_owners_word_elsewhere_is_told_so(tmp_path: Path) -> None:
-    put(tmp_path, "../config.yaml", "owner:\n  fake: ['1']\n")
+    unshut = "tools: {exec: {sandbox: none}}"  # so that each command is asked about
+    put(tmp_path, "../config.yaml", f"owner:\n  fake: ['1']\n{unshut}\n")
     channel = FakeChannel()
-    send = calls("exec", command="true", network=True)
+    send = calls("exec", command="true")
     async with running(tmp_path, ScriptedModel(says("hi"), send, says("so be it")), channel):
         assert await channel.answer_to(await channel.say("hello", sender_id="1")) == "hi"
         asked = await channel.say("fetch it", "2", sender_id="2")

@@ -69,6 +69,7 @@ async def test_a_server_sees_what_its_entry_lists_and_nothing_of_ours(house: Hou
         assert "a line of more than" in (await called(registry, "little__endless_line")).text
 
 
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="needs bubblewrap")
 async def test_a_server_with_network_gets_a_proxy_as_its_only_way_out(house: House) -> None:
     little = replace(
         house.little, command=PYTHON, sandbox=True, network=True,
