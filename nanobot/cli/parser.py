@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NoReturn
 
 from nanobot import __version__
 from nanobot.cli.audit_grammar import add_audit, add_doctor
@@ -33,9 +34,28 @@ _EPILOG = """\
 away, 75 another nanobot owns the home, 78 the configuration is wrong, 130 interrupted."""
 
 
+_WRONG_WORD = re.compile(
+    r"argument [A-Z]+: invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Suggests the command that was probably meant; argparse does so from Python 3.14 on."""
+
+    def error(self, message: str) -> NoReturn:
+        import difflib
+
+        wrong = _WRONG_WORD.fullmatch(message)
+        if wrong is not None:
+            near = difflib.get_close_matches(wrong[1], re.findall("'(.*?)'", wrong[2]), n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"`{self.prog} --help` lists them."
+            message = f"there is no command {wrong[1]!r}. {hint}"
+        super().error(message)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The whole grammar; each command's namespace has `run`, which takes the namespace."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="nanobot",
         description=_DESCRIPTION,
         epilog=_EPILOG,

@@ -56,6 +56,12 @@ def install(
 ) -> int:
     """`nanobot skills install PATH`: shows what it contains, asks, copies and enables it. As
     `enable`."""
+    if "://" in path:
+        raise WrongUse(
+            f"{path} is an address, and a skill is installed from a folder of yours",
+            hint="Download it first (`git clone`, or unpack the archive), look at it, and name"
+            " that folder.",
+        )
     place = str(expanded(path).absolute())
     data = asked(home, "skills.package", {"path": place})
     if data.get("replaces") and not replace:
