@@ -6,7 +6,8 @@ was answered and one of what was not, commands, a button, a reply of several par
 is sent with the message tool; a group with a reply that is shown while it is written, and an album;
 and a stranger. The gateway, with the real adapter, is killed with SIGKILL at the Nth write, fsync,
 rename and send (before it, in the middle, after it), once more while it recovers, and at random
-moments. In the second part 1,000 messages from 20 chats have arrived while no gateway ran. Then:
+moments. In the second part 1,000 messages from 20 chats have arrived while no gateway ran; in the
+third the network is away at a send; in the fourth 30 chats wait, and the model hangs for one. Then:
 
 - every update is answered, in the order of its chat; what was confirmed to Telegram was in the
   journal whenever a process died; only a message over which three processes died is given up,
@@ -33,7 +34,17 @@ from bench.faults import Campaign, Plans, every_call, run
 from bench.injection import AFTER, TORN
 from bench.staged import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
 from bench.telegram_side import People, TelegramPlatform
-from bench.telegram_talk import GROUP, LONG, OWNER, STRANGER, HastyClock, Model, converse
+from bench.telegram_talk import (
+    GROUP,
+    HANGS,
+    LONG,
+    OWNER,
+    SPEED,
+    STRANGER,
+    HastyClock,
+    Model,
+    converse,
+)
 from bench.transcript import faults_of_transcript, files_of_transcript
 from bench.wire import Platform
 from nanobot.app import build_gateway
@@ -56,10 +67,14 @@ channels:
     allow_groups: {{"{group}": ["*"]}}
     allow_from: {friends}
 memory: {{window: 1000000}}
+agent: {{shutdown_grace_seconds: 1}}
 """
 _SPOKEN = ("p1", "p2", "p3", "p4", "x4", "p5", "x5", "p7", "p8", "p9", "p10")
 _MODULES = ("nanobot_telegram.channel", "anyio._backends._asyncio", "httpcore", "markdown_it")
 _HANDFUL = ((430, TORN), (250, AFTER))
+_ALWAYS = 1_000_000
+_CROWD = range(201, 231)
+_OUTAGES = (3, 8, 60)
 
 
 class Conversation:
@@ -143,6 +158,72 @@ class Backlog:
             await people.until_answered(person, self._marks[-1])
 
 
+class Outage:
+    """The third part: at a send every connection is reset, and for so many of the gateway's seconds
+    each new one too. Nothing is killed, and nothing may be lost or come twice."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def furnish(self, home: Path) -> Platform:
+        """Telegram, with somebody who writes before, during and after it."""
+        platform = TelegramPlatform(self._talk)
+        _configure(home, platform, [])
+        return platform
+
+    def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
+        """With the real adapter."""
+        return _gateway(home, link, platform)
+
+    def faults(self, home: Path, platform: Platform) -> list[str]:
+        """Whether all was answered, once and in order."""
+        assert isinstance(platform, TelegramPlatform)
+        return list(faults_of_chats(platform, {str(OWNER): ["m1", "m2", "m3"]}))
+
+    async def _talk(self, people: People) -> None:
+        telegram = people.telegram
+        people.say(OWNER, "m1: before")
+        await people.until_answered(OWNER, "m1")
+        telegram.cut("sendMessage", times=_ALWAYS)
+        people.say(OWNER, "m2: during")
+        sent = len(telegram.called("sendMessage"))
+        await telegram.wait_for(lambda: len(telegram.called("sendMessage")) > sent, patience=None)
+        for method in ("", "getUpdates"):
+            telegram.cut(method, times=_ALWAYS)
+        await asyncio.sleep(self._seconds / SPEED)
+        telegram.heal()
+        await people.until_answered(OWNER, "m2")
+        people.say(OWNER, "m3: after")
+        await people.until_answered(OWNER, "m3")
+
+
+class Hanging:
+    """The fourth part: processes die while 30 chats wait, and for one of them the model hangs. The
+    others must be answered as if it were not there."""
+
+    def furnish(self, home: Path) -> Platform:
+        """Telegram, with all of them waiting."""
+        platform = TelegramPlatform(self._wait)
+        _configure(home, platform, [str(person) for person in _CROWD])
+        return platform
+
+    def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
+        """With the real adapter."""
+        return _gateway(home, link, platform)
+
+    def faults(self, home: Path, platform: Platform) -> list[str]:
+        """Whether all the others were answered."""
+        assert isinstance(platform, TelegramPlatform)
+        return list(faults_of_chats(platform, {str(person): ["m1"] for person in _CROWD[1:]}))
+
+    async def _wait(self, people: People) -> None:
+        people.say(_CROWD[0], f"{HANGS}: a question")
+        for person in _CROWD[1:]:
+            people.say(person, "m1: a question")
+        for person in _CROWD[1:]:
+            await people.until_answered(person, "m1")
+
+
 def _configure(home: Path, platform: TelegramPlatform, friends: list[str]) -> None:
     config = _CONFIG.format(
         owner=OWNER, token=TOKEN, url=platform.address, group=GROUP, friends=json.dumps(friends)
@@ -177,6 +258,8 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
         return {
             "at a handful of calls": lambda: campaign.one_after_another(*_HANDFUL),
             "after 60 messages came meanwhile": lambda: few.at_random(1, rng, 0.6),
+            "while connections are reset for 3 s": campaign.of(Outage(3)).unharmed,
+            "beside a chat whose model hangs": lambda: campaign.of(Hanging()).at_random(2, rng, 1),
         }
     moments = max(300 // step, 10)
     many = campaign.of(Backlog(1_000, 20), patience=120.0)
@@ -185,6 +268,13 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
         "at random moments": lambda: campaign.at_random(moments, rng, 1.5),
         "after 1,000 messages came meanwhile": many.unharmed,
         "while they are answered": lambda: many.at_random(max(moments // 3, 5), rng, 5.0),
+        **{
+            f"while connections are reset for {seconds} s": campaign.of(Outage(seconds)).unharmed
+            for seconds in _OUTAGES
+        },
+        "beside a chat whose model hangs": lambda: campaign.of(Hanging()).at_random(
+            max(moments // 10, 5), rng, 2.0
+        ),
     }
 
 

@@ -17,7 +17,10 @@ GROUP = -1_000_000_000_500
 LONG = [f"l{number}" for number in range(1, 131)]
 """The lines of the long reply, with which it has four parts."""
 
-_SPEED = 10
+HANGS = "h1"
+"""The mark of what the model never answers."""
+
+SPEED = 10
 """Pauses are so much shorter than they say: an album is complete after a tenth of a second."""
 
 _NOTED = re.compile("Noted in|I was interrupted")
@@ -30,7 +33,7 @@ _TOOLS = {
 class HastyClock(SystemClock):
     """Time passes as it does, but whoever sleeps is woken `speed` times as early."""
 
-    def __init__(self, speed: float = _SPEED) -> None:
+    def __init__(self, speed: float = SPEED) -> None:
         super().__init__()
         self._speed = speed
 
@@ -58,6 +61,8 @@ class Model:
         if done < len(wanted):
             tool, arguments = wanted[done]
             return Reply("", (ToolCall(f"call-{said[0]}", tool, json.dumps(arguments)),))
+        if HANGS in said:
+            await asyncio.Event().wait()
         if said == ["g1"] and on_text is not None:
             await self._slowly(on_text)
         lines = [f"{mark} is a line of a reply. {'All of it matters. ' * 4}" for mark in LONG]
@@ -70,7 +75,7 @@ class Model:
     async def _slowly(self, on_text: TextSink) -> None:
         for _ in range(3):
             on_text("a word ", False)
-            await asyncio.sleep(0.5 / _SPEED)
+            await asyncio.sleep(0.5 / SPEED)
 
 
 def _asked(text: str) -> list[str]:
