@@ -15,7 +15,7 @@ from typing import Any
 
 from loguru import logger
 
-from bench.crossings import approving, inverting, laundering
+from bench.crossings import approving, inverting, laundering, spelling
 from bench.crossings.callers import CALLERS
 from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
@@ -56,6 +56,8 @@ def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
             len(inverting.cut_of(said, cut)),
             partial(inverting.inverted, said, cut),
         )
+    for name, spelling_of in spelling.SCENES.items():
+        yield Run(f"spelling by {name}", 1, partial(spelling.spelt, spelling_of))
     for attempt in approving.ATTEMPTS:
         yield Run(f"approved {attempt}", 1, partial(approving.attempted, attempt))
     for name, scene_of in approving.SCENES.items():

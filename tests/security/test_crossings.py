@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from bench.crossings import approving, inverting
+from bench.crossings import approving, inverting, spelling
 from bench.crossings.callers import CALLERS, Attacked
 from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
@@ -73,6 +73,11 @@ def test_nothing_is_crossed_after_foreign_text_came_back_in(scene: str) -> None:
 @pytest.mark.parametrize(("said", "cut"), inverting.PAIRS[::7])
 def test_nothing_that_the_owner_said_crosses_cut_to_its_opposite(said: str, cut: str) -> None:
     assert run(inverting.inverted(said, cut)) == []
+
+
+@pytest.mark.parametrize("scene", spelling.SCENES)
+def test_no_secret_is_spelt_by_fetching(scene: str) -> None:
+    assert run(spelling.spelt(spelling.SCENES[scene])) == []
 
 
 def test_no_approval_is_given_by_anybody_but_the_owner_where_they_were_asked() -> None:
