@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -141,3 +142,30 @@ def test_a_history_that_hkuds_wrote_is_searched_and_dreamt_about(here: Any, home
     assert "皮划艇" in here("memory", "search", "皮划艇").stdout
     assert json.loads(here("memory", "show", "--json").stdout)["facts"] == []
     assert "The kayak is red" in here("agent", "-m", "/dream").stdout
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o000])
+def test_nobody_else_may_read_or_write_what_lies_in_the_home_while_it_runs(
+    environment: dict[str, str], home: Path, mask: int
+) -> None:
+    command = [sys.executable, "-m", "nanobot", "agent"]
+    with subprocess.Popen(
+        command,
+        env=environment,
+        umask=mask,
+        text=True,
+        bufsize=1,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as session:
+        assert session.stdin is not None
+        assert session.stdout is not None
+        for said in ("Remember that my name is Ada.", "/new", "What did I say about tea?"):
+            session.stdin.write(f"{said}\n")
+            assert session.stdout.readline().strip()
+        entries = {str(path.relative_to(home)): path for path in home.rglob("*")}
+        modes = {name: stat.S_IMODE(path.lstat().st_mode) for name, path in entries.items()}
+        session.stdin.close()
+    assert {"state/journal.db-wal", "state/index.db-wal", "state/index.db-shm"} <= modes.keys()
+    assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}

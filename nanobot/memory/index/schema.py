@@ -14,6 +14,7 @@ counts the passages in each.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -71,6 +72,15 @@ def connect(path: Path | None, patience: float = 10.0) -> sqlite3.Connection:
     """
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            # Made here, for its owner only: SQLite lets others read, and its side files follow it.
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.fchmod(descriptor, 0o600)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise sqlite3.OperationalError(f"unable to open {path}: {error.strerror}") from error
     db = sqlite3.connect(
         ":memory:" if path is None else path,
         timeout=patience,
@@ -82,8 +92,6 @@ def connect(path: Path | None, patience: float = 10.0) -> sqlite3.Connection:
     except BaseException:
         db.close()
         raise
-    if path is not None:
-        path.chmod(0o600)
     return db
 
 

@@ -8,10 +8,12 @@ by what was committed since, made anew where it does not fit the branch.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from nanobot.memory.versions.git import Commit, Repository
 from nanobot.memory.versions.trailers import Message
@@ -107,7 +109,12 @@ class Chain:
         )
         with (
             suppress(OSError),  # a cache: the next process reads the commits again
-            (self._repository.path / _CACHE).open("w" if whole else "a", encoding="utf-8") as file,
+            open(  # for its owner only from the first moment
+                self._repository.path / _CACHE,
+                "w" if whole else "a",
+                encoding="utf-8",
+                opener=partial(os.open, mode=0o600),
+            ) as file,
         ):
             file.writelines(lines)
 
