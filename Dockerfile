@@ -7,9 +7,9 @@
 #
 # --build-arg WITH_WHATSAPP=0           without Node.js and the helper, which are a third of the image
 # --build-arg PACKAGES="git curl jq"    more Debian packages, for the commands that the agent runs
-# --build-arg DEBIAN=debian:...@sha256:...   another base, such as one fixed to the byte
+# --build-arg DEBIAN=debian:trixie-slim       the base of today; docs/docker.md says how to renew it
 
-ARG DEBIAN=debian:trixie-slim
+ARG DEBIAN=debian:trixie-slim@sha256:3a39a0592364683e6bab97937b72cad5a8fa6dcbbee90edb3bb48c7f8e94f258
 
 
 # What nanobot is made of, in the versions of deploy/requirements.txt: made anew when these change.
@@ -21,7 +21,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=igno
 COPY deploy/requirements.txt /src/deploy/requirements.txt
 RUN python3 -m venv --without-pip /opt/nanobot \
     && pip --python /opt/nanobot/bin/python install \
-        --no-compile --no-deps --only-binary=:all: -r /src/deploy/requirements.txt \
+        --no-compile --no-deps --only-binary=:all: --require-hashes -r /src/deploy/requirements.txt \
     && cd /opt/nanobot/lib/python3*/site-packages \
     && echo /opt/nanobot/app > nanobot-app.pth \
     && python3 -m compileall -q --invalidation-mode unchecked-hash .

@@ -3,8 +3,9 @@
     python -m scripts.lock
 
 asks pip what it would install today for `pyproject.toml` and the extra `mcp`, and writes
-`deploy/requirements.txt`. A package that only older Pythons need may stand there as well, and does
-no harm; that none is missing, `pip check` says while the image is built.
+`deploy/requirements.txt`, with the hash of each file for each of `MACHINES`. A package that only
+older Pythons need may stand there as well, and does no harm; that none is missing, `pip check` says
+while the image is built.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ LOCK = ROOT / "deploy" / "requirements.txt"
 PYTHON = "3.13"
 """The Python of the Debian release that the image begins with."""
 
+MACHINES = ("x86_64", "aarch64")
+GLIBC = 41
+"""The minor version of its C library."""
+
 _HEADER = f"""\
 # What the Docker image has, for Python {PYTHON}; written by `python -m scripts.lock`.
 """
@@ -33,27 +38,52 @@ def wanted(pyproject: Path = ROOT / "pyproject.toml") -> list[str]:
     return [*project["dependencies"], *project["optional-dependencies"]["mcp"]]
 
 
-def resolved(requirements: Sequence[str]) -> dict[str, str]:
-    """Each package that pip would install for them, with its version."""
+def resolved(requirements: Sequence[str], machine: str) -> dict[str, tuple[str, str]]:
+    """Each package that pip would install for them on `machine`, with its version and the SHA-256
+    of its file."""
+    platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(GLIBC, 16, -1)]
+    platforms += [f"manylinux2014_{machine}", f"linux_{machine}"]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         subprocess.run(
             [
                 *(sys.executable, "-m", "pip", "install", "--quiet", "--dry-run"),
                 *("--ignore-installed", "--only-binary", ":all:", "--python-version", PYTHON),
+                *(word for platform in platforms for word in ("--platform", platform)),
                 *("--target", folder, "--report", str(report), *requirements),
             ],
             check=True,
         )
-        chosen = [one["metadata"] for one in json.loads(report.read_text())["install"]]
-    return {one["name"].lower().replace("_", "-"): one["version"] for one in chosen}
+        chosen = json.loads(report.read_text())["install"]
+    return {
+        one["metadata"]["name"].lower().replace("_", "-"): (
+            one["metadata"]["version"],
+            one["download_info"]["archive_info"]["hashes"]["sha256"],
+        )
+        for one in chosen
+    }
+
+
+def written(locks: Sequence[dict[str, tuple[str, str]]]) -> str:
+    """The file's text. Raises `ValueError` where machines would get different versions."""
+    lines = []
+    for name in sorted({name for lock in locks for name in lock}):
+        found = [lock[name] for lock in locks if name in lock]
+        (version,) = {version for version, _ in found}
+        hashes = sorted({digest for _, digest in found})
+        lines.append(
+            " \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{h}" for h in hashes)])
+        )
+    return _HEADER + "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Write the file."""
-    lines = [f"{name}=={version}\n" for name, version in sorted(resolved(wanted()).items())]
-    LOCK.write_text(_HEADER + "".join(lines))
-    print(f"{LOCK.relative_to(ROOT)}: {len(lines)} packages", file=sys.stderr)
+    first = resolved(wanted(), MACHINES[0])
+    exact = [f"{name}=={version}" for name, (version, _) in first.items()]
+    text = written([first, *(resolved(exact, machine) for machine in MACHINES[1:])])
+    LOCK.write_text(text)
+    print(f"{LOCK.relative_to(ROOT)}: {len(first)} packages", file=sys.stderr)
 
 
 if __name__ == "__main__":

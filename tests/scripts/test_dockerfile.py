@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -133,9 +134,20 @@ def test_the_image_ends_as_a_user_with_a_health_check_and_an_init_process() -> N
 def test_the_image_has_a_fixed_version_of_each_package_that_nanobot_asks_for() -> None:
     from packaging.requirements import Requirement  # comes with pytest
 
-    lines = (ROOT / "deploy" / "requirements.txt").read_text().splitlines()
-    fixed = dict(line.split("==") for line in lines if not line.startswith("#"))
+    text = (ROOT / "deploy" / "requirements.txt").read_text().replace(" \\\n", "")
+    entries = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    fixed = dict(entry[0].split("==") for entry in entries)
+    hashes = [
+        re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", it) for _, *some in entries for it in some
+    ]
+    assert all(hashes)
+    assert all(len(entry) > 1 for entry in entries)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["mcp"]]
     requirements = [Requirement(line) for line in wanted]
     assert [r.name for r in requirements if not r.specifier.contains(fixed.get(r.name, "0"))] == []
+
+
+def test_the_image_begins_with_a_base_that_is_fixed_to_the_byte() -> None:
+    (base,) = re.findall(r"^ARG DEBIAN=(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert re.fullmatch(r"debian:trixie-slim@sha256:[0-9a-f]{64}", base)
