@@ -160,6 +160,15 @@ async def test_a_stopped_search_leaves_no_process_behind() -> None:
     assert not has_children()
 
 
+async def test_a_search_that_is_cut_off_while_it_is_fed_logs_no_broken_pipe() -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
+    sources = [Source("a", b"a" * 60 + b"b"), Source("b", b"x" * 90_000)]
+    with pytest.raises(ToolError, match="took longer"):
+        await Matcher(seconds=0.3).match(Request("(a+)+$", False, 0, 10), iter([sources]))
+    assert complaints == []
+
+
 async def test_names_with_broken_bytes_do_not_stop_a_search(desk: Desk) -> None:
     name = os.fsdecode(b"caf\xe9.txt")
     desk.put(name, "alpha")
