@@ -24,9 +24,13 @@ from nanobot.tooling import ToolRegistry
 from nanobot.tools.shell import Processes
 
 
-def build_egress(settings: Settings, allow_hosts: Iterable[str] = ()) -> Egress:
-    """A way into the network, with exceptions of the owner's from what is public."""
-    return Egress(allow_hosts=allow_hosts, proxy=settings.tools.web.proxy.get_secret_value())
+def build_egress(
+    settings: Settings, allow_hosts: Iterable[str] = (), domains: Iterable[str] = ()
+) -> Egress:
+    """A way into the network, with exceptions of the owner's from what is public; where there are
+    `domains`, to these alone."""
+    proxy = settings.tools.web.proxy.get_secret_value()
+    return Egress(allow_hosts=allow_hosts, domains=domains, proxy=proxy)
 
 
 def build_helpers(

@@ -49,10 +49,11 @@ def build_toolbox(
 ) -> Toolbox:
     """All tools behind the one gate."""
     settings, stores, clock, bus = base.settings, base.stores, base.clock, base.bus
+    web = settings.tools.web
     around = Surroundings(
-        egress=build_egress(settings, settings.tools.web.allow_hosts),
-        search_egress=build_egress(settings, settings.tools.web.reachable),
-        public_egress=build_egress(settings),
+        egress=build_egress(settings, web.allow_hosts, web.domains),
+        search_egress=build_egress(settings, web.reachable),
+        public_egress=build_egress(settings, domains=web.domains),
         sandbox=SandboxFinder(settings.tools.exec, settings.home),
         processes=base.processes,
         cron=build_cron(base),

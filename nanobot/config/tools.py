@@ -13,7 +13,7 @@ from pydantic import Field, SecretStr
 from nanobot.config.base import Fault, Strict
 from nanobot.config.environment import Variables, revealed
 from nanobot.config.places import AbsolutePath, unfit_to_show
-from nanobot.config.values import ApiKey, Count, HostRule, Megabytes, ProxyUrl, Seconds, Url
+from nanobot.config.values import ApiKey, Count, Domain, HostRule, Megabytes, ProxyUrl, Seconds, Url
 
 if TYPE_CHECKING:
     from nanobot.tooling.policy import Approval
@@ -161,6 +161,12 @@ class WebSettings(Strict):
         default=(),
         description="What is not public and may be reached all the same: a name, an address or a "
         "network such as `192.168.1.0/24`, each also with a port such as `127.0.0.1:8000`.",
+    )
+    domains: tuple[Domain, ...] = Field(
+        default=(),
+        description="Where there are any, pages and commands with network reach these domains, all "
+        "names below them and `allow_hosts`, and nothing else; `web_search` and MCP servers are "
+        "not concerned.",
     )
     fetch_megabytes: Megabytes = Field(
         default=10, description="Megabytes of the largest page or file that is fetched."

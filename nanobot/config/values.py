@@ -154,6 +154,17 @@ def _no_rule() -> Unfit:
     )
 
 
+def _checked_domain(text: str) -> str:
+    """In lower case, international names as they are looked up (`xn--…`)."""
+    label = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+    if not re.fullmatch(rf"(?:{label}\.)*(?=[a-z]){label}", name := text.strip().lower()):
+        raise Unfit(
+            "is not a domain",
+            "Write it like example.org, which stands for all names below it as well.",
+        )
+    return name
+
+
 def _is_ipv6(text: str) -> bool:
     import ipaddress  # rarely needed
 
@@ -175,6 +186,7 @@ Seconds = Annotated[float, Field(gt=0)]
 Megabytes = Annotated[int, Field(ge=1, le=1_024)]
 ServerUrl = Annotated[str, AfterValidator(_checked_server)]
 ProxyUrl = Annotated[SecretStr, AfterValidator(_checked_proxy)]
+Domain = Annotated[str, AfterValidator(_checked_domain)]
 HostRule = Annotated[str, AfterValidator(_checked_rule)]
 
 

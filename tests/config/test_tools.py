@@ -180,6 +180,19 @@ def test_what_is_no_host_address_or_network_is_refused(home: Home, rule: str) ->
     assert said.endswith(RULES)
 
 
+def test_domains_are_kept_in_lower_case(home: Home) -> None:
+    home.write(tools("web:", "  domains: [Example.org, localhost]"))
+    assert home.load().tools.web.domains == ("example.org", "localhost")
+
+
+@pytest.mark.parametrize(
+    "domain", ["https://a.test", "*.a.test", ".a.test", "127.0.0.1", "a.test:80", ""]
+)
+def test_what_is_no_domain_is_refused(home: Home, domain: str) -> None:
+    said = home.complaint(tools("web:", f"  domains: ['{domain}']"))
+    assert "is not a domain" in said
+
+
 def test_secrets_of_servers_and_search_are_known_and_plain_values_are_not(home: Home) -> None:
     home.write(
         tools(

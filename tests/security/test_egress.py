@@ -314,3 +314,40 @@ async def test_a_dropped_fetch_leaves_no_connection_behind(web: FakeWeb) -> None
         await arrived.wait()
         task.cancel()
         await asyncio.wait_for(left.wait(), 5)
+
+
+@pytest.mark.parametrize(
+    ("host", "reached"),
+    [
+        ("site.test", True),
+        ("docs.site.test", True),
+        ("notsite.test", False),
+        ("site.test.evil.test", False),
+        ("93.184.216.34", False),
+    ],
+)
+async def test_only_domains_that_are_listed_are_looked_up_and_reached(
+    host: str, reached: bool
+) -> None:
+    asked = []
+
+    async def resolve(name: str) -> Sequence[IpAddress]:
+        asked.append(name)
+        raise OSError("no such name")
+
+    egress = Egress(domains=["site.test"], resolve=resolve, tls=TRUSTING_NOBODY)
+    with pytest.raises(EgressError if reached else EgressRefused):
+        await egress.fetch(EgressRequest(f"https://{host}/"), LIMITS)
+    with pytest.raises(EgressError if reached else EgressRefused):
+        await egress.connect(host, 443)
+    assert asked == ([host, host] if reached else [])
+    await egress.close()
+
+
+async def test_a_redirect_to_another_domain_is_not_followed(web: FakeWeb) -> None:
+    url = web.redirect("/start", "https://other.test/")
+    egress = Egress(allow_hosts=[web.place], domains=["site.test"], tls=TRUSTING_NOBODY)
+    with pytest.raises(EgressRefused, match="none of the domains"):
+        await egress.fetch(EgressRequest(url), LIMITS)
+    assert [asked.target for asked in web.requests] == ["/start"]
+    await egress.close()

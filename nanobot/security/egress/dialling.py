@@ -16,7 +16,7 @@ from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
 
 from nanobot.security.egress.addresses import IpAddress
-from nanobot.security.egress.rules import Exceptions, admitted
+from nanobot.security.egress.rules import Exceptions, admitted, refuse_other_domains
 from nanobot.security.egress.urls import as_address, bracketed, parse_host
 from nanobot.security.egress.values import EgressError, EgressRefused
 
@@ -58,12 +58,17 @@ def parse_proxy(text: str) -> ProxyAddress | None:
 
 
 class Dialler:
-    """Resolves, judges, connects."""
+    """Judges, resolves, connects. Where there are `domains`, other names are not even resolved."""
 
     def __init__(
-        self, exceptions: Exceptions, proxy: ProxyAddress | None, resolve: Resolve
+        self,
+        exceptions: Exceptions,
+        proxy: ProxyAddress | None,
+        resolve: Resolve,
+        domains: Sequence[str] = (),
     ) -> None:
         self._exceptions, self._proxy, self._resolve = exceptions, proxy, resolve
+        self._domains = domains
 
     async def dial(self, host: str, port: int) -> socket.socket:
         """A connected socket. Raises `EgressRefused` and `EgressError`."""
@@ -71,6 +76,7 @@ class Dialler:
         if not 1 <= port <= 65_535:
             raise EgressRefused(f"{port} is not a port")
         literal = as_address(host)
+        refuse_other_domains(host, port, literal, self._domains, self._exceptions)
         addresses = (literal,) if literal else await self._resolved(host)
         addresses = admitted(host, port, addresses, self._exceptions, is_mine)
         problem = "it has no address"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from nanobot import __version__
 from nanobot.security.egress.bodies import ENCODINGS, read_body
 from nanobot.security.egress.dialling import Dialler, Resolve, ask_the_system, parse_proxy
-from nanobot.security.egress.rules import parse_exceptions
+from nanobot.security.egress.rules import parse_domains, parse_exceptions
 from nanobot.security.egress.urls import Url, parse_url
 from nanobot.security.egress.values import (
     EgressError,
@@ -44,7 +44,8 @@ class Egress:
     """The way out. One for the whole process; `close` when it ends.
 
     `allow_hosts` are the owner's exceptions (`host`, `host:port`, an address, `[::1]:80`, a
-    network), `proxy` is `http://[user:password@]host:port` or empty, `tls` replaces the system's
+    network), `domains` what else is reached where there are any, with all names below them,
+    `proxy` is `http://[user:password@]host:port` or empty, `tls` replaces the system's
     certificates. Raises `ValueError` for an entry or a proxy that cannot be read.
     """
 
@@ -52,12 +53,16 @@ class Egress:
         self,
         *,
         allow_hosts: Iterable[str] = (),
+        domains: Iterable[str] = (),
         proxy: str = "",
         resolve: Resolve | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._dialler = Dialler(
-            parse_exceptions(allow_hosts), parse_proxy(proxy), resolve or ask_the_system
+            parse_exceptions(allow_hosts),
+            parse_proxy(proxy),
+            resolve or ask_the_system,
+            parse_domains(domains),
         )
         self._tls = tls
         self._own: EgressTransport | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from nanobot.security.egress.addresses import IpAddress, is_public
-from nanobot.security.egress.urls import bracketed, parse_host
+from nanobot.security.egress.urls import as_address, bracketed, parse_host
 from nanobot.security.egress.values import EgressRefused
 
 _Network = IPv4Network | IPv6Network
@@ -73,6 +73,41 @@ def _split(entry: str) -> tuple[str, int | None]:
     if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
         raise ValueError(f"{entry!r}: {port!r} is not a port")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def parse_domains(entries: Iterable[str]) -> tuple[str, ...]:
+    """Read names of domains. Raises `ValueError` with a sentence about the one that is none."""
+    names = []
+    for entry in entries:
+        try:
+            name = parse_host(entry.strip())
+        except EgressRefused as error:
+            raise ValueError(f"{entry!r}: {error}") from error
+        if as_address(name):
+            raise ValueError(f"{entry!r} is an address; addresses belong into allow_hosts")
+        names.append(name)
+    return tuple(names)
+
+
+def refuse_other_domains(
+    host: str,
+    port: int,
+    literal: IpAddress | None,
+    domains: Sequence[str],
+    exceptions: Exceptions,
+) -> None:
+    """Raise `EgressRefused` for a host that is not in `domains`, where there are any, and is no
+    exception. A domain stands for itself and for all names below it."""
+    if not domains or exceptions.name(host, port):
+        return
+    if literal and exceptions.address(literal, port):
+        return
+    name = host.removesuffix(".")
+    if not any(name == domain or name.endswith(f".{domain}") for domain in domains):
+        raise EgressRefused(
+            f"{bracketed(host)} is in none of the domains that may be reached",
+            hint="Only the owner can allow it, with tools.web.domains in the configuration.",
+        )
 
 
 def admitted(
