@@ -20,6 +20,7 @@ import httpx
 from telegram.error import BadRequest, TelegramError
 from telegram.request import BaseRequest, RequestData
 
+from nanobot.channel import fault_in_words
 from nanobot_telegram.answers import slim
 from nanobot_telegram.connections import Connections
 from nanobot_telegram.failures import (
@@ -180,7 +181,7 @@ class Wire:
 
     def _failure(self, error: httpx.HTTPError) -> TelegramError:
         said = self._scrubbed(str(error))[:200]
-        text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        text = fault_in_words(error, said)
         return NotSent(text) if isinstance(error, _UNSENT + _BROKEN_OFF) else MaybeSent(text)
 
     def _scrubbed(self, text: str) -> str:

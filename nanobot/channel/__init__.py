@@ -15,6 +15,7 @@ from nanobot.channel.entry_points import (
     SetupRequest,
     SetupResult,
 )
+from nanobot.channel.network import fault_in_words
 from nanobot.channel.port import (
     Admission,
     Channel,
@@ -50,4 +51,5 @@ __all__ = [
     "WebhookHandler",
     "WebhookReply",
     "WebhookRequest",
+    "fault_in_words",
 ]

@@ -111,7 +111,10 @@ def kind_of(code: int, status: int = 400) -> Kind:
 def in_words(code: int, said: str) -> str:
     """A reason for people: ours where the code is known, and what Meta said."""
     known = OUTSIDE_WINDOW if code in _WINDOW else _IN_WORDS.get(code, "")
-    told = f"{said} ({code})" if said else f"error {code}"
+    if not code:
+        told = said or "no reason was given"
+    else:
+        told = f"{said} ({code})" if said else f"error {code}"
     return f"{known}: {told}" if known else told
 
 

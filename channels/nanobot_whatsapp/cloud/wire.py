@@ -20,6 +20,7 @@ from typing import BinaryIO
 import httpx
 from pydantic import SecretStr
 
+from nanobot.channel import fault_in_words
 from nanobot_whatsapp.cloud.failures import Fault, GraphError, MaybeSent, NotSent, Refused
 from nanobot_whatsapp.cloud.reading import Raw, number_in, object_in, text_in
 from nanobot_whatsapp.wording import one_line
@@ -116,7 +117,7 @@ class Wire:
                 return await self._answer(request, seconds, limit)
         except httpx.HTTPError as error:
             said = one_line(self._scrubbed(str(error)), 200)
-            text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+            text = fault_in_words(error, said)
             sent = not isinstance(error, _UNSENT + _BROKEN_OFF)
             failure = MaybeSent(text) if sent else NotSent(text)
         except TimeoutError:

@@ -72,6 +72,7 @@ async def given_model(
         raise NanobotError("OpenAI's API needs a model", hint=f"Say --model-name {_EXAMPLE}.")
     if not options.test:
         return part_of(wanted, "not tried", present, before)
+    person.say(f"Asking {wanted.shown} something, which may take a minute …")
     try:
         person.say(f"{await try_out(wanted, clock)}.")
     except ProviderError as error:
