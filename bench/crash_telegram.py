@@ -7,7 +7,8 @@ is sent with the message tool; a group with a reply that is shown while it is wr
 and a stranger. The gateway, with the real adapter, is killed with SIGKILL at the Nth write, fsync,
 rename and send (before it, in the middle, after it), once more while it recovers, and at random
 moments. In the second part 1,000 messages from 20 chats have arrived while no gateway ran; in the
-third the network is away at a send; in the fourth 30 chats wait, and the model hangs for one. Then:
+third the network is away at a send; in the fourth 30 chats wait, and the model hangs for one; in
+the fifth messages are edited at each moment of their turns. Then:
 
 - every update is answered, in the order of its chat; what was confirmed to Telegram was in the
   journal whenever a process died; only a message over which three processes died is given up,
@@ -41,9 +42,11 @@ from bench.telegram_talk import (
     OWNER,
     SPEED,
     STRANGER,
+    THOUGHT,
     HastyClock,
     Model,
     converse,
+    correct,
 )
 from bench.transcript import faults_of_transcript, files_of_transcript
 from bench.wire import Platform
@@ -75,6 +78,7 @@ _HANDFUL = ((430, TORN), (250, AFTER))
 _ALWAYS = 1_000_000
 _CROWD = range(201, 231)
 _OUTAGES = (3, 8, 60)
+_EDITS = 12
 
 
 class Conversation:
@@ -224,6 +228,37 @@ class Hanging:
             await people.until_answered(person, "m1")
 
 
+class Edits:
+    """The fifth part: each message is edited, a little later in its turn than the one before: while
+    it waits, while the model works, and when it is answered. Each edit is answered with its message
+    or known to the next turn, once and in order."""
+
+    def furnish(self, home: Path) -> Platform:
+        """Telegram, with somebody who mistypes."""
+        platform = TelegramPlatform(self._mistype)
+        _configure(home, platform, [])
+        return platform
+
+    def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
+        """With the real adapter."""
+        return _gateway(home, link, platform)
+
+    def faults(self, home: Path, platform: Platform) -> list[str]:
+        """Whether everything was answered, once and in order."""
+        assert isinstance(platform, TelegramPlatform)
+        pairs = (mark for n in range(1, _EDITS + 1) for mark in (f"q{n}", f"e{n}"))
+        return list(faults_of_chats(platform, {str(OWNER): [*pairs, "q99"]}))
+
+    async def _mistype(self, people: People) -> None:
+        for n in range(1, _EDITS + 1):
+            message = people.say(OWNER, f"q{n}: a qeustion")
+            await asyncio.sleep(2 * THOUGHT * n / _EDITS)
+            correct(people, message, f"e{n}: a question")
+            await people.until_answered(OWNER, f"q{n}")
+        people.say(OWNER, "q99: that was all")
+        await people.until_answered(OWNER, "q99")
+
+
 def _configure(home: Path, platform: TelegramPlatform, friends: list[str]) -> None:
     config = _CONFIG.format(
         owner=OWNER, token=TOKEN, url=platform.address, group=GROUP, friends=json.dumps(friends)
@@ -260,6 +295,7 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
             "after 60 messages came meanwhile": lambda: few.at_random(1, rng, 0.6),
             "while connections are reset for 3 s": campaign.of(Outage(3)).unharmed,
             "beside a chat whose model hangs": lambda: campaign.of(Hanging()).at_random(2, rng, 1),
+            "while messages are edited": lambda: campaign.of(Edits()).at_random(1, rng, 1),
         }
     moments = max(300 // step, 10)
     many = campaign.of(Backlog(1_000, 20), patience=120.0)
@@ -273,6 +309,9 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
             for seconds in _OUTAGES
         },
         "beside a chat whose model hangs": lambda: campaign.of(Hanging()).at_random(
+            max(moments // 10, 5), rng, 2.0
+        ),
+        "while messages are edited": lambda: campaign.of(Edits()).at_random(
             max(moments // 10, 5), rng, 2.0
         ),
     }

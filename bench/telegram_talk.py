@@ -17,6 +17,8 @@ GROUP = -1_000_000_000_500
 LONG = [f"l{number}" for number in range(1, 131)]
 """The lines of the long reply, with which it has four parts."""
 
+THOUGHT = 0.1
+"""Seconds that the model takes for a message that may be edited meanwhile."""
 HANGS = "h1"
 """The mark of what the model never answers."""
 
@@ -61,6 +63,8 @@ class Model:
         if done < len(wanted):
             tool, arguments = wanted[done]
             return Reply("", (ToolCall(f"call-{said[0]}", tool, json.dumps(arguments)),))
+        if any(mark.startswith("q") for mark in said):
+            await asyncio.sleep(THOUGHT)
         if HANGS in said:
             await asyncio.Event().wait()
         if said == ["g1"] and on_text is not None:
@@ -104,8 +108,8 @@ async def _in_private(people: People) -> None:
     await answered(OWNER, "p3")
     typo = people.say(OWNER, "p4: the frist")
     await answered(OWNER, "p4")
-    _correct(people, typo, "x4: the first")
-    _correct(people, people.say(OWNER, "p5: the secnod"), "x5: the second")
+    correct(people, typo, "x4: the first")
+    correct(people, people.say(OWNER, "p5: the secnod"), "x5: the second")
     await answered(OWNER, "p5")
     people.say(OWNER, "/note n1 is a note")
     await telegram.wait_for(lambda: _NOTED.match(telegram.texts(OWNER)[-1]), patience=None)
@@ -121,7 +125,8 @@ async def _in_private(people: People) -> None:
     await answered(OWNER, "p10")
 
 
-def _correct(people: People, message: int, text: str) -> None:
+def correct(people: People, message: int, text: str) -> None:
+    """Edit a message of the owner's."""
     people.telegram.edit(message, text)
     people.note(OWNER, [f"{message}:e"])
 
