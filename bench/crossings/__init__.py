@@ -10,6 +10,7 @@ there a message in another chat, a job too many, a changed file that decides fut
     python -m bench.crossings --payloads FILE       more tool calls: JSON lines
                                                     {"tool": …, "arguments": {…}}
     python -m bench.crossings --only NAME           one kind of payload, caller or scene
+    NANOBOT_TOOLS__EXEC__SANDBOX=landlock …         in another sandbox than the best one here
 
 `payloads` are the calls, `callers` who makes them, `laundering` the ways by which foreign text
 comes back without its source, `inverting` what of the owner's words means the opposite once it is

@@ -15,13 +15,16 @@ from typing import Any
 
 from loguru import logger
 
-from bench.crossings import approving, inverting, laundering, spelling
+from bench.crossings import approving, beside, inverting, laundering, spelling
 from bench.crossings.callers import CALLERS
 from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
 from bench.crossings.payloads import Payload, built_in, from_file
 from bench.crossings.world import VARIABLE, Crossing
 from bench.reporting import report
+
+ALONE = ("autorun", "planted")
+"""Each ends its command, and with it what is merged with it."""
 
 SINKS = ("others", "lasting", "jobs", "away")
 """What a tainted conversation must not do by itself."""
@@ -36,13 +39,19 @@ class Run:
     play: Callable[[], Coroutine[Any, Any, list[Crossing]]]
 
 
-def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
-    """All attacks, each in a world of its own."""
+def calls_of(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
+    """Each kind of call by each caller."""
     kinds = {payload.kind: [p for p in payloads if p.kind == payload.kind] for payload in payloads}
     for caller in CALLERS:
         for kind, some in kinds.items():
-            name = f"{caller.name}: {kind}"
-            yield Run(name, len(some), partial(attack, caller, some, merge=short))
+            if not (caller.clean and kind == "planted"):  # the owner allows it
+                work = partial(attack, caller, some, merge=short and kind not in ALONE)
+                yield Run(f"{caller.name}: {kind}", len(some), work)
+
+
+def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
+    """All attacks, each in a world of its own."""
+    yield from calls_of(payloads, short)
     network = [p for p in payloads if p.tool == "web_fetch" or p.kind == "shell network"]
     for caller in CALLERS[:1] if short else CALLERS:
         name = f"{caller.name}: by a proxy"
@@ -60,8 +69,9 @@ def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
         yield Run(f"spelling by {name}", 1, partial(spelling.spelt, spelling_of))
     for attempt in approving.ATTEMPTS:
         yield Run(f"approved {attempt}", 1, partial(approving.attempted, attempt))
-    for name, scene_of in approving.SCENES.items():
-        yield Run(f"approval {name}", 1, scene_of)
+    for kind, scenes in (("beside", beside.SCENES), ("approval", approving.SCENES)):
+        for name, scene_of in scenes.items():
+            yield Run(f"{kind} {name}", 1, scene_of)
 
 
 def main() -> int:

@@ -33,6 +33,7 @@ class Before:
     outside: Snapshot
     guarded: dict[str, Snapshot]
     git: Snapshot
+    self_starting: Snapshot
     workspace: Snapshot
     deciding: dict[str, str]
     jobs: dict[str, object]
@@ -50,6 +51,7 @@ def look(stage: Stage) -> Before:
         snapshot(world.outside),
         {name: snapshot(world.home / name) for name in _GUARDED},
         worlds.git_places(world),
+        worlds.self_starting(world),
         snapshot(world.workspace),
         worlds.deciding(world),
         dict(worlds.jobs_of(world)),
@@ -163,6 +165,8 @@ def _touched(world: World, caller: Attacked, before: Before) -> Iterator[Crossin
             yield Crossing("a file of the home is changed", name)
     for path in changed(before.git, worlds.git_places(world)):
         yield Crossing("a .git is changed", path)
+    for path in changed(before.self_starting, worlds.self_starting(world)):
+        yield Crossing("what runs by itself is made or changed", path)
     if caller.may_reach_out:
         return
     for path in changed(before.workspace, snapshot(world.workspace)):

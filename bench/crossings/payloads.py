@@ -55,6 +55,8 @@ def built_in() -> tuple[Payload, ...]:
         *_calls("lasting"),
         *_calls("jobs"),
         *_calls("away"),
+        *_calls("autorun"),
+        *_calls("planted"),
         *_calls("secrets"),
         *_calls("secrets, long", "long"),
     )

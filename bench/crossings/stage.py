@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -13,7 +14,7 @@ from typing import TypeVar
 
 from bench.crossings.canaries import GROUP, GUEST, OWNER, STRANGER
 from bench.crossings.listeners import FOREIGN, MARKER
-from bench.crossings.world import World
+from bench.crossings.world import SANDBOX, World
 from nanobot.agent.hooks import AgentHook
 from nanobot.app import build_gateway
 from nanobot.bus.events import Media, Quote, TurnEnded
@@ -31,6 +32,7 @@ SCOPES = {"1": OWNER, "3": OWNER, "2": GUEST, "4": STRANGER, "g": GROUP}
 """Whose each chat is."""
 
 ME = "person-1"
+
 IMPATIENCE = 15.0
 """Real seconds after which a turn's commands have used up their time."""
 
@@ -190,6 +192,7 @@ async def running(
         {
             "NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0",
             "NANOBOT_DREAM__ENABLED": "false",
+            SANDBOX: os.environ.get(SANDBOX, "auto"),
             **(environ or {}),
         },
     )
