@@ -33,7 +33,7 @@ def status(home: Path, *, as_json: bool) -> int:
     return put(to_json(data) if as_json else _status_text(data))
 
 
-def login(home: Path, name: str, number: str, *, is_set_up: bool = False) -> int:
+def login(home: Path, name: str, number: str) -> int:
     """`nanobot channels login NAME`. Raises `NanobotError` where that does not work."""
     from nanobot.app.home import make_home
     from nanobot.app.model import secrets
@@ -49,6 +49,8 @@ def login(home: Path, name: str, number: str, *, is_set_up: bool = False) -> int
     make_home(home)
     folder = home / "state" / "channels" / name
     clock = SystemClock(settings.agent.timezone)
+    enabled = name in settings.channels and settings.channels[name].enabled
+    is_set_up = enabled and bool(settings.owner.get(name))
     request = LoginRequest(options, folder, _say, clock, number, is_set_up)
     with _borrowed(home, name):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -37,8 +37,11 @@ def restore_home(home: Path, wishes: Wishes, *, as_json: bool) -> int:
     from nanobot.upkeep.backups import undisturbed
     from nanobot.upkeep.placing import is_unfinished
     from nanobot.upkeep.restoring import expect_room, is_empty, restore
+    from nanobot.upkeep.unpacking import expect_file
 
     quiet()
+    file = expanded(wishes.file).absolute()
+    expect_file(file)
     if wishes.to:
         home = expanded(wishes.to).absolute()
     expect_room(home, replace=wishes.replace)
@@ -49,7 +52,7 @@ def restore_home(home: Path, wishes: Wishes, *, as_json: bool) -> int:
             stack.enter_context(undisturbed(home))
         progress = stack.enter_context(Progress("unpacked"))
         restored = restore(
-            expanded(wishes.file).absolute(),
+            file,
             home,
             given(wishes.identity),
             SystemClock(),

@@ -252,10 +252,18 @@ def _created(place: Path) -> int:
     return os.open(place, flags, 0o600)
 
 
+def expect_file(file: Path) -> None:
+    """Raise `NanobotError` where `file` cannot be a backup, since it is missing or a folder."""
+    hint = "`nanobot backup list` shows what there is."
+    if not file.exists():
+        raise NanobotError(f"there is no {file}", hint=hint)
+    if file.is_dir():
+        raise NanobotError(f"{file} is a folder, not a backup", hint=hint)
+
+
 @contextlib.contextmanager
 def _opened(file: Path, identity: Path | None) -> Iterator[_Members]:
-    if not file.exists():
-        raise NanobotError(f"there is no {file}", hint="`nanobot backup list` shows what there is.")
+    expect_file(file)
     try:
         with (
             file.open("rb") as source,

@@ -104,3 +104,13 @@ def test_what_makes_no_sense_is_said_and_makes_nothing(
     assert said.out == ""
     assert said.err.startswith("error: ")
     assert not (home / "backups").exists()
+
+
+def test_a_backup_that_is_not_there_is_named_before_anything_is_said_of_the_home(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "missing.tar.gz"
+    assert run(home, "restore", missing) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: there is no {missing}")
+    assert "--replace" not in said

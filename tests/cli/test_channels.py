@@ -26,6 +26,8 @@ async def login(request):
         HomeLock(request.state_folder.parents[1]).acquire()
     except HomeLocked:
         request.say(f"nobody else runs; {request.number}")
+    if request.is_set_up:
+        request.say("set up already")
 """
 
 
@@ -98,3 +100,23 @@ def test_where_nobody_has_to_sign_in_that_is_said(
     said = capsys.readouterr().err
     assert "nothing to sign in at for the channel 'telegram'" in said
     assert "gate" in said
+
+
+@pytest.mark.usefixtures("wants_login")
+@pytest.mark.parametrize(
+    ("written", "is_set_up"),
+    [
+        ({"channels": {"gate": {"enabled": True}}, "owner": {"gate": ["1"]}}, True),
+        ({"channels": {"gate": {"enabled": True}}}, False),
+        ({"channels": {"gate": {"enabled": False}}, "owner": {"gate": ["1"]}}, False),
+    ],
+)
+def test_nobody_is_told_to_write_settings_that_are_written(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    written: dict[str, object],
+    is_set_up: bool,
+) -> None:
+    (tmp_path / "config.yaml").write_text(json.dumps(written))
+    assert main(["--home", str(tmp_path), "channels", "login", "gate"]) == 0
+    assert ("set up already" in capsys.readouterr().out) is is_set_up

@@ -56,7 +56,7 @@ def _signed_in(person: Guide, options: OnboardOptions, name: str) -> bool:
         return False
     person.head(f"Signing in at {name}")
     try:
-        login(options.home, name, "", is_set_up=True)
+        login(options.home, name, "")
     except NanobotError as error:
         person.say(f"That did not work: {error.for_people()}")
         return False

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from nanobot.errors import ToolError
 from nanobot.security.sandbox import Confined, Found, Launch
+from nanobot.security.sandbox.system import PATH, readable
 from nanobot.tools.mcp.values import McpServer
 
 Relay = Callable[[], AbstractAsyncContextManager[Path]]
@@ -50,6 +52,7 @@ class Programs:
                 f"no sandbox works here: {found.problem or 'it is turned off'}",
                 hint=f"Or the owner writes mcp.servers.{server.name}.sandbox: false.",
             )
+        _expect_seen(server)
         confined = Confined(
             workspace=home,
             extra_read_only=server.paths,
@@ -80,6 +83,29 @@ def _opens(path: Path, guarded: Sequence[Path]) -> bool:
     real = Path(os.path.realpath(path))
     others = [Path(os.path.realpath(other)) for other in guarded]
     return any(real.is_relative_to(other) or other.is_relative_to(real) for other in others)
+
+
+def _expect_seen(server: McpServer) -> None:
+    """Raise `ToolError` where its sandbox shows neither the program nor the script that it runs."""
+    folders = server.env.get("PATH", PATH)
+    if (
+        not Path(server.command).is_absolute()
+        and shutil.which(server.command, path=folders) is None
+    ):
+        raise ToolError(
+            f"there is no program {server.command!r} in {folders}",
+            hint="Install it there, or write its whole path as `command`, and its folder under"
+            f" mcp.servers.{server.name}.paths.",
+        )
+    seen = [*map(Path, readable(names=False)), *server.paths, *server.writable]
+    script = next((word for word in server.args if not word.startswith("-")), "")
+    for word in (server.command, script):
+        path = Path(os.path.normpath(word))
+        if path.is_absolute() and path.is_file() and not any(map(path.is_relative_to, seen)):
+            raise ToolError(
+                f"its sandbox does not show it {path}",
+                hint=f"Write {path.parent} under mcp.servers.{server.name}.paths in config.yaml.",
+            )
 
 
 def _environment(server: McpServer, home: Path) -> dict[str, str]:

@@ -90,6 +90,27 @@ async def test_that_the_shell_needs_no_sandbox_says_nothing_about_servers(house:
             await servers.check("little")
 
 
+async def test_a_program_that_its_sandbox_would_not_show_is_named_with_what_to_write(
+    house: House,
+) -> None:
+    program = house.folder / "program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    for command, args in ((str(program), ()), (PYTHON, (str(program),))):
+        little = replace(house.little, sandbox=True, command=command, args=args, paths=())
+        async with shut_in(house.home, little) as (servers, _):
+            with pytest.raises(NanobotError, match="does not show it") as refused:
+                await servers.check("little")
+        assert f"{house.folder} under mcp.servers.little.paths" in str(refused.value)
+
+
+async def test_a_program_that_is_not_installed_is_said_to_be_missing(house: House) -> None:
+    little = replace(house.little, sandbox=True, command="no-such-program")
+    async with shut_in(house.home, little) as (servers, _):
+        with pytest.raises(NanobotError, match="there is no program 'no-such-program'"):
+            await servers.check("little")
+
+
 async def test_no_entry_opens_nanobots_own_files_to_a_program(house: House) -> None:
     state, shortcut = house.home / "state", house.folder / "shortcut"
     state.mkdir()
