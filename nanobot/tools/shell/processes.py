@@ -175,7 +175,8 @@ class Processes:
         try:
             yield
         finally:
-            if hold.command is None or hold.command.over.is_set():
+            over = hold.command is None or hold.command.over.is_set()
+            if over and self._holds.get(caller.scope) is hold:  # nobody else's by now
                 del self._holds[caller.scope]
 
     def refuse_if_held(self, caller: Caller) -> None:

@@ -146,6 +146,15 @@ async def test_others_are_not_kept_from_anything(desk: Desk, owner: Owner) -> No
     assert "exit code 0" in (await task).text
 
 
+async def test_who_comes_right_after_the_end_may_have_the_folder(desk: Desk) -> None:
+    other = desk.other(session_key="telegram:7", turn_id="turn-2")
+    async with desk.processes.alone(desk.me):
+        await desk.says("exec", command="true")
+        async with desk.processes.alone(other):
+            pass
+    desk.processes.refuse_if_held(other)
+
+
 async def refused(desk: Desk) -> None:
     """Another conversation of the owner's can change nothing."""
     other = desk.other(session_key="telegram:7", turn_id="turn-2")
