@@ -24,7 +24,7 @@ _AT_ONCE = 256 * 1024
 _REPLACED = "a protected file was replaced while it ran"
 _APPEARED = (
     "{!r} appeared, which programs outside run or obey by themselves (what needs it can be done in"
-    " $TMPDIR; such a file can be written with write_file)"
+    " $TMPDIR; settings other than .git can be written with write_file)"
 )
 
 _LONGEST = 0.2
