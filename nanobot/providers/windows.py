@@ -145,7 +145,7 @@ async def _ollama(place: _Place) -> Window:
     now = int(written[1]) if written else await _loaded(place)
     how = "Start Ollama with OLLAMA_CONTEXT_LENGTH=32768 in its environment, or as much as fits."
     if written:
-        how = "Its num_ctx says so; make the model anew with a larger PARAMETER num_ctx."
+        how = "Its num_ctx says so; make the model again with a larger PARAMETER num_ctx."
     return Window(min(now, most) if most else now, most, "Ollama", how)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from dataclasses import replace
 from errno import EIO
 from pathlib import Path
@@ -289,6 +291,21 @@ def test_what_goes_on_in_the_next_line_stands_below_its_own_text(
     person.say("  3. one two three four five\n  a hint of some length\nplain words that go on")
     assert capsys.readouterr().out == (
         "  3. one two three four\n     five\n  a hint of some length\nplain words that go on\n"
+    )
+
+
+async def test_a_question_is_broken_between_its_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n\n"))
+    person = Piped()
+    assert await person.confirm("Make a variant of the model that takes 16,384 tokens?")
+    address = "http://127.0.0.1:11499/v1"
+    assert await person.ask("Its address, up to and including /v1", address) == address
+    assert capsys.readouterr().out == (
+        "Make a variant of the model that\ntakes 16,384 tokens? [Y/n]: y\n"
+        f"Its address, up to and including\n/v1 [{address}]: \n"
     )
 
 

@@ -9,9 +9,12 @@ from typing import Any
 from aiohttp import web
 
 from nanobot.cli.onboard.candidate import Candidate
+from nanobot.cli.onboard.model import ask_model
+from nanobot.cli.onboard.parts import Before
 from nanobot.cli.onboard.window import ask_window, given_window
 from nanobot.clock import SystemClock
 from nanobot.config.model import ModelSettings
+from nanobot.providers.discovery import LocalServer
 from nanobot.testing import ScriptedPerson
 from nanobot.testing.serving import Served
 
@@ -77,3 +80,18 @@ async def test_a_script_is_warned_as_well() -> None:
         window = await given_window(person, wanted, ModelSettings(), SystemClock())
     assert window == 4_096
     assert person.said[0].startswith("WARNING")
+
+
+async def test_an_address_without_its_v1_is_completed() -> None:
+    async def none(_: object) -> tuple[LocalServer, ...]:
+        return ()
+
+    async with serving(Ollama()) as wanted:
+        person = ScriptedPerson("Another server", wanted.base_url.removesuffix("/v1"), "", "y")
+        part = await ask_model(
+            person, ModelSettings(), Before("", "", {}), SystemClock(), test=False, find=none
+        )
+    values = {change.path[1]: change.value for change in part.changes}
+    assert values["base_url"] == wanted.base_url
+    assert values["name"] == "qwen3-8b-16k"
+    assert f"It answers at {wanted.base_url}." in person.said

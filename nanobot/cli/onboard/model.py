@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -190,6 +191,12 @@ async def _with_key(
         key = await person.ask(question, known, secret=True)
         try:
             models = await served_models(base_url, key, clock, seconds=_LIST_SECONDS)
+            if not models and urlsplit(base_url).path in ("", "/"):
+                longer = f"{base_url.rstrip('/')}/v1"
+                models = await served_models(longer, key, clock, seconds=_LIST_SECONDS)
+                if models:
+                    base_url = longer
+                    person.say(f"It answers at {base_url}.")
         except ProviderError as error:
             person.say(_failed(error))
             if await person.confirm("Go on all the same?", default=False):

@@ -65,11 +65,11 @@ class Asking(ABC):
 
     async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
         shown = _KEPT if secret and default else one_line(default, 60)
-        prompt = f"{one_line(question, 200)}{f' [{shown}]' if shown else ''}: "
+        prompt = _prompt(f"{one_line(question, 200)}{f' [{shown}]' if shown else ''}:")
         return (await self._line(prompt, secret=secret)).strip() or default
 
     async def confirm(self, question: str, *, default: bool = True) -> bool:
-        prompt = f"{one_line(question, 400)} {'[Y/n]' if default else '[y/N]'}: "
+        prompt = _prompt(f"{one_line(question, 400)} {'[Y/n]' if default else '[y/N]'}:")
         while True:
             answer = (await self._line(prompt, secret=False)).strip().lower()
             if not answer:
@@ -160,6 +160,11 @@ def somebody(*, attended: bool) -> Guide:
     if not attended:
         return Nobody()
     return AtTerminal() if sys.stdin.isatty() and sys.stdout.isatty() else Piped()
+
+
+def _prompt(question: str) -> str:
+    """The question in lines that the terminal need not break, with room for a short answer."""
+    return f"{_filled(question, min(shutil.get_terminal_size().columns, _WIDEST) - 8)} "
 
 
 def _filled(line: str, width: int) -> str:

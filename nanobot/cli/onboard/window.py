@@ -79,7 +79,7 @@ async def _enlarged(
 def _too_small(told: Window) -> str:
     now = f"only {told.now:,} tokens" if told.now else "4,096 tokens unless told otherwise"
     return (
-        f"WARNING: {told.server or 'The server'} takes {now}. What is more it cuts silently, and"
+        f"WARNING: {told.server or 'The server'} takes {now}. It cuts off the rest silently, so"
         f" nanobot forgets within a few messages. {_COMFORTABLE:,} leave room to talk; below"
         f" {SMALL_WINDOW:,} nanobot works with few tools."
     )
