@@ -132,9 +132,10 @@ async def test_who_waits_for_the_owners_word_elsewhere_is_told_so(tmp_path: Path
     unshut = "tools: {exec: {sandbox: none}}"  # so that each command is asked about
     put(tmp_path, "../config.yaml", f"owner:\n  fake: ['1']\n{unshut}\n")
     channel = FakeChannel()
-    send = calls("exec", command="true")
-    async with running(tmp_path, ScriptedModel(says("hi"), send, says("so be it")), channel):
+    async with running(tmp_path, ScriptedModel(says("hi")), channel):
         assert await channel.answer_to(await channel.say("hello", sender_id="1")) == "hi"
+    channel, send = FakeChannel(), calls("exec", command="true")
+    async with running(tmp_path, ScriptedModel(send, says("so be it")), channel):
         asked = await channel.say("fetch it", "2", sender_id="2")
         question = await channel.next_with_buttons()
         assert question.chat_id == "1"

@@ -68,19 +68,16 @@ def connect(path: Path | None, patience: float = 10.0) -> sqlite3.Connection:
     """A usable index at `path`, in memory for None; an empty one where there was nothing.
 
     `patience` is how many seconds a write waits for another process's.
-    Raises `Unusable`, or `sqlite3.OperationalError` where the place cannot be written.
+    Raises `Unusable`, or `OSError` or `sqlite3.OperationalError` where the place cannot be written.
     """
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Made here, for its owner only: SQLite lets others read, and its side files follow it.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            # Made here, for its owner only: SQLite lets others read, and its side files follow it.
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.fchmod(descriptor, 0o600)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise sqlite3.OperationalError(f"unable to open {path}: {error.strerror}") from error
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
     db = sqlite3.connect(
         ":memory:" if path is None else path,
         timeout=patience,
