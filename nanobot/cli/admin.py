@@ -7,12 +7,10 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from shutil import get_terminal_size
 
 from nanobot.cli.reach import operate
-from nanobot.cli.show import queue_text, text, turn_text
+from nanobot.cli.show import fitted, queue_text, text, turn_text
 from nanobot.errors import NanobotError
-from nanobot_cli.wrapping import wrapped
 
 
 def turn_show(home: Path, turn_id: str, *, as_json: bool) -> int:
@@ -30,7 +28,7 @@ def queue_list(home: Path, *, as_json: bool) -> int:
 def queue_change(home: Path, change: str, entry_id: str, *, as_json: bool) -> int:
     """`nanobot queue retry|drop ID`."""
     data = asked(home, f"queue.{change}", {"id": entry_id})
-    return put(to_json(data) if as_json else text(data, "text") + "\n")
+    return put(to_json(data) if as_json else fitted(text(data, "text")) + "\n")
 
 
 def config_check(home: Path) -> int:
@@ -39,10 +37,10 @@ def config_check(home: Path) -> int:
 
     settings = load_settings(home)
     for warning in settings.warnings:
-        put(f"warning: {warning}\n")
+        put(fitted(f"warning: {warning}\n"))
     path = home / "config.yaml"
     where = f"{path} can be used" if path.exists() else f"there is no {path}; the defaults apply"
-    return put(f"ok: {where}.\n")
+    return put(fitted(f"ok: {where}.\n"))
 
 
 def config_schema() -> int:
@@ -70,14 +68,6 @@ def said_yes(question: str) -> bool:
     sys.stdout.write(f"{question} [y/N] ")
     sys.stdout.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
-
-
-def fitted(shown: str, beside: int = 0) -> str:
-    """Text in lines that a terminal holds next to `beside` columns; elsewhere as it is, because
-    whoever reads it there wants whole lines."""
-    if not sys.stdout.isatty():
-        return shown
-    return wrapped(shown, get_terminal_size().columns - beside)
 
 
 def to_json(data: object) -> str:

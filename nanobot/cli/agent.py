@@ -13,6 +13,7 @@ from typing import NamedTuple
 from nanobot.cli.client import Client
 from nanobot.cli.consent import Consent
 from nanobot.cli.reach import connected
+from nanobot.cli.show import fitted
 from nanobot.config.home import not_imported
 from nanobot.errors import NanobotError
 from nanobot_cli.choosing import ways
@@ -52,7 +53,7 @@ def run_agent(options: AgentOptions) -> int:
             f"{options.session!r} is no session key", hint="One looks like cli:direct or cli:work."
         )
     if hint := not_imported(options.home):
-        sys.stderr.write(f"note: {hint}\n")
+        sys.stderr.write(fitted(f"note: {hint}\n", sys.stderr))
     if options.message is None and sys.stdin.isatty() and sys.stdout.isatty():
         return _chat(options)
     return _say_all(_messages(options), options)

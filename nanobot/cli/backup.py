@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.admin import asked, put, to_json
 from nanobot.cli.progress import Progress
-from nanobot.cli.show import size, table
+from nanobot.cli.show import fitted, size, table
 from nanobot.errors import NanobotError
 from nanobot.tilde import expanded
 from nanobot_cli.plain import one_line
@@ -77,7 +77,7 @@ def back_up(home: Path, wishes: Wishes, *, as_json: bool) -> int:
         "left_out": list(made.left_out),
         "changed": list(made.changed),
     }
-    return put(to_json(data) if as_json else _made_text(made, encrypted=bool(recipient)))
+    return put(to_json(data) if as_json else fitted(_made_text(made, encrypted=bool(recipient))))
 
 
 def list_backups(home: Path, *, as_json: bool) -> int:
@@ -102,7 +102,7 @@ def list_backups(home: Path, *, as_json: bool) -> int:
         ]
         return put(to_json({"folder": str(folder), "backups": data}))
     if not stored:
-        return put(f"There are no backups in {folder}.\n")
+        return put(fitted(f"There are no backups in {folder}.\n"))
     rows = [
         (
             f"{one.made_at.astimezone(zone):%Y-%m-%d %H:%M}",
@@ -125,7 +125,7 @@ def verify(file: str, identity: str, *, as_json: bool) -> int:
     with Progress("checked") as progress:
         verified = drill(expanded(file), given(identity), SystemClock(), progress)
     data = data_of(verified.unpacked, verified.found)
-    put(to_json(data) if as_json else contents_text(verified.unpacked, verified.found))
+    put(to_json(data) if as_json else fitted(contents_text(verified.unpacked, verified.found)))
     return 1 if verified.found.troubles else 0
 
 
@@ -140,9 +140,11 @@ def keygen(file: str, *, as_json: bool) -> int:
     if as_json:
         return put(to_json({"file": str(path), "recipient": public}))
     return put(
-        f"{public}\n\nThe secret key is in {path}. Keep it away from this machine, and a copy of"
-        " it: without\nit no backup can be read. Put the line above into config.yaml as"
-        " `backup.recipient`.\n"
+        fitted(
+            f"{public}\n\nThe secret key is in {path}. Keep it away from this machine, and a copy"
+            " of it: without it no backup can be read. Put the line above into config.yaml as"
+            " `backup.recipient`.\n"
+        )
     )
 
 

@@ -20,7 +20,7 @@ from nanobot.cli.admin import asked, put, to_json
 from nanobot.cli.client import Client
 from nanobot.cli.connection import NoGateway
 from nanobot.cli.reach import state_folder
-from nanobot.cli.show import Data, field, records, table
+from nanobot.cli.show import Data, field, fitted, records, table
 from nanobot.errors import NanobotError
 
 _RENEW_SECONDS = 10.0
@@ -30,7 +30,7 @@ _RENEW_SECONDS = 10.0
 def status(home: Path, *, as_json: bool) -> int:
     """`nanobot channels status`."""
     data = asked(home, "channels.status", {})
-    return put(to_json(data) if as_json else _status_text(data))
+    return put(to_json(data) if as_json else fitted(_status_text(data)))
 
 
 def login(home: Path, name: str, number: str) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nanobot.cli.admin import asked, put, to_json
-from nanobot.cli.show import Data, field, records, table, text
+from nanobot.cli.show import Data, field, fitted, records, table, text
 from nanobot_cli.plain import clean
 
 _NOTHING = "Nothing is scheduled.\n"
@@ -19,7 +19,7 @@ _HEADER = ("id", "next", "schedule", "chat", "name")
 def show(home: Path, *, as_json: bool) -> int:
     """`nanobot cron list`."""
     data = asked(home, "cron.list", {})
-    return put(to_json(data) if as_json else _list_text(data))
+    return put(to_json(data) if as_json else fitted(_list_text(data)))
 
 
 def change(home: Path, operation: str, given: Mapping[str, object], *, as_json: bool) -> int:
@@ -27,7 +27,7 @@ def change(home: Path, operation: str, given: Mapping[str, object], *, as_json: 
     data = asked(home, operation, given)
     if as_json:
         return put(to_json({key: value for key, value in data.items() if key != "text"}))
-    return put(clean(text(data, "text")) + "\n")
+    return put(fitted(clean(text(data, "text"))) + "\n")
 
 
 def _list_text(data: Data) -> str:

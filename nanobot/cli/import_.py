@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nanobot.cli.admin import put, said_yes, to_json
 from nanobot.cli.agent import WrongUse
-from nanobot.cli.show import table
+from nanobot.cli.show import fitted, table
 from nanobot.clock import SystemClock
 from nanobot.gateway.lock import HomeLock
 from nanobot.importing.report import Report
@@ -41,7 +41,7 @@ def run_import(wanted: Wanted) -> int:
     _tell(f"Looking at {wanted.source} …")
     plan = prepare(wanted.source, wanted.target, wanted.workspace, wanted.owners, clock)
     if wanted.dry_run:
-        return put(to_json(plan.report.as_json()) if wanted.as_json else _plan_text(plan))
+        return put(to_json(plan.report.as_json()) if wanted.as_json else fitted(_plan_text(plan)))
     if not wanted.sure and not _agreed(plan, as_json=wanted.as_json):
         return 1
     _tell(f"Writing {plan.target} …")
@@ -50,11 +50,11 @@ def run_import(wanted: Wanted) -> int:
         if plan.aside and state.is_dir():  # nobody's home is moved away beneath their feet
             stack.enter_context(HomeLock(state))
         report = carry_out(plan, clock)
-    return put(to_json(report.as_json()) if wanted.as_json else _done_text(report, plan))
+    return put(to_json(report.as_json()) if wanted.as_json else fitted(_done_text(report, plan)))
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(clean(text) + "\n")
+    sys.stderr.write(fitted(clean(text), sys.stderr) + "\n")
     sys.stderr.flush()
 
 
@@ -64,7 +64,7 @@ def _agreed(plan: Plan, *, as_json: bool) -> bool:
             "this has to be confirmed",
             hint="Look at it with --dry-run, then add --yes to do it without being asked.",
         )
-    put(_plan_text(plan))
+    put(fitted(_plan_text(plan)))
     if said_yes("\nImport it?"):
         return True
     put("Nothing was changed.\n")

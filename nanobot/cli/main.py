@@ -97,12 +97,13 @@ def _run(arguments: list[str]) -> int:
 
 
 def _complain(message: str, hint: str = "") -> None:
+    from nanobot.cli.show import fitted
     from nanobot_cli.plain import clean
 
     if _output_is_stuck():
         _discard_output()
     hint = f"\n  {hint}" if hint else ""
-    sys.stderr.write(clean(f"error: {message}{hint}\n"))
+    sys.stderr.write(fitted(clean(f"error: {message}{hint}\n"), sys.stderr))
 
 
 def _confess(error: Exception) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nanobot.cli.admin import asked, put, said_yes, to_json
 from nanobot.cli.agent import WrongUse
-from nanobot.cli.show import Data, field, indent, number, record, records, table, text
+from nanobot.cli.show import Data, field, fitted, indent, number, record, records, table, text
 from nanobot_cli.plain import clean, one_line
 
 _NONE = "There are no MCP servers; they are set up in config.yaml (docs/mcp.md).\n"
@@ -23,7 +23,7 @@ _NONE = "There are no MCP servers; they are set up in config.yaml (docs/mcp.md).
 def show(home: Path, *, as_json: bool) -> int:
     """`nanobot mcp list`."""
     data = asked(home, "mcp.list", {})
-    return put(to_json(data) if as_json else _list_text(data))
+    return put(to_json(data) if as_json else fitted(_list_text(data)))
 
 
 def check(home: Path, name: str, *, as_json: bool) -> int:

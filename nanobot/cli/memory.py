@@ -12,9 +12,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nanobot.cli.admin import asked, fitted, put, said_yes, to_json
+from nanobot.cli.admin import asked, put, said_yes, to_json
 from nanobot.cli.agent import WrongUse
-from nanobot.cli.show import text
+from nanobot.cli.show import fitted, text
 from nanobot.errors import NanobotError
 from nanobot_cli.plain import clean
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nanobot.cli.admin import asked, put, to_json
-from nanobot.cli.show import Data, field, indent, number, records, table, text
+from nanobot.cli.show import Data, field, fitted, indent, number, records, table, text
 from nanobot.times import duration
 from nanobot_cli.plain import clean, one_line
 
@@ -21,7 +21,7 @@ _NAMES = "Names are what people call themselves: approve the code that somebody 
 def show(home: Path, *, as_json: bool) -> int:
     """`nanobot pair list`."""
     data = asked(home, "pair.list", {})
-    return put(to_json(data) if as_json else _list_text(data))
+    return put(to_json(data) if as_json else fitted(_list_text(data)))
 
 
 def change(home: Path, operation: str, given: Mapping[str, object], *, as_json: bool) -> int:
@@ -29,7 +29,7 @@ def change(home: Path, operation: str, given: Mapping[str, object], *, as_json: 
     data = asked(home, operation, given)
     if as_json:
         return put(to_json({key: value for key, value in data.items() if key != "text"}))
-    return put(clean(text(data, "text")).replace("`", "") + "\n")
+    return put(fitted(clean(text(data, "text")).replace("`", "")) + "\n")
 
 
 def _list_text(data: Data) -> str:
@@ -39,10 +39,10 @@ def _list_text(data: Data) -> str:
     requests, approved = records(data, "requests"), records(data, "approved")
     if requests:
         asked_rows = [("code", "holds for", "id", "name"), *map(_request, requests)]
-        blocks.append("asked within the hour\n" + indent(table(asked_rows)) + _NAMES)
+        blocks.append("asked within the hour\n" + indent(table(asked_rows, 2)) + _NAMES)
     if approved:
         rows = [("id", "since", "", "name"), *map(_known, approved)]
-        blocks.append("let in by pairing\n" + indent(table(rows)))
+        blocks.append("let in by pairing\n" + indent(table(rows, 2)))
     return "\n".join(blocks if requests or approved else [*blocks, _NOBODY])
 
 

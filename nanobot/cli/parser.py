@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from nanobot import __version__
@@ -45,12 +46,15 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         import difflib
 
+        from nanobot.cli.show import fitted
+
         wrong = _WRONG_WORD.fullmatch(message)
         if wrong is not None:
             near = difflib.get_close_matches(wrong[1], re.findall("'(.*?)'", wrong[2]), n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"`{self.prog} --help` lists them."
             message = f"there is no command {wrong[1]!r}. {hint}"
-        super().error(message)
+        self.print_usage(sys.stderr)
+        self.exit(2, fitted(f"{self.prog}: error: {message}\n", sys.stderr))
 
 
 def build_parser() -> argparse.ArgumentParser:

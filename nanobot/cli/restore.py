@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.admin import put, to_json
 from nanobot.cli.progress import Progress
-from nanobot.cli.show import size, table
+from nanobot.cli.show import fitted, size, table
 from nanobot.gateway.lock import HomeLock
 from nanobot.tilde import expanded
 from nanobot_cli.plain import clean
@@ -64,7 +64,7 @@ def restore_home(home: Path, wishes: Wishes, *, as_json: bool) -> int:
         previous = str(restored.previous) if restored.previous else ""
         more = {"home": str(home), "set_aside": restored.set_aside, "previous": previous}
         return put(to_json({**data_of(restored.unpacked, restored.found), **more}))
-    return put(_restored_text(home, restored))
+    return put(fitted(_restored_text(home, restored)))
 
 
 def quiet() -> None:
@@ -127,9 +127,9 @@ def _restored_text(home: Path, restored: Restored) -> str:
     if restored.set_aside:
         text += (
             f"What was under way when it was made ({restored.set_aside:,}) may have been dealt with"
-            " since, so it\nwaits for your word: `nanobot queue list` shows it.\n"
+            " since, so it waits for your word: `nanobot queue list` shows it.\n"
         )
     return text + (
         "`nanobot gateway` starts it. Stop the nanobot that the backup came from first: two of"
-        " them take\neach other's messages. `nanobot doctor` says what else this machine needs.\n"
+        " them take each other's messages. `nanobot doctor` says what else this machine needs.\n"
     )

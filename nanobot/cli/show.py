@@ -1,16 +1,27 @@
 """What the commands print for people: aligned tables and short paragraphs from JSON-able data.
 
-Pure functions from data to text. The data comes from the gateway or the files, so every value
-passes `one_line` or `clean` before it is shown, and a field that is missing shows as nothing.
+Functions from data to text, which only ask how wide the terminal is. The data comes from the
+gateway or the files, so every value passes `one_line` or `clean` before it is shown, and a field
+that is missing shows as nothing.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING
 
 from nanobot_cli.plain import clean, one_line
+from nanobot_cli.wrapping import columns, wrapped
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 Data = Mapping[str, object]
+
+_NARROWEST_CELL = 24
+_BENEATH = "    "
 
 
 def queue_text(queue: Data) -> str:
@@ -21,14 +32,16 @@ def queue_text(queue: Data) -> str:
     blocks = []
     if inbox:
         rows = [(*_entry(e), field(e, "session"), *_words(e)) for e in inbox]
-        blocks.append("inbox\n" + indent(table([("id", "state", "tries", "session"), *rows])))
+        blocks.append("inbox\n" + indent(table([("id", "state", "tries", "session"), *rows], 2)))
     if outbox:
         rows = [
             (*_entry(e), f"{field(e, 'channel')}:{field(e, 'chat_id')}", *_words(e)) for e in outbox
         ]
-        blocks.append("outbox\n" + indent(table([("id", "state", "tries", "to"), *rows])))
+        blocks.append("outbox\n" + indent(table([("id", "state", "tries", "to"), *rows], 2)))
     if any(field(row, "state") in ("failed", "dead") for row in (*inbox, *outbox)):
-        blocks.append("`nanobot queue retry ID` and `nanobot queue drop ID` mend what failed.\n")
+        blocks.append(
+            fitted("`nanobot queue retry ID` and `nanobot queue drop ID` mend what failed.\n")
+        )
     return "\n".join(blocks)
 
 
@@ -68,18 +81,25 @@ def message_text(message: Data) -> str:
     return f"{' '.join(part for part in parts if part)}\n{indent(clean(text(message, 'content')))}"
 
 
-def table(rows: Iterable[Sequence[str]]) -> str:
-    """Rows with their columns aligned; the last column of each is as long as it is."""
+def table(rows: Iterable[Sequence[str]], left: int = 0) -> str:
+    """Rows with their columns aligned; the last column of each is as long as it is. On a terminal,
+    where `left` columns are taken already, its words go on beneath where they began, or beneath
+    the row where that is too narrow."""
     rows = [tuple(row) for row in rows]
     count = max(map(len, rows), default=0)
     widths = [
-        max((len(row[at]) for row in rows if len(row) > at + 1), default=0) for at in range(count)
+        max((columns(row[at]) for row in rows if len(row) > at + 1), default=0)
+        for at in range(count)
     ]
-    lines = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
-        for row in rows
-    )
-    return "".join(f"{line}\n" for line in lines)
+    room = get_terminal_size().columns - left if sys.stdout.isatty() else sys.maxsize
+    return "".join(f"{_laid_out(row, widths, room)}\n" for row in rows)
+
+
+def fitted(shown: str, to: TextIO | None = None) -> str:
+    """Text in lines that a terminal holds (`to`: standard output by default); elsewhere as it is,
+    because programs and files want whole lines."""
+    is_terminal = (to or sys.stdout).isatty()
+    return wrapped(shown, get_terminal_size().columns) if is_terminal else shown
 
 
 def size(count: int) -> str:
@@ -128,6 +148,23 @@ def records(data: Data, key: str) -> list[Data]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
+def _laid_out(row: Sequence[str], widths: Sequence[int], room: int) -> str:
+    *head, last = row or ("",)
+    cells = (
+        cell + " " * (width - columns(cell)) for cell, width in zip(head, widths, strict=False)
+    )
+    begun = "".join(f"{cell}  " for cell in cells)
+    begins = columns(begun)
+    if begins + columns(last) <= room:
+        return f"{begun}{last}".rstrip()
+    longest = max(map(columns, last.split()), default=0)
+    if room - begins >= min(max(longest, _NARROWEST_CELL), room - len(_BENEATH)):
+        return begun + wrapped(last, room - begins).replace("\n", "\n" + " " * begins)
+    beneath = wrapped(last, room - len(_BENEATH)).replace("\n", f"\n{_BENEATH}")
+    above = f"{wrapped(begun.rstrip(), room)}\n" if begun.strip() else ""
+    return f"{above}{_BENEATH}{beneath}"
+
+
 def _entry(entry: Data) -> tuple[str, str, str]:
     return field(entry, "id"), field(entry, "state"), field(entry, "attempts")
 
@@ -143,7 +180,7 @@ def _section(title: str, block: str) -> str:
 
 def _memory(sources: Sequence[Data]) -> str:
     return indent(
-        table([(field(s, "path"), f"{number(s, 'characters'):,} characters") for s in sources])
+        table([(field(s, "path"), f"{number(s, 'characters'):,} characters") for s in sources], 2)
     )
 
 

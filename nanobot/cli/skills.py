@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nanobot.cli.admin import asked, put, said_yes, to_json
 from nanobot.cli.agent import WrongUse
-from nanobot.cli.show import Data, field, indent, number, records, table, text
+from nanobot.cli.show import Data, field, fitted, indent, number, records, table, text
 from nanobot.errors import NanobotError
 from nanobot.tilde import expanded
 from nanobot_cli.plain import clean
@@ -24,7 +24,7 @@ _WIDTH = 100
 def show_all(home: Path, *, as_json: bool) -> int:
     """`nanobot skills list`."""
     data = asked(home, "skills.list", {})
-    return put(to_json(data) if as_json else _list_text(data))
+    return put(to_json(data) if as_json else fitted(_list_text(data)))
 
 
 def show(home: Path, name: str, file: str, *, as_json: bool) -> int:
@@ -96,7 +96,7 @@ def _told(data: dict[str, object], *, as_json: bool) -> int:
         return put(to_json(data))
     name, status = field(data, "name"), field(data, "status")
     note = f" Note: {field(data, 'note')}." if field(data, "note") else ""
-    return put(f"{name} is {status}.{note if status == 'enabled' else ''}\n")
+    return put(fitted(f"{name} is {status}.{note if status == 'enabled' else ''}\n"))
 
 
 def _list_text(data: Data) -> str:
@@ -132,7 +132,7 @@ def _skill_text(data: Data) -> str:
     rows += [(label, found) for label, key in lists if (found := _listed(data, key))]
     if data.get("always") is True:
         rows.append(("always", "its text stands in every prompt"))
-    blocks = [table(rows), f"files\n{indent(table(map(_file, records(data, 'files'))))}"]
+    blocks = [table(rows), f"files\n{indent(table(map(_file, records(data, 'files')), 2))}"]
     blocks += [_section(title, data, key) for title, key in _SECTIONS if data.get(key)]
     blocks.append(f"SKILL.md\n{indent(clean(text(data, 'text')))}")
     return "\n".join(blocks)

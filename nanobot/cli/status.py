@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nanobot.cli.admin import fitted, put, to_json
+from nanobot.cli.admin import put, to_json
 from nanobot.cli.client import Client, ConnectionLost
 from nanobot.cli.connection import NoGateway
 from nanobot.cli.reach import operate, state_folder
@@ -18,6 +18,7 @@ from nanobot.cli.show import (
     Data,
     counts,
     field,
+    fitted,
     indent,
     number,
     record,
@@ -40,7 +41,7 @@ def status(home: Path, *, as_json: bool, check: bool, patience: float = PATIENCE
     """`nanobot status`; a gateway may take `patience` seconds to answer."""
     data = of_gateway(home, patience) or (_NOTHING_RUNS if check else _of_files(home))
     if hint := not_imported(home):
-        sys.stderr.write(f"note: {hint}\n")
+        sys.stderr.write(fitted(f"note: {hint}\n", sys.stderr))
     put(to_json(data) if as_json else _line(data) if check else status_text(data))
     well = field(record(data, "health"), "state") in _WORKING
     return 0 if well or not check else 1
@@ -98,10 +99,10 @@ def status_text(status: Data) -> str:
     blocks = [table(_rows(status)), _concerns(health)]
     if channels := records(status, "channels"):
         said = [field(concern, "text", 600) for concern in records(health, "concerns")]
-        blocks.append("channels\n" + indent(table([_channel(c, said) for c in channels])))
+        blocks.append("channels\n" + indent(table([_channel(c, said) for c in channels], 2)))
     if sizes := record(status, "sizes"):
         rows = [(name, size(number(sizes, name))) for name in sizes]
-        blocks.append("on disk\n" + indent(table(rows)))
+        blocks.append("on disk\n" + indent(table(rows, 2)))
     return "\n".join(block for block in blocks if block)
 
 
@@ -170,7 +171,7 @@ def _concerns(health: Data) -> str:
     for concern in records(health, "concerns"):
         lines.append(fitted(f"{field(concern, 'level')}: {field(concern, 'text', 600)}\n"))
         if hint := field(concern, "hint", 600):
-            lines.append(indent(fitted(hint, 2)))
+            lines.append(fitted(indent(hint)))
     return "".join(lines)
 
 

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from nanobot.cli.admin import fitted, put, to_json
+from nanobot.cli.admin import put, to_json
 from nanobot.cli.doctor.finding import Case, Finding
 from nanobot.cli.show import table
 from nanobot.errors import ConfigError
 from nanobot_cli.plain import clean
-
-_LEFT = 22
-"""Columns of the state and the name of a check."""
 
 
 def examine(home: Path, *, ask_model: bool, as_json: bool) -> int:
@@ -53,7 +50,9 @@ def _data(finding: Finding) -> dict[str, str]:
 
 
 def _lines(finding: Finding) -> str:
-    text, hint = (fitted(clean(said), _LEFT).splitlines() for said in (finding.text, finding.hint))
-    first, *more = [*(text or [""]), *hint]
-    head = table([(finding.state.ljust(4), finding.check.ljust(14), first)])
-    return head + "".join(f"{'':{_LEFT}}{line.strip()}\n" for line in more if line.strip())
+    left = (finding.state.ljust(4), finding.check.ljust(14))
+    text, *more = clean(finding.text).splitlines() or [""]
+    more += clean(finding.hint).splitlines()
+    beneath = tuple(" " * len(cell) for cell in left)
+    rows = [(*left, text), *((*beneath, line.strip()) for line in more if line.strip())]
+    return table(rows)

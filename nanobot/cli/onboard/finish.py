@@ -159,7 +159,8 @@ def _next(home: Path, *, runs: bool, stale: bool, later: list[str]) -> str:
         rows.append(("gateway", "runs it here, until Ctrl-C"))
     rows.append(("agent", "opens a chat in this terminal"))
     rows.append(("onboard", "changes what was set here"))
-    return indent(table((f"nanobot{there} {command}", what) for command, what in rows)).rstrip("\n")
+    commands = ((f"nanobot{there} {command}", what) for command, what in rows)
+    return indent(table(commands, 2)).rstrip("\n")
 
 
 def _has_systemd() -> bool:

@@ -70,7 +70,7 @@ async def _asked(person: Guide, options: OnboardOptions) -> tuple[Path, Before, 
     if not options.attended or part.is_empty:
         return home, before, part
     person.head("To be written")
-    person.say(indent(table(part.told)).rstrip("\n"))
+    person.say(indent(table(part.told, 2)).rstrip("\n"))
     secrets = f" and {', '.join(part.secrets)} into secrets.env" if part.secrets else ""
     keys = ", ".join(".".join(change.path) for change in part.changes)
     person.say(f"That is {keys or 'nothing'} in {home / 'config.yaml'}{secrets}.")

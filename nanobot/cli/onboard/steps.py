@@ -94,7 +94,7 @@ class Steps:
         menu = ["the model", *channels, "you", "all of it", "nothing more"]
         while True:
             if told := self._so_far.told:
-                self._person.say("\nSo far:\n" + indent(table(told)).rstrip("\n"))
+                self._person.say("\nSo far:\n" + indent(table(told, 2)).rstrip("\n"))
             at = await self._person.choose("\nWhat shall be changed?", menu, len(menu) - 1)
             beyond = at - 1 - len(channels)
             if at == 0:

@@ -21,6 +21,7 @@ from nanobot.cli.service.places import Account, Choice, Place, lingers
 from nanobot.cli.service.planning import Plan, plan
 from nanobot.cli.service.systemctl import Systemd
 from nanobot.cli.service.unit import MARK, Unit
+from nanobot.cli.show import fitted
 from nanobot.errors import HomeLocked, NanobotError, StorageError
 from nanobot_cli.plain import clean
 
@@ -56,14 +57,14 @@ def install(choice: Choice, user: str, *, start: bool) -> int:
     systemd.tell("enable", "--quiet", planned.place.service)
     if start:
         _start(planned.place, systemd, renewed=renewed)
-    return put(clean(_report(planned, systemd, renewed=renewed)))
+    return put(fitted(clean(_report(planned, systemd, renewed=renewed))))
 
 
 def uninstall(choice: Choice) -> int:
     """`nanobot service uninstall`: what is remembered stays."""
     place = Place.found(choice, os.environ)
     if not place.read():
-        return put(f"There is no {place.file}: nothing to take away.\n")
+        return put(fitted(f"There is no {place.file}: nothing to take away.\n"))
     if place.system:
         _expect_root("uninstall")
     _ours(place)
@@ -83,7 +84,7 @@ def uninstall(choice: Choice) -> int:
     with contextlib.suppress(NanobotError):
         systemd.attempt("daemon-reload")
         systemd.attempt("reset-failed", place.service)
-    return put(clean(f"{place.service} {outcome}. {home} stays as it is.\n"))
+    return put(fitted(clean(f"{place.service} {outcome}. {home} stays as it is.\n")))
 
 
 def _expect_root(what: str) -> None:
@@ -247,4 +248,4 @@ def _advice(planned: Plan) -> Iterator[str]:
 
 def _warn(warnings: tuple[str, ...] | list[str]) -> None:
     for warning in warnings:
-        sys.stderr.write(clean(f"warning: {warning}\n"))
+        sys.stderr.write(fitted(clean(f"warning: {warning}\n"), sys.stderr))

@@ -14,7 +14,7 @@ from pathlib import Path
 from nanobot.cli.admin import put, to_json
 from nanobot.cli.service.places import Choice, Place
 from nanobot.cli.service.systemctl import Systemd, environment
-from nanobot.cli.show import Data, field, indent, record, records, table
+from nanobot.cli.show import Data, field, fitted, indent, record, records, table
 from nanobot.errors import NanobotError
 from nanobot_cli.plain import clean, one_line
 
@@ -46,7 +46,7 @@ def status(choice: Choice, *, as_json: bool) -> int:
         "told": facts.get("StatusText", ""),
         "health": health,
     }
-    put(to_json(data) if as_json else _text(data, place))
+    put(to_json(data) if as_json else fitted(_text(data, place)))
     return 0 if runs and not _how(data).startswith("failing") else 1
 
 

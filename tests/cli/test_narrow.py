@@ -1,0 +1,117 @@
+"""What the commands print fits the window that they are in, word by word."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COLUMNS = 60
+PROSE = "the quick brown fox jumps over the lazy dog while nobody looks at it at all"
+HINT = "Look at the log, mend what it names, and start the gateway once more afterwards."
+WHEN = "2026-11-23T17:00:00+00:00"
+ANSWERS: dict[str, object] = {
+    "status": {
+        "running": True, "pid": 7, "version": "0.1.0", "home": "/h", "model": "tiny-1",
+        "uptime_seconds": 3_725, "turns_running": 1, "provider": "offline",
+        "health": {"state": "failing", "concerns": [
+            {"level": "failing", "text": PROSE, "hint": HINT}]},
+        "today": {"turns": {"done": 3}, "prompt_tokens": 12_000, "cached_tokens": 9_000,
+                  "completion_tokens": 400, "memory_tokens": 50, "cost": 1.256},
+        "channels": [{"name": "telegram", "state": "running", "detail": PROSE}],
+    },
+    "queue.list": {
+        "inbox": [{"id": 7, "state": "failed", "attempts": 3, "session": "telegram:123456789",
+                   "text": PROSE, "reason": HINT}],
+        "outbox": [{"id": 9, "state": "dead", "attempts": 5, "channel": "whatsapp",
+                    "chat_id": "15550001111", "text": PROSE, "reason": PROSE}],
+    },
+    "cron.list": {"jobs": [
+        {"id": "j1", "next": WHEN, "schedule": "every weekday at 08:30", "zone": "Europe/Berlin",
+         "chat": "telegram:123456789", "enabled": True, "name": PROSE}]},
+    "pair.list": {
+        "requests": [{"code": "K7QF", "seconds_left": 900, "address": "telegram:123456789",
+                      "name": "Anna", "namesakes": ["telegram:987654321", "whatsapp:15550001111"]}],
+        "approved": [{"address": "whatsapp:15550001111", "since": WHEN, "kind": "person",
+                      "name": PROSE}],
+    },
+    "channels.status": {"channels": [
+        {"name": "telegram", "state": "failing", "who": "@a_bot", "detail": PROSE}]},
+    "memory.show": {"text": f"MEMORY.md\n\n- {PROSE}\n"},
+}  # fmt: skip
+
+
+def lines_of(environment: dict[str, str], home: Path, *command: str) -> Sequence[str]:
+    """What a command shows in a window of `COLUMNS`."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nanobot", "--home", str(home), *command],
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        env=environment | {"COLUMNS": str(COLUMNS), "LINES": "24", "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    try:
+        while block := os.read(ours, 65_536):
+            shown += block
+    except OSError:  # the other side is closed
+        pass
+    finally:
+        os.close(ours)
+        process.wait()
+    return shown.decode().splitlines()
+
+
+def too_long(lines: Sequence[str]) -> list[str]:
+    """Lines that the window breaks and that could have been broken between words."""
+    return [line for line in lines if len(line) > COLUMNS and len(line.split()) > 1]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["status", "queue list", "cron list", "pair list", "channels status",
+     "memory show"],
+)  # fmt: skip
+def test_no_word_is_broken_in_a_narrow_window(
+    gateway: Any, environment: dict[str, str], command: str
+) -> None:
+    gateway.answers |= ANSWERS
+    lines = lines_of(environment, gateway.home, *command.split())
+    assert too_long(lines) == []
+    shown = " ".join(" ".join(lines).split())
+    assert PROSE[:30] in shown or "Anna (careful:" in shown
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "doctor",
+        "status",
+        "backup",
+        "backup list",
+        "sessions list",
+        "skills list",
+        "mcp check",
+        "queue retry 7",
+        "audit --tool none",
+        "restore none.tar.gz",
+        "nonsense",
+    ],
+)
+def test_nor_where_no_gateway_runs(
+    tmp_path: Path, environment: dict[str, str], command: str
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.yaml").write_text("model: {provider: offline}\n")
+    if command == "backup list":
+        lines_of(environment, home, "backup")
+    lines = lines_of(environment, home, *command.split())
+    assert lines
+    assert too_long(lines) == []
