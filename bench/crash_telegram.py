@@ -8,7 +8,8 @@ and a stranger. The gateway, with the real adapter, is killed with SIGKILL at th
 rename and send (before it, in the middle, after it), once more while it recovers, and at random
 moments. In the second part 1,000 messages from 20 chats have arrived while no gateway ran; in the
 third the network is away at a send; in the fourth 30 chats wait, and the model hangs for one; in
-the fifth messages are edited at each moment of their turns. Then:
+the fifth messages are edited at each moment of their turns; in the sixth a new session is started
+behind a message that waits. Then:
 
 - every update is answered, in the order of its chat; what was confirmed to Telegram was in the
   journal whenever a process died; only a message over which three processes died is given up,
@@ -28,26 +29,16 @@ import json
 import random
 import socket
 import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.common import load_once
 from bench.faults import Campaign, Plans, every_call, run
 from bench.injection import AFTER, TORN
+from bench.scenes import EDITED, RENEWED, crowd, edit_at_each_moment, renew_behind_a_message
 from bench.staged import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
 from bench.telegram_side import People, TelegramPlatform
-from bench.telegram_talk import (
-    GROUP,
-    HANGS,
-    LONG,
-    OWNER,
-    SPEED,
-    STRANGER,
-    THOUGHT,
-    HastyClock,
-    Model,
-    converse,
-    correct,
-)
+from bench.telegram_talk import GROUP, LONG, OWNER, SPEED, STRANGER, HastyClock, Model, converse
 from bench.transcript import faults_of_transcript, files_of_transcript
 from bench.wire import Platform
 from nanobot.app import build_gateway
@@ -71,6 +62,7 @@ channels:
     allow_from: {friends}
 memory: {{window: 1000000}}
 agent: {{shutdown_grace_seconds: 1}}
+limits: {{messages_per_minute: 0}}
 """
 _SPOKEN = ("p1", "p2", "p3", "p4", "x4", "p5", "x5", "p7", "p8", "p9", "p10")
 _MODULES = ("nanobot_telegram.channel", "anyio._backends._asyncio", "httpcore", "markdown_it")
@@ -78,7 +70,7 @@ _HANDFUL = ((430, TORN), (250, AFTER))
 _ALWAYS = 1_000_000
 _CROWD = range(201, 231)
 _OUTAGES = (3, 8, 60)
-_EDITS = 12
+_AWAY = "the-model-is-away"
 
 
 class Conversation:
@@ -128,115 +120,21 @@ class Conversation:
         return wrong
 
 
-class Backlog:
-    """The second part: `count` messages in `chats` chats that came while nothing ran."""
+class Scene:
+    """Another part: what people do in `script`, given the home. In the end each chat of `wanted`
+    holds these marks, which the model was asked for, once and in order."""
 
-    def __init__(self, count: int, chats: int) -> None:
-        self._people = range(101, 101 + chats)
-        self._marks = [f"m{number}" for number in range(1, count // chats + 1)]
-
-    def furnish(self, home: Path) -> Platform:
-        """Telegram, with all of them waiting."""
-        platform = TelegramPlatform(self._wait)
-        _configure(home, platform, [str(person) for person in self._people])
-        return platform
-
-    def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
-        """With the real adapter."""
-        return _gateway(home, link, platform)
-
-    def faults(self, home: Path, platform: Platform) -> list[str]:
-        """Whether all were answered, once and in order."""
-        assert isinstance(platform, TelegramPlatform)
-        wanted = dict.fromkeys(map(str, self._people), self._marks)
-        wrong = list(faults_of_chats(platform, wanted))
-        for person in self._people:
-            wrong += faults_of_transcript(home, f"telegram:{person}", MARK, self._marks)
-        return wrong
-
-    async def _wait(self, people: People) -> None:
-        for mark in self._marks:
-            for person in self._people:
-                people.say(person, f"{mark}: a question")
-        for person in self._people:
-            await people.until_answered(person, self._marks[-1])
-
-
-class Outage:
-    """The third part: at a send every connection is reset, and for so many of the gateway's seconds
-    each new one too. Nothing is killed, and nothing may be lost or come twice."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(
+        self,
+        script: Callable[[People, Path], Awaitable[None]],
+        wanted: Mapping[int, Sequence[str]],
+    ) -> None:
+        self._script, self.wanted = script, wanted
 
     def furnish(self, home: Path) -> Platform:
-        """Telegram, with somebody who writes before, during and after it."""
-        platform = TelegramPlatform(self._talk)
-        _configure(home, platform, [])
-        return platform
-
-    def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
-        """With the real adapter."""
-        return _gateway(home, link, platform)
-
-    def faults(self, home: Path, platform: Platform) -> list[str]:
-        """Whether all was answered, once and in order."""
-        assert isinstance(platform, TelegramPlatform)
-        return list(faults_of_chats(platform, {str(OWNER): ["m1", "m2", "m3"]}))
-
-    async def _talk(self, people: People) -> None:
-        telegram = people.telegram
-        people.say(OWNER, "m1: before")
-        await people.until_answered(OWNER, "m1")
-        telegram.cut("sendMessage", times=_ALWAYS)
-        people.say(OWNER, "m2: during")
-        sent = len(telegram.called("sendMessage"))
-        await telegram.wait_for(lambda: len(telegram.called("sendMessage")) > sent, patience=None)
-        for method in ("", "getUpdates"):
-            telegram.cut(method, times=_ALWAYS)
-        await asyncio.sleep(self._seconds / SPEED)
-        telegram.heal()
-        await people.until_answered(OWNER, "m2")
-        people.say(OWNER, "m3: after")
-        await people.until_answered(OWNER, "m3")
-
-
-class Hanging:
-    """The fourth part: processes die while 30 chats wait, and for one of them the model hangs. The
-    others must be answered as if it were not there."""
-
-    def furnish(self, home: Path) -> Platform:
-        """Telegram, with all of them waiting."""
-        platform = TelegramPlatform(self._wait)
-        _configure(home, platform, [str(person) for person in _CROWD])
-        return platform
-
-    def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
-        """With the real adapter."""
-        return _gateway(home, link, platform)
-
-    def faults(self, home: Path, platform: Platform) -> list[str]:
-        """Whether all the others were answered."""
-        assert isinstance(platform, TelegramPlatform)
-        return list(faults_of_chats(platform, {str(person): ["m1"] for person in _CROWD[1:]}))
-
-    async def _wait(self, people: People) -> None:
-        people.say(_CROWD[0], f"{HANGS}: a question")
-        for person in _CROWD[1:]:
-            people.say(person, "m1: a question")
-        for person in _CROWD[1:]:
-            await people.until_answered(person, "m1")
-
-
-class Edits:
-    """The fifth part: each message is edited, a little later in its turn than the one before: while
-    it waits, while the model works, and when it is answered. Each edit is answered with its message
-    or known to the next turn, once and in order."""
-
-    def furnish(self, home: Path) -> Platform:
-        """Telegram, with somebody who mistypes."""
-        platform = TelegramPlatform(self._mistype)
-        _configure(home, platform, [])
+        """Telegram, with these people, all of whom may write."""
+        platform = TelegramPlatform(lambda people: self._script(people, home))
+        _configure(home, platform, [str(person) for person in self.wanted])
         return platform
 
     def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
@@ -246,17 +144,68 @@ class Edits:
     def faults(self, home: Path, platform: Platform) -> list[str]:
         """Whether everything was answered, once and in order."""
         assert isinstance(platform, TelegramPlatform)
-        pairs = (mark for n in range(1, _EDITS + 1) for mark in (f"q{n}", f"e{n}"))
-        return list(faults_of_chats(platform, {str(OWNER): [*pairs, "q99"]}))
+        return list(faults_of_chats(platform, {str(c): m for c, m in self.wanted.items()}))
 
-    async def _mistype(self, people: People) -> None:
-        for n in range(1, _EDITS + 1):
-            message = people.say(OWNER, f"q{n}: a qeustion")
-            await asyncio.sleep(2 * THOUGHT * n / _EDITS)
-            correct(people, message, f"e{n}: a question")
-            await people.until_answered(OWNER, f"q{n}")
-        people.say(OWNER, "q99: that was all")
-        await people.until_answered(OWNER, "q99")
+
+class Backlog(Scene):
+    """The second part: `count` messages in `chats` chats that came while nothing ran."""
+
+    def __init__(self, count: int, chats: int) -> None:
+        marks = [f"m{number}" for number in range(1, count // chats + 1)]
+        super().__init__(self._wait, dict.fromkeys(range(101, 101 + chats), marks))
+
+    def faults(self, home: Path, platform: Platform) -> list[str]:
+        """And every conversation must hold each message once."""
+        wrong = super().faults(home, platform)
+        for person, marks in self.wanted.items():
+            wrong += faults_of_transcript(home, f"telegram:{person}", MARK, marks)
+        return wrong
+
+    async def _wait(self, people: People, home: Path) -> None:
+        for mark in self.wanted[101]:
+            for person in self.wanted:
+                people.say(person, f"{mark}: a question")
+        for person, marks in self.wanted.items():
+            await people.until_answered(person, marks[-1])
+
+
+def outage(seconds: float) -> Scene:
+    """The third part: at a send every connection is reset, and for so many of the gateway's seconds
+    each new one too. Nothing is killed, and nothing may be lost or come twice."""
+
+    async def talk(people: People, home: Path) -> None:
+        telegram = people.telegram
+        people.say(OWNER, "m1: before")
+        await people.until_answered(OWNER, "m1")
+        telegram.cut("sendMessage", times=_ALWAYS)
+        people.say(OWNER, "m2: during")
+        sent = len(telegram.called("sendMessage"))
+        await telegram.wait_for(lambda: len(telegram.called("sendMessage")) > sent, patience=None)
+        for method in ("", "getUpdates"):
+            telegram.cut(method, times=_ALWAYS)
+        await asyncio.sleep(seconds / SPEED)
+        telegram.heal()
+        await people.until_answered(OWNER, "m2")
+        people.say(OWNER, "m3: after")
+        await people.until_answered(OWNER, "m3")
+
+    return Scene(talk, {OWNER: ["m1", "m2", "m3"]})
+
+
+HANGING = Scene(
+    lambda people, _: crowd(people, _CROWD),
+    {person: ["m1"] for person in _CROWD[1:]} | {_CROWD[0]: []},
+)
+"""The fourth part: processes die while 30 chats wait, and for one of them the model hangs. The
+others must be answered as if it were not there."""
+
+EDITS = Scene(lambda people, _: edit_at_each_moment(people, OWNER), {OWNER: EDITED})
+"""The fifth part: each edit is answered with its message or known to the next turn."""
+
+RENEWAL = Scene(
+    lambda people, home: renew_behind_a_message(people, OWNER, home / _AWAY), {OWNER: RENEWED}
+)
+"""The sixth part: a message belongs to the session that it was said in."""
 
 
 def _configure(home: Path, platform: TelegramPlatform, friends: list[str]) -> None:
@@ -281,7 +230,11 @@ def _gateway(home: Path, link: socket.socket, platform: Platform) -> Gateway:
     channel = UntilOver(link, platform)
     settings = load_settings(home, {})
     gateway = build_gateway(
-        settings, clock=HastyClock(), provider=Model(), channels=(channel,), chores=False
+        settings,
+        clock=HastyClock(),
+        provider=Model(home / _AWAY),
+        channels=(channel,),
+        chores=False,
     )
     return ended_by(gateway, channel)
 
@@ -293,9 +246,10 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
         return {
             "at a handful of calls": lambda: campaign.one_after_another(*_HANDFUL),
             "after 60 messages came meanwhile": lambda: few.at_random(1, rng, 0.6),
-            "while connections are reset for 3 s": campaign.of(Outage(3)).unharmed,
-            "beside a chat whose model hangs": lambda: campaign.of(Hanging()).at_random(2, rng, 1),
-            "while messages are edited": lambda: campaign.of(Edits()).at_random(1, rng, 1),
+            "while connections are reset for 3 s": campaign.of(outage(3)).unharmed,
+            "beside a chat whose model hangs": lambda: campaign.of(HANGING).at_random(2, rng, 1),
+            "while messages are edited": lambda: campaign.of(EDITS).at_random(1, rng, 1),
+            "a new session behind a message": lambda: campaign.of(RENEWAL).at_random(1, rng, 1),
         }
     moments = max(300 // step, 10)
     many = campaign.of(Backlog(1_000, 20), patience=120.0)
@@ -305,13 +259,16 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
         "after 1,000 messages came meanwhile": many.unharmed,
         "while they are answered": lambda: many.at_random(max(moments // 3, 5), rng, 5.0),
         **{
-            f"while connections are reset for {seconds} s": campaign.of(Outage(seconds)).unharmed
+            f"while connections are reset for {seconds} s": campaign.of(outage(seconds)).unharmed
             for seconds in _OUTAGES
         },
-        "beside a chat whose model hangs": lambda: campaign.of(Hanging()).at_random(
+        "beside a chat whose model hangs": lambda: campaign.of(HANGING).at_random(
             max(moments // 10, 5), rng, 2.0
         ),
-        "while messages are edited": lambda: campaign.of(Edits()).at_random(
+        "while messages are edited": lambda: campaign.of(EDITS).at_random(
+            max(moments // 10, 5), rng, 2.0
+        ),
+        "a new session behind a message": lambda: campaign.of(RENEWAL).at_random(
             max(moments // 10, 5), rng, 2.0
         ),
     }

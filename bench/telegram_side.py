@@ -51,6 +51,25 @@ class People:
         self.note(chat, [message])
         return message
 
+    async def write(self, chat: int, text: str) -> int:
+        """See `bench.scenes.Talk`."""
+        return self.say(chat, text)
+
+    async def correct(self, chat: int, message: object, text: str) -> None:
+        """See `bench.scenes.Talk`."""
+        assert isinstance(message, int)
+        self.edit(chat, message, text)
+
+    def edit(self, chat: int, message: int, text: str) -> None:
+        """An edit that is for the inbox."""
+        self.telegram.edit(message, text)
+        self.note(chat, [f"{message}:e"])
+
+    async def until_told(self, chat: int, text: str) -> None:
+        """See `bench.scenes.Talk`."""
+        texts = self.telegram.texts
+        await self.telegram.wait_for(lambda: any(text in t for t in texts(chat)), patience=None)
+
     async def until_answered(self, chat: int, mark: str) -> None:
         """Wait until the newest message in a chat has this mark, or says that it will get none."""
 

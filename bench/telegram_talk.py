@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 
 from bench.telegram_side import People
 from nanobot.clock import SystemClock
+from nanobot.errors import ProviderUnavailable
 from nanobot.messages import ToolCall
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.testing.telegram.media import PNG
@@ -25,6 +27,10 @@ HANGS = "h1"
 SPEED = 10
 """Pauses are so much shorter than they say: an album is complete after a tenth of a second."""
 
+AWAY = "the model server cannot be reached"
+"""What is told of it while it is away."""
+
+_WAITING = re.compile(r"\bw\d\b")
 _NOTED = re.compile("Noted in|I was interrupted")
 _TOOLS = {
     "p1": ("edit_file", {"path": "effects.txt", "old_text": "END", "new_text": "first\nEND"}),
@@ -48,12 +54,18 @@ class HastyClock(SystemClock):
 
 class Model:
     """Answers what was said since it last spoke, by its marks; some of it with a tool, at length,
-    or slowly."""
+    slowly, or with the marks (w) that it sees from before. While there is a file at `outage`, its
+    server cannot be reached."""
+
+    def __init__(self, outage: Path | None = None) -> None:
+        self._outage = outage
 
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
         """See the class."""
+        if self._outage is not None and self._outage.exists():
+            raise ProviderUnavailable(AWAY)
         spoken = [m for m in prompt.messages if m.role == "assistant" and not m.tool_calls]
         start = prompt.messages.index(spoken[-1]) + 1 if spoken else 1
         tail = prompt.messages[start:]
@@ -71,7 +83,14 @@ class Model:
             await self._slowly(on_text)
         lines = [f"{mark} is a line of a reply. {'All of it matters. ' * 4}" for mark in LONG]
         more = "\n\n".join(lines) if "p8" in said else ""
-        return Reply(f"answer to {' '.join(said)}\n\n{more}".strip())
+        before = [
+            mark
+            for m in prompt.messages[:start]
+            if m.role == "user"
+            for mark in _WAITING.findall(m.text)
+        ]
+        seen = f" after {' '.join(before)}" if _WAITING.match(said[0]) and before else ""
+        return Reply(f"answer to {' '.join(said)}{seen}\n\n{more}".strip())
 
     async def close(self) -> None:
         """Nothing to release."""
@@ -108,8 +127,8 @@ async def _in_private(people: People) -> None:
     await answered(OWNER, "p3")
     typo = people.say(OWNER, "p4: the frist")
     await answered(OWNER, "p4")
-    correct(people, typo, "x4: the first")
-    correct(people, people.say(OWNER, "p5: the secnod"), "x5: the second")
+    people.edit(OWNER, typo, "x4: the first")
+    people.edit(OWNER, people.say(OWNER, "p5: the secnod"), "x5: the second")
     await answered(OWNER, "p5")
     people.say(OWNER, "/note n1 is a note")
     await telegram.wait_for(lambda: _NOTED.match(telegram.texts(OWNER)[-1]), patience=None)
@@ -123,12 +142,6 @@ async def _in_private(people: People) -> None:
     people.say(OWNER, "/help")
     people.say(OWNER, "p10: that was all")
     await answered(OWNER, "p10")
-
-
-def correct(people: People, message: int, text: str) -> None:
-    """Edit a message of the owner's."""
-    people.telegram.edit(message, text)
-    people.note(OWNER, [f"{message}:e"])
 
 
 async def _in_the_group(people: People) -> None:
