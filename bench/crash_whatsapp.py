@@ -9,8 +9,10 @@ message tool; a group with mentions and a picture; somebody whose number becomes
 stranger. Killed with SIGKILL at the Nth write, fsync, rename and send (before it, in the middle,
 after it), once more while they recover, and at random moments are: the helper, both at once at a
 step of the helper's, and the gateway, with and without its helper. In other runs the disk refuses
-the helper for a while. In the last part 1,000 messages from 20 people have come while nothing ran.
-Then:
+the helper for a while. In other parts 1,000 messages from 20 people have come while nothing ran;
+the connection is cut at a send, and there is none for up to a minute; 30 chats wait, and the model
+hangs for one; messages are edited at each moment of their turns; and a new session is started
+behind a message that waits. Then:
 
 - every message is answered, in the order of its chat; what was confirmed to WhatsApp was in the
   helper's spool or in the journal whenever a process died,
@@ -34,12 +36,14 @@ import random
 import socket
 import sys
 from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.common import load_once
-from bench.faults import Campaign, Plans, every_call, run
+from bench.faults import Campaign, Plans, Tally, every_call, run
 from bench.helper_faults import HelperCampaign
 from bench.injection import TORN
+from bench.scenes import EDITED, RENEWED, crowd, edit_at_each_moment, renew_behind_a_message
 from bench.staged import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
 from bench.telegram_talk import LONG, HastyClock, Model
 from bench.transcript import faults_of_transcript, files_of_transcript
@@ -71,8 +75,14 @@ channels:
     allow_from: {friends}
 limits: {{messages_per_minute: 0}}
 memory: {{window: 1000000}}
+agent: {{shutdown_grace_seconds: 1}}
 """
 _SPEED = 4
+_AWAY = "the-model-is-away"
+_ANYBODY = "person0"
+_CROWD = [f"person{n}" for n in range(30)]
+_UNAVAILABLE = 503
+_OUTAGES = (3, 8, 60)
 _LONG = 240.0
 _HELPER_CALLS = 400
 """About so many the helper makes in a conversation."""
@@ -96,7 +106,7 @@ class Gatewayed:
         gateway = build_gateway(
             settings,
             clock=HastyClock(_SPEED),
-            provider=Model(),
+            provider=Model(home / _AWAY),
             channels=(channel,),
             chores=False,
         )
@@ -155,40 +165,104 @@ class Conversation(Gatewayed):
         return wrong
 
 
-class Backlog(Gatewayed):
-    """The last part: `count` messages of `persons` people that came while nothing ran."""
+class Scene(Gatewayed):
+    """Another part: what people do in `script`, given the home. In the end each chat of `wanted`
+    holds these marks, once and in order. `together`: where the gateway dies its helper does too."""
 
-    def __init__(self, count: int, persons: int, *, together: bool = False) -> None:
-        self._people = {f"person{n}": str(15550100000 + n) for n in range(persons)}
-        self._marks = [f"m{number}" for number in range(1, count // persons + 1)]
-        self._together = together
+    def __init__(
+        self,
+        script: Callable[[People, Path], Awaitable[None]],
+        wanted: Mapping[str, Sequence[str]],
+        *,
+        before: Script | None = None,
+        together: bool = True,
+    ) -> None:
+        self._script, self.wanted = script, wanted
+        self._before, self._together = before or self._meet, together
+        self.numbers = {key: str(15550100000 + n) for n, key in enumerate(wanted)}
 
     def furnish(self, home: Path) -> Platform:
-        """WhatsApp, with all of them waiting."""
-        friends = list(self._people.values())
-        return _furnished(home, self._wait, friends, self._write, together=self._together)
+        """WhatsApp, with these people, all of whom may write."""
+        friends = list(self.numbers.values())
+        return _furnished(
+            home,
+            lambda people: self._script(people, home),
+            friends,
+            self._before,
+            together=self._together,
+        )
 
     def faults(self, home: Path, platform: Platform) -> list[str]:
-        """Whether all were answered, once and in order."""
+        """Whether all was answered, once and in order."""
         assert isinstance(platform, WhatsAppPlatform)
-        wrong = _faults(home, platform)
-        wrong += faults_of_chats(platform, dict.fromkeys(self._people, self._marks))
-        for number in self._people.values():
-            wrong += faults_of_transcript(home, f"whatsapp:{number}", MARK, self._marks)
+        return [*_faults(home, platform), *faults_of_chats(platform, self.wanted)]
+
+    async def _meet(self, people: People) -> None:
+        for n, (key, number) in enumerate(self.numbers.items()):
+            await people.meet(key, number, str(700000000 + n))
+        await people.link()
+
+
+class Backlog(Scene):
+    """`count` messages of `persons` people that came while nothing ran."""
+
+    def __init__(self, count: int, persons: int, *, together: bool = False) -> None:
+        marks = [f"m{number}" for number in range(1, count // persons + 1)]
+        wanted = {f"person{n}": marks for n in range(persons)}
+        super().__init__(self._wait, wanted, before=self._write, together=together)
+
+    def faults(self, home: Path, platform: Platform) -> list[str]:
+        """And every conversation must hold each message once."""
+        wrong = super().faults(home, platform)
+        for key, number in self.numbers.items():
+            wrong += faults_of_transcript(home, f"whatsapp:{number}", MARK, self.wanted[key])
         return wrong
 
     async def _write(self, people: People) -> None:
-        for n, (key, number) in enumerate(self._people.items()):
-            await people.meet(key, number, str(700000000 + n))
-        await people.link()
-        for mark in self._marks:
-            for key in self._people:
+        await self._meet(people)
+        for mark in self.wanted["person0"]:
+            for key in self.wanted:
                 await people.say(key, f"{mark}: a question")
 
-    async def _wait(self, people: People) -> None:
+    async def _wait(self, people: People, home: Path) -> None:
         async with asyncio.TaskGroup() as group:
-            for key in self._people:
-                group.create_task(people.until_answered(key, self._marks[-1]))
+            for key, marks in self.wanted.items():
+                group.create_task(people.until_answered(key, marks[-1]))
+
+
+def outage(seconds: float) -> Scene:
+    """The connection is cut at a send, and for so many seconds there is no other. Nothing is
+    killed, and nothing may be lost."""
+
+    async def talk(people: People, home: Path) -> None:
+        await people.say(_ANYBODY, "m1: before")
+        await people.until_answered(_ANYBODY, "m1")
+        await people.fake.do("refuse_logins", reasons=[_UNAVAILABLE] * 1_000)
+        await people.fake.do("acks", mode="lost", times=1)
+        await people.say(_ANYBODY, "m2: during")
+        await asyncio.sleep(seconds)
+        await people.fake.do("refuse_logins", reasons=[])
+        await people.until_answered(_ANYBODY, "m2")
+        await people.say(_ANYBODY, "m3: after")
+        await people.until_answered(_ANYBODY, "m3")
+
+    return Scene(talk, {_ANYBODY: ["m1", "m2", "m3"]})
+
+
+HANGING = Scene(
+    lambda people, home: crowd(people, _CROWD),
+    {person: ["m1"] for person in _CROWD[1:]} | {_CROWD[0]: []},
+)
+"""Processes die while 30 chats wait, and for one of them the model hangs."""
+
+EDITS = Scene(lambda people, home: edit_at_each_moment(people, _ANYBODY), {_ANYBODY: EDITED})
+"""Each edit is answered with its message or known to the next turn."""
+
+RENEWAL = Scene(
+    lambda people, home: renew_behind_a_message(people, _ANYBODY, home / _AWAY),
+    {_ANYBODY: RENEWED},
+)
+"""A message belongs to the session that it was said in."""
 
 
 def _furnished(
@@ -224,6 +298,10 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
     many = Backlog(1_000, 20)
     helpers = HelperCampaign(many, campaign.folder, patience=_LONG)
     gateways = campaign.of(Backlog(1_000, 20, together=True), patience=_LONG)
+
+    def scene(what: Scene) -> Tally:
+        return campaign.of(what).at_random(max(moments // 10, 5), rng, 3.0)
+
     return {
         **_named("the helper", every_call(helper, step, rng)),
         **_named("both at the helper's", every_call(both, 2 * step, rng)),
@@ -239,6 +317,15 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
         "after 1,000 messages came meanwhile": lambda: helpers.at_moments(0, rng, 1.0),
         "the helper while they are answered": lambda: helpers.at_moments(moments // 2, rng, 6.0),
         "both while they are answered": lambda: gateways.at_random(moments // 2, rng, 6.0),
+        **{
+            f"while there is no network for {seconds} s": campaign.of(
+                outage(seconds), _LONG
+            ).unharmed
+            for seconds in _OUTAGES
+        },
+        "beside a chat whose model hangs": lambda: scene(HANGING),
+        "while messages are edited": lambda: scene(EDITS),
+        "a new session behind a message": lambda: scene(RENEWAL),
     }
 
 

@@ -80,6 +80,18 @@ class People:
             self._state["said"].append(message)
         return message
 
+    async def write(self, chat: str, text: str) -> str:
+        """See `bench.scenes.Talk`."""
+        return await self.say(chat, text)
+
+    async def correct(self, chat: str, message: object, text: str) -> None:
+        """See `bench.scenes.Talk`."""
+        await self.say(chat, text, edit=message)
+
+    async def until_told(self, chat: str, text: str) -> None:
+        """See `bench.scenes.Talk`."""
+        await self.fake.until(lambda: any(text in t for t in self.texts(chat)))
+
     def texts(self, chat: str) -> Sequence[str]:
         """What stands in a chat."""
         return self._state["texts"].get(chat, [])

@@ -62,7 +62,7 @@ export class Gate {
   }
 
   refuse(reasons) {
-    this.#refusals.push(...reasons)
+    this.#refusals = [...reasons]
   }
 
   // -- linking
