@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from nanobot.tools.undo import Outcome, UndoLog
 _HISTORY_DEFAULT = 10
 _HISTORY_MOST = 100
 _HISTORY_CHARACTERS = 400
+_FEW = 5
 
 
 class Stopper(Protocol):
@@ -39,12 +41,17 @@ StopsWork = Callable[[str], Awaitable[int]]
 """Ends what a conversation (its key) has left running beside its turns; how much that was."""
 
 
+ServedModels = Callable[[], Awaitable[Sequence[str]]]
+"""The names of the models that the model server has; empty where it does not say."""
+
+
 class ConversationCommands:
     """`/help /new /stop /status /restart /history /undo /retry /model`.
 
     `stops` are what `/stop` ends besides, each with the noun for one (`helper`). `status` gives the
-    text for `/status`, `restart` asks the process to restart itself; `can_switch` is whether the
-    provider has other models than the default one; `seal` takes what `/new` ended into memory, in
+    text for `/status`, `restart` asks the process to restart itself; `served` gives the
+    names of the models that can be chosen, none where that is not known, and is None where there is
+    only the default one; `seal` takes what `/new` ended into memory, in
     the background.
     """
 
@@ -57,14 +64,14 @@ class ConversationCommands:
         status: Callable[[CommandCall], Awaitable[str]],
         restart: Callable[[], None],
         default_model: str,
-        can_switch: bool,
+        served: ServedModels | None,
         seal: Callable[[Session], Coroutine[Any, Any, None]],
         background: Background,
         clock: Clock,
     ) -> None:
         self._stopper, self._stops, self._undo_log = stopper, stops, undo
         self._status_text, self._request_restart = status, restart
-        self._default_model, self._can_switch, self._clock = default_model, can_switch, clock
+        self._default_model, self._served, self._clock = default_model, served, clock
         self._seal, self._background = seal, background
 
     def register(self, registry: CommandRegistry) -> None:
@@ -166,15 +173,24 @@ class ConversationCommands:
         current = str(call.session.metadata.get("model") or self._default_model)
         if not call.arguments:
             return Answer(f"This conversation uses {current}. /model NAME switches it.")
-        if not self._can_switch:
+        if self._served is None:
             return Answer(
                 "There is only the built-in offline model here. To connect a real one, set"
                 " model.name (and model.base_url, model.api_key) in config.yaml and /restart."
             )
         name = call.arguments.split()[0]
-        reset = name in {"default", self._default_model}
-        call.session.set_metadata(model=None if reset else name)
-        return Answer(f"This conversation now uses {self._default_model if reset else name}.")
+        if name in {"default", self._default_model}:
+            call.session.set_metadata(model=None)
+            return Answer(f"This conversation now uses {self._default_model}.")
+        served = await self._served()
+        if served and not {name, f"{name}:latest"} & {*served}:  # Ollama leaves that tag out
+            near = get_close_matches(name, served, n=3, cutoff=0.4)
+            told = f"Did you mean {' or '.join(near)}?" if near else f"It has {_few(served)}."
+            stays = f"This conversation still uses {current}."
+            return Answer(f"The model server does not have {name}. {told} {stays}", failed=True)
+        call.session.set_metadata(model=name)
+        doubt = "" if served else " The model server gave no list, so the name was not checked."
+        return Answer(f"This conversation now uses {name}.{doubt}")
 
     async def _restart(self, _: CommandCall) -> Answer:
         text = "Restarting. Whatever is under way goes on afterwards."
@@ -190,6 +206,11 @@ async def answer_of(command: Command, call: CommandCall) -> Answer:
     except Exception as error:  # noqa: BLE001 - the boundary: a broken command becomes an apology
         logger.opt(exception=error).error("/{} broke", command.name)
         return Answer(failure_text(error), failed=True)
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return ", ".join(names[:_FEW]) + more
 
 
 def _help(commands: Sequence[Command], channel: str) -> str:

@@ -9,13 +9,14 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from nanobot.agent.commands import ServedModels
 from nanobot.agent.courier import Courier
 from nanobot.agent.limits import BudgetedProvider, DayBudget, DayLimit
 from nanobot.app.channels import KnownChats, build_access, cli_channel, enabled_channels
 from nanobot.app.delivery import split_for
 from nanobot.app.home import Stores, build_stores
 from nanobot.app.memory import build_scopes
-from nanobot.app.model import build_counter, build_provider, build_transcriber
+from nanobot.app.model import build_counter, build_provider, build_transcriber, served_by
 from nanobot.bus.lanes import Lanes
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.spending import JournalSpending
@@ -64,15 +65,15 @@ class Base:
 @dataclass(frozen=True, slots=True)
 class Models:
     """Who answers, who condenses conversations and dreams (`learner`), and what that takes.
-    `transcriber` listens to voice messages, if there is a model for that. `can_switch`: there are
-    other models than the default one."""
+    `transcriber` listens to voice messages, if there is a model for that. `served` names the models
+    that a conversation can choose; None where there is only the default one."""
 
     provider: Provider
     learner: Provider
     counter: TokenCounter
     used: JournalUsage
     transcriber: Transcriber | None
-    can_switch: bool
+    served: ServedModels | None
 
     @property
     def closables(self) -> tuple[Transcriber, ...]:
@@ -125,7 +126,7 @@ def build_base(
 def build_models(base: Base, provider: Provider | None, learner: Provider | None) -> Models:
     """The models, within the day's budget; those given instead of the configured one."""
     settings, clock, database = base.settings, base.clock, base.stores.journal.database
-    can_switch = settings.model.provider != "offline" or provider is not None
+    served = served_by(settings.model, clock, asks=provider is None)
     provider = provider or build_provider(settings.model, clock, base.rng)
     budget = DayBudget(
         DayLimit(settings.limits.tokens_per_day, settings.limits.warn_at),
@@ -143,6 +144,4 @@ def build_models(base: Base, provider: Provider | None, learner: Provider | None
     learner = BudgetedProvider(learner, budget) if learner else answering
     counter = build_counter(settings.model, base.stores.state, base.background)
     transcriber = build_transcriber(settings.model.transcription, clock, base.rng)
-    return Models(
-        answering, MeteredProvider(learner, record), counter, used, transcriber, can_switch
-    )
+    return Models(answering, MeteredProvider(learner, record), counter, used, transcriber, served)

@@ -48,7 +48,7 @@ def register_commands(
         status=partial(_status_text, status, default_model),
         restart=gateway.request_restart,
         default_model=default_model,
-        can_switch=models.can_switch,
+        served=models.served,
         seal=agent.consolidator.seal,
         background=base.unhurried,
         clock=base.clock,

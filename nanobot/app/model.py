@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
 from loguru import logger
 
+from nanobot.agent.commands import ServedModels
 from nanobot.clock import Clock
 from nanobot.config.base import secrets_in
 from nanobot.config.model import ModelSettings, TranscriptionSettings
 from nanobot.config.settings import Settings
-from nanobot.errors import NanobotError
+from nanobot.errors import NanobotError, ProviderError
 from nanobot.providers.counter import Tiktoken, TokenCounter
 from nanobot.providers.port import Provider
 from nanobot.security.paths import Place, Root
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from nanobot.providers.transcription import Transcriber
 
 _RATIOS = 64_000
+_LIST_SECONDS = 5.0
 
 
 def build_provider(model: ModelSettings, clock: Clock, rng: Random) -> Provider:
@@ -56,6 +58,25 @@ def build_provider(model: ModelSettings, clock: Clock, rng: Random) -> Provider:
     chain += [adapter(other.name, other.base_url, other.api_key) for other in model.fallbacks]
     asked = FallbackProvider(chain, clock) if len(chain) > 1 else chain[0].provider
     return RetryingProvider(asked, RetryPolicy(deadline=model.retry_seconds), clock, rng)
+
+
+def served_by(model: ModelSettings, clock: Clock, *, asks: bool) -> ServedModels | None:
+    """Names the models of the configured server, or none where another provider stands in for it
+    (`asks` False) or it does not tell; None for the offline model, which is the only one."""
+
+    async def names() -> Sequence[str]:
+        from nanobot.providers.probing import served_models
+
+        if not asks:
+            return ()
+        key = model.api_key.get_secret_value()
+        try:
+            return await served_models(model.base_url, key, clock, seconds=_LIST_SECONDS)
+        except ProviderError as error:
+            logger.info("the model server gave no list of its models: {}", error)
+            return ()
+
+    return None if asks and model.provider == "offline" else names
 
 
 def build_embedder(settings: Settings, clock: Clock) -> OpenAIEmbedder | None:

@@ -55,7 +55,7 @@ class FakeOpenAI:
     of `characters` characters each, or of `wire_bytes` bytes whatever they cut through. Requests
     for embeddings get vectors (see `openai_embeddings`), after the steps of `embedding_faults`;
     those with sound what is said in it (see `openai_transcriptions`), after those of
-    `transcription_faults`. `recordings` is the sound it got.
+    `transcription_faults`. `recordings` is the sound it got. `models` are the names that it lists.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class FakeOpenAI:
         wire_bytes: int = 0,
         embedding_faults: Sequence[Step] = (),
         transcription_faults: Sequence[Step] = (),
+        models: Sequence[str] = (MODEL,),
     ) -> None:
         self._author = script if callable(script) else None
         self._script = deque(() if callable(script) else script)
@@ -85,6 +86,7 @@ class FakeOpenAI:
         self._wire_bytes = wire_bytes
         self._embedding_faults = deque(embedding_faults)
         self._transcription_faults = deque(transcription_faults)
+        self._models = tuple(models)
         self._closing = asyncio.Event()
         self._recent: deque[bytes] = deque(maxlen=_REMEMBERED)
         self._served: Served | None = None
@@ -129,7 +131,9 @@ class FakeOpenAI:
         request = ChatRequest(http.path, headers, raw, body)
         self.requests.append(request)
         if http.method == "GET" and request.path.endswith("/models"):
-            return web.json_response({"object": "list", "data": [{"id": MODEL}]})
+            return web.json_response(
+                {"object": "list", "data": [{"id": name} for name in self._models]}
+            )
         step = self._refusal(request, http.method) or self._embedding(request)
         step = step or self._transcription(request) or self._next(request)
         exchange = Exchange(

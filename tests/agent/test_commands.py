@@ -12,7 +12,7 @@ from nanobot.config import load_settings
 from nanobot.errors import ProviderRejected
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
-from nanobot.testing import ScriptedModel, calls, fails, says
+from nanobot.testing import FakeOpenAI, ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
 from tests.support import running, stored, window
 
@@ -246,13 +246,50 @@ async def test_model_switches_this_conversation_only_and_back(tmp_path: Path) ->
         assert await channel.ask("/model") == (
             "This conversation uses offline. /model NAME switches it."
         )
-        assert await channel.ask("/model small-1") == "This conversation now uses small-1."
+        assert "now uses small-1." in await channel.ask("/model small-1")
         await channel.ask("hello")
         await channel.ask("hello", "2")
         assert "uses small-1" in await channel.ask("/model")
         assert await channel.ask("/model default") == "This conversation now uses offline."
         await channel.ask("hello")
     assert [options.model for options in model.options] == ["small-1", "", ""]
+
+
+async def test_a_model_that_the_server_does_not_have_is_refused_with_near_names(
+    tmp_path: Path,
+) -> None:
+    channel = FakeChannel()
+    names = ("qwen3:8b", "qwen3:14b", "llama3.2:latest", "phi4", "mistral", "gemma3")
+    async with (
+        FakeOpenAI(models=names) as server,
+        running(
+            tmp_path,
+            None,
+            channel,
+            NANOBOT_MODEL__BASE_URL=server.base_url,
+            NANOBOT_MODEL__NAME="phi4",
+        ),
+    ):
+        refused = await channel.ask("/model qwen:8b")
+        assert "does not have qwen:8b. Did you mean qwen3:8b" in refused
+        assert "still uses phi4" in refused
+        assert "It has qwen3:8b, qwen3:14b, llama3.2:latest, phi4, mistral and 1 more" in (
+            await channel.ask("/model XXXXXXXXXX")
+        )
+        assert "uses phi4" in await channel.ask("/model")
+        assert await channel.ask("/model qwen3:14b") == "This conversation now uses qwen3:14b."
+        assert "now uses llama3.2." in await channel.ask("/model llama3.2")
+
+
+async def test_a_model_can_be_chosen_where_its_server_gives_no_list(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    nowhere = "http://127.0.0.1:9/v1"
+    async with running(
+        tmp_path, None, channel, NANOBOT_MODEL__BASE_URL=nowhere, NANOBOT_MODEL__NAME="phi4"
+    ):
+        switched = await channel.ask("/model small-1")
+        assert switched.startswith("This conversation now uses small-1.")
+        assert "not checked" in switched
 
 
 async def test_the_chosen_model_survives_a_restart(tmp_path: Path) -> None:
