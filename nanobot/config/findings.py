@@ -56,9 +56,9 @@ class Findings:
         error = ConfigError(message, file=place.file, line=place.line, key=key, hint=hint)
         self._problems.setdefault((place.file, place.line, key), error)
 
-    def broken(self, place: Place, message: str, hint: str) -> None:
+    def broken(self, place: Place, message: str, hint: str, key: str = "") -> None:
         """Note that a file is of no use, so that what is missing in it must not be reported too."""
-        self.problem(place, "", message, hint)
+        self.problem(place, key, message, hint)
         self._broken = True
 
     def raise_if_broken(self) -> None:

@@ -116,7 +116,8 @@ class _Walk:
             key = key_node.value
             if key in entries:
                 message = f"stands here a second time; the first is in line {lines[key]}"
-                self._refuse(where, (*path, key), message, "Keep one of the two.")
+                hint = "Keep one of the two."
+                self._findings.broken(where, message, hint, label(where, (*path, key)))
                 continue
             lines[key] = where.line
             entries[key] = self.node(value_node, where, (*path, key))

@@ -65,6 +65,12 @@ MODEL = "model: {name: m, api_key: k}\n"
             id="duplicate key",
         ),
         pytest.param(
+            "model:\n  name: a\n\nmodel:\n  base_url: http://127.0.0.1:1/v1\n",
+            "HOME/config.yaml:4: model: stands here a second time; the first is in line 1\n"
+            "  Keep one of the two.",
+            id="duplicate section, and nothing about what stands in the second",
+        ),
+        pytest.param(
             "log: debug\n",
             f"HOME/config.yaml:1: log: must be a section with keys\n  {SECTION_HINT.format('log')}",
             id="text for a section",
