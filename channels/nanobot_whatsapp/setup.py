@@ -11,7 +11,7 @@ import secrets
 
 from pydantic import SecretStr, ValidationError
 
-from nanobot.channel import Person, SetupRequest, SetupResult
+from nanobot.channel import SetupRequest, SetupResult
 from nanobot.errors import NanobotError
 from nanobot_whatsapp.settings import WhatsAppSettings
 
@@ -76,8 +76,13 @@ async def _linked(request: SetupRequest, present: WhatsAppSettings | None) -> Se
 
 async def _by_cloud(request: SetupRequest, present: WhatsAppSettings | None) -> SetupResult:
     request.person.say("docs/channels/whatsapp.md leads through Meta's side of it.")
+    asked = {key: _known(present, key) for key, _ in _ASKED}
+    asked["verify_token"] = asked["verify_token"] or secrets.token_hex(12)
+    shown = {"verify_token"} if present is None or not _known(present, "verify_token") else set()
     while True:
-        asked = await _values(request.person, present)
+        for key, question in _ASKED:
+            is_hidden = key in _SECRETS and key not in shown
+            asked[key] = await request.person.ask(question, asked[key], secret=is_hidden)
         try:
             who = await _checked(request, present, asked)
             break
@@ -89,18 +94,6 @@ async def _by_cloud(request: SetupRequest, present: WhatsAppSettings | None) -> 
     values |= {key: value for key, value in asked.items() if key not in _SECRETS}
     hidden = {key: value for key, value in asked.items() if key in _SECRETS}
     return SetupResult(values, hidden, await _owner(request), who)
-
-
-async def _values(person: Person, present: WhatsAppSettings | None) -> dict[str, str]:
-    asked = {}
-    for key, question in _ASKED:
-        known = _known(present, key)
-        if key == "verify_token" and not known:
-            known = secrets.token_hex(12)
-            asked[key] = await person.ask(question, known)
-        else:
-            asked[key] = await person.ask(question, known, secret=key in _SECRETS)
-    return asked
 
 
 def _known(present: WhatsAppSettings | None, key: str) -> str:

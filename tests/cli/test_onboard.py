@@ -206,6 +206,44 @@ def test_answers_that_end_too_early_leave_everything_as_it_was(
     assert "Mend that first" in here("onboard", "--non-interactive", "--offline").stderr
 
 
+def test_what_cannot_be_written_is_written_later_with_the_same_answers(
+    home: Path, environment: dict[str, str], model: FakeOpenAI
+) -> None:
+    home.mkdir()
+    config = home / "config.yaml"
+    config.write_text("model: {provider: offline}\n")
+    wizard = subprocess.Popen(
+        [sys.executable, "-m", "nanobot", "onboard", "--no-test"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=environment,
+    )  # fmt: skip
+    assert wizard.stdin is not None
+    out = wizard.stdout
+    assert out is not None
+
+    def read_until(text: str) -> str:
+        shown = ""
+        while text not in shown:
+            letter = out.read(1)
+            assert letter, shown
+            shown += letter
+        return shown
+
+    with wizard:
+        read_until("What shall be changed?")
+        wizard.stdin.write("4\nAda\nEurope/Berlin\n6\n")
+        wizard.stdin.flush()
+        read_until("Write it?")
+        config.write_text("model: {provider: offline}\n# edited meanwhile\n")
+        wizard.stdin.write("y\ny\n")
+        wizard.stdin.close()
+        rest = out.read()
+    assert "changed meanwhile" in rest
+    assert wizard.returncode == 0, rest
+    assert "# edited meanwhile" in config.read_text()
+    assert "timezone: Europe/Berlin" in config.read_text()
+
+
 def test_a_gateway_that_runs_with_other_settings_is_not_taken_for_the_new_one(
     gateway: Any, here: Nanobot
 ) -> None:

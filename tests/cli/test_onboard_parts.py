@@ -30,8 +30,15 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.store.template import template_folder
 from nanobot.providers.discovery import LocalServer
 from nanobot.testing import FakeOpenAI, ScriptedPerson
+from nanobot.testing.openai_answers import Step
+from nanobot.testing.openai_faults import server_error
 
 KEY = ("model", "api_key")
+
+
+def says_no(_: object) -> Step:
+    """A model that is there and does not answer."""
+    return server_error()
 
 
 @pytest.mark.parametrize(
@@ -212,6 +219,66 @@ async def test_a_model_is_chosen_from_what_was_found_and_asked_something_first()
     said = "\n".join(person.said)
     assert "sk-" not in said
     assert "Check the key: the server does not accept it." in said
+
+
+async def test_who_chooses_another_model_need_not_type_address_and_key_again() -> None:
+    async with FakeOpenAI(says_no, api_key="sk-right", models=("tiny", "large")) as server:
+
+        async def find(_: object) -> tuple[LocalServer, ...]:
+            return ()
+
+        person = ScriptedPerson(
+            *("Another server", server.base_url, "sk-right", "large", "Choose another"),
+            *("Another server", "", "", "", "Take it all the same", "32768"),
+        )
+        before = Before("", "", {})
+        part = await ask_model(person, ModelSettings(), before, SystemClock(), test=True, find=find)
+    assert person.left == 0
+    assert {change.path[1]: change.value for change in part.changes} == {
+        "name": "large",
+        "base_url": server.base_url,
+        "context_window": 32_768,
+        "api_key": "${MODEL_API_KEY}",
+    }
+    assert part.secrets == {"MODEL_API_KEY": "sk-right"}
+
+
+async def test_a_key_that_was_typed_is_not_offered_to_another_server() -> None:
+    nowhere = "http://127.0.0.1:9/v1"
+    async with FakeOpenAI() as server:
+
+        async def find(_: object) -> tuple[LocalServer, ...]:
+            return ()
+
+        person = ScriptedPerson(
+            *("Another server", nowhere, "sk-first", "n", "", "", "n", server.base_url, "", "8000"),
+        )
+        before = Before("", "", {})
+        part = await ask_model(
+            person, ModelSettings(), before, SystemClock(), test=False, find=find
+        )
+        assert person.left == 0
+        assert part.secrets == {}
+        assert not any("sk-first" in str(one.headers) for one in server.requests)
+
+
+async def test_a_step_that_fails_is_taken_again_and_the_others_stay(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("agent:\n  timezone: UTC\n")
+    key = "sk-\u200bcopied-from-a-page"
+    person = ScriptedPerson(
+        *("you", "Ada", "Europe/Berlin"),
+        *("the model", "Another server", "http://127.0.0.1:9/v1", key, "y", "tiny", "8000"),
+        *("y", "None yet"),
+        "nothing more",
+    )
+    before = read(tmp_path, {})
+    options = OnboardOptions(home=tmp_path, attended=True, test=False)
+    settings = load_settings(tmp_path, {"NANOBOT_MODEL__PROVIDER": "offline"})
+    part = await Steps(person, options, settings, before).all()
+    assert person.left == 0
+    assert dict(part.told) == {
+        "model": "the built-in one, offline", "you": "Ada", "time zone": "Europe/Berlin"
+    }  # fmt: skip
 
 
 async def test_of_a_step_that_is_taken_again_nothing_stays_of_what_it_said_before(

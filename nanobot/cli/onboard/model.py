@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Find = Callable[[Clock], Awaitable[Sequence[LocalServer]]]
 """Looks for servers on this machine."""
 
+Known = Mapping[str, Candidate]
+"""What is set or was said so far, by its address, the latest last."""
+
 _EXAMPLE = "gpt-5-mini"
 _LISTED = 15
 _LIST_SECONDS = 10.0
@@ -44,15 +47,17 @@ async def ask_model(
 ) -> Part:
     """Have a person choose; empty where it shall stay as it is."""
     person.head("The model")
-    last = present.base_url
+    key = present.api_key.get_secret_value()
+    known = {present.base_url: Candidate(present.name, present.base_url, key)}
     while True:
         person.say("Looking for model servers on this machine …")
-        wanted = await _choose(person, present, last, await find(clock), clock)
+        wanted = await _choose(person, present, known, await find(clock), clock)
         if wanted is None:
             return Part()
         if wanted.offline:
             return part_of(wanted, "", present, before)
-        last = wanted.base_url
+        known.pop(wanted.base_url, None)  # so that it becomes the last one
+        known[wanted.base_url] = wanted
         doubt = await _tried(person, wanted, clock) if test else ""
         if doubt is not None:  # asked afterwards, as some know it once the model is loaded
             wanted = await ask_window(person, wanted, present, clock)
@@ -137,11 +142,11 @@ def checked_url(text: str) -> str:
 async def _choose(
     person: Guide,
     present: ModelSettings,
-    last: str,
+    known: Known,
     servers: Sequence[LocalServer],
     clock: Clock,
 ) -> Candidate | None:
-    """What to try; None for leaving it as it is. `last` is the address that was named last."""
+    """What to try; None for leaving it as it is."""
     if not servers:
         person.say("None answers at the usual ports.")
     menu = [f"{one.name} on this machine: {_few(one.models)}" for one in servers]
@@ -154,12 +159,12 @@ async def _choose(
     if chosen < 0:
         return None
     if chosen < len(servers):
-        return await _at(person, servers[chosen].base_url, "", servers[chosen].models, present)
+        return await _at(person, servers[chosen].base_url, "", servers[chosen].models, known)
     match chosen - len(servers):
         case 0:
-            return await _with_key(person, OFFICIAL_API, present, clock)
+            return await _with_key(person, OFFICIAL_API, known, clock)
         case 1:
-            return await _with_key(person, await _address(person, last), present, clock)
+            return await _with_key(person, await _address(person, [*known][-1]), known, clock)
         case _:
             return Candidate(offline=True)
 
@@ -174,21 +179,19 @@ async def _address(person: Guide, last: str) -> str:
             person.say(error.for_people())
 
 
-async def _with_key(
-    person: Guide, base_url: str, present: ModelSettings, clock: Clock
-) -> Candidate:
+async def _with_key(person: Guide, base_url: str, known: Known, clock: Clock) -> Candidate:
     """A model at a server that wants a key, or perhaps wants one."""
     from nanobot.providers.probing import served_models
 
-    known = present.api_key.get_secret_value() if base_url == present.base_url else ""
+    key = known[base_url].key if base_url in known else ""
     if is_official(base_url):
-        known = known or os.environ.get("OPENAI_API_KEY", "")
+        key = key or os.environ.get("OPENAI_API_KEY", "")
         person.say(
             "Keys are made at https://platform.openai.com/api-keys; yours is not shown here."
         )
     while True:
         question = "The API key" if is_official(base_url) else "The API key, if it wants one"
-        key = await person.ask(question, known, secret=True)
+        key = await person.ask(question, key, secret=True)
         try:
             models = await served_models(base_url, key, clock, seconds=_LIST_SECONDS)
             if not models and urlsplit(base_url).path in ("", "/"):
@@ -200,26 +203,27 @@ async def _with_key(
         except ProviderError as error:
             person.say(_failed(error))
             if await person.confirm("Go on all the same?", default=False):
-                return await _at(person, base_url, key, (), present)
+                return await _at(person, base_url, key, (), known)
             if not is_official(base_url):
-                base_url = await _address(person, base_url)
+                base_url, asked = await _address(person, base_url), base_url
+                key = key if base_url == asked else ""  # a key is for one server
         else:
-            return await _at(person, base_url, key, models, present)
+            return await _at(person, base_url, key, models, known)
 
 
 async def _at(
-    person: Guide, base_url: str, key: str, models: Sequence[str], present: ModelSettings
+    person: Guide, base_url: str, key: str, models: Sequence[str], known: Known
 ) -> Candidate:
     """The model of a server, whose names are `models` if they are known."""
-    known = present.name if base_url == present.base_url else ""
+    last = known[base_url].name if base_url in known else ""
     if len(models) == 1:
         name = models[0]
         person.say(f"It serves {name}.")
     elif 1 < len(models) <= _LISTED:
-        at = models.index(known) if known in models else 0
+        at = models.index(last) if last in models else 0
         name = models[await person.choose("Which of its models?", models, at)]
     else:
-        name = await _named(person, models, known or (_EXAMPLE if is_official(base_url) else ""))
+        name = await _named(person, models, last or (_EXAMPLE if is_official(base_url) else ""))
     return Candidate(name, base_url, key)
 
 

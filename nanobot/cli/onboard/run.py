@@ -50,7 +50,7 @@ def onboard(options: OnboardOptions) -> int:
     if part.is_empty:
         person.say("Everything stays as it is.")
     else:
-        write(home, before, part)
+        before = _written(person, home, before, part, attended=options.attended)
         person.say(f"Written to {home}.")
     greets = options.test and before.renews_model(part)
     return finish.finish(person, replace(options, home=home), part, greets=greets)
@@ -63,10 +63,19 @@ async def _asked(person: Guide, options: OnboardOptions) -> tuple[Path, Before, 
     home = await _where(person, options)
     settings = _present(home)  # which also says where a file is none
     before = read(home, os.environ)
-    part = await Steps(person, replace(options, home=home), settings, before).all()
-    part = replace(before.new_in(part), basics=new_basics(home, part.basics))
-    for note in _notes(home, settings, before, part):
-        person.say(f"Note: {note}")
+    steps = Steps(person, replace(options, home=home), settings, before)
+    said = await steps.all()
+    while True:
+        part = replace(before.new_in(said), basics=new_basics(home, said.basics))
+        try:
+            for note in _notes(home, settings, before, part):
+                person.say(f"Note: {note}")
+            break
+        except NanobotError as error:
+            if not options.attended:
+                raise
+            person.say(error.for_people())
+            said = await steps.changed()
     if not options.attended or part.is_empty:
         return home, before, part
     person.head("To be written")
@@ -78,6 +87,24 @@ async def _asked(person: Guide, options: OnboardOptions) -> tuple[Path, Before, 
         return home, before, part
     person.say("Nothing was written.")
     return None
+
+
+def _written(person: Guide, home: Path, before: Before, part: Part, *, attended: bool) -> Before:
+    """Write it; a person can have it tried again, on the files as they are then. What they were
+    when it worked."""
+    while True:
+        try:
+            write(home, before, part)
+        except NanobotError as error:
+            if not attended:
+                raise
+            person.say(error.for_people())
+            if not asyncio.run(person.confirm("Your answers are kept. Try to write them again?")):
+                raise
+        else:
+            return before
+        before = read(home, os.environ)
+        check(home, before, part)
 
 
 def _notes(home: Path, settings: Settings, before: Before, part: Part) -> Iterator[str]:

@@ -6,12 +6,14 @@ one asks which.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nanobot.cli.onboard.channels import names, set_up
 from nanobot.cli.onboard.model import ask_model, from_environment, given_model
 from nanobot.cli.onboard.parts import Before, Part
+from nanobot.cli.onboard.people import Unanswered
 from nanobot.cli.onboard.you import ask_you, given_you
 from nanobot.cli.show import indent, table
 from nanobot.clock import SystemClock
@@ -54,35 +56,40 @@ class Steps:
             await self._chosen()
         return self._so_far
 
+    async def changed(self) -> Part:
+        """The same after a person has chosen what to say otherwise."""
+        await self._chosen()
+        return self._so_far
+
     @property
     def _so_far(self) -> Part:
         return sum(self._parts.values(), Part())
 
     async def _take_given(self) -> None:
         if self._options.about_model:
-            await self._model()
+            await self._attempt(self._model)
         for name in self._given:
-            await self._channel(name)
+            await self._attempt(partial(self._channel, name))
         if self._options.about_owner:
-            await self._you()
+            await self._attempt(self._you)
 
     async def _everything(self) -> None:
         """One after the other, less what was given; each channel only if it is wanted."""
         if not self._is_done("model"):
-            await self._model()
+            await self._attempt(self._model)
         for name in self._channels:
             if self._is_done(name):
                 continue
             if name in self._given:
-                await self._channel(name)
+                await self._attempt(partial(self._channel, name))
                 continue
             self._person.head(titled(name))
             present = self._settings.channels.get(name)
             anew = " anew" if present is not None and present.enabled else ""
             if await self._person.confirm(f"Set {titled(name)} up{anew}?", default=False):
-                await self._channel(name, headed=True)
+                await self._attempt(partial(self._channel, name, headed=True))
         if not self._is_done("you"):
-            await self._you()
+            await self._attempt(self._you)
 
     def _is_done(self, topic: str) -> bool:
         """Whether that was given, and taken already."""
@@ -98,15 +105,29 @@ class Steps:
             at = await self._person.choose("\nWhat shall be changed?", menu, len(menu) - 1)
             beyond = at - 1 - len(channels)
             if at == 0:
-                await self._model()
+                await self._attempt(self._model)
             elif beyond < 0:
-                await self._channel(self._channels[at - 1])
+                await self._attempt(partial(self._channel, self._channels[at - 1]))
             elif beyond == 0:
-                await self._you()
+                await self._attempt(self._you)
             else:
                 if beyond == 1:
                     await self._everything()
                 return
+
+    async def _attempt(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Take a step. Where it fails, a person keeps the answers of the others."""
+        while True:
+            try:
+                return await step()
+            except Unanswered:
+                raise
+            except NanobotError as error:
+                if not self._options.attended:
+                    raise
+                self._person.say(f"That did not work: {error.for_people()}")
+                if not await self._person.confirm("Go through this step again?"):
+                    return None
 
     async def _model(self) -> None:
         options, present = self._options, self._settings.model
