@@ -123,7 +123,7 @@ def build_memory(
     embedder = build_embedder(settings, clock)
     index = MemoryIndex(
         stores.state / "index.db",
-        Sources(stores.home / "sessions", scopes.of_session, folders, library),
+        Sources(stores.home / "sessions", scopes.of_session, folders, library, template=template),
         clock,
         embedder,
     )

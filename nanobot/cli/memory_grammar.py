@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from nanobot.cli.grammar import Commands
 
 ROLES = ("user", "assistant", "tool")
-SOURCES = ("message", "history", "note", "library")
+SOURCES = ("message", "history", "note", "memory", "library")
 
 
 def add_memory(commands: Commands) -> None:

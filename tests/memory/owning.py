@@ -77,7 +77,7 @@ class Owned:
         self.journal = Journal(folder / "state" / "journal.db", self.clock)
         self.index = MemoryIndex(
             folder / "state" / "index.db",
-            Sources(folder / "sessions", self.scopes.of_session, self._folders),
+            Sources(folder / "sessions", self.scopes.of_session, self._folders, template=template),
             self.clock,
         )
         self.dream = ScriptedDream()

@@ -242,6 +242,7 @@ class _Opened:
             notes=counts.get("note", 0),
             library=counts.get("library", 0),
             vectors=self.vectors.count(),
+            facts=counts.get("memory", 0),
         )
 
 

@@ -19,7 +19,14 @@ from loguru import logger
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.index.places import Catalogue, Stream
-from nanobot.memory.index.reading import Entry, HistoryLines, SessionLines, line_hash, note_passages
+from nanobot.memory.index.reading import (
+    Entry,
+    HistoryLines,
+    SessionLines,
+    fact_passages,
+    line_hash,
+    note_passages,
+)
 from nanobot.memory.index.records import FileMoved, Known, LineReader, LineStreams
 from nanobot.memory.index.schema import owe_purge, purge
 from nanobot.memory.index.writing import Writer
@@ -118,8 +125,8 @@ class Ingest:
 
     def _take(self, stream: Stream, known: dict[str, Known]) -> None:
         with self._apart(stream):
-            if stream.source == "note":
-                self._read_anew(stream, self._note(stream))
+            if stream.source in ("note", "memory"):
+                self._read_anew(stream, self._text(stream))
             else:
                 self._lines.take(self._id(stream), stream, known, self._reader_of(stream))
 
@@ -161,10 +168,12 @@ class Ingest:
                 (id, file.path, state.inode, state.size, state.modified),
             )
 
-    def _note(self, stream: Stream) -> Iterator[Entry]:
+    def _text(self, stream: Stream) -> Iterator[Entry]:
         with stream.files[0].open() as descriptor:
             text = text_of(os.pread(descriptor, _LARGEST_NOTE, 0))
-        yield from note_passages(stream.key, text, self._clock.now().tzinfo)
+        if stream.source == "memory":
+            return fact_passages(stream.key, text, self._catalogue.template(stream))
+        return note_passages(stream.key, text, self._clock.now().tzinfo)
 
     def _document(self, stream: Stream) -> Iterator[Entry]:
         for number, (place, text) in enumerate(self._catalogue.passages(stream), 1):

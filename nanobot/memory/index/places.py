@@ -22,6 +22,7 @@ from nanobot.errors import NanobotError
 from nanobot.memory.index.reading import well_formed
 from nanobot.memory.index.values import LibraryReader, Source, Sources
 from nanobot.memory.store.notes import day_of
+from nanobot.memory.store.reading import FACTS
 from nanobot.security.paths import Place, Root
 from nanobot.session.files import FileState, opened
 from nanobot.session.listing import key_in
@@ -69,7 +70,7 @@ class Catalogue:
         seen: list[object] = [_glance(sessions)]
         seen += [_glance(sessions / "archive" / name) for name in _folders(sessions / "archive")]
         for scope, folder in self._sources.memories():
-            seen += [scope, _glance(folder), _glance(folder / "history")]
+            seen += [scope, _glance(folder), _glance(folder / "history"), *_long_term(folder)]
         if library is not None:
             seen += self._reader.documents(library)
         return seen
@@ -115,6 +116,10 @@ class Catalogue:
             scope = self._sources.library_scope
             yield Stream("library", well_formed(name), scope, files, document.path)
 
+    def template(self, stream: Stream) -> str:
+        """What a long-term file says before anything was learned."""
+        return self._sources.template.get(stream.key, "")
+
     def passages(self, stream: Stream) -> list[tuple[str, str]]:
         """The passages of a document, each with its place."""
         folder = self._sources.library
@@ -142,6 +147,20 @@ def _memory(scope: str, folder: Path) -> Iterator[Stream]:
         yield Stream("history", scope, scope, tuple(history))
     for file in _plain(memory, folder, lambda name: day_of(name) is not None):
         yield Stream("note", Path(file.path).name, scope, (file,))
+    for path, state in _long_term(folder):
+        place = Root(folder.parent).place(path)
+        name = well_formed(str(folder.parent / path))
+        file = SourceFile(name, state, partial(place.opened, os.O_RDONLY))
+        yield Stream("memory", path, scope, (file,))
+
+
+def _long_term(folder: Path) -> Iterator[tuple[str, FileState]]:
+    """The long-term files of the scope whose memory folder this is; no links."""
+    for path in FACTS:
+        with suppress(OSError):
+            status = (folder.parent / path).stat(follow_symlinks=False)
+            if S_ISREG(status.st_mode):
+                yield path, FileState.of(status)
 
 
 def _plain(place: Place, folder: Path, wanted: Callable[[str], bool]) -> list[SourceFile]:

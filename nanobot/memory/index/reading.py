@@ -17,6 +17,7 @@ from zlib import crc32
 from nanobot.memory.history.entries import MOST
 from nanobot.memory.history.entries import decode as decode_entry
 from nanobot.memory.index.tokenise import prepared
+from nanobot.memory.store.guard import fact_lines
 from nanobot.memory.store.notes import day_of
 from nanobot.memory.text.unconfirmed import NOTE, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
@@ -184,6 +185,13 @@ def note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[Entry]:
         if not passage.startswith(" "):  # what is indented belongs to the note above
             origin = NOTE if is_unconfirmed(passage) else ""
         yield Entry(number, passage, moment, origin=origin, place=f"{name}:{line}")
+
+
+def fact_passages(path: str, text: str, template: str) -> Iterator[Entry]:
+    """The facts of the long-term file at `path`, beyond its template."""
+    for number, (line, passage) in enumerate(_blocks(text), 1):
+        if fact_lines(passage, template):
+            yield Entry(number, passage, place=f"{path}:{line}")
 
 
 def well_formed(text: str) -> str:

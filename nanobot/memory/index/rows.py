@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
@@ -13,10 +13,17 @@ from nanobot.memory.history.entries import MOST
 from nanobot.memory.index.ranking import Candidate
 from nanobot.memory.index.schema import ASKS, ENDS_ASKING, STREAM_BITS, TOOLS_FROM
 from nanobot.memory.index.values import Passage, Source
+from nanobot.memory.store.reading import LONG_TERM
 from nanobot.session.records import JsonValue
 
-_LETTER = {"message": "m", "history": "h", "note": "n", "library": "l"}
-_SOURCE: dict[str, Source] = {"m": "message", "h": "history", "n": "note", "l": "library"}
+_LETTER: dict[Source, str] = {
+    "message": "m",
+    "history": "h",
+    "note": "n",
+    "memory": "f",
+    "library": "l",
+}
+_SOURCE = {letter: source for source, letter in _LETTER.items()}
 _PASSAGE = (
     "SELECT passage.id, segment, seq, moment, role, speaker, origin, place, turn, first, last,"
     " coalesce(original, words.text) FROM passage JOIN words ON words.rowid = passage.id"
@@ -51,8 +58,9 @@ class Rows:
     ) -> None:
         self._db, self._scope_of = db, scope_of
 
-    def streams(self, scopes: Iterable[str]) -> dict[int, Readable]:
-        """The streams in `scopes`, by number."""
+    def streams(self, scopes: Sequence[str]) -> dict[int, Readable]:
+        """The streams in `scopes`, by number. Of all but the first, which asks, it is not to see
+        who they are and what manner they like: no USER.md, no SOUL.md."""
         allowed = set(scopes)
         found = {}
         for id, source, key, scope, metadata in self._db.execute(
@@ -60,6 +68,8 @@ class Rows:
         ):
             session = source == "message"
             owner = self._scope_of(key, json.loads(metadata)) if session else scope
+            if source == "memory" and key != LONG_TERM and scope not in scopes[:1]:
+                continue
             if owner in allowed:
                 found[id] = Readable(id, cast("Source", source), key, owner)
         return found

@@ -27,6 +27,7 @@ a an and are as at be but by did do does for from had has have how i in is it me
 she he that the their they this to was we were what when where which who why will with you your user
 nanobot
 """
+_KINDS = {"history": "summary", "note": "note", "memory": "fact", "library": "document"}
 
 Retired = tuple[date | str, str]
 """The day on which a fact was retired, and its line."""
@@ -141,7 +142,7 @@ def _who_when_where(passage: Passage) -> str:
 
 def _speaker(passage: Passage) -> str:
     if passage.source != "message":
-        return {"history": "summary", "note": "note", "library": "document"}[passage.source]
+        return _KINDS[passage.source]
     if passage.speaker and passage.speaker != passage.role:
         return f"{passage.role} ({_short(passage.speaker, 60)})"
     return passage.role or "unknown"
@@ -195,7 +196,7 @@ def _filters(query: Query) -> str:
         f"until {query.until}" if query.until else "",
         f"said by {query.role}" if query.role else "",
         f"in {query.source}s only" if query.source in ("message", "note") else "",
-        f"in {query.source} only" if query.source in ("history", "library") else "",
+        f"in {query.source} only" if query.source in ("history", "memory", "library") else "",
     ]
     filters = ", ".join(filter(None, said))
     return f" ({filters})" if filters else ""

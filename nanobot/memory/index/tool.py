@@ -54,16 +54,18 @@ class SearchArguments(Arguments):
     since: str = Field("", description="Not before this day, YYYY-MM-DD.")
     until: str = Field("", description="Not after this day, YYYY-MM-DD.")
     role: Literal["", "user", "assistant", "tool"] = Field("", description="Who said it.")
-    source: Literal["", "message", "history", "note", "library"] = Field(
+    source: Literal["", "message", "history", "note", "memory", "library"] = Field(
         "",
-        description="Only messages, summaries of conversations, daily notes, or documents.",
+        description="Only messages, summaries of conversations, daily notes, long-term memory, or "
+        "documents.",
     )
     limit: int = Field(8, ge=1, le=20, description="How many results.")
 
 
 _DESCRIPTION = (
-    "Search everything said in earlier conversations, summaries, daily notes and the documents in "
-    "library/. Use it before you say that you do not know something about the person or the past. "
+    "Search everything said in earlier conversations, summaries, daily notes, long-term memory and "
+    "the documents in library/. Use it before you say that you do not know something about the "
+    "person or the past. "
     "Search several times per question, with different words each time: synonyms, names, the words "
     "the person would have used, the other language; searches are cheap. Results come with date, "
     "speaker and an id; around=<id> reads on from there."

@@ -2,30 +2,32 @@
 
 Ids are stable: the same passage has the same id after every rebuild, so that a person or a model
 can name it tomorrow. `m:<session key>:<seq>` is a message, `h:<scope>:<cursor>` a history entry,
-`n:<scope>:<date>:<n>` a paragraph of a daily note, `l:<path>:<n>` a passage of the library (the
+`n:<scope>:<date>:<n>` a paragraph of a daily note, `f:<scope>:<path>:<n>` a fact of a long-term
+file, `l:<path>:<n>` a passage of the library (the
 path is relative to the library).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
 from nanobot.session.records import JsonValue
 
-Source = Literal["message", "history", "note", "library"]
+Source = Literal["message", "history", "note", "memory", "library"]
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """A question to the index; empty fields do not filter.
 
-    `scopes` are the names of the scopes that may be read, and nothing outside them is ever
-    returned. `since` and `until` are inclusive dates, compared with a passage's own civil date;
-    a passage without a date passes only where neither is given. `limit` is the number of hits.
+    `scopes` are the names of the scopes that may be read, the one that asks first, and nothing
+    outside them is ever returned. `since` and `until` are inclusive dates, compared with a
+    passage's own civil date; a passage without a date passes only where neither is given. `limit`
+    is the number of hits.
     """
 
     text: str
@@ -46,7 +48,7 @@ class Passage:
     document. `role` is empty for what is no message; `speaker` is the sender's name where one is
     known, else the role. `origin` is the message's (empty: their own words, or the model's), and
     `place` says where it stands in a way a person can follow: `telegram:1 #120`, `history 42`,
-    `2026-03-10.md:3`, `library/book.pdf p. 3`.
+    `2026-03-10.md:3`, `USER.md:12`, `library/book.pdf p. 3`.
     """
 
     id: str
@@ -90,6 +92,7 @@ class IndexStats:
     notes: int
     library: int
     vectors: int
+    facts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +142,10 @@ class Sources:
 
     `sessions` is the folder of session files; `scope_of` gives the scope of a session by its key
     and metadata and is asked at every search; `memories` lists each scope with its memory folder
-    (the one that holds `history.jsonl` and the daily notes); `library` is the folder of documents,
-    which belongs to `library_scope`, and `reader` reads it (the module `library` by default).
+    (the one that holds `history.jsonl` and the daily notes; the long-term files lie there and
+    beside it, and `template` is what they say before anything was learned); `library` is the folder
+    of documents, which belongs to `library_scope`, and `reader` reads it (the module `library` by
+    default).
     """
 
     sessions: Path
@@ -149,3 +154,4 @@ class Sources:
     library: Path | None = None
     library_scope: str = "owner"
     reader: LibraryReader | None = None
+    template: Mapping[str, str] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from nanobot.memory.index.text import Retired
 from nanobot.memory.service import views
 from nanobot.memory.service.views import Overview
 from nanobot.memory.store.pending import PendingFact
+from nanobot.memory.store.reading import LONG_TERM
 from nanobot.memory.versions.gitstore import SyncResult, Version
 from nanobot.session.records import JsonValue
 
@@ -31,6 +32,7 @@ def of_overview(view: Overview) -> Report:
     files: list[JsonValue] = [
         {
             "path": file.path,
+            "lines": list(file.lines),
             "facts": file.facts,
             "tokens": file.tokens,
             "changed": file.changed.isoformat() if file.changed else "",
@@ -40,7 +42,7 @@ def of_overview(view: Overview) -> Report:
     ]
     data: dict[str, JsonValue] = {
         "scope": view.scope,
-        "facts": list(view.facts),
+        "facts": [line for file in view.files if file.path == LONG_TERM for line in file.lines],
         "files": files,
         "history": {"entries": view.entries, "unread": view.unread},
         "notes": view.notes,
@@ -187,5 +189,6 @@ def _stats(stats: IndexStats) -> dict[str, JsonValue]:
         "history": stats.history,
         "notes": stats.notes,
         "library": stats.library,
+        "facts": stats.facts,
         "vectors": stats.vectors,
     }

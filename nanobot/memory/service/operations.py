@@ -19,7 +19,7 @@ from nanobot.session.records import JsonValue
 Arguments = Mapping[str, object]
 Answered = dict[str, JsonValue]
 
-_SOURCES: tuple[Source, ...] = ("message", "history", "note", "library")
+_SOURCES: tuple[Source, ...] = ("message", "history", "note", "memory", "library")
 _MOST_HITS = 100
 
 

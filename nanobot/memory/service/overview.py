@@ -9,7 +9,6 @@ from nanobot.memory.scopes import Memory
 from nanobot.memory.service.views import FileView, Overview
 from nanobot.memory.store.notes import day_of
 from nanobot.memory.store.reading import FACTS
-from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.text.layout import is_heading
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.tokens import estimate_tokens
@@ -25,7 +24,6 @@ def overview_of(memory: Memory, versions: GitStore | None) -> Overview:
     return Overview(
         scope=memory.scope,
         files=files,
-        facts=tuple(_under_headings(store.read_long_term(), store.facts(LONG_TERM))),
         retired=len(store.retired()),
         entries=memory.history.count(),
         notes=_days_with_notes(memory),
@@ -50,9 +48,11 @@ def _file(memory: Memory, versions: GitStore | None, path: str) -> FileView:
     text = memory.store.read(path)
     snapshots = versions.lineage(memory.prefix + path) if versions else iter(())
     latest = next(iter(snapshots), None)
+    facts = memory.store.facts(path)
     return FileView(
         path,
-        facts=len(memory.store.facts(path)),
+        tuple(_under_headings(text, facts)),
+        facts=len(facts),
         tokens=estimate_tokens(text),
         changed=latest.version.when if latest else None,
         author=latest.version.author if latest else "",

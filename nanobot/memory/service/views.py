@@ -20,6 +20,7 @@ from nanobot.memory.index import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.index.text import Retired
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.store.pending import PendingFact
+from nanobot.memory.store.reading import LONG_TERM
 from nanobot.memory.versions.gitstore import SyncResult, Version
 from nanobot.security.names import visible
 
@@ -34,9 +35,11 @@ _NOTHING_INDEXED = IndexStats(0, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class FileView:
-    """A long-term file at a glance. `author` changed it last."""
+    """A long-term file at a glance: `lines` are its facts with their headings, `facts` counts them.
+    `author` changed it last."""
 
     path: str
+    lines: tuple[str, ...]
     facts: int
     tokens: int
     changed: datetime | None = None
@@ -45,13 +48,11 @@ class FileView:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What a scope holds. `facts` are those of MEMORY.md with their headings; `notes` counts days,
-    `others` are the scopes that there are besides, for the owner; `trouble` is what
-    cannot be read, and why."""
+    """What a scope holds. `notes` counts days, `others` are the other scopes, for the owner;
+    `trouble` is what cannot be read, and why."""
 
     scope: str
     files: tuple[FileView, ...] = ()
-    facts: tuple[str, ...] = ()
     retired: int = 0
     entries: int = 0
     unread: int = 0
@@ -66,9 +67,13 @@ class Overview:
 def overview_text(view: Overview) -> str:
     """What is remembered: the facts, then how much there is of everything."""
     title = "What I remember" + ("" if view.scope == OWNER else f" in {view.scope}")
-    facts = _facts(view.facts) or ["Nothing yet: there are no facts in memory/MEMORY.md."]
-    where = ["Where it is:", "", *map(_file, view.files), *_counts(view)]
-    blocks = [f"{title}:", "\n".join(facts), "\n".join(where)]
+    blocks = [f"{title}:"]
+    if not any(file.path == LONG_TERM for file in view.files):
+        blocks.append(f"Nothing yet: there are no facts in {LONG_TERM}.")
+    for file in view.files:
+        head = [] if file.path == LONG_TERM else [f"From {file.path}:", ""]
+        blocks.append("\n".join([*head, *_facts(file)]))
+    blocks.append("\n".join(["Where it is:", "", *map(_file, view.files), *_counts(view)]))
     if view.pending:
         wait = count(view.pending, "fact waits", "facts wait")
         blocks.append(f"{wait} for your word: `/memory pending`.")
@@ -187,7 +192,8 @@ def index_text(stats: IndexStats) -> str:
     return (
         f"{count(stats.messages, 'message')}, "
         f"{count(stats.history, 'history entry', 'history entries')}, "
-        f"{count(stats.notes, 'note')}, {count(stats.library, 'library passage')}{vectors}"
+        f"{count(stats.notes, 'note')}, {count(stats.facts, 'fact')}, "
+        f"{count(stats.library, 'library passage')}{vectors}"
     )
 
 
@@ -244,13 +250,13 @@ def count(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
-def _facts(lines: Sequence[str]) -> list[str]:
+def _facts(file: FileView) -> list[str]:
     shown: list[str] = []
-    for line in lines[:_FACTS_SHOWN]:
+    for line in file.lines[:_FACTS_SHOWN]:
         gap = [""] if shown and line.startswith("#") else []
         shown += [*gap, one_line(line)]
-    if len(lines) > _FACTS_SHOWN:
-        shown.append(f"… and {len(lines) - _FACTS_SHOWN:,} more lines in memory/MEMORY.md")
+    if len(file.lines) > _FACTS_SHOWN:
+        shown.append(f"… and {len(file.lines) - _FACTS_SHOWN:,} more lines in {file.path}")
     return shown
 
 

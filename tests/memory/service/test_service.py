@@ -53,11 +53,22 @@ async def test_show_gives_the_facts_and_how_much_there_is(owned: Owned) -> None:
     assert data["scope"] == OWNER
     assert data["files"][0] == {
         "path": LONG_TERM,
+        "lines": ["## Important Notes", "- Ada likes blue.", "- Grace lives in Lisbon."],
         "facts": 2,
         "tokens": data["files"][0]["tokens"],
         "changed": "2026-03-02T09:00:00+00:00",
         "author": "dream",
     }
+
+
+async def test_show_gives_what_is_known_of_the_person_and_of_the_manner_too(owned: Owned) -> None:
+    user, soul = owned.workspace / "USER.md", owned.workspace / "SOUL.md"
+    user.write_text(user.read_text() + "\n- Speaks Finnish\n")
+    soul.write_text(soul.read_text() + "\n- Says du\n")
+    report = await owned.service.show(OWNER)
+    assert "From USER.md:\n\n## Preferences\n- Speaks Finnish\n\nFrom SOUL.md:\n" in report.text
+    assert "- Says du" in report.text
+    assert "calm and curious" not in report.text  # it says so from the beginning
 
 
 async def test_long_memories_are_shown_in_part(owned: Owned) -> None:
@@ -93,6 +104,25 @@ async def test_search_finds_what_was_said_with_what_was_said_around_it(owned: Ow
     assert "Where does Grace live?" in report.text
     hits = json.loads(json.dumps(report.data))["hits"]
     assert hits[0]["session"] == "telegram:1"
+
+
+async def test_search_finds_what_the_long_term_files_say_and_where(owned: Owned) -> None:
+    await owned.remember("Grace sails a catamaran.")
+    user, soul = owned.workspace / "USER.md", owned.workspace / "SOUL.md"
+    user.write_text("# User\n\n" + "- filler\n" * 3_000 + "- Owns a theremin\n")
+    soul.write_text(f"{soul.read_text()}\n- Answers in limericks\n")
+    for word, place in (
+        ("catamaran", "memory/MEMORY.md:2"),
+        ("theremin", "USER.md:3003"),
+        ("limericks", "SOUL.md:"),
+    ):
+        found = (await owned.service.search(word, OWNER)).data["hits"]
+        assert isinstance(found, list)
+        assert str(found[0]["place"]).startswith(place)  # type: ignore[index, call-overload]
+        assert found[0]["source"] == "memory"  # type: ignore[index, call-overload]
+    assert (await owned.service.search("calm and curious", OWNER)).data["hits"] == []
+    user.write_text("# User\n")
+    assert (await owned.service.search("theremin", OWNER)).data["hits"] == []
 
 
 async def test_search_keeps_to_its_scope(owned: Owned) -> None:
