@@ -22,10 +22,9 @@ _DECISIONS = ("Accept", "Drop")
 
 
 async def send_digest(courier: Courier, report: DreamReport) -> None:
-    """What Dream changed, with buttons that take it back."""
-    names = ["Undo"] if len(report.undoable) == 1 else [f"Undo {n}" for n in report.undoable]
-    commands = [f"/dream-restore --version {n}" for n in report.undoable]
-    undo = [Button(name, command) for name, command in zip(names, commands, strict=True)]
+    """What Dream changed, with a button that takes it back."""
+    number = report.undoable
+    undo = [Button("Undo", f"/dream-restore --version {number}")] if number else []
     await courier.tell(report.scope, report.digest, undo)
 
 

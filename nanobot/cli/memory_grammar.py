@@ -30,10 +30,13 @@ def add_memory(commands: Commands) -> None:
     log = add(what, "log", "what a change of memory did, the latest by default", _log)
     log.add_argument("version", type=count, nargs="?", metavar="VERSION", help="its number")
     _finish(log)
-    restore = add(what, "restore", "list the changes, or undo one", _restore)
+    restore = add(what, "restore", "list the changes, undo one, or go back to one", _restore)
     choice = restore.add_mutually_exclusive_group(required=True)
     choice.add_argument("--list", action="store_true", help="the latest changes")
     choice.add_argument("--version", type=count, metavar="N", help="undo this change")
+    choice.add_argument(
+        "--to", type=count, metavar="N", help="bring all files back to what they were after it"
+    )
     _finish(restore)
     _add_forget(what)
     _finish(add(what, "pending", "facts that wait to be confirmed", _pending))
@@ -121,7 +124,9 @@ def _log(options: argparse.Namespace) -> int:
 def _restore(options: argparse.Namespace) -> int:
     if options.list:
         return _run(options, "memory.versions", scope=options.scope)
-    return _run(options, "memory.restore", version=options.version, scope=options.scope)
+    return _run(
+        options, "memory.restore", version=options.version, to=options.to, scope=options.scope
+    )
 
 
 def _forget(options: argparse.Namespace) -> int:

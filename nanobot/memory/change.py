@@ -33,7 +33,8 @@ class Change:
 
     `summary` is a line for people. `session` and `turn` are where an agent's own edit was made,
     `cursors` the history entries that a learned change rests on, `operations` the lines it
-    concerns, each with the cursor behind it where there is one.
+    concerns, each with the cursor behind it where there is one. Changes of one scope with the same
+    `run` (not empty) are one version to people: shown together and undone together.
     """
 
     author: Author
@@ -42,3 +43,4 @@ class Change:
     turn: str = ""
     cursors: tuple[int, ...] = ()
     operations: tuple[Operation, ...] = ()
+    run: str = ""

@@ -108,6 +108,7 @@ class Ledger:
             session=entry.session,
             cursors=(entry.cursor,),
             operations=operations,
+            run=f"history {entry.cursor}",
         )
         replaced = [made.old for made in operations if made.new and lost_facts(made.old, made.new)]
         try:

@@ -169,6 +169,7 @@ class Dream:
         async with self._writing:
             plan = self._of(memory).plan
             done = await self._finish(memory, reader, plan, again=True) if plan else None
+        run = plan.run if plan and plan.run else f"dream {now.isoformat()}"
         if done is not None:  # a run was cut short
             yield done
         questions = Questions(self._provider, self._limits)
@@ -191,12 +192,12 @@ class Dream:
             async with self._writing:
                 if known != self._forgotten:
                     continue  # it may hold what was forgotten meanwhile
-                plan = refusals.answered(plan)
+                plan = replace(refusals.answered(plan), run=run)
                 await self._remember(memory, replace(self._of(memory), plan=plan))
                 done = await self._finish(memory, reader, plan, again=False)
             yield done
         async with self._writing:
-            if left := refusals.left(self._of(memory), Plan(since=began)):
+            if left := refusals.left(self._of(memory), Plan(since=began, run=run)):
                 await self._finish(memory, reader, left, again=False)
 
     async def _finish(

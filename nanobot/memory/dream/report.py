@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_UNDO = 5
-"""Versions of one run that can be undone at a touch; the rest is listed by a command."""
-
 _SHOWN = 12
 """Lines of one kind in a message; the rest is counted."""
 
@@ -17,8 +14,9 @@ class DreamReport:
 
     `entries` is how many were read through. `learned`, `retired` and `held_back` are lines without
     bullets, `refused` lines that are over but may not go; `versions` the numbers of the versions
-    that it made, oldest first. `problem` says why it ended early, in a sentence, empty where it did
-    not; `is_outage` tells that the model could not be asked, so that other scopes fare no better.
+    that it made, oldest first, any of which stands for all. `problem` says why it ended early, in a
+    sentence, empty where it did not; `is_outage` tells that the model could not be asked, so that
+    other scopes fare no better.
     """
 
     scope: str
@@ -54,9 +52,9 @@ class DreamReport:
         return "\n\n".join(part for part in (self.text, self._undo()) if part)
 
     @property
-    def undoable(self) -> tuple[int, ...]:
-        """The versions to offer for undoing, the latest first; all of them undo the run."""
-        return self.versions[: -_UNDO - 1 : -1]
+    def undoable(self) -> int:
+        """The version that undoes the run, 0 where it made none."""
+        return max(self.versions, default=0)
 
     def plus(self, later: DreamReport) -> DreamReport:
         """This and what came after it, as one."""
@@ -96,12 +94,9 @@ class DreamReport:
         return f"Nothing new: I looked through {things} and already knew what matters."
 
     def _undo(self) -> str:
-        if not self.versions:
+        if not self.undoable:
             return ""
-        undo = [f"`/dream-restore --version {number}`" for number in self.undoable]
-        more = len(self.versions) > len(undo)
-        others = " `/dream-restore --list` shows the others." if more else ""
-        return f"Not right? Undo it with {' and '.join(undo)}.{others}"
+        return f"Not right? Undo it with `/dream-restore --version {self.undoable}`."
 
 
 def _listed(heading: str, lines: tuple[str, ...]) -> str:

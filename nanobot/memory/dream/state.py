@@ -44,7 +44,8 @@ class Hold:
 class Plan:
     """What a batch comes to. `done` are the keys of entries that need not be read again, `skipped`
     those that the model left for later; `entries` is how many it read. What was forgotten since
-    `since`, when the thinking began, may still be in it (None: whatever was forgotten)."""
+    `since`, when the thinking began, may still be in it (None: whatever was forgotten). `run` is
+    what the versions of one Dream share."""
 
     writes: tuple[Write, ...] = ()
     holds: tuple[Hold, ...] = ()
@@ -52,6 +53,7 @@ class Plan:
     skipped: frozenset[str] = frozenset()
     entries: int = 0
     since: datetime | None = None
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,7 @@ def _plan_as_json(plan: Plan) -> dict[str, object]:
         "skipped": sorted(plan.skipped),
         "entries": plan.entries,
         "since": plan.since.isoformat() if plan.since else "",
+        "run": plan.run,
     }
 
 
@@ -207,6 +210,7 @@ def _plan(fields: Mapping[str, object]) -> Plan:
         frozenset(_texts(fields.get("skipped"))),
         count(fields.get("entries")),
         _moment(fields.get("since")),
+        string(fields.get("run")),
     )
 
 

@@ -48,12 +48,12 @@ class Writer:
         report = DreamReport(self._memory.scope, plan.entries)
         for hold in plan.holds:
             kept = await asyncio.to_thread(self._known, plan, hold.operations)
-            report = report.plus(await self._hold(replace(hold, operations=kept)))
+            report = report.plus(await self._hold(replace(hold, operations=kept), plan.run))
         for write in plan.writes:
             number = await self._version_of(write) if again else 0
             kept = await asyncio.to_thread(self._known, plan, write.operations)
             wanted = replace(write, operations=kept)
-            done = self._report(wanted, number) if number else await self._write(wanted)
+            done = self._report(wanted, number) if number else await self._write(wanted, plan.run)
             report = report.plus(done)
         return report
 
@@ -69,38 +69,38 @@ class Writer:
                 old = self._forgotten.hides_line(one.old, plan.since)
                 yield replace(one, old="") if old else one
 
-    async def _hold(self, hold: Hold) -> DreamReport:
+    async def _hold(self, hold: Hold, run: str) -> DreamReport:
         if not hold.operations:
             return DreamReport(self._memory.scope)
-        change = Change("dream", "held back for the person to confirm")
+        change = Change("dream", "held back for the person to confirm", run=run)
         self.held += await self._memory.pending.hold(
             hold.operations, hold.path, hold.origins, change
         )
         lines = tuple(bare(one.new) or f"no longer: {bare(one.old)}" for one in hold.operations)
         return DreamReport(self._memory.scope, held_back=lines)
 
-    async def _write(self, write: Write) -> DreamReport:
+    async def _write(self, write: Write, run: str) -> DreamReport:
         text = await asyncio.to_thread(self._memory.store.read, write.path)
         if apply_operations(text, write.operations).text == text:
             return DreamReport(self._memory.scope)
         try:
             number, left = await self._memory.store.apply(
-                write.path, write.operations, _change(write), retired=write.retired
+                write.path, write.operations, _change(write, run), retired=write.retired
             )
         except WriteConflict:
             raise
         except ToolError as error:  # the guard: the file is full, or would lose too much
             logger.warning("Dream could not write: {}", error)
-            return await self._keep(write, write.operations)
+            return await self._keep(write, write.operations, run)
         done = tuple(one for one in write.operations if one not in left)
         report = self._report(replace(write, operations=done), number)
-        return report.plus(await self._keep(write, left)) if left else report
+        return report.plus(await self._keep(write, left, run)) if left else report
 
-    async def _keep(self, write: Write, operations: tuple[Operation, ...]) -> DreamReport:
+    async def _keep(self, write: Write, operations: tuple[Operation, ...], run: str) -> DreamReport:
         """Let the person decide on what could not be written."""
         facts = tuple(one for one in operations if one.new)
         over = tuple(bare(one.old) for one in operations if not one.new)
-        held = await self._hold(Hold(write.path, facts, ("dream",)))
+        held = await self._hold(Hold(write.path, facts, ("dream",)), run)
         return held.plus(DreamReport(self._memory.scope, refused=over))
 
     async def _version_of(self, write: Write) -> int:
@@ -131,13 +131,14 @@ class Writer:
         )
 
 
-def _change(write: Write) -> Change:
+def _change(write: Write, run: str) -> Change:
     cursors = sorted({one.cursor for one in write.operations if one.cursor})
     return Change(
         "dream",
         summary=_summary(write),
         cursors=tuple(cursors),
         operations=write.operations,
+        run=run,
     )
 
 

@@ -77,14 +77,21 @@ def of_versions(versions: Sequence[Version]) -> Report:
     return Report(views.versions_text(versions), {"versions": [_version(v) for v in versions]})
 
 
-def of_restore(number: int, made: Sequence[int], conflicts: Sequence[str]) -> Report:
-    """What undoing a change did."""
+def of_restore(number: int, made: int, conflicts: Sequence[str]) -> Report:
+    """What undoing a change did; `made` is the version that it became, 0 for none."""
     data: dict[str, JsonValue] = {
         "undone": number,
-        "versions": list(made),
+        "versions": [made] if made else [],
         "conflicts": list(conflicts),
     }
     return Report(views.restored_text(number, made, conflicts), data)
+
+
+def of_restore_to(number: int, made: int) -> Report:
+    """What going back to a version did."""
+    return Report(
+        views.restored_to_text(number, made), {"to": number, "versions": [made] if made else []}
+    )
 
 
 def of_pending(facts: Sequence[PendingFact]) -> Report:

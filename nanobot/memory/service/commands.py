@@ -24,7 +24,7 @@ from nanobot.memory.service.service import Filters, MemoryService
 from nanobot.session.session import Session
 
 _MEMORY = "[search TEXT | why TEXT | pending | accept N | drop N]"
-_RESTORE = "--list | --version N"
+_RESTORE = "--list | --version N | --to N"
 
 _NAMES = re.compile(r"(?:(?:\d{1,9}|[0-9a-f]{16})(?:[\s,]+|$))+")
 """Facts that wait, by number or by code (see `PendingFact`)."""
@@ -113,7 +113,12 @@ class MemoryCommands:
             Command("usage", "Show how many tokens were used", self._usage),
             Command("dream", "Learn now from what was said", self._dream),
             Command("dream-log", "Show what a change of memory did", self._log, "[version]"),
-            Command("dream-restore", "Undo a change of memory", self._restore, _RESTORE),
+            Command(
+                "dream-restore",
+                "Undo a change of memory, or go back to a version",
+                self._restore,
+                _RESTORE,
+            ),
         ):
             registry.register(command)
 
@@ -216,11 +221,13 @@ class MemoryCommands:
         if words in ([], ["--list"]):
             return Answer((await self._service.restore_list(self._scope(call))).text)
         number = _number(words[-1])
-        if len(words) > 2 or words[:-1] not in ([], ["--version"]) or number is None:
-            return Answer("Write it as: /dream-restore --list, or /dream-restore --version 12")
+        if words[:-1] not in ([], ["--version"], ["--to"]) or number is None:
+            return Answer(f"Write it as: /dream-restore {_RESTORE}")
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
-        return Answer((await self._service.restore(number, self._scope(call))).text)
+        service = self._service
+        restore = service.restore_to if words[0] == "--to" else service.restore
+        return Answer((await restore(number, self._scope(call))).text)
 
     def _scope(self, call: CommandCall) -> str:
         return self._scopes.serving(call.message, call.session.key, call.session.metadata)

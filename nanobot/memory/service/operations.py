@@ -80,7 +80,9 @@ class MemoryOperations:
         return await self._service.restore_list(_scope(arguments))
 
     async def restore(self, arguments: Arguments) -> Report:
-        """`version`, `scope`."""
+        """`version`, the one to undo, or `to`, the one to go back to; `scope`."""
+        if (to := _number(arguments, "to")) is not None:
+            return await self._service.restore_to(to, _scope(arguments))
         number = _number(arguments, "version")
         if number is None:
             raise _lacks("version", "a number")

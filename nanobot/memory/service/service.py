@@ -26,7 +26,7 @@ from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_scope
 from nanobot.memory.service import answers
 from nanobot.memory.service.answers import Report
 from nanobot.memory.service.overview import overview_of
-from nanobot.memory.versions.gitstore import GitStore, Version, scope_of
+from nanobot.memory.versions.gitstore import GitStore, Revert, Version, scope_of
 from nanobot.memory.why.explainer import Explainer
 
 _LOG_LENGTH = 20
@@ -173,17 +173,31 @@ class MemoryService:
         if version.author == "start":
             raise NanobotError(f"version {number} is where the versions begin: nothing is to undo")
         revert = await asyncio.to_thread(versions.reverted, number, memory.prefix)
-        made = []
-        for path, text in revert.texts.items():
-            made.append(
-                await memory.store.replace(
-                    path.removeprefix(memory.prefix),
-                    text,
-                    expected=revert.expected.get(path),
-                    change=Change("restore", f"undo change {number}"),
-                )
-            )
+        made = await self._restore(memory, revert, f"undo change {version.number}")
         return answers.of_restore(number, made, revert.conflicts)
+
+    async def restore_to(self, number: int, scope: str) -> Report:
+        """Bring all long-term files of a scope back to what they were after version `number`; a
+        version as well, so it can be undone. Raises `UnknownVersion`."""
+        memory = self.memory(scope)
+        versions = self._kept()
+        await self._record_hand_edits(memory)
+        revert = await asyncio.to_thread(versions.restored, number, memory.prefix)
+        made = await self._restore(memory, revert, f"back to version {number}")
+        return answers.of_restore_to(number, made)
+
+    async def _restore(self, memory: Memory, revert: Revert, summary: str) -> int:
+        """Write these texts as one version; its number, 0 where nothing was to be written."""
+        tip = await asyncio.to_thread(self._kept().tip_number)
+        change, made = Change("restore", summary, run=f"restore {tip + 1}"), 0
+        for path, text in revert.texts.items():
+            made = await memory.store.replace(
+                path.removeprefix(memory.prefix),
+                text,
+                expected=revert.expected.get(path),
+                change=change,
+            )
+        return made
 
     async def pending(self, scope: str) -> Report:
         """The facts that wait to be confirmed, numbered."""

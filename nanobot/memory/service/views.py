@@ -108,7 +108,11 @@ def versions_text(versions: Sequence[Version]) -> str:
     if not versions:
         return "Nothing has changed yet: there are no versions."
     lines = [f"- {version_line(version)}" for version in versions]
-    return "\n".join([*lines, "", "To undo change N: `/dream-restore --version N`."])
+    how = (
+        "To undo change N: `/dream-restore --version N`. To go back to what was remembered then: "
+        "`/dream-restore --to N`."
+    )
+    return "\n".join([*lines, "", how])
 
 
 def version_line(version: Version) -> str:
@@ -121,12 +125,23 @@ def version_line(version: Version) -> str:
     return f"{version.number}  {minute(version.when)}  {tag} {one_line(summary, 160)} ({paths})"
 
 
-def restored_text(number: int, made: Sequence[int], conflicts: Sequence[str]) -> str:
+def restored_to_text(number: int, made: int) -> str:
+    """What going back to version `number` did."""
+    if not made:
+        return f"All files are as they were after version {number}."
+    return (
+        f"All files are again as they were after version {number}. To take that back: "
+        f"`/dream-restore --version {made}`."
+    )
+
+
+def restored_text(number: int, made: int, conflicts: Sequence[str]) -> str:
     """What undoing change `number` did, and what stood in its way."""
     lines = []
     if made:
-        again = " and ".join(f"`/dream-restore --version {version}`" for version in made)
-        lines.append(f"Change {number} is undone. To take that back: {again}.")
+        lines.append(
+            f"Change {number} is undone. To take that back: `/dream-restore --version {made}`."
+        )
     elif not conflicts:
         lines.append(f"Nothing of change {number} stands any more, so there was nothing to undo.")
     if conflicts:

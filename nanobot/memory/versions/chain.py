@@ -27,6 +27,7 @@ class Link:
 
     `scope` is the prefix of the scope that it was made for, even if it changed nothing there.
     `blobs` are the ids of what it made of each of `paths`, empty for a file that it removed.
+    `run` is what it shares with the others that were made together.
     """
 
     commit: str
@@ -35,6 +36,7 @@ class Link:
     cursors: tuple[int, ...]
     scope: str = ""
     blobs: tuple[str, ...] = ()
+    run: str = ""
 
     def blob(self, path: str) -> str:
         """The id of what it made of a path that it changed, empty where it removed the file."""
@@ -97,13 +99,14 @@ class Chain:
         changed = dict(self._repository.changed(parent, commit.tree))
         message, time = Message.parse(commit.message), int(commit.when.timestamp())
         paths, cursors = _names(changed), message.change.cursors
-        return Link(
-            commit.id, time, paths, cursors, sys.intern(message.scope), tuple(changed.values())
-        )
+        scope, run = sys.intern(message.scope), message.change.run
+        return Link(commit.id, time, paths, cursors, scope, tuple(changed.values()), run)
 
     def _keep(self, links: Iterable[Link], *, whole: bool) -> None:
         lines = (
-            json.dumps([link.commit, link.time, link.paths, link.cursors, link.scope, link.blobs])
+            json.dumps(
+                [link.commit, link.time, link.paths, link.cursors, link.scope, link.blobs, link.run]
+            )
             + "\n"
             for link in links
         )
@@ -130,8 +133,9 @@ class Chain:
                     tuple(cursors),
                     sys.intern(scope),
                     tuple(blobs),
+                    str(run),
                 )
-                for commit, time, paths, cursors, scope, blobs in rows
+                for commit, time, paths, cursors, scope, blobs, run in rows
             ]
         except (OSError, ValueError, LookupError, TypeError):
             return []

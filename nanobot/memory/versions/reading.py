@@ -6,8 +6,9 @@ Everything here blocks and writes nothing. One thread at a time reads the reposi
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -19,7 +20,7 @@ from nanobot.memory.versions.diffs import unified
 from nanobot.memory.versions.git import Repository
 from nanobot.memory.versions.lines import WrittenLines
 from nanobot.memory.versions.trailers import Message
-from nanobot.memory.versions.version import Revert, Snapshot, UnknownVersion, Version
+from nanobot.memory.versions.version import TRACKED, Revert, Snapshot, UnknownVersion, Version
 from nanobot.security.paths import Root
 
 _LIMIT = 10_000_000
@@ -43,26 +44,32 @@ class VersionReader:
         self._written: dict[str, WrittenLines] = {}
 
     def log(self, prefix: str = "", limit: int = 20) -> list[Version]:
-        """The newest versions of a scope, newest first."""
+        """The newest versions of a scope, newest first; those of one run are one."""
         with self._reading() as links:
             numbers = range(len(links), 0, -1)
-            found = (number for number in numbers if links[number - 1].is_in(prefix))
-            return [self._version(number, links) for number in islice(found, limit)]
+            inside = (number for number in numbers if links[number - 1].is_in(prefix))
+            found = (number for number in inside if _run(number, links)[-1] == number)
+            return [self._joined(_run(number, links), links) for number in islice(found, limit)]
 
     def version(self, number: int, prefix: str = "") -> Version:
-        """One version. Raises `UnknownVersion`, for one of another scope as well."""
+        """One version, with those of its run. Raises `UnknownVersion`, for one of another scope as
+        well."""
         with self._reading() as links:
             if not (0 < number <= len(links)) or not links[number - 1].is_in(prefix):
                 raise UnknownVersion(number)
-            return self._version(number, links)
+            return self._joined(_run(number, links), links)
 
     def diff(self, number: int, prefix: str = "") -> str:
         """What a version changed in a scope, as a unified diff of all its files."""
         with self._reading() as links:
             if not 0 < number <= len(links):
                 raise UnknownVersion(number)
-            paths = [path for path in links[number - 1].paths if belongs(path, prefix)]
-            pairs = [(path, *self._texts(number, path, links)) for path in paths]
+            pairs = [
+                (path, *self._texts(one, path, links))
+                for one in _run(number, links)
+                for path in links[one - 1].paths
+                if belongs(path, prefix)
+            ]
         return "".join(unified(path, before or "", after or "") for path, before, after in pairs)
 
     def lineage(self, path: str) -> Iterator[Snapshot]:
@@ -128,16 +135,41 @@ class VersionReader:
         for path in version.paths:
             if not belongs(path, prefix):
                 continue
-            with self._reading() as links:
-                before, after = self._texts(number, path, links)
             content = self._standing(path)
             now = None if content is None else decoded(content)
-            merged = merge(after or "", now or "", before or "")
-            if merged.conflicts:
-                conflicts += [f"{path}: {conflict}" for conflict in merged.conflicts]
-            elif merged.text != (now or ""):
-                texts[path], expected[path] = merged.text, now
+            text = now or ""
+            for before, after in self._steps(number, path):
+                merged = merge(after, text, before)
+                if merged.conflicts:
+                    conflicts += [f"{path}: {conflict}" for conflict in merged.conflicts]
+                    break
+                text = merged.text
+            else:
+                if text != (now or ""):
+                    texts[path], expected[path] = text, now
         return Revert(texts, expected, tuple(conflicts))
+
+    def restored(self, number: int, prefix: str = "") -> Revert:
+        """What brings the files of a scope back to what they were after a version; writes nothing.
+        Raises `UnknownVersion`."""
+        number = self.version(number, prefix).number
+        texts: dict[str, str] = {}
+        expected: dict[str, str | None] = {}
+        for path in (prefix + name for name in TRACKED):
+            with self._reading() as links:
+                wanted = self._text(links[number - 1].commit, path)
+            content = self._standing(path)
+            now = None if content is None else decoded(content)
+            if (wanted or "") != (now or ""):
+                texts[path], expected[path] = wanted or "", now
+        return Revert(texts, expected)
+
+    def _steps(self, number: int, path: str) -> list[tuple[str, str]]:
+        """What the versions of a run made of a file, before and after, the newest first."""
+        with self._reading() as links:
+            members = [one for one in _run(number, links) if path in links[one - 1].paths]
+            texts = [self._texts(one, path, links) for one in reversed(members)]
+        return [(before or "", after or "") for before, after in texts]
 
     def tip_number(self) -> int:
         """The number of the newest version, 0 for none."""
@@ -181,6 +213,20 @@ class VersionReader:
         paths, summary = link.paths, change.summary
         return Version(number, link.commit, commit.when, change.author, summary, paths, change)
 
+    def _joined(self, numbers: Sequence[int], links: list[Link]) -> Version:
+        """Versions that were made together as one, with the number of the last."""
+        versions = [self._version(number, links) for number in numbers]
+        changes = [version.change for version in versions]
+        summaries = dict.fromkeys(version.summary for version in versions if version.summary)
+        paths = dict.fromkeys(path for version in versions for path in version.paths)
+        change = replace(
+            changes[-1],
+            cursors=tuple(sorted({cursor for one in changes for cursor in one.cursors})),
+            operations=tuple(step for one in changes for step in one.operations),
+        )
+        summary = "; ".join(summaries)
+        return replace(versions[-1], summary=summary, paths=tuple(paths), change=change)
+
     def _lines_so_far(self, path: str, links: list[Link]) -> WrittenLines:
         found = self._written.get(path, WrittenLines())
         newest = links[found.number - 1 : found.number]
@@ -199,6 +245,18 @@ class VersionReader:
     def _text(self, commit: str, path: str) -> str | None:
         content = self._repository.read(self._repository.commit(commit).tree, path)
         return None if content is None else decoded(content)
+
+
+def _run(number: int, links: list[Link]) -> list[int]:
+    """The numbers of the versions that were made together with one, itself among them."""
+    link = links[number - 1]
+    if not link.run:
+        return [number]
+    return [
+        at
+        for at, other in enumerate(links, 1)
+        if other.run == link.run and other.scope == link.scope
+    ]
 
 
 def decoded(content: bytes) -> str:

@@ -1,9 +1,9 @@
 """What a version says about itself: the message of its commit, there and back. Pure.
 
 A subject for people (`[Dream] learned two things`), a blank line, and trailers that git tools read
-as well: `Version`, `Scope`, `Session`, `Turn`, `History` (cursors), `Operation` (JSON, one a line)
-and, on versions made by a sync, `Known` (the newest version of each other device that is merged
-here).
+as well: `Version`, `Scope`, `Session`, `Turn`, `Run`, `History` (cursors), `Operation` (JSON, one a
+line) and, on versions made by a sync, `Known` (the newest version of each other device that is
+merged here).
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Message:
             summary=match[2] if match else subject,
             session=_first(fields, "Session"),
             turn=_first(fields, "Turn"),
+            run=_first(fields, "Run"),
             cursors=_numbers(_first(fields, "History")),
             operations=tuple(_operations(fields.get("Operation", []))),
         )
@@ -91,6 +92,8 @@ class Message:
             yield f"Session: {_one_line(change.session)}"
         if change.turn:
             yield f"Turn: {_one_line(change.turn)}"
+        if change.run:
+            yield f"Run: {_one_line(change.run)}"
         if change.cursors:
             yield f"History: {', '.join(map(str, change.cursors))}"
         for step in change.operations:

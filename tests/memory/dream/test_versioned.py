@@ -58,7 +58,7 @@ async def test_undoing_the_version_brings_the_old_line_back(world: World) -> Non
 
 async def test_what_stood_there_before_is_the_first_version(world: World) -> None:
     await moved(world)
-    assert [version.author for version in versions_of(world).log()] == ["dream", "dream", "start"]
+    assert [version.author for version in versions_of(world).log()] == ["dream", "start"]
 
 
 async def test_the_model_sees_how_old_each_line_is(world: World) -> None:

@@ -223,4 +223,4 @@ async def test_dream_log_and_restore_show_and_undo_a_change(owned: Owned) -> Non
 @pytest.mark.parametrize("text", ["--version", "--version x", "one two three", "--undo 1"])
 async def test_a_restore_that_makes_no_sense_is_explained(owned: Owned, text: str) -> None:
     answer = await owned.type(f"/dream-restore {text}")
-    assert answer == "Write it as: /dream-restore --list, or /dream-restore --version 12"
+    assert answer == "Write it as: /dream-restore --list | --version N | --to N"

@@ -15,6 +15,7 @@ from nanobot.memory.scopes import OWNER
 from nanobot.memory.service.operations import MemoryOperations
 from nanobot.memory.service.service import Filters
 from nanobot.memory.store.store import LONG_TERM
+from nanobot.memory.text.lines import Operation
 from nanobot.memory.versions.gitstore import UnknownVersion
 from tests.memory.owning import Owned
 
@@ -191,6 +192,62 @@ async def test_a_change_is_undone_and_the_undoing_too_with_later_edits_kept(owne
     await owned.service.restore(made, OWNER)
     assert "Ada likes blue." in owned.facts()
     assert "I wrote this." in owned.facts()
+
+
+async def test_what_was_changed_together_is_one_version_and_one_undo(owned: Owned) -> None:
+    store = owned.memories.of(OWNER).store
+    before = await owned.remember("Ada works at the bakery.", "Ada likes blue.")
+    adds = [Operation(new="- Speaks Finnish", section="## Preferences")]
+    await store.apply("USER.md", adds, Change("dream", "learned: Finnish", run="dream 1"))
+    (owned.workspace / "SOUL.md").write_text("# Soul\n\n- Mine\n")
+    gone = ["- Ada works at the bakery."]
+    last = await store.retire(LONG_TERM, gone, Change("dream", "retired 1", run="dream 1"))
+    listed = (await owned.service.restore_list(OWNER)).data["versions"]
+    assert isinstance(listed, list)
+    shown = [(v["version"], v["summary"], v["paths"]) for v in listed]  # type: ignore[index, call-overload]
+    files = ["USER.md", "memory/retired.md", LONG_TERM]
+    assert shown[0] == (last, "learned: Finnish; retired 1", files)
+    assert [number for number, _, _ in shown] == [last, before + 2, before, 1]
+    log = (await owned.service.log(before + 1, OWNER)).text
+    assert "+- Speaks Finnish" in log
+    assert "-- Ada works at the bakery." in log
+
+    undone = await owned.service.restore(before + 1, OWNER)
+
+    assert undone.data["conflicts"] == []
+    assert "- Ada works at the bakery." in owned.facts()
+    assert "Finnish" not in (owned.workspace / "USER.md").read_text()
+    assert "- Mine" in (owned.workspace / "SOUL.md").read_text()
+    (made,) = json.loads(json.dumps(undone.data))["versions"]
+    await owned.service.restore(made, OWNER)
+    assert "Finnish" in (owned.workspace / "USER.md").read_text()
+    assert "bakery" not in owned.facts()
+
+
+async def test_a_whole_state_comes_back_and_that_can_be_undone(owned: Owned) -> None:
+    store = owned.memories.of(OWNER).store
+    number = await owned.remember("Ada likes blue.", "Ada works at the bakery.")
+    then = owned.facts()
+    user = owned.workspace / "USER.md"
+    await owned.remember("Grace lives in Lisbon.")
+    await store.retire(LONG_TERM, ["- Ada works at the bakery."], Change("dream"))
+    user.write_text("# User\n\n- Mine\n")
+    later = owned.facts()
+
+    report = await owned.service.restore_to(number, OWNER)
+
+    (made,) = json.loads(json.dumps(report.data))["versions"]
+    assert owned.facts() == then
+    assert "Mine" not in user.read_text()
+    assert "bakery" not in (owned.workspace / "memory" / "retired.md").read_text()
+    again = await owned.service.restore_to(number, OWNER)
+    assert (again.data["versions"], "are as they were" in again.text) == ([], True)
+    await owned.type(f"/dream-restore --version {made}")
+    assert (owned.facts(), user.read_text()) == (later, "# User\n\n- Mine\n")
+    assert "after version 1." in await owned.type("/dream-restore --to 1")
+    assert "likes" not in owned.facts()
+    with pytest.raises(UnknownVersion):
+        await owned.service.restore_to(999, OWNER)
 
 
 async def test_hand_edits_are_changes_of_the_person(owned: Owned) -> None:
