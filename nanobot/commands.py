@@ -74,10 +74,16 @@ class CommandRegistry:
     ) -> None:
         self._commands = {command.name: command for command in commands}
         self._is_owner = is_owner
+        self._meant: list[Callable[[InboundMessage], str]] = []
 
     def register(self, command: Command) -> None:
         """Add a command."""
         self._commands[command.name] = command
+
+    def understand(self, meant: Callable[[InboundMessage], str]) -> None:
+        """Add what knows which command a message stands for (`y` after a question); empty for
+        none."""
+        self._meant.append(meant)
 
     def __iter__(self) -> Iterator[Command]:
         return iter(self._commands.values())
@@ -98,7 +104,10 @@ class CommandRegistry:
         afterwards; a command that is not theirs to give is answered with a refusal.
         """
         foreign = message.forwarded_from or message.origin not in {"", ATTACHED} or message.edits
-        match = None if foreign else self.match(message.content)
+        match = None
+        if not foreign:
+            meant = next(filter(None, (knows(message) for knows in self._meant)), message.content)
+            match = self.match(meant)
         if match and match[0].allowed == "owner" and not self._is_owner(message):
             return _refused(match[0].name), match[1]
         return match

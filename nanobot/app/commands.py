@@ -22,7 +22,9 @@ from nanobot.gateway.pairing import PairCommand, Pairing
 from nanobot.gateway.status import Status
 from nanobot.memory.scopes import Scopes
 from nanobot.memory.service.commands import MemoryCommands
+from nanobot.memory.service.confirming import Questions
 from nanobot.memory.service.continuing import ContinueCommand
+from nanobot.security.paths import Root
 from nanobot.skills import SkillsCommand
 from nanobot.times import duration
 
@@ -60,7 +62,11 @@ def register_commands(
         scopes=base.scopes,
         usage=models.used,
         clock=base.clock,
-        new_code=lambda: f"{secrets.randbelow(10_000):04}",
+        questions=Questions(
+            Root(base.stores.state).place("questions.json"),
+            base.clock,
+            lambda: f"{secrets.randbelow(10_000):04}",
+        ),
     ).register(commands)
     PairCommand(pairing).register(commands)
     ApprovalCommands(toolbox.approvals).register(commands)

@@ -18,6 +18,7 @@ from nanobot.memory.forgetting.forget import Forgetter
 from nanobot.memory.index import MemoryIndex, Sources
 from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.service.commands import MemoryCommands
+from nanobot.memory.service.confirming import Questions
 from nanobot.memory.service.continuing import ContinueCommand
 from nanobot.memory.service.service import MemoryService
 from nanobot.memory.store.template import install_template, load_template, template_folder
@@ -83,6 +84,11 @@ class Owned:
         self.dream = ScriptedDream()
         self.service = self._service()
         self._codes = (f"code{n}" for n in itertools.count(1))
+        self._entries = itertools.count(1)
+        self.restart_commands()
+
+    def restart_commands(self) -> None:
+        """As a process that begins: it knows what is in the files."""
         self.registry = CommandRegistry(is_owner=lambda m: m.sender_id == "1")
         MemoryCommands(
             service=self.service,
@@ -91,9 +97,12 @@ class Owned:
             scopes=self.scopes,
             usage=JournalUsage(self.journal.database),
             clock=self.clock,
-            new_code=lambda: next(self._codes),
+            questions=Questions(
+                Root(self.folder / "state").place("questions.json"),
+                self.clock,
+                lambda: next(self._codes),
+            ),
         ).register(self.registry)
-        self._entries = itertools.count(1)
 
     async def remember(self, *lines: str, scope: str = OWNER) -> int:
         """Put facts into MEMORY.md as Dream does; the version."""
@@ -119,11 +128,13 @@ class Owned:
         await self.sessions.save(session)
         return session
 
+    def calls_a_command(self, text: str, *, sender: str = "1") -> bool:
+        """Whether what somebody says is a command."""
+        return self.registry.calls_one(self._said(text, sender, ""))
+
     async def type(self, text: str, *, sender: str = "1", group: str = "") -> str:
         """What a command on telegram answers; what it staged is kept, as after a real one."""
-        message = replace(
-            STRANGER, chat_id=group or sender, sender_id=sender, content=text, is_group=bool(group)
-        )
+        message = self._said(text, sender, group)
         session = await self.sessions.get_or_create(message.session_key)
         found = self.registry.called_by(message)
         assert found is not None, f"{text!r} is no command"
@@ -131,6 +142,16 @@ class Owned:
         answer = await command.run(CommandCall(arguments, message, session, next(self._entries)))
         await self.sessions.save(session)
         return answer.text
+
+    def _said(self, text: str, sender: str, group: str) -> InboundMessage:
+        return replace(
+            STRANGER,
+            chat_id=group or sender,
+            sender_id=sender,
+            content=text,
+            event_id=f"e{next(self._entries)}",
+            is_group=bool(group),
+        )
 
     async def close(self) -> None:
         """Let go of files."""

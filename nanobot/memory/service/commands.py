@@ -8,11 +8,10 @@ group as a whole (what it takes for true, forgetting) is the owner's to decide t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Protocol
 
+from nanobot.bus.events import InboundMessage
 from nanobot.bus.usage import Usage
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
@@ -29,17 +28,8 @@ _RESTORE = "--list | --version N | --to N"
 _NAMES = re.compile(r"(?:(?:\d{1,9}|[0-9a-f]{16})(?:[\s,]+|$))+")
 """Facts that wait, by number or by code (see `PendingFact`)."""
 _FEW = Filters(limit=5)
-_YES, _ERASE = "--yes", "--erase"
+_YES, _NO, _ERASE = "--yes", "--no", "--erase"
 _OWNERS_WORD = "In a group this is the owner's to decide."
-
-
-@dataclass(frozen=True, slots=True)
-class _Forget:
-    """What a code says yes to."""
-
-    text: str
-    scope: str
-    erase: bool
 
 
 class Compactor(Protocol):
@@ -69,7 +59,7 @@ class UsageOf(Protocol):
 class MemoryCommands:
     """`/memory /forget /note /compact /discard /continue /usage /dream /dream-log /dream-restore`.
 
-    `new_code` makes the codes that confirm a `/forget`.
+    `questions` are those that a `/forget` asks.
     """
 
     def __init__(
@@ -81,15 +71,15 @@ class MemoryCommands:
         scopes: Scopes,
         usage: UsageOf,
         clock: Clock,
-        new_code: Callable[[], str],
+        questions: Questions,
     ) -> None:
         self._service, self._compactor = service, compactor
         self._continuing, self._scopes, self._usage_of = continuing, scopes, usage
-        self._clock = clock
-        self._questions: Questions[_Forget] = Questions(clock, new_code)
+        self._clock, self._questions = clock, questions
 
     def register(self, registry: CommandRegistry) -> None:
         """Add them all to `registry`."""
+        registry.understand(lambda said: self._questions.meant(said.content, *_asker(said)))
         for command in (
             Command("memory", "Show what is remembered", self._memory, _MEMORY),
             Command("note", "Write into today's notes", self._note, "TEXT"),
@@ -158,8 +148,8 @@ class MemoryCommands:
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
         word, _, rest = call.arguments.partition(" ")
-        if word == _YES:
-            return await self._forget_now(call, rest)
+        if word in (_YES, _NO):
+            return await self._forget_now(call, rest, sure=word == _YES)
         erase = word == _ERASE
         text = _unquoted(rest.strip() if erase else call.arguments)
         if not text:
@@ -170,14 +160,19 @@ class MemoryCommands:
         plan = await self._service.forget_plan(text, scope, erase=erase)
         if not plan.data["found"]:
             return Answer(plan.text)
-        code = self._questions.ask(_Forget(text, scope, erase), _asker(call))
+        asker, message = _asker(call.message)
+        code = self._questions.ask(text, scope, erase=erase, of=asker, message=message)
         how = "To erase it for good" if erase else "To forget it"
-        return Answer(f"{plan.text}\n\n{how}, answer within ten minutes: `/forget --yes {code}`")
+        return Answer(
+            f"{plan.text}\n\n{how}, answer `y`, or within ten minutes `/forget --yes {code}`."
+        )
 
-    async def _forget_now(self, call: CommandCall, code: str) -> Answer:
-        wish = self._questions.confirmed(code, _asker(call))
+    async def _forget_now(self, call: CommandCall, code: str, *, sure: bool) -> Answer:
+        wish = self._questions.confirmed(code, _asker(call.message)[0])
         if wish is None:
             return Answer("This code is not valid (any more). Say again what to forget.")
+        if not sure:
+            return Answer("Nothing was forgotten.")
         report = await self._service.forget(wish.text, wish.scope, erase=wish.erase)
         return Answer(report.text)
 
@@ -239,8 +234,9 @@ class MemoryCommands:
         )
 
 
-def _asker(call: CommandCall) -> str:
-    return f"{call.session.key}\n{call.message.channel}\n{call.message.sender_id}"
+def _asker(message: InboundMessage) -> tuple[str, str]:
+    """Who says a message and where, and what names it among theirs."""
+    return f"{message.session_key}\n{message.channel}\n{message.sender_id}", message.event_id
 
 
 def _unquoted(text: str) -> str:

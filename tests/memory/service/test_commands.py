@@ -91,7 +91,7 @@ async def test_forgetting_asks_first_and_a_code_says_yes(owned: Owned) -> None:
     await owned.remember("Ada likes blue.")
     asked = await owned.type("/forget blue")
     assert "Ada likes blue." in asked
-    assert asked.endswith("answer within ten minutes: `/forget --yes code1`")
+    assert asked.endswith("answer `y`, or within ten minutes `/forget --yes code1`.")
     assert "Ada likes blue." in owned.facts()
     assert (await owned.type("/forget --yes CODE1")).startswith("Forgotten: ")
     assert "blue" not in owned.facts()
@@ -103,7 +103,7 @@ async def test_a_code_is_good_once_and_for_ten_minutes(owned: Owned) -> None:
     await owned.type("/forget --yes code1")
     assert "not valid" in await owned.type("/forget --yes code1")
     await owned.type("/forget red")
-    await owned.clock.advance(PATIENCE)
+    await owned.clock.advance(PATIENCE.total_seconds())
     assert "not valid" in await owned.type("/forget --yes code2")
     assert "Ada likes red." in owned.facts()
 
@@ -116,6 +116,35 @@ async def test_a_code_is_good_for_who_was_asked_and_where(owned: Owned) -> None:
     assert "Ada likes blue." in owned.facts()
 
 
+async def test_y_forgets_and_n_does_not_where_it_is_said_next(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.", "Ada likes red.")
+    await owned.type("/forget blue")
+    assert await owned.type("n") == "Nothing was forgotten."
+    assert not owned.calls_a_command("y")
+    await owned.type("/forget blue")
+    assert (await owned.type("Yes ")).startswith("Forgotten: ")
+    assert ("blue" in owned.facts(), "red" in owned.facts()) == (False, True)
+    await owned.type("/forget red")
+    assert not owned.calls_a_command("y", sender="7")
+    assert not owned.calls_a_command("What is your favourite colour?")
+    assert not owned.calls_a_command("y")  # which answers something else
+    assert (await owned.type("/forget --yes code3")).startswith("Forgotten: ")
+
+
+async def test_codes_and_y_survive_a_restart_and_nothing_of_it_stays(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.", "Ada likes red.")
+    asked = owned.folder / "state" / "questions.json"
+    for word, answer in (("blue", "/forget --yes code1"), ("red", "y")):
+        await owned.type(f"/forget {word}")
+        owned.restart_commands()
+        assert (await owned.type(answer)).startswith("Forgotten: ")
+        assert word not in owned.facts()
+        assert not asked.exists()
+    asked.write_text('{"code9": {"text": "x"}, "broken')
+    owned.restart_commands()
+    assert "not valid" in await owned.type("/forget --yes code9")
+
+
 async def test_what_is_not_remembered_needs_no_code(owned: Owned) -> None:
     assert "code" not in await owned.type("/forget zeppelins")
     assert "/forget my shoe size" in await owned.type("/forget")
@@ -125,7 +154,7 @@ async def test_only_the_owner_erases_and_is_asked_before(owned: Owned) -> None:
     await owned.remember("Ada hides the marzipan.")
     asked = await owned.type("/forget --erase marzipan")
     assert "This cannot be undone." in asked
-    assert "To erase it for good, answer within ten minutes" in asked
+    assert "To erase it for good, answer `y`" in asked
     assert "owner only" in await owned.type("/forget --erase marzipan", sender="7")
     assert "Erased from" in await owned.type("/forget --yes code1")
     assert "marzipan" not in owned.facts()
