@@ -24,6 +24,7 @@ from nanobot.memory.scopes import Scopes
 from nanobot.memory.service.commands import MemoryCommands
 from nanobot.memory.service.confirming import Questions
 from nanobot.memory.service.continuing import ContinueCommand
+from nanobot.memory.service.discarding import DiscardCommand
 from nanobot.security.paths import Root
 from nanobot.skills import SkillsCommand
 from nanobot.times import duration
@@ -59,6 +60,7 @@ def register_commands(
         service=memory.service,
         compactor=agent.consolidator,
         continuing=ContinueCommand(base.stores.sessions, base.scopes),
+        discarding=DiscardCommand(memory.service, base.stores.undo, toolbox.registry.has_effects),
         scopes=base.scopes,
         usage=models.used,
         clock=base.clock,

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -82,6 +83,14 @@ class UndoLog:
     def turns(self) -> list[str]:
         """The turns that changed something and were not undone, the latest first."""
         return [turn for turn in self._folders() if self._turn(turn).child(_UNDONE).stat() is None]
+
+    def paths(self, turn_id: str) -> list[str]:
+        """The files that a turn changed, as far as they were not put back."""
+        found = []
+        for record in self._records(turn_id) if _TURN_ID.fullmatch(turn_id) else ():
+            with suppress(ValueError):
+                found.append(Change.decoded(record.read_bytes(_LIMIT) or b"").path)
+        return list(dict.fromkeys(found))
 
     def revert(self, turn_id: str) -> list[tuple[str, Outcome]]:
         """Undo a turn, newest change first; say per file what came of it.

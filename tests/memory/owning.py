@@ -20,6 +20,7 @@ from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.service.commands import MemoryCommands
 from nanobot.memory.service.confirming import Questions
 from nanobot.memory.service.continuing import ContinueCommand
+from nanobot.memory.service.discarding import DiscardCommand
 from nanobot.memory.service.service import MemoryService
 from nanobot.memory.store.template import install_template, load_template, template_folder
 from nanobot.memory.versions.gitstore import GitStore
@@ -30,6 +31,7 @@ from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
 from nanobot.testing.clock import FakeClock
+from nanobot.tools.undo import UndoLog
 from tests.memory.homes import owned_by
 
 STRANGER = InboundMessage("telegram", "7", "7", "", "e1", FakeClock().now())
@@ -94,6 +96,11 @@ class Owned:
             service=self.service,
             compactor=ScriptedCompactor(),
             continuing=ContinueCommand(self.sessions, self.scopes),
+            discarding=DiscardCommand(
+                self.service,
+                UndoLog(self.folder / "state" / "undo", Root(self.workspace)),
+                lambda name: name in {"write_file", "update_memory", "message"},
+            ),
             scopes=self.scopes,
             usage=JournalUsage(self.journal.database),
             clock=self.clock,

@@ -19,6 +19,7 @@ from nanobot.memory.scopes import OWNER, Scopes, is_group
 from nanobot.memory.service import views
 from nanobot.memory.service.confirming import Questions
 from nanobot.memory.service.continuing import ContinueCommand
+from nanobot.memory.service.discarding import UNDO, DiscardCommand
 from nanobot.memory.service.service import Filters, MemoryService
 from nanobot.session.session import Session
 
@@ -68,13 +69,15 @@ class MemoryCommands:
         service: MemoryService,
         compactor: Compactor,
         continuing: ContinueCommand,
+        discarding: DiscardCommand,
         scopes: Scopes,
         usage: UsageOf,
         clock: Clock,
         questions: Questions,
     ) -> None:
         self._service, self._compactor = service, compactor
-        self._continuing, self._scopes, self._usage_of = continuing, scopes, usage
+        self._continuing, self._discarding = continuing, discarding
+        self._scopes, self._usage_of = scopes, usage
         self._clock, self._questions = clock, questions
 
     def register(self, registry: CommandRegistry) -> None:
@@ -91,6 +94,7 @@ class MemoryCommands:
                 "discard",
                 "Drop this conversation without remembering it",
                 self._discard,
+                f"[{UNDO}]",
                 ordered=True,
             ),
             Command(
@@ -180,11 +184,7 @@ class MemoryCommands:
         return Answer(await self._compactor.compact(call.session))
 
     async def _discard(self, call: CommandCall) -> Answer:
-        async with call.session.parting:
-            gone = call.session.discard(call.entry_id)
-        if not gone:
-            return Answer("This conversation is empty.")
-        return Answer(f"Dropped {views.count(gone, 'message')}; nothing of it will be remembered.")
+        return await self._discarding.run(call, self._scope(call))
 
     async def _continue(self, call: CommandCall) -> Answer:
         return await self._continuing.run(call)

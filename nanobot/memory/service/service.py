@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
 from typing import Literal, Protocol
 
 from nanobot.errors import NanobotError, StorageError
@@ -152,6 +152,15 @@ class MemoryService:
 
         found = await asyncio.to_thread(read)
         return answers.of_versions([]) if found is None else answers.of_version(*found)
+
+    async def learned_in(self, session: str, since: datetime, scope: str) -> list[Version]:
+        """The changes that a conversation led to since then, newest first."""
+        if self._versions is None:
+            return []
+        prefix = self.memory(scope).prefix
+        found = await asyncio.to_thread(self._versions.log, prefix, _LOG_LENGTH)
+        since = since.replace(microsecond=0)  # versions know whole seconds
+        return [one for one in found if one.change.session == session and one.when >= since]
 
     async def restore_list(self, scope: str, limit: int = _LOG_LENGTH) -> Report:
         """The latest changes, newest first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +11,10 @@ import pytest
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.service.confirming import PATIENCE
 from nanobot.memory.store.store import LONG_TERM
+from nanobot.testing import ScriptedModel, calls, says
+from nanobot.testing.channel import FakeChannel
 from tests.memory.owning import Owned
+from tests.support import running
 
 PERSON = "people/telegram_7"
 GROUP = "groups/telegram_-100"
@@ -162,6 +166,30 @@ async def test_only_the_owner_erases_and_is_asked_before(owned: Owned) -> None:
 
 async def test_compact_puts_this_conversation_away(owned: Owned) -> None:
     assert await owned.type("/compact") == "Put away 4 messages of telegram:1."
+
+
+async def test_discard_says_what_it_does_not_take_back_and_offers_it(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(
+        calls("write_file", path="boat.md", content="green"),
+        says("Written."),
+        calls("update_memory", add=["- The boat is green"]),
+        says("I'll remember that."),
+    )
+    async with running(tmp_path, model, channel):
+        await channel.ask("Write down that the boat is green.")
+        await channel.ask("Remember that the boat is green")
+        told = await channel.ask("/discard")
+        assert told.startswith("Dropped ")
+        assert "- files it changed: boat.md (`/discard --undo`)" in told
+        assert re.search(r"- in memory: .*1 added \(`/dream-restore --version \d`\)", told)
+        assert "- what its tools did and sent: write_file, update_memory" in told
+        assert (tmp_path / "workspace" / "boat.md").exists()
+        assert "- boat.md: removed" in await channel.ask("/discard --undo")
+        assert not (tmp_path / "workspace" / "boat.md").exists()
+        memory = (tmp_path / "workspace" / "memory" / "MEMORY.md").read_text()
+        assert "boat" not in memory
+        assert await channel.ask("/discard --undo") == "This conversation is empty."
 
 
 async def test_discard_empties_the_conversation_and_search_does_not_find_it(owned: Owned) -> None:
