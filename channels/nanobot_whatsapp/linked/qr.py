@@ -7,7 +7,7 @@ would be litter (in a file, a pipe), the characters themselves are printed, for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 _QUIET = 2
 """Modules of light margin. The standard wants four; phones need two, and lines are scarce."""
@@ -58,6 +58,7 @@ class Screen:
     ) -> None:
         self._say, self._is_terminal, self._size = say, is_terminal, size
         self._standing = 0
+        self._said = ""
 
     def say(self, text: str) -> None:
         """Print a text."""
@@ -65,20 +66,29 @@ class Screen:
         self._say(text)
 
     def show(self, data: str) -> None:
-        """Show the QR code of `data`. Raises `ValueError` for more than a code can hold."""
+        """Show the QR code of `data`, or say that the window is too small for it. Raises
+        `ValueError` for more than a code can hold."""
         lines = drawn(data, coloured=self._is_terminal)
-        if self._is_terminal and not self._standing:
-            self._warn(lines)
+        wide, high = len(lines[0]) - len(_BLACK_ON_WHITE + _NORMAL), len(lines) + 1
+        columns, height = self._size() if self._is_terminal else (wide, high)
+        advice = (
+            f"The code needs {wide} columns and {high} lines; this window has {columns} and"
+            f" {height}: make the window larger or its letters smaller (the next code comes within"
+            " a minute), or press Ctrl-C and use --pair-code NUMBER."
+        )
+        if columns < wide:  # lines that are broken are no code
+            self._advise(advice)
+            return
         back = f"\x1b[{self._standing}F\x1b[J" if self._standing else ""
         self._say(back + "\n".join(lines))
-        self._standing = len(lines) if self._is_terminal else 0
+        if height < high:  # said last, as what stands above is out of sight
+            self._said = ""
+            self._advise(advice)
+        else:
+            self._standing = len(lines) if self._is_terminal else 0
 
-    def _warn(self, lines: Sequence[str]) -> None:
-        columns, height = self._size()
-        wide, high = len(lines[0]) - len(_BLACK_ON_WHITE + _NORMAL), len(lines) + 1
-        if columns < wide or height < high:
-            self._say(
-                f"The code needs a window of {wide} columns and {high} lines, and this one has"
-                f" {columns} and {height}: make it larger or its letters smaller, or use"
-                " --pair-code."
-            )
+    def _advise(self, advice: str) -> None:
+        self._standing = 0
+        if advice != self._said:
+            self._said = advice
+            self._say(advice)

@@ -65,7 +65,27 @@ def test_elsewhere_it_is_printed_below() -> None:
     assert "\x1b" not in said[0]
 
 
-def test_a_window_that_is_too_small_is_said() -> None:
+def test_in_a_window_that_is_too_low_the_advice_is_the_last_thing_that_is_seen() -> None:
     said: list[str] = []
-    Screen(said.append, is_terminal=True, size=lambda: (80, 24)).show(DATA)
-    assert "make it larger" in said[0]
+    screen = Screen(said.append, is_terminal=True, size=lambda: (80, 24))
+    screen.show(DATA)
+    screen.show(DATA)
+    assert said[0] == said[2], "lines above the window cannot be wiped away"
+    assert "▀" in said[0]
+    assert "make the window larger" in said[1]
+    assert "▀" not in said[1]
+
+
+def test_in_a_window_that_is_too_narrow_the_code_waits_until_it_is_wider() -> None:
+    said: list[str] = []
+    width = 50
+    screen = Screen(said.append, is_terminal=True, size=lambda: (width, 50))
+    screen.show(DATA)
+    screen.show(DATA)
+    assert len(said) == 1, "the same is not said twice"
+    assert "make the window larger" in said[0]
+    assert "--pair-code" in said[0]
+    assert "▀" not in said[0]
+    width = 100
+    screen.show(DATA)
+    assert "▀" in said[1]
