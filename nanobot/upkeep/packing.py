@@ -33,8 +33,8 @@ _COMPRESSED = {
 """Files whose format compresses already: trying again takes most of the time, for nothing."""
 _BLOCK = 256 * 1024
 
-Progress = Callable[[int], None]
-"""Hears how many bytes more are done; may raise to call it off."""
+Progress = Callable[[int, int], None]
+"""Hears how many bytes more are done, and of how many in all; may raise to call it off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def pack(
                 continue
             with file:
                 compressed.use(_level_for(item))
-                reader = _Exactly(file, item.size, progress)
+                reader = _Exactly(file, item.size, lambda more: progress(more, head.size))
                 tar.addfile(_member(item), reader)
             sums[item.path] = reader.digest
             size += item.size
@@ -140,7 +140,7 @@ class _Compressed:
 class _Exactly:
     """The first `size` bytes of a file, hashed on the way; zeros where it is shorter by now."""
 
-    def __init__(self, file: BinaryIO, size: int, progress: Progress) -> None:
+    def __init__(self, file: BinaryIO, size: int, progress: Callable[[int], None]) -> None:
         self._file, self._left, self._progress = file, size, progress
         self._hash = hashlib.sha256()
         self.missing = 0

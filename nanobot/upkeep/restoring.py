@@ -74,7 +74,7 @@ def restore(
     *,
     replace: bool = False,
     resume: bool = False,
-    progress: Progress = lambda _: None,
+    progress: Progress = lambda *_: None,
 ) -> Restored:
     """Make `home` what the backup in `file` holds. With `replace` the caller owns the home that
     stands there (its lock), and no backup of it is under way. With `resume` what was under way goes
@@ -98,7 +98,7 @@ def restore(
 
 
 def verify(
-    file: Path, identity: Path | None, clock: Clock, progress: Progress = lambda _: None
+    file: Path, identity: Path | None, clock: Clock, progress: Progress = lambda *_: None
 ) -> Verified:
     """Check every byte of the backup in `file`, and open what a start would. Raises `NanobotError`
     where it could not be restored."""

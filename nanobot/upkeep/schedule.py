@@ -125,7 +125,7 @@ class BackupRoutine:
                 make, self._home, taken, target, self._order, self._go_on
             )
 
-    def _go_on(self, _: int) -> None:
+    def _go_on(self, *_: int) -> None:
         if self._stopping.is_set():
             raise _Stopped("nanobot is stopping")
 

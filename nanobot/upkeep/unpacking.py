@@ -64,7 +64,7 @@ def unpack(
     *,
     check: Callable[[Head], None],
     wanted: Callable[[str], bool] | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = lambda *_: None,
 ) -> Unpacked:
     """Write the files of a backup, or those that are `wanted` (by path in the home), below
     `folder`, which is empty, and check all of them. `check` may refuse it by its head. Raises
@@ -192,7 +192,7 @@ class _Unpacking:
                 stack.callback(os.close, out)
             for block in self.members.content(member, left):
                 digest.update(block)
-                self.progress(len(block))
+                self.progress(len(block), self.members.head.size)
                 if out >= 0:
                     write_all(out, block)
             if out >= 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -115,3 +116,15 @@ def test_nor_where_no_gateway_runs(
     lines = lines_of(environment, home, *command.split())
     assert lines
     assert too_long(lines) == []
+
+
+def test_a_backup_and_its_check_say_how_much_of_how_much_is_done(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    home, file = tmp_path / "home", tmp_path / "one.tar.gz"
+    home.mkdir()
+    (home / "config.yaml").write_text("model: {provider: offline}\n")
+    made = "\n".join(lines_of(environment, home, "backup", str(file)))
+    assert re.search(r"packed \d[0-9.,]* kB of \d[0-9.,]* kB …", made)
+    checked = "\n".join(lines_of(environment, home, "backup", "verify", str(file)))
+    assert re.search(r"checked \d[0-9.,]* kB of \d[0-9.,]* kB …", checked)

@@ -67,7 +67,7 @@ def freeze(home: Path, *, live: bool = False) -> Taken:
 
 def back_up(home: Path, target: Path, *, live: bool = False, order: Order | None = None) -> Made:
     """A backup in one go."""
-    return make(home, freeze(home, live=live), target, order or Order(version="1"), lambda _: None)
+    return make(home, freeze(home, live=live), target, order or Order(version="1"), lambda *_: None)
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:

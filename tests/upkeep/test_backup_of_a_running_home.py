@@ -186,7 +186,7 @@ async def test_memory_and_its_versions_are_of_the_same_moment(home: Path, tmp_pa
         for number in range(4):
             taken = await operations.take()
             file = tmp_path / f"{number}.tar.gz"
-            await asyncio.to_thread(make, home, taken, file, Order(), lambda _: None)
+            await asyncio.to_thread(make, home, taken, file, Order(), lambda *_: None)
     finally:  # else the thread goes on for ever
         ended.set()
         await writing

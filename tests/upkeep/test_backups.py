@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "backup.tar.gz"
 
 
-def nothing(_: int) -> None:
+def nothing(*_: int) -> None:
     pass
 
 
@@ -122,7 +122,7 @@ def test_a_file_that_shrinks_or_goes_while_it_is_packed_harms_nothing(
     write(home / "workspace/projects/a.bin", "x" * 600_000)
     write(home / "workspace/projects/b.bin", "y" * 10)
 
-    def meddle(_: int) -> None:
+    def meddle(*_: int) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.truncate(home / "workspace/projects/a.bin", 300_000)
             (home / "workspace/projects/b.bin").unlink()
@@ -250,7 +250,7 @@ def test_a_snapshot_that_goes_while_it_is_packed_leaves_no_backup_that_looks_who
 ) -> None:
     write(home / "sessions/fake_2.jsonl", LINE % ("more", 1))
 
-    def lose(_: int) -> None:
+    def lose(*_: int) -> None:
         shutil.rmtree(home / "state/backup", ignore_errors=True)
 
     with pytest.raises(StorageError):
@@ -265,7 +265,7 @@ def test_nothing_but_plain_files_of_the_workspace_gets_in_whatever_takes_their_p
     for name in ("a/key", "b.txt", "c.txt"):
         write(home / "workspace/projects" / name, "harmless")
 
-    def meddle(_: int) -> None:
+    def meddle(*_: int) -> None:
         projects = home / "workspace/projects"
         if (projects / "a").is_symlink():
             return
