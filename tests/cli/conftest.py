@@ -40,6 +40,10 @@ OPERATIONS = (
 )  # fmt: skip
 
 
+PATIENCE = 60.0
+"""Seconds until a test gives up; none waits for time to pass."""
+
+
 class FakeGateway:
     """Answers a message with `echo: <text>` unless it begins with a word that it knows.
 
@@ -73,6 +77,7 @@ class FakeGateway:
         self._verdicts: list[str] = []
         self._turns = itertools.count(1)
         self._watchers: list[tuple[object, ControlConnection]] = []
+        self._is_watched = threading.Event()
 
     def start(self) -> None:
         self._thread.start()
@@ -98,7 +103,8 @@ class FakeGateway:
         self._loop.call_soon_threadsafe(self._held[operation].set)
 
     def announce(self, text: str, *choices: tuple[str, str]) -> None:
-        """Say something that answers nobody."""
+        """Say something that answers nobody, once somebody watches."""
+        assert self._is_watched.wait(PATIENCE), "nobody watches"
         for watch_id, connection in self._watchers:
             event = {"event": "message", "id": watch_id, "text": text, "choices": _buttons(choices)}
             self._loop.call_soon_threadsafe(connection.send, event)
@@ -132,6 +138,7 @@ class FakeGateway:
 
     def _watch(self, watch_id: object, connection: ControlConnection) -> None:
         self._watchers.append((watch_id, connection))
+        self._is_watched.set()
         for at, said, choices in self.unseen:
             event = {"event": "message", "id": watch_id, "text": said, "at": at}
             connection.send({**event, "choices": _buttons(choices)})
