@@ -229,7 +229,7 @@ class ContextBuilder:
         """Render what was added since the last time."""
         if epoch.session.next_seq == epoch.newest + 1:
             return epoch.rendered
-        history = epoch.session.get_history(max_messages=0, max_tokens=0)
+        history = epoch.session.get_history()
         new = history[bisect.bisect_right(history, epoch.newest, key=lambda m: m.seq) :]
         if new and not epoch.rendered:
             epoch.first = new[0].seq

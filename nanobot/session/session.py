@@ -9,7 +9,7 @@ journal or the file holds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from nanobot.session.records import (
     encode,
     seq_of_epoch,
 )
-from nanobot.session.window import Window, message_tokens
+from nanobot.session.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +116,14 @@ class Session:
         """Whether something waits for `SessionManager.save` or `rollback`."""
         return bool(self._staged)
 
-    def get_history(
-        self,
-        max_messages: int = 50,
-        max_tokens: int = 100_000,
-        count: Callable[[Message], int] = message_tokens,
-    ) -> list[Message]:
-        """The newest messages that fit both limits and that a model's API accepts.
+    def get_history(self) -> list[Message]:
+        """The messages that are not consolidated yet, as far as a model's API accepts them.
 
         They keep every tool call together with its results and begin at a user message, unless
-        nothing is left out and consolidation took the beginning of the first turn. 0 means no
-        limit. `count` gives the tokens of one message, always the same for the same message.
+        consolidation took the beginning of the first turn. There is no limit here: only
+        consolidation shortens a prompt.
         """
-        return self._window.select(max_messages, max_tokens, count)
+        return self._window.messages()
 
     def begin_turn(self) -> None:
         """Drop what a broken turn left staged: its numbers are free, no line of it was stored."""

@@ -19,28 +19,34 @@ from nanobot.providers.port import Prompt, Provider, Reply
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.session.session import Session
-from nanobot.session.window import message_tokens
 from nanobot.tasks import Background
 from nanobot.testing.clock import FakeClock
 from nanobot.testing.model import Author, Line, calls
+from nanobot.tokens import MESSAGE_OVERHEAD, estimate_tokens
 
 KEY = "telegram:1"
 FIXED = 500
 WORDS = "This is a sentence about the garden, the weather and the plans for next week. "
 
 
+def tokens_of(message: Message) -> int:
+    """About how many tokens a message takes in a prompt, its calls included."""
+    texts = [message.content, *(call.name + call.arguments for call in message.tool_calls)]
+    return sum(MESSAGE_OVERHEAD + estimate_tokens(text) for text in texts)
+
+
 class PlainPromptSize:
     """The size of a prompt that is a system prompt of `FIXED` tokens and the session's history."""
 
     def tokens(self, session: Session, coming: Sequence[Message] = ()) -> int:
-        history = [*session.get_history(max_messages=0, max_tokens=0), *coming]
-        return FIXED + sum(map(message_tokens, history))
+        history = [*session.get_history(), *coming]
+        return FIXED + sum(map(tokens_of, history))
 
     def fixed_tokens(self, session: Session) -> int:
         return FIXED
 
     def cost(self, session: Session, message: Message) -> int:
-        return message_tokens(message)
+        return tokens_of(message)
 
     def text(self, session: Session, coming: Sequence[Message] = ()) -> str:
         return "".join(message.content for message in (*session.messages, *coming))
@@ -138,7 +144,7 @@ class Home:
 
     def nowhere(self, session: Session) -> list[int]:
         """The messages that are neither in the prompt nor behind an entry, or behind two."""
-        shown = {m.seq for m in session.get_history(max_messages=0, max_tokens=0)}
+        shown = {m.seq for m in session.get_history()}
         own = [entry for entry in self.entries if entry.session == session.key]
         everything = self.sessions.read_window(session.key)
         return [

@@ -22,6 +22,7 @@ from nanobot.memory.service.confirming import Questions
 from nanobot.memory.service.continuing import ContinueCommand
 from nanobot.memory.service.discarding import DiscardCommand
 from nanobot.memory.service.service import MemoryService
+from nanobot.memory.store.reading import LONG_TERM
 from nanobot.memory.store.template import install_template, load_template, template_folder
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.why.explainer import Explainer
@@ -118,7 +119,9 @@ class Owned:
         text = (standing or "# Long-term Memory\n\n").rstrip("\n")
         added = "\n".join(f"- {line}" for line in lines)
         change = Change("dream", f"learned {len(lines)} facts")
-        return await store.write_long_term(f"{text}\n{added}\n", standing, change=change)
+        return await store.replace(
+            LONG_TERM, f"{text}\n{added}\n", expected=standing, change=change
+        )
 
     def facts(self, scope: str = OWNER) -> str:
         """MEMORY.md as it is."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nanobot.bus.events import InboundMessage
 from nanobot.memory.change import Change
 from nanobot.memory.scopes import OWNER, Memories, Scopes, is_scope, prefix_of
+from nanobot.memory.store.reading import LONG_TERM
 from nanobot.security.paths import Root
 from nanobot.session.records import JsonValue
 from tests.memory.homes import owned_by
@@ -156,7 +157,7 @@ async def test_memories_are_apart_and_their_folders_made_by_the_first_write(
     assert memories.of("people/telegram_7") is person
     assert person.store.get_memory_context() == ""
     assert not (workspace / "people").exists()
-    await person.store.write_long_term("- Likes tea\n", "", change=Change("agent"))
+    await person.store.replace(LONG_TERM, "- Likes tea\n", expected="", change=Change("agent"))
     assert memories.existing() == [OWNER, "people/telegram_7"]
     assert "tea" in person.store.get_memory_context()
     assert "tea" not in memories.of(OWNER).store.get_memory_context()

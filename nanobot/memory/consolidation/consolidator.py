@@ -32,7 +32,6 @@ from nanobot.memory.consolidation.patience import Patience
 from nanobot.memory.consolidation.planning import newest_turn
 from nanobot.memory.consolidation.resting import Resting, behind
 from nanobot.memory.consolidation.summariser import Summariser
-from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memory
 from nanobot.messages import Message
 from nanobot.providers.port import Provider
@@ -129,14 +128,6 @@ class MemoryConsolidator:
         """Put away everything before the newest turn, or that if it is the only one; says in one
         line what was put away, or why nothing was."""
         return await self._one_by_one.do(session.key, partial(self._compact, session))
-
-    async def consolidate_messages(
-        self, session_key: str, messages: Sequence[Message], memory: Memory, why: str
-    ) -> HistoryEntry:
-        """Put messages (one at least) into `memory` without marking a session; raw where the model
-        cannot."""
-        logger.info("{}: {} messages are consolidated: {}", session_key, len(messages), why)
-        return await self._archivist.consolidate(session_key, messages, memory)
 
     async def seal(self, session: Session) -> None:
         """Put away what `/new` sealed, read from disk; where the model is out, `idle` tries on."""

@@ -106,12 +106,6 @@ class MemoryReader:
         """Where today's notes lie."""
         return note_path(self.today())
 
-    def get_recent_memories(self, days: int = 7) -> str:
-        """The notes of today and the days before, newest first; days without notes are skipped."""
-        paths = map(note_path, days_back(self.today(), days))
-        notes = (self._fresh(path).strip() for path in paths)
-        return "\n\n---\n\n".join(note for note in notes if note)
-
     def get_memory_context(self) -> str:
         """The `# Memory` part of the system prompt; empty while there is nothing to remember."""
         today = self.today_path()

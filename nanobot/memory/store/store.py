@@ -100,10 +100,6 @@ class MemoryStore(MemoryReader):
         written = self._versions.written(self._prefix + path)
         return line_ages(self._fresh(path), written, self._clock.now())
 
-    async def write_long_term(self, text: str, expected: str, *, change: Change) -> int:
-        """Replace MEMORY.md where `expected`, the text that was read, still stands there."""
-        return await self.replace(LONG_TERM, text, expected=expected, change=change)
-
     async def replace(
         self,
         path: str,

@@ -101,10 +101,6 @@ class Repository:
             self._tips[branch] = self._read_tip(branch) if self.exists else ""
         return self._tips[branch]
 
-    def branches(self) -> list[str]:
-        """All branches that are here, in order of their names."""
-        return sorted(path.name for path in (self.path / "refs/heads").iterdir() if path.is_file())
-
     def set_tip(self, commit: str, branch: str = "") -> None:
         """Let a branch (this device's own one) end at `commit`."""
         self.write_file(f"refs/heads/{branch or self.branch}", f"{commit}\n".encode())

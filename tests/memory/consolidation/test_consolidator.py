@@ -409,17 +409,6 @@ async def test_shrinking_puts_the_older_half_away_until_nothing_is_left(
     assert home.nowhere(session) == []
 
 
-async def test_messages_of_any_session_can_be_consolidated(home: Home) -> None:
-    home = home.again(ScriptedModel(saves("Copied.", "", "a fact")))
-    session = await home.talk("I like tea")
-    entry = await home.consolidator.consolidate_messages(
-        KEY, session.messages, home.memory, "a test"
-    )
-    assert (entry.cursor, entry.key_facts) == (1, ("a fact",))
-    assert session.last_consolidated == 0
-    await home.close()
-
-
 async def test_the_offline_model_consolidates(tmp_path: Path) -> None:
     home = Home(tmp_path, OfflineModel())
     session = await home.talk("Remember that my dog is called Rex", "ok", "thanks")

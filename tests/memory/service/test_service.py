@@ -364,7 +364,9 @@ async def test_what_one_device_forgot_does_not_come_back_from_another(tmp_path: 
         await owned.service.sync(remote)
     reworded = two.facts().replace("Grace lives in Lisbon.", "Since May Grace lives in Lisbon.")
     change = Change("dream")
-    await two.memories.of(OWNER).store.write_long_term(reworded, two.facts(), change=change)
+    await two.memories.of(OWNER).store.replace(
+        LONG_TERM, reworded, expected=two.facts(), change=change
+    )
     for line in ("Grace lives in Lisbon.", "The pin of Bob is 4711."):
         await one.service.forget(line, OWNER)
     for owned in (two, one, two, one):

@@ -13,6 +13,7 @@ import pytest
 
 from nanobot.errors import PathRefused, ToolError, WriteConflict
 from nanobot.memory.change import Change
+from nanobot.memory.store.reading import LONG_TERM
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.text.unconfirmed import is_unconfirmed
@@ -32,7 +33,7 @@ def with_fact(text: str, fact: str) -> str:
 async def test_a_write_is_read_back(store: MemoryStore, workspace: Path) -> None:
     before = store.read_long_term()
     after = with_fact(before, "- Likes blue")
-    await store.write_long_term(after, before, change=CHANGE)
+    await store.replace(LONG_TERM, after, expected=before, change=CHANGE)
     assert store.read_long_term() == after
     assert (workspace / MEMORY).read_text() == after
 
@@ -43,7 +44,9 @@ async def test_a_write_based_on_an_older_text_is_refused(
     read = store.read_long_term()
     (workspace / MEMORY).write_text(with_fact(read, "- Typed by the person"))
     with pytest.raises(WriteConflict, match="read it again"):
-        await store.write_long_term(with_fact(read, "- Likes blue"), read, change=CHANGE)
+        await store.replace(
+            LONG_TERM, with_fact(read, "- Likes blue"), expected=read, change=CHANGE
+        )
     assert "Typed by the person" in store.read_long_term()
 
 
@@ -92,7 +95,7 @@ async def test_of_writers_at_once_that_read_the_same_one_wins(store: MemoryStore
     read = store.read_long_term()
     outcomes = await asyncio.gather(
         *(
-            store.write_long_term(with_fact(read, f"- Fact {n}"), read, change=CHANGE)
+            store.replace(LONG_TERM, with_fact(read, f"- Fact {n}"), expected=read, change=CHANGE)
             for n in range(8)
         ),
         return_exceptions=True,
@@ -124,10 +127,10 @@ async def test_a_write_that_forgets_too_much_is_refused_with_the_reason(store: M
         "juliet",
     ]
     full = with_fact(read, "\n".join(f"- {word} was decided" for word in words))
-    await store.write_long_term(full, read, change=CHANGE)
+    await store.replace(LONG_TERM, full, expected=read, change=CHANGE)
     for smaller, reason in ((read, "drop 10 facts"), ("", "empty the file")):
         with pytest.raises(ToolError, match=reason):
-            await store.write_long_term(smaller, full, change=CHANGE)
+            await store.replace(LONG_TERM, smaller, expected=full, change=CHANGE)
         assert store.read_long_term() == full
 
 
@@ -175,20 +178,6 @@ async def test_no_note_of_many_at_once_is_lost(store: MemoryStore) -> None:
     )
 
 
-async def test_recent_notes_come_newest_first_without_empty_days(
-    store: MemoryStore, clock: StoppedClock
-) -> None:
-    assert store.get_recent_memories() == ""
-    today = clock.time
-    for days_ago in (8, 6, 1, 0):
-        clock.time = today - timedelta(days=days_ago)
-        await store.append_today(f"{days_ago} days ago")
-    assert store.get_recent_memories() == "\n\n---\n\n".join(
-        f"# 2026-11-{21 - ago}\n\n- 14:03 {ago} days ago" for ago in (0, 1, 6)
-    )
-    assert store.get_recent_memories(days=1).endswith("0 days ago")
-
-
 async def test_the_prompt_part_has_what_there_is_and_no_template(
     store: MemoryStore, workspace: Path
 ) -> None:
@@ -197,7 +186,7 @@ async def test_the_prompt_part_has_what_there_is_and_no_template(
     notes = "## Today's Notes\n\n# 2026-11-21\n\n- 14:03 bought milk"
     assert store.get_memory_context() == f"# Memory\n\n{notes}"
     read = store.read_long_term()
-    await store.write_long_term(with_fact(read, "- Likes blue"), read, change=CHANGE)
+    await store.replace(LONG_TERM, with_fact(read, "- Likes blue"), expected=read, change=CHANGE)
     text = (workspace / MEMORY).read_text().strip()
     assert store.get_memory_context() == (f"# Memory\n\n## Long-term Memory\n\n{text}\n\n{notes}")
     (workspace / "memory/2026-11-21.md").unlink()
@@ -261,7 +250,7 @@ async def test_a_link_is_named_in_the_prompt_and_never_followed(
     with pytest.raises(PathRefused):
         store.read_long_term()
     with pytest.raises(PathRefused):
-        await store.write_long_term("x", "", change=CHANGE)
+        await store.replace(LONG_TERM, "x", expected="", change=CHANGE)
 
 
 def test_only_what_was_touched_is_worth_a_place_in_a_prompt(
@@ -380,18 +369,18 @@ async def test_an_erosion_over_several_writes_is_refused_like_one_large_loss(
     week_ago = facts(FACTS)
     store = MemoryStore(Root(workspace), clock, baseline=lambda path: week_ago)
     (workspace / MEMORY).write_text(week_ago)
-    await store.write_long_term(facts(FACTS[2:]), week_ago, change=CHANGE)
-    await store.write_long_term(facts(FACTS[3:]), facts(FACTS[2:]), change=CHANGE)
+    await store.replace(LONG_TERM, facts(FACTS[2:]), expected=week_ago, change=CHANGE)
+    await store.replace(LONG_TERM, facts(FACTS[3:]), expected=facts(FACTS[2:]), change=CHANGE)
     with pytest.raises(ToolError, match="within a week"):
-        await store.write_long_term(facts(FACTS[4:]), facts(FACTS[3:]), change=CHANGE)
+        await store.replace(LONG_TERM, facts(FACTS[4:]), expected=facts(FACTS[3:]), change=CHANGE)
     await store.retire(MEMORY, FACTS[3:5], CHANGE)
-    await store.write_long_term(facts(FACTS[5:]), facts(FACTS[5:]), change=CHANGE)
+    await store.replace(LONG_TERM, facts(FACTS[5:]), expected=facts(FACTS[5:]), change=CHANGE)
 
 
 async def test_the_person_may_drop_what_they_like(store: MemoryStore, workspace: Path) -> None:
     (workspace / MEMORY).write_text(facts(FACTS))
     change = Change("restore", "undo change 3")
-    await store.write_long_term(facts([]), facts(FACTS), change=change)
+    await store.replace(LONG_TERM, facts([]), expected=facts(FACTS), change=change)
     assert store.read(MEMORY) == facts([])
 
 

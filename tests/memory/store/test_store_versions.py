@@ -10,6 +10,7 @@ import pytest
 
 from nanobot.errors import ToolError
 from nanobot.memory.change import Change
+from nanobot.memory.store.reading import LONG_TERM
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.versions.gitstore import GitStore
@@ -40,7 +41,7 @@ def store(workspace: Path, clock: StoppedClock, versions: GitStore) -> MemorySto
 
 async def write(store: MemoryStore, lines: list[str], author: str = "agent") -> int:
     change = Change(author)  # type: ignore[arg-type]
-    return await store.write_long_term(facts(lines), store.read(MEMORY), change=change)
+    return await store.replace(LONG_TERM, facts(lines), expected=store.read(MEMORY), change=change)
 
 
 async def test_each_write_has_a_number_and_its_change(
