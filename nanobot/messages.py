@@ -6,6 +6,7 @@ takes neither timestamps nor provenance.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -23,6 +24,8 @@ SILENT = "[silent]"
 EDITED = "[edited: this replaces an earlier message]"
 """The line that says so in a message; which one it replaces is not known."""
 
+_HINT_CHARACTERS = 80
+
 ATTACHED = "attached"
 """The origin of a message that holds a quote, or came with files or notes."""
 
@@ -38,6 +41,17 @@ class ToolCall:
     id: str
     name: str
     arguments: str
+
+    @property
+    def hint(self) -> str:
+        """A short line for people: the tool's name and its first short text argument."""
+        try:
+            arguments = json.loads(self.arguments)
+        except (ValueError, RecursionError):
+            return self.name
+        values = arguments.values() if isinstance(arguments, dict) else ()
+        first = next((value for value in values if isinstance(value, str) and value), "")
+        return f"{self.name} {' '.join(first.split())}".strip()[:_HINT_CHARACTERS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Protocol
 
 from nanobot.agent.hooks import AgentHook
 from nanobot.bus.events import Progress, TextDelta, ToolOutput, ToolStarted, TurnEnded, TurnStarted
 from nanobot.messages import ToolCall
 from nanobot.tooling import Caller
-
-_HINT_CHARACTERS = 80
 
 
 class Screen(Protocol):
@@ -37,7 +34,7 @@ class ProgressHook(AgentHook):
 
     async def tool_started(self, caller: Caller, call: ToolCall) -> None:
         place = (caller.channel, caller.chat_id, caller.turn_id)
-        self._show(caller, ToolStarted(*place, tool_hint(call), caller.thread_id))
+        self._show(caller, ToolStarted(*place, call.hint, caller.thread_id))
 
     def tool_output(self, caller: Caller, call: ToolCall, text: str) -> None:
         place = (caller.channel, caller.chat_id, caller.turn_id)
@@ -50,14 +47,3 @@ class ProgressHook(AgentHook):
     def _show(self, caller: Caller, event: Progress) -> None:
         if caller.watched:
             self._screen.show(event)
-
-
-def tool_hint(call: ToolCall) -> str:
-    """A short line for people: the tool's name and its first short text argument."""
-    try:
-        arguments = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return call.name
-    values = arguments.values() if isinstance(arguments, dict) else ()
-    first = next((value for value in values if isinstance(value, str) and value), "")
-    return f"{call.name} {' '.join(first.split())}".strip()[:_HINT_CHARACTERS]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.agent.progress import tool_hint
 from nanobot.messages import ToolCall
 
 
@@ -21,4 +20,4 @@ from nanobot.messages import ToolCall
     ],
 )
 def test_a_hint_names_the_tool_and_what_it_works_on(arguments: str, hint: str) -> None:
-    assert tool_hint(ToolCall("c", "read_file", arguments)) == hint
+    assert ToolCall("c", "read_file", arguments).hint == hint

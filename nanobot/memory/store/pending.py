@@ -34,6 +34,8 @@ _FACT = re.compile(
 )
 _OLD, _SECTION = "  instead of: ", "  under: "
 _ATTEMPTS = 5
+CONFIRMED = "confirmed"
+"""How the summary of a version begins that holds facts which the person accepted."""
 _CODE = 16
 MOST_WAITING = 200
 """Changes that wait in a scope; a model that was talked over holds back no more."""
@@ -176,14 +178,14 @@ class Pending:
         for path, facts in groupby(sorted(chosen, key=lambda f: f.path), key=lambda f: f.path):
             text = self._store.read(path)
             operations = [fact.fitted(text) for fact in facts]
-            change = Change("you", f"confirmed {_count(len(operations))}")
+            change = Change("you", f"{CONFIRMED} {_count(len(operations))}")
             replaced = [line for one in operations for line in lost_facts(one.old, one.new)]
             _, left = await self._store.apply(path, operations, change, retired=replaced)
             # The line it would reword is gone: what was confirmed is new, then.
             added = [replace(operation, old="") for operation in left if operation.new]
             if added:
                 await self._store.apply(path, added, change)
-        await self._remove(chosen, "confirmed")
+        await self._remove(chosen, CONFIRMED)
         return chosen
 
     async def drop(self, names: Iterable[str | int]) -> list[PendingFact]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nanobot.errors import UnknownSession
@@ -19,6 +19,8 @@ from nanobot.memory.change import Change
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
 from nanobot.memory.store.guard import fact_lines
+from nanobot.memory.store.pending import CONFIRMED
+from nanobot.memory.store.store import PENDING
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import most_similar
 from nanobot.memory.text.wording import share, words
@@ -39,6 +41,7 @@ _MOST_STEPS = 20
 _LIKE_ENOUGH = 0.3
 _ALIKE = 0.6
 _END = sys.maxsize
+_NO_CALLS: Mapping[str, str] = {}
 _RETIRED_ON = re.compile(r"^[-*+]\s+\d{4}-\d{2}-\d{2}:\s*")
 
 
@@ -133,7 +136,7 @@ class Explainer:
             wording = previous or wording
 
     def _step(self, memory: Memory, version: Version, line: str, path: str) -> Step:
-        change = version.change
+        change = self._held(memory, version, line) or version.change
         entry, note = self._entry(memory, change, line)
         said: tuple[Said, ...] = ()
         if entry is not None:
@@ -156,6 +159,17 @@ class Explainer:
             note=note,
         )
 
+    def _held(self, memory: Memory, version: Version, line: str) -> Change | None:
+        """The change that held a line back until the person accepted it; None where none did."""
+        accepted = version.author == "you" and version.summary.startswith(CONFIRMED)
+        if self._versions is None or not accepted:
+            return None
+        for snapshot in self._versions.lineage(memory.prefix + PENDING):
+            came = _lines(snapshot.after) - _lines(snapshot.before)
+            if any(_bare(waiting.partition(": ")[2]) == _bare(line) for waiting in came):
+                return snapshot.version.change
+        return None
+
     def _entry(self, memory: Memory, change: Change, line: str) -> tuple[HistoryEntry | None, str]:
         """The history entry that a line rests on, or why it is not shown."""
         cursors = _cursors(change, line)
@@ -170,12 +184,15 @@ class Explainer:
     def _turn(self, memory: Memory, change: Change, line: str) -> tuple[tuple[Said, ...], str]:
         if not self._may_see(memory, change.session):
             return (), "It was written in a conversation that belongs to another memory."
-        found = [m for m in self._read(change.session, 1, _END) if m.turn_id == change.turn]
+        every = self._read(change.session, 1, _END)
+        found = [m for m in every if m.turn_id == change.turn]
         if not found:
             return (), "The turn that wrote it is not kept any more."
         asked = [m for m in found if m.role == "user"]
-        read = [m for m in found if m.role == "tool" and share(words(line), m.content) >= _ALIKE]
-        return _likest(change.session, asked + read or found, line, least=0.0), ""
+        tools = (m for m in every if m.role == "tool" and m.seq <= found[-1].seq)
+        read = [m for m in tools if share(words(line), m.content) >= _ALIKE]
+        calls = {call.id: call.hint for m in every for call in m.tool_calls}
+        return _likest(change.session, asked + read or found, line, least=0.0, calls=calls), ""
 
     def _said(self, session: str, first: int, last: int, line: str) -> tuple[Said, ...]:
         if not last:
@@ -220,13 +237,13 @@ def nearest(text: str, lines: Sequence[Line], most: int = 3) -> tuple[str, ...]:
     return tuple(line for _, line in rated[:most])
 
 
-def said_in(session: str, message: Message, about: Collection[str] = ()) -> Said:
+def said_in(session: str, message: Message, about: Collection[str] = (), call: str = "") -> Said:
     """A message of a session, for people; of a tool's output the line that says most of `about`,
-    where that is given."""
+    where that is given. `call` says what the tool was asked."""
     text = message.content
     if about and message.role == "tool":
         text = max(text.splitlines() or [""], key=lambda line: share(about, line))
-    return Said(session, message.seq, _who(message), message.timestamp, text)
+    return Said(session, message.seq, _who(message, call), message.timestamp, text)
 
 
 def _previous(snapshot: Snapshot, wording: str, before: set[str], after: set[str]) -> str:
@@ -245,21 +262,27 @@ def _cursors(change: Change, line: str) -> tuple[int, ...]:
 
 
 def _likest(
-    session: str, messages: Sequence[Message], line: str, *, least: float
+    session: str,
+    messages: Sequence[Message],
+    line: str,
+    *,
+    least: float,
+    calls: Mapping[str, str] = _NO_CALLS,
 ) -> tuple[Said, ...]:
     """The few messages that share most words with a line, in their order."""
     wanted = words(line)
     rated = [(share(wanted, message.content), message) for message in messages if message.content]
     rated = [pair for pair in rated if pair[0] >= least]
     best = sorted(rated, key=lambda pair: (-pair[0], pair[1].seq))[:_MOST_SAID]
-    return tuple(said_in(session, m, wanted) for _, m in sorted(best, key=lambda pair: pair[1].seq))
+    ordered = [message for _, message in sorted(best, key=lambda pair: pair[1].seq)]
+    return tuple(said_in(session, m, wanted, calls.get(m.tool_call_id, "")) for m in ordered)
 
 
-def _who(message: Message) -> str:
+def _who(message: Message, call: str) -> str:
     if message.origin.startswith("person:"):
         return message.origin.removeprefix("person:")
     if message.role == "tool":
-        return f"tool {message.name}".strip()
+        return f"tool {call or message.name}".strip()
     return {"user": "you", "assistant": "nanobot"}[message.role]
 
 

@@ -85,6 +85,28 @@ async def test_why_leads_to_what_was_said_also_after_dream_reworded_the_line_twi
     assert WORDINGS[0] in json.dumps(shown)
 
 
+async def test_why_of_an_accepted_fact_names_the_file_that_it_came_from(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    (tmp_path / "workspace").mkdir()
+    (tmp_path / "workspace" / "trip.md").write_text(
+        "# Trip\n\nThe ferry to Bastia leaves at nine.\n"
+    )
+    model = ScriptedModel(
+        calls("read_file", path="trip.md"),
+        says("It leaves at nine."),
+        calls("update_memory", file="MEMORY.md", add=["The ferry to Bastia leaves at nine"]),
+        says("I asked to have it remembered."),
+    )
+    async with running(tmp_path, model, channel):
+        await channel.ask("when does the ferry leave?")
+        await channel.ask("remember that")
+        await channel.ask("/memory accept 1")
+        why = await channel.ask("/memory why ferry")
+    assert "[You] confirmed 1 fact" in why
+    assert "you: remember that" in why
+    assert "tool read_file trip.md: The ferry to Bastia leaves at nine." in why
+
+
 async def test_a_change_is_undone_and_done_again_and_hand_edits_made_meanwhile_stay(
     tmp_path: Path,
 ) -> None:
