@@ -71,7 +71,8 @@ async def test_who_wants_no_variant_is_told_how_to_raise_it_and_goes_on() -> Non
     async with serving(ollama) as wanted:
         found = await ask_window(person, wanted, ModelSettings(), SystemClock())
     assert (found.name, found.window, ollama.made) == ("qwen3:8b", 4_096, {})
-    assert "OLLAMA_CONTEXT_LENGTH" in "\n".join(person.said)
+    said = "\n".join(person.said)
+    assert (said.count("WARNING"), said.count("OLLAMA_CONTEXT_LENGTH")) == (1, 1)
 
 
 async def test_a_script_is_warned_as_well() -> None:

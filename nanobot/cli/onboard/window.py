@@ -40,13 +40,16 @@ async def ask_window(
     while True:
         told = await _told(wanted, clock)
         small = told.now < SMALL_WINDOW and (told.now or told.server == _OLLAMA)
+        if small:
+            person.say(_too_small(told))
         if small and (larger := await _enlarged(person, wanted, told, clock)):
             wanted = larger
             continue
         if small and told.now and await _mended(person, told):
             continue
         if told.now >= _SMALLEST:
-            window = _taken(person, told, _set_by_hand(wanted, present))
+            chosen = _set_by_hand(wanted, present)
+            window = _taken(person, told, chosen, is_known=bool(small))
         else:
             window = await _typed(person, wanted, told, present)
         return replace(wanted, window=window)
@@ -60,7 +63,6 @@ async def _enlarged(
     tokens = min(_COMFORTABLE, told.most)
     if told.server != _OLLAMA or tokens < SMALL_WINDOW:
         return None
-    person.say(_too_small(told))
     asked = (
         f"Make a variant of {wanted.name} in Ollama that takes {tokens:,}? It needs no download."
     )
@@ -96,7 +98,7 @@ async def given_window(
     if told.now >= _SMALLEST:
         if told.now < SMALL_WINDOW:
             person.say(_too_small(told))
-        return _taken(person, told, 0)
+        return _taken(person, told, 0, is_known=False)
     if is_near(wanted.base_url):
         said = f"takes only {told.now:,} tokens" if told.now else "does not say how much it takes"
         person.say(
@@ -126,11 +128,12 @@ def _set_by_hand(wanted: Candidate, present: ModelSettings) -> int:
     return present.context_window if same and "context_window" in present.model_fields_set else 0
 
 
-def _taken(person: Guide, told: Window, chosen: int) -> int:
+def _taken(person: Guide, told: Window, chosen: int, *, is_known: bool) -> int:
+    """`is_known`: how to raise it was said already."""
     if 0 < chosen < told.now:
         person.say(f"{told.server} takes {told.now:,} tokens; the {chosen:,} that are set stay.")
         return chosen
-    more = told.now < told.most or told.now < _COMFORTABLE
+    more = not is_known and (told.now < told.most or told.now < _COMFORTABLE)
     person.say(f"{told.server} takes {told.now:,} tokens.{_how(told) if more else ''}")
     return told.now
 
@@ -138,7 +141,7 @@ def _taken(person: Guide, told: Window, chosen: int) -> int:
 async def _mended(person: Guide, told: Window) -> bool:
     """Whether the person made the server take more."""
     least = f" It needs {_SMALLEST:,} at the least." if told.now < _SMALLEST else ""
-    person.say(f"{_too_small(told)}{least}{_how(told)}")
+    person.say(f"{least}{_how(told)}".strip())
     return await person.confirm("Look again, once that is changed?")
 
 
