@@ -50,7 +50,10 @@ def run_import(wanted: Wanted) -> int:
         if plan.aside and state.is_dir():  # nobody's home is moved away beneath their feet
             stack.enter_context(HomeLock(state))
         report = carry_out(plan, clock)
-    return put(to_json(report.as_json()) if wanted.as_json else fitted(_done_text(report, plan)))
+    if wanted.as_json:
+        return put(to_json(report.as_json()))
+    is_known = not wanted.sure and _report_text(report) == _report_text(plan.report)
+    return put(fitted(_done_text(report, plan, is_known=is_known)))
 
 
 def _tell(text: str) -> None:
@@ -81,14 +84,15 @@ def _plan_text(plan: Plan) -> str:
     return clean(head) + _report_text(plan.report)
 
 
-def _done_text(report: Report, plan: Plan) -> str:
+def _done_text(report: Report, plan: Plan, *, is_known: bool) -> str:
+    """`is_known`: the person has just seen the report."""
     moved = f" What stood there is {plan.aside} now." if plan.aside else ""
     end = (
         f"\nImported into {plan.target}.{moved}\n"
         f"Every file is named in {plan.target}/{report.originals}/report.md.\n"
         f"Start it: `{report.command} gateway`, or talk to it here: `{report.command} agent`.\n"
     )
-    return _report_text(report) + clean(end)
+    return clean(end) if is_known else _report_text(report) + clean(end)
 
 
 def _report_text(report: Report) -> str:

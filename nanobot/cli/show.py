@@ -150,19 +150,21 @@ def records(data: Data, key: str) -> list[Data]:
 
 def _laid_out(row: Sequence[str], widths: Sequence[int], room: int) -> str:
     *head, last = row or ("",)
-    cells = (
-        cell + " " * (width - columns(cell)) for cell, width in zip(head, widths, strict=False)
-    )
-    begun = "".join(f"{cell}  " for cell in cells)
-    begins = columns(begun)
-    if begins + columns(last) <= room:
-        return f"{begun}{last}".rstrip()
+    lines, line = list[str](), ""
+    for cell, width in zip(head, widths, strict=False):
+        if line.strip() and columns(line) + width > room:
+            lines.append(line.rstrip())
+            line = _BENEATH
+        line += f"{cell}{' ' * (width - columns(cell))}  "
+    begins = columns(line)
     longest = max(map(columns, last.split()), default=0)
-    if room - begins >= min(max(longest, _NARROWEST_CELL), room - len(_BENEATH)):
-        return begun + wrapped(last, room - begins).replace("\n", "\n" + " " * begins)
-    beneath = wrapped(last, room - len(_BENEATH)).replace("\n", f"\n{_BENEATH}")
-    above = f"{wrapped(begun.rstrip(), room)}\n" if begun.strip() else ""
-    return f"{above}{_BENEATH}{beneath}"
+    least = min(columns(last), max(longest, _NARROWEST_CELL), room - len(_BENEATH))
+    if line.strip() and room - begins < least:
+        lines.append(line.rstrip())
+        line, begins = _BENEATH, len(_BENEATH)
+    if begins + columns(last) > room:
+        last = wrapped(last, room - begins).replace("\n", "\n" + " " * begins)
+    return "\n".join([*lines, f"{line}{last}".rstrip()])
 
 
 def _entry(entry: Data) -> tuple[str, str, str]:

@@ -15,6 +15,7 @@ from datetime import datetime
 from nanobot.importing.people import key_of
 from nanobot.memory.history.entries import (
     HistoryEntry,
+    decode,
     decode_foreign,
     encode,
     paragraph_of,
@@ -46,7 +47,8 @@ def from_lines(lines: Iterable[bytes], dreamed: int, now: datetime) -> History:
     found: list[HistoryEntry] = []
     broken = 0
     for line in filter(bytes.strip, lines):
-        if (entry := decode_foreign(line, now)) is not None:
+        entry = decode_foreign(line, now) or _ours(line, now)
+        if entry is not None:
             found.append(entry)
         broken += decode_fields(line) is None
     found.sort(key=lambda entry: entry.cursor == 0)  # those without a number were not dreamt about
@@ -56,6 +58,13 @@ def from_lines(lines: Iterable[bytes], dreamed: int, now: datetime) -> History:
     )
     read = [number for number, entry in enumerate(found, 1) if 0 < entry.cursor <= dreamed]
     return History(entries, max(read, default=0), broken)
+
+
+def _ours(line: bytes, now: datetime) -> HistoryEntry | None:
+    """What this nanobot made of a line when it was used in that home before the import. The
+    numbers of messages and what became of the facts belong to a memory that is left behind."""
+    entry = decode(line, now.tzinfo)
+    return entry and replace(entry, type="import", first=0, last=0, operations=())
 
 
 def from_text(text: str, now: datetime) -> History:

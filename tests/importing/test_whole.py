@@ -133,5 +133,7 @@ async def test_what_was_said_before_the_import_comes_after_the_old_conversation(
     assert any("BLUEBIRD" in text for text in said[:-4])
     window = [m.content for m in folder.window("telegram:15551234", b"", 1, None)]
     assert window[-4:] == said[-4:]
+    history = tmp_path / "new" / "workspace" / "memory" / "history.jsonl"
+    assert "The person keeps a garden" in history.read_text()
     notes = {item.source: item.note for item in report.items}
     assert "what was said to this nanobot comes after" in notes["sessions/telegram_15551234.jsonl"]
