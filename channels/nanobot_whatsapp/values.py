@@ -9,6 +9,8 @@ from nanobot.bus.events import Media, Quote
 
 OURS = "you"
 """Who said what is quoted, where the agent did."""
+UNREADABLE = "a message that nanobot could not read"
+"""The note in place of one, so that whoever wrote it is answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class Core:
         self.heard: list[tuple[str, float]] = []
         self.shown: list[Notice] = []
         self.background = Background()
+        self.web = WebServer(port=0)
         clock = FakeClock()
         bus = self.bus = MessageBus(journal)
         bus.connect(self.entries.append, self.parts.extend)
@@ -41,7 +42,7 @@ class Core:
             bus,
             journal,
             self.access,
-            WebServer(),
+            self.web,
             home,
             clock,
             self.background,

@@ -11,10 +11,12 @@ what was written on the business's own phone), are none of our business and left
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from itertools import islice
 from typing import Any
 
@@ -32,7 +34,7 @@ from nanobot_whatsapp.cloud.reading import (
 )
 from nanobot_whatsapp.cloud.who import Unreadable, person_of, plain
 from nanobot_whatsapp.ids import is_group, is_id, is_person
-from nanobot_whatsapp.values import OURS, Heard, Person
+from nanobot_whatsapp.values import OURS, UNREADABLE, Heard, Person
 from nanobot_whatsapp.wording import one_line
 
 _OLDEST = datetime(2009, 1, 1, tzinfo=UTC)
@@ -136,11 +138,25 @@ def _guarded(message: object, scene: _Scene) -> Iterator[Item]:
         return
     try:
         items = list(_message(message, scene))
-    except Unreadable as error:
-        items = [Broken(message, str(error))]
     except Exception as error:  # noqa: BLE001 - the boundary: one message, whatever is in it
-        items = [Broken(message, type(error).__name__)]
+        reason = str(error) if isinstance(error, Unreadable) else type(error).__name__
+        items = [Broken(message, reason), *_unreadable(message, scene)]
     yield from items
+
+
+def _unreadable(message: Raw, scene: _Scene) -> Iterator[Item]:
+    """A note in place of a private message, so that whoever wrote it is answered; nothing where it
+    is not clear who did. One without an id has one of what it holds, which Meta repeats."""
+    try:
+        person = person_of(message, scene.contacts)
+    except Unreadable:
+        return
+    if "group_id" in message or scene.ours.intersection(person.ids):
+        return
+    id = text_in(message, "id")
+    if not is_id(id):
+        id = f"unreadable-{sha256(json.dumps(message).encode()).hexdigest()[:32]}"
+    yield Said(Heard(id, person, _time(message, scene.now), notes=(UNREADABLE,)))
 
 
 def _message(message: Raw, scene: _Scene) -> Iterator[Item]:

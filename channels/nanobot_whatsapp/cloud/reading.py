@@ -7,31 +7,16 @@ never holds a bracket or a line end of its own.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 
-from nanobot_whatsapp.wording import one_line, whole
+from nanobot_whatsapp.wording import one_line
 
 Raw = Mapping[str, object]
 """A JSON object."""
 
-_HALVES = re.compile(rb"\\u[dD][89a-fA-F]")
 _NOTE = 500
 """Characters of a detail in a note."""
-
-
-def document_of(body: bytes) -> object:
-    """The JSON document in `body`, without half characters, which no file can hold.
-
-    Raises `ValueError` or `RecursionError` where it is none.
-    """
-    document: object = json.loads(body)
-    if _HALVES.search(body) is None:
-        return document
-    mended: object = json.loads(whole(json.dumps(document, ensure_ascii=False)))
-    return mended
 
 
 def object_in(raw: Raw, key: str) -> Raw:
@@ -56,8 +41,7 @@ def text_in(raw: Raw, key: str) -> str:
     value = raw.get(key)
     if isinstance(value, str):
         return value
-    is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**30
-    return str(value) if is_number else ""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
 
 
 def number_in(raw: Raw, key: str) -> float | None:

@@ -17,8 +17,8 @@ from pydantic import SecretStr
 
 from nanobot.channel import WebhookReply, WebhookRequest
 from nanobot.errors import StorageError
-from nanobot_whatsapp.cloud.reading import document_of
 from nanobot_whatsapp.concerns import Concerns
+from nanobot_whatsapp.documents import document_of
 
 HEADER = "x-hub-signature-256"
 
@@ -78,7 +78,7 @@ class Receiver:
     async def _taken(self, body: bytes) -> WebhookReply:
         try:
             document = document_of(body)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             self._inbox.put_aside(body.decode("utf-8", "replace"), type(error).__name__)
             return WebhookReply(200)  # it would come again, and be no better
         try:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot_whatsapp.ids import id_of, is_group, is_id, is_number
 from nanobot_whatsapp.linked.protocol import Me
-from nanobot_whatsapp.values import OURS, Heard, Person
+from nanobot_whatsapp.values import OURS, UNREADABLE, Heard, Person
 
 _LONGEST_ID = 256
 _MOST_NOTES = 20
@@ -89,14 +90,36 @@ class _Message(_Part):
 def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Spoken | None:
     """What was said, None for an event of a kind that is not known. `me` is our own account as far
     as it is known; `now` gives the time zone. Raises `Unreadable`."""
-    if body.get("kind") != "message":
+    kind = body.get("kind")
+    if not isinstance(kind, str):
+        raise Unreadable("an event of no kind")
+    if kind != "message":
         return None
     try:
         message = _Message.model_validate(body)
     except ValidationError as error:
         where = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors()[:5])
         raise Unreadable(f"unexpected: {where}") from None
+    if not is_id(message.id):
+        raise Unreadable("a message without an id")
     return Spoken(_heard(message, me or Me(), now), message.chat, message.sender)
+
+
+def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Spoken | None:
+    """A note in place of a private message that cannot be read, so that whoever wrote it is
+    answered; None where it is not clear who did. One without an id has one of what it holds."""
+    known = {key: body[key] for key in ("chat", "sender", "alt", "from_me") if key in body}
+    id = body.get("id")
+    if not isinstance(id, str) or not _plain(id):
+        id = f"unreadable-{sha256(json.dumps(body).encode()).hexdigest()[:32]}"
+    try:
+        message = _Message.model_validate({**known, "id": id, "at": 0})
+    except ValidationError:
+        return None
+    if body.get("kind") != "message" or is_group(message.chat):
+        return None
+    heard = replace(_heard(message, me or Me(), now), notes=(UNREADABLE,))
+    return Spoken(heard, message.chat, message.sender)
 
 
 def _heard(message: _Message, me: Me, now: datetime) -> Heard:

@@ -15,7 +15,7 @@ from loguru import logger
 from nanobot.channel import ChannelHost
 from nanobot.channel.quarantine import Quarantine
 from nanobot.errors import SendError, StorageError
-from nanobot_whatsapp.linked.events import Spoken, Unreadable, read
+from nanobot_whatsapp.linked.events import Spoken, Unreadable, read, unreadable
 from nanobot_whatsapp.linked.outbound import Link
 from nanobot_whatsapp.linked.protocol import Event, Me
 from nanobot_whatsapp.linked.quoting import Quotables
@@ -72,11 +72,13 @@ class Inbox:
                     logger.debug("whatsapp: a message was not marked as read: {}", error)
 
     def _read(self, event: Event, me: Me | None) -> Spoken | None:
+        now = self._clock.now()
         try:
-            return read(event.body, me, self._clock.now())
-        except Unreadable as error:
-            self._quarantine.keep(event.body, str(error))
-            return None
+            return read(event.body, me, now)
+        except Exception as error:  # noqa: BLE001 - the boundary: one event, whatever is in it
+            reason = str(error) if isinstance(error, Unreadable) else type(error).__name__
+            self._quarantine.keep(event.body, reason)
+            return unreadable(event.body, me, now)
 
     async def _store(self, spoken: Sequence[Spoken]) -> Sequence[Spoken]:
         """Keep trying until the disk takes them; those that were admitted."""

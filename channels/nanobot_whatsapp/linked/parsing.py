@@ -5,10 +5,10 @@ What it says in a type that is not known becomes nothing: a newer helper may say
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import get_args
 
+from nanobot_whatsapp.documents import document_of
 from nanobot_whatsapp.linked.protocol import (
     Answer,
     ErrorCode,
@@ -43,8 +43,8 @@ def parse(line: bytes) -> Said | None:
 
 def _object(line: bytes) -> Mapping[str, object]:
     try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        fields = document_of(line)
+    except ValueError as error:
         raise Garbage(f"a line is not JSON: {type(error).__name__}") from None
     if not isinstance(fields, dict):
         raise Garbage("a line is not an object")

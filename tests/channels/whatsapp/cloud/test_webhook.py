@@ -104,15 +104,35 @@ def test_the_signature_is_as_meta_makes_it() -> None:
     assert made == "sha256=5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
 
 
-@pytest.mark.parametrize(
-    "body", [b"no JSON", b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}", b"\xff"]
-)
+@pytest.mark.parametrize("body", [b"no JSON", b"[" * 100_000, b"\xff", b'"' + b'[\\"' * 99])
 async def test_what_is_no_json_is_put_aside_and_not_asked_for_again(
     body: bytes, receiver: Receiver, inbox: Inbox
 ) -> None:
     assert await receiver(signed(body)) == WebhookReply(200)
     assert inbox.begun == 0
     assert len(inbox.aside) == 1
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"9" * 5_000,
+        b"-" + b"9" * 31,
+        b"[" * 20_000 + b"]" * 20_000,
+        b'{"x":' * 99 + b'""' + b"}" * 99,
+    ],
+)
+async def test_a_value_that_no_parser_takes_costs_that_value(
+    odd: bytes, receiver: Receiver, inbox: Inbox
+) -> None:
+    text = b'"]}\\"[{' + b"[" * 99 + b'"'
+    body = b'{"a": [' + odd + b', {"b": 5}, ' + odd + b'], "c": ' + text + b"}"
+    assert await receiver(signed(body)) == WebhookReply(200)
+    (taken,) = inbox.taken
+    assert isinstance(taken, dict)
+    assert taken["c"] == json.loads(text)
+    assert taken["a"][1] == {"b": 5}
+    assert len(json.dumps(taken)) < 2_000
 
 
 async def test_halves_of_characters_do_not_pass(receiver: Receiver, inbox: Inbox) -> None:

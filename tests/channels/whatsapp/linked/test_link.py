@@ -9,6 +9,7 @@ import stat
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -20,6 +21,12 @@ from nanobot_whatsapp.linked.link import PING_SECONDS, BridgeLink
 from nanobot_whatsapp.linked.listening import SOCKET_NAME, Listener
 from nanobot_whatsapp.linked.protocol import MAX_LINE, Event, Me, Qr, State, Welcome
 from tests.channels.whatsapp.linked.helpers import US, FakeHelper, Line, Stage, staged
+
+
+class Takes(Protocol):
+    """What events are given to."""
+
+    async def take(self, events: Sequence[Event], me: Me | None) -> None: ...
 
 
 @dataclass
@@ -51,7 +58,7 @@ class Pair:
 
 @contextlib.asynccontextmanager
 async def linked(
-    folder: Path, clock: FakeClock, taker: Taker | None = None, welcome: Welcome | None = None
+    folder: Path, clock: FakeClock, taker: Takes | None = None, welcome: Welcome | None = None
 ) -> AsyncIterator[Pair]:
     """A link to a helper that was welcomed."""
     async with staged(folder) as stage, asyncio.TaskGroup() as group:

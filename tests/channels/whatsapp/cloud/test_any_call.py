@@ -1,0 +1,118 @@
+"""Whatever a message holds costs that message alone: it is put aside and told, the rest goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import aiohttp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from nanobot.bus.journal import Journal
+from nanobot.testing import FakeClock
+from nanobot_whatsapp.cloud.inbox import Inbox
+from nanobot_whatsapp.cloud.recent import Recent
+from nanobot_whatsapp.cloud.webhook import HEADER, Receiver, signature_of
+from nanobot_whatsapp.concerns import Concerns
+from nanobot_whatsapp.people import People
+from nanobot_whatsapp.taking import Taking
+from nanobot_whatsapp.trouble import Trouble
+from tests.bus.support import rows
+from tests.channels.whatsapp.cloud.quiet import QUIET_MESSAGES, STATUSES
+from tests.channels.whatsapp.cloud.samples import ANN, OUR_ID, Json, call, message
+from tests.channels.whatsapp.cloud.shapes import HEARD
+from tests.channels.whatsapp.odd import DEEP, LONG, as_body, mutated
+from tests.gateway.core import Core
+
+SECRET = "0123456789abcdef"
+PRIVATE: Sequence[Json] = [shape for shape, *_ in HEARD.values() if "group_id" not in shape]
+OTHERS: Sequence[Json] = [
+    *(shape for shape, *_ in HEARD.values() if "group_id" in shape),
+    *QUIET_MESSAGES.values(),
+]
+WHO = frozenset({"from", "from_user_id", "from_parent_user_id"})
+
+Post = Callable[[bytes], Awaitable[int]]
+
+
+@asynccontextmanager
+async def listening(home: Path) -> AsyncIterator[Post]:
+    """The webhook over HTTP, with a journal behind it; gives what signs and posts a body."""
+    journal = Journal(home / "journal.db", FakeClock())
+    await journal.open()
+    try:
+        core = Core(journal, home, everyone=True, groups="all")
+        host, concerns = core.host, Concerns(Trouble(core.host))
+        people = People(host.state_folder)
+        taking = Taking(host, people, self_chat=False, pairing=True)
+        inbox = Inbox(host, people, taking, Recent(), concerns, OUR_ID)
+        receiver = Receiver(SecretStr(SECRET), SecretStr("word"), inbox, concerns)
+        async with host.webhook("/whatsapp", receiver) as url, aiohttp.ClientSession() as http:
+
+            async def post(body: bytes) -> int:
+                headers = {HEADER: signature_of(body, SECRET)}
+                async with http.post(url, data=body, headers=headers) as reply:
+                    return reply.status
+
+            yield post
+        await core.background.drain(5.0)
+        await core.web.close()
+    finally:
+        await journal.close()
+
+
+def stored(home: Path) -> list[tuple[str, str]]:
+    """The events and chats of what is in the inbox."""
+    found = rows(home / "journal.db", "SELECT event_id, chat_id FROM inbox")
+    return [(str(event), str(chat)) for event, chat in found]
+
+
+def good(id: str) -> Json:
+    return message("text", {"body": "hello"}, id=id, **{"from": "15550009999"})
+
+
+async def posted(bodies: Sequence[bytes]) -> tuple[list[int], list[tuple[str, str]]]:
+    """How these were answered, and what is in the inbox then."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with listening(Path(folder)) as post:
+            answers = [await post(body) for body in bodies]
+        return answers, stored(Path(folder))
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 2**32))
+def test_no_message_stops_those_beside_and_behind_it(seed: int) -> None:
+    rnd = Random(seed)
+    odd = [mutated(rnd.choice([*PRIVATE, *OTHERS]), rnd, but=frozenset()) for _ in range(3)]
+    status = mutated(rnd.choice(list(STATUSES.values())), rnd, but=frozenset())
+    beside = call(*odd, good("wamid.beside"), statuses=[status])
+    wild = mutated(call(*odd), rnd, but=frozenset())
+    bodies = [as_body(each) for each in (beside, wild, call(good("wamid.behind")))]
+    answers, found = asyncio.run(posted(bodies))
+    assert answers == [200, 200, 200]
+    assert {("wamid.beside", "15550009999"), ("wamid.behind", "15550009999")} <= set(found)
+
+
+async def test_what_is_no_call_at_all_does_not_come_again_and_harms_nothing(tmp_path: Path) -> None:
+    wrong: list[object] = [None, True, 7, "x" * 100_000, [], [[]], {}, [call(good("wamid.inside"))]]
+    bodies = [*map(as_body, wrong), b"", b"\xff\xfe{}", b"{" * 50_000, as_body(DEEP), as_body(LONG)]
+    async with listening(tmp_path) as post:
+        assert {await post(body) for body in bodies} == {200}
+        assert await post(as_body(call(good("wamid.behind")))) == 200
+    assert stored(tmp_path) == [("wamid.behind", "15550009999")]
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 2**32))
+def test_who_wrote_in_private_is_answered_whatever_it_held(seed: int) -> None:
+    rnd = Random(seed)
+    shape = {**rnd.choice(PRIVATE), "from": ANN}
+    answers, found = asyncio.run(posted([as_body(call(mutated(shape, rnd, but=WHO)))]))
+    assert answers == [200]
+    assert [chat for _, chat in found] == [ANN]

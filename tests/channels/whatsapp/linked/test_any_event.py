@@ -1,0 +1,87 @@
+"""Whatever an event of the helper holds costs that event alone; the rest goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nanobot.bus.journal import Journal
+from nanobot.testing.clock import FakeClock
+from nanobot_whatsapp.linked.inbox import Inbox
+from nanobot_whatsapp.linked.quoting import Quotables
+from nanobot_whatsapp.linked.standing import Standing
+from nanobot_whatsapp.people import People
+from nanobot_whatsapp.taking import Taking
+from tests.bus.support import rows
+from tests.channels.whatsapp.linked.helpers import Line, said
+from tests.channels.whatsapp.linked.scene import ANN
+from tests.channels.whatsapp.linked.test_link import linked
+from tests.channels.whatsapp.odd import as_body, mutated
+from tests.gateway.core import Core
+
+GROUP = "120363000000000001@g.us"
+REF = {"directPath": "/v/t62", "mediaKey": "a2V5", "n": 5}
+PICTURE = {"kind": "image", "mime": "image/png", "name": "a.png", "size": 5, "ref": REF}
+QUOTE = {"id": "Q1", "sender": "888@lid", "text": "before", "ours": False}
+SHAPES: Sequence[Line] = [
+    said("A1", "hello"),
+    said("A1", "look", media=PICTURE, quote=QUOTE, notes=["album"], mentions=["888@lid"]),
+    said("A1", "better", edits="A0"),
+    said("A1", "", deletes="A0"),
+    said("A1", "", reaction="👍", quote={**QUOTE, "ours": True}),
+    said("A1", "", unknown="pollMessage"),
+]
+WHO = frozenset({"kind", "chat", "sender", "alt", "from_me"})
+OTHER = {"chat": "15550009999@s.whatsapp.net", "sender": "15550009999@s.whatsapp.net", "alt": ""}
+
+
+async def taken(lines: Sequence[bytes], last: int) -> list[tuple[str, str]]:
+    """The events and chats in the inbox once all up to the event `last` is confirmed."""
+    with tempfile.TemporaryDirectory(prefix="linked") as folder:
+        home, clock = Path(folder), FakeClock()
+        journal = Journal(home / "journal.db", clock)
+        await journal.open()
+        try:
+            core = Core(journal, home, everyone=True, groups="all")
+            host = core.host
+            taking = Taking(host, People(host.state_folder), self_chat=False, pairing=True)
+            inbox = Inbox(host, taking, Standing(host), Quotables(), receipts=False)
+            async with linked(home, clock, inbox) as pair:
+                for line in lines:
+                    pair.helper.write(line.decode())
+                await pair.helper.acked(last)
+            await core.background.drain(5.0)
+        finally:
+            await journal.close()
+        found = rows(home / "journal.db", "SELECT event_id, chat_id FROM inbox")
+        return [(str(event), str(chat)) for event, chat in found]
+
+
+def event(seq: int, body: object) -> bytes:
+    return as_body({"type": "event", "seq": seq, "event": body})
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 2**32))
+def test_no_event_stops_those_beside_and_behind_it(seed: int) -> None:
+    rnd = Random(seed)
+    shapes = [*SHAPES, *({**shape, "chat": GROUP, "group": True} for shape in SHAPES)]
+    odd = [mutated(rnd.choice(shapes), rnd, but=frozenset()) for _ in range(4)]
+    wrong: object = rnd.choice([None, "x", [], {}, 7, {"kind": 5}, {"kind": "later"}])
+    good = said("B1", "hello", **OTHER)
+    lines = [event(seq, body) for seq, body in enumerate([*odd, wrong, good], 1)]
+    assert ("B1", "15550009999") in asyncio.run(taken(lines, 6))
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 2**32))
+def test_who_wrote_in_private_is_answered_whatever_it_held(seed: int) -> None:
+    rnd = Random(seed)
+    odd = mutated(rnd.choice(SHAPES), rnd, but=WHO)
+    assert [chat for _, chat in asyncio.run(taken([event(1, odd)], 1))] == [ANN]

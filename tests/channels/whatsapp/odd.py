@@ -1,0 +1,45 @@
+"""What a platform's JSON never holds, put in places where it holds something else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Any
+
+DEEP, LONG, HALF = "@deep@", "@long@", "@half@"
+"""Stand for what `json.dumps` cannot write; see `as_body`."""
+NESTED = "[" * 20_000 + "]" * 20_000
+
+ODD: tuple[object, ...] = (
+    None, True, 0, -1, 5, 2**63, 10**400, 1.5, 1e300, float("nan"), "", "x", "\x00", "x" * 100_000,
+    "é id", [], [[]], {}, {"id": {}}, ["x"], {"x": 5}, DEEP, LONG, HALF,
+)  # fmt: skip
+
+
+def as_body(document: object) -> bytes:
+    """As bytes, with what stands for other things replaced by it."""
+    body = json.dumps(document).replace(f'"{DEEP}"', NESTED).replace(f'"{LONG}"', "9" * 5_000)
+    return body.replace(HALF, "\\ud800").encode()
+
+
+def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where something stands in a document."""
+    items = value.items() if isinstance(value, Mapping) else enumerate(value)  # type: ignore[arg-type]
+    for key, inner in items:
+        yield (*path, key)
+        if isinstance(inner, dict | list):
+            yield from places(inner, (*path, key))
+
+
+def mutated(document: Mapping[str, object], rnd: Random, *, but: frozenset[str]) -> dict[str, Any]:
+    """The document with something odd in up to three places, but for those fields of it."""
+    copy: dict[str, Any] = json.loads(json.dumps(document))
+    found = [place for place in places(copy) if place[0] not in but]
+    chosen = rnd.sample(found, min(len(found), rnd.randint(1, 3)))
+    for *path, last in sorted(chosen, key=len, reverse=True):
+        inner: Any = copy
+        for key in path:
+            inner = inner[key]
+        inner[last] = rnd.choice(ODD)
+    return copy
