@@ -20,6 +20,7 @@ from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot_whatsapp.ids import id_of, is_group, is_id, is_number
 from nanobot_whatsapp.linked.protocol import Me
 from nanobot_whatsapp.values import OURS, UNREADABLE, Heard, Person
+from nanobot_whatsapp.wording import one_line
 
 _LONGEST_ID = 256
 _MOST_NOTES = 20
@@ -102,7 +103,11 @@ def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Spoken | N
         raise Unreadable(f"unexpected: {where}") from None
     if not is_id(message.id):
         raise Unreadable("a message without an id")
-    return Spoken(_heard(message, me or Me(), now), message.chat, message.sender)
+    heard = _heard(message, me or Me(), now)
+    changes = heard.edits or heard.deletes
+    if not (heard.text.strip() or heard.media or changes or any(map(one_line, heard.notes))):
+        raise Unreadable("a message that says nothing")
+    return Spoken(heard, message.chat, message.sender)
 
 
 def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Spoken | None:
