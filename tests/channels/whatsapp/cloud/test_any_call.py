@@ -24,10 +24,10 @@ from nanobot_whatsapp.people import People
 from nanobot_whatsapp.taking import Taking
 from nanobot_whatsapp.trouble import Trouble
 from tests.bus.support import rows
+from tests.channels.odd import DEEP, LONG, as_body, mutated
 from tests.channels.whatsapp.cloud.quiet import QUIET_MESSAGES, STATUSES
 from tests.channels.whatsapp.cloud.samples import ANN, OUR_ID, Json, call, message
 from tests.channels.whatsapp.cloud.shapes import HEARD
-from tests.channels.whatsapp.odd import DEEP, LONG, as_body, mutated
 from tests.gateway.core import Core
 
 SECRET = "0123456789abcdef"

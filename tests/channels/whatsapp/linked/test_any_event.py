@@ -19,10 +19,10 @@ from nanobot_whatsapp.linked.standing import Standing
 from nanobot_whatsapp.people import People
 from nanobot_whatsapp.taking import Taking
 from tests.bus.support import rows
+from tests.channels.odd import as_body, mutated
 from tests.channels.whatsapp.linked.helpers import Line, said
 from tests.channels.whatsapp.linked.scene import ANN
 from tests.channels.whatsapp.linked.test_link import linked
-from tests.channels.whatsapp.odd import as_body, mutated
 from tests.gateway.core import Core
 
 GROUP = "120363000000000001@g.us"

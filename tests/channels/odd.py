@@ -14,6 +14,7 @@ NESTED = "[" * 20_000 + "]" * 20_000
 ODD: tuple[object, ...] = (
     None, True, 0, -1, 5, 2**63, 10**400, 1.5, 1e300, float("nan"), "", "x", "\x00", "x" * 100_000,
     "é id", [], [[]], {}, {"id": {}}, ["x"], {"x": 5}, DEEP, LONG, HALF,
+    json.loads("[" * 600 + "]" * 600),
 )  # fmt: skip
 
 

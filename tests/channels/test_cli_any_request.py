@@ -1,0 +1,55 @@
+"""Whatever a line on the control socket holds costs that request an error, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nanobot.bus.journal import Journal
+from nanobot.gateway.control import ControlServer
+from nanobot.testing import FakeClock
+from nanobot_cli import CliChannel
+from tests.bus.support import rows
+from tests.channels.odd import as_body, mutated
+from tests.gateway.core import Core
+from tests.gateway.test_control import wire_to
+
+GOOD = {"op": "chat", "id": "good", "session": "cli:direct", "text": "hello", "stream": True}
+
+
+async def answers(lines: Sequence[bytes]) -> tuple[list[object], list[tuple[object, ...]]]:
+    """What is said of these requests and of `GOOD` behind them, and the texts in the inbox."""
+    with tempfile.TemporaryDirectory(prefix="cli") as folder:
+        home, clock = Path(folder), FakeClock()
+        journal = Journal(home / "journal.db", clock)
+        await journal.open()
+        try:
+            core, channel = Core(journal, home, everyone=True), CliChannel(clock)
+            server = ControlServer(home, {}, channel.chat)
+            await server.start()
+            async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+                serving = group.create_task(channel.run(core.host))
+                async with wire_to(home) as wire:
+                    said = [await wire.ask(line) for line in (*lines, as_body(GOOD))]
+                serving.cancel()
+            await server.close()
+            await core.background.drain(5.0)
+        finally:
+            await journal.close()
+        return [*said], rows(home / "journal.db", "SELECT event_id FROM inbox")
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 2**32))
+def test_every_request_is_answered_and_the_next_one_is_taken(seed: int) -> None:
+    rnd = Random(seed)
+    odd = [as_body(mutated(GOOD | {"id": f"odd-{n}"}, rnd, but=frozenset())) for n in range(4)]
+    said, stored = asyncio.run(answers(odd))
+    assert said[-1] == {"event": "accepted", "id": "good"}
+    assert ("cli:good",) in stored
