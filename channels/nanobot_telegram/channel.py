@@ -152,10 +152,7 @@ class TelegramChannel:
                 webhook = Webhook(client, host, self._options, self._new_secret(), trouble)
                 await webhook.run(updates.take, updates.put_aside)
             else:
-                polling = Polling(
-                    client, host, updates.take, updates.put_aside, identity.id, trouble
-                )
-                await polling.run()
+                await Polling(client, host, updates.take, identity.id, trouble).run()
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

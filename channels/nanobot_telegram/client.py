@@ -88,16 +88,14 @@ class TelegramClient:
         """Give up the connections of the polls for new ones."""
         await self._polls.renew()
 
-    async def get_updates(
-        self, offset: int | None, timeout: int, limit: int = BATCH
-    ) -> list[object]:
-        """At most `limit` updates from `offset` on, as they came, or none after `timeout` seconds.
+    async def get_updates(self, offset: int | None, timeout: int) -> list[object]:
+        """Updates from `offset` on, as they came, or none after `timeout` seconds.
 
         Confirms all before `offset` to Telegram, which then forgets them.
         """
         fields = {
             "timeout": str(timeout),
-            "limit": str(limit),
+            "limit": str(BATCH),
             "allowed_updates": json.dumps(ALLOWED_UPDATES),
         }
         if offset is not None:

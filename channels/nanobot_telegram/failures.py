@@ -10,7 +10,6 @@ TelegramError          of the library
     ├── BadRequest     Telegram refuses this request, however often it is made
     ├── NotSent        it never reached Telegram: try again at once, nothing can happen twice
     ├── MaybeSent      it went out, and no answer that can be read came back
-    │   └── Unreadable an answer came that cannot be parsed (`body`)
     └── ServerFault    an answer came, and it was not Telegram's or was 5xx (`status`)
 
 The texts are made here or are Telegram's own words, shortened. They never hold an address, because
@@ -55,17 +54,6 @@ class NotSent(NetworkError):
 
 class MaybeSent(NetworkError):
     """The request went out; whether Telegram acted on it is not known."""
-
-
-class Unreadable(MaybeSent):
-    """An answer came that no parser takes; `body` is what came, of Telegram or of something on the
-    way."""
-
-    __slots__ = ("body",)
-
-    def __init__(self, body: bytes) -> None:
-        super().__init__("an answer that is not Telegram's")
-        self.body = body
 
 
 class ServerFault(NetworkError):

@@ -4,9 +4,6 @@ A poll with an offset confirms all updates before it, and Telegram forgets them.
 poll is the one that was stored, in one transaction, with the messages it covers. Whatever happens
 in between, the same updates come again, and the inbox knows those that it has.
 
-One update can make a whole answer unreadable (nested too deep, a number of thousands of digits).
-Then updates are asked for one by one, and the one that cannot be read is put aside.
-
 Failing polls are at least a second apart. A poll that hangs is given up: when none was answered for
 90 s, the connections are made anew. Time is the host's clock.
 """
@@ -14,7 +11,6 @@ Failing polls are at least a second apart. A poll that hangs is given up: when n
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,10 +20,10 @@ from telegram.error import Conflict, InvalidToken, NetworkError, TelegramError
 
 from nanobot.channel import ChannelHost
 from nanobot.errors import StorageError
-from nanobot_telegram.client import BATCH, TelegramClient
-from nanobot_telegram.failures import MaybeSent, Unreadable
+from nanobot_telegram.client import TelegramClient
+from nanobot_telegram.failures import MaybeSent
 from nanobot_telegram.pauses import Pauses
-from nanobot_telegram.taking import PutAside, Take
+from nanobot_telegram.taking import Take
 from nanobot_telegram.trouble import Trouble
 
 POLL_SECONDS = 30
@@ -40,7 +36,6 @@ _IDLE_PAUSE = 0.25
 """Seconds between polls that are answered at once with nothing new, as Telegram never does."""
 
 _QUICK = 1.0
-_UPDATE_ID = re.compile(rb'"update_id"\s*:\s*([0-9]{1,18})\b')
 _NO_ID = 2**63
 """From here on a number is no id of an update, and no offset that Telegram takes."""
 
@@ -79,17 +74,10 @@ class Polling:
     """Polls for the bot with this id and hands on what comes, until cancelled."""
 
     def __init__(
-        self,
-        client: TelegramClient,
-        host: ChannelHost,
-        take: Take,
-        put_aside: PutAside,
-        bot_id: int,
-        trouble: Trouble,
+        self, client: TelegramClient, host: ChannelHost, take: Take, bot_id: int, trouble: Trouble
     ) -> None:
         self._client, self._host, self._take = client, host, take
-        self._put_aside, self._bot_id, self._trouble = put_aside, bot_id, trouble
-        self._one_by_one = False
+        self._bot_id, self._trouble = bot_id, trouble
         self._clock = host.clock
         self._pauses = Pauses()
         self._answered = self._clock.monotonic()
@@ -110,14 +98,11 @@ class Polling:
         if answer is None:
             await self._reconnect()
             return cursor
-        if isinstance(answer, Unreadable) and (number := _first_id(answer.body)) is not None:
-            return await self._past_unreadable(answer, self._behind(number, cursor), cursor)
         if isinstance(answer, TelegramError):
             await self._recover(answer)
             return cursor
         self._host.alive(ROUND_SECONDS)
         self._was_away = False
-        self._one_by_one = self._one_by_one and bool(answer)
         following = self._after(answer, cursor)
         if answer and not await self._stored(answer, following):
             return cursor
@@ -143,32 +128,16 @@ class Polling:
     async def _ask(self, cursor: Cursor | None) -> list[object] | TelegramError:
         seconds = 0 if self._was_away else POLL_SECONDS  # that it is back shows at once
         try:
-            limit = 1 if self._one_by_one else BATCH
-            return await self._client.get_updates(cursor.offset if cursor else None, seconds, limit)
+            return await self._client.get_updates(cursor.offset if cursor else None, seconds)
         except TelegramError as error:
             return error
 
     def _after(self, updates: Sequence[object], cursor: Cursor | None) -> Cursor | None:
         ids = [number for update in updates if (number := _update_id(update)) is not None]
-        return self._behind(max(ids), cursor) if ids else cursor
-
-    def _behind(self, number: int, cursor: Cursor | None) -> Cursor | None:
-        """The cursor behind the update with this number."""
-        if cursor is not None and number < cursor.offset:
+        following = max(ids, default=-1) + 1
+        if not ids or (cursor is not None and following <= cursor.offset):
             return cursor
-        return Cursor(self._bot_id, number + 1, self._clock.now())
-
-    async def _past_unreadable(
-        self, answer: Unreadable, behind: Cursor | None, cursor: Cursor | None
-    ) -> Cursor | None:
-        """Ask for one update at a time; where that was so, leave the one update behind."""
-        await self._pause(_IDLE_PAUSE, heard=True)
-        if not self._one_by_one:
-            self._one_by_one = True
-            return cursor
-        self._one_by_one = False
-        self._put_aside(answer.body.decode("utf-8", "replace"), answer)
-        return behind if await self._stored((), behind) else cursor
+        return Cursor(self._bot_id, following, self._clock.now())
 
     async def _stored(self, updates: Sequence[object], cursor: Cursor | None) -> bool:
         try:
@@ -224,12 +193,6 @@ class Polling:
             self._trouble.say(
                 "another program polls for this bot's messages; Telegram allows one: stop the other"
             )
-
-
-def _first_id(body: bytes) -> int | None:
-    """The number of the first update in an answer that cannot be parsed."""
-    found = _UPDATE_ID.search(body)
-    return int(found[1]) if found else None
 
 
 def _update_id(update: object) -> int | None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from telegram import WebhookInfo
 from telegram.error import BadRequest, InvalidToken, TelegramError
 
-from nanobot.channel import ChannelHost, WebhookReply, WebhookRequest
+from nanobot.channel import ChannelHost, WebhookReply, WebhookRequest, document_of
 from nanobot.errors import ChannelOff, StorageError
 from nanobot_telegram.client import ALLOWED_UPDATES, TelegramClient
 from nanobot_telegram.pauses import Pauses
@@ -54,8 +53,8 @@ class Receiver:
         if not hmac.compare_digest(given, self._secret):
             return WebhookReply(403)
         try:
-            update: object = json.loads(request.body)
-        except (ValueError, RecursionError) as error:
+            update = document_of(request.body)
+        except ValueError as error:
             self._put_aside(request.body.decode("utf-8", "replace"), error)
             return WebhookReply(200)
         try:

@@ -9,7 +9,6 @@ redirect is followed, nothing is decompressed, and the environment names no prox
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import ssl
 from collections.abc import Mapping
@@ -20,18 +19,10 @@ import httpx
 from telegram.error import BadRequest, TelegramError
 from telegram.request import BaseRequest, RequestData
 
-from nanobot.channel import fault_in_words
+from nanobot.channel import document_of, fault_in_words
 from nanobot_telegram.answers import slim
 from nanobot_telegram.connections import Connections
-from nanobot_telegram.failures import (
-    Flooded,
-    MaybeSent,
-    NotSent,
-    ServerFault,
-    Unreadable,
-    refusal,
-    wait,
-)
+from nanobot_telegram.failures import Flooded, MaybeSent, NotSent, ServerFault, refusal, wait
 
 _CONNECT = 10.0
 _WRITE = 30.0
@@ -162,10 +153,8 @@ class Wire:
 
     def _result(self, status: int, body: bytes, retry_after: str) -> object:
         try:
-            answer = json.loads(body)
-        except (ValueError, RecursionError):
-            if 200 <= status < 300:
-                raise Unreadable(body) from None
+            answer = document_of(body)
+        except ValueError:
             answer = None
         if isinstance(answer, dict):
             if answer.get("ok") is True and "result" in answer and status < 300:

@@ -4,6 +4,7 @@ An adapter only translates between a platform and `nanobot.bus.events`. Access, 
 retries and splitting are the core's, the same for every platform.
 """
 
+from nanobot.channel.documents import document_of
 from nanobot.channel.entry_points import (
     Check,
     CheckFinding,
@@ -51,5 +52,6 @@ __all__ = [
     "WebhookHandler",
     "WebhookReply",
     "WebhookRequest",
+    "document_of",
     "fault_in_words",
 ]

@@ -15,10 +15,9 @@ from typing import Protocol
 
 from pydantic import SecretStr
 
-from nanobot.channel import WebhookReply, WebhookRequest
+from nanobot.channel import WebhookReply, WebhookRequest, document_of
 from nanobot.errors import StorageError
 from nanobot_whatsapp.concerns import Concerns
-from nanobot_whatsapp.documents import document_of
 
 HEADER = "x-hub-signature-256"
 

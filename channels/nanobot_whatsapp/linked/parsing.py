@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import get_args
 
-from nanobot_whatsapp.documents import document_of
+from nanobot.channel import document_of
 from nanobot_whatsapp.linked.protocol import (
     Answer,
     ErrorCode,

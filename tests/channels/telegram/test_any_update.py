@@ -33,7 +33,7 @@ from tests.channels.telegram.inbound_samples import (
     entity,
     message,
 )
-from tests.channels.telegram.support import RecordingHost, WatchedClock, running
+from tests.channels.telegram.support import RecordingHost, running
 from tests.gateway.core import Core
 
 PHOTO: Raw = {"file_id": "f", "file_unique_id": "u", "width": 9, "height": 9, "file_size": 5}
@@ -164,22 +164,31 @@ async def test_a_badly_typed_field_costs_one_message_and_whoever_wrote_it_is_ans
 @pytest.mark.parametrize(
     "odd", ["[" * 20_000 + "]" * 20_000, "9" * 5_000], ids=["nested", "a long number"]
 )
-async def test_an_answer_that_no_parser_takes_costs_the_one_update(
-    odd: str, telegram: FakeTelegram, host: RecordingHost, clock: WatchedClock
+async def test_a_value_that_no_parser_takes_costs_that_value(
+    odd: str, telegram: FakeTelegram, host: RecordingHost
 ) -> None:
-    good = json.dumps({"update_id": 5_000, "message": message(PRIVATE, text="one")})
-    bad = json.dumps({"update_id": 5_001, "message": message(PRIVATE, text="odd", x="ODD")})
-    bad = bad.replace('"ODD"', odd)
-    telegram.garble("getUpdates", f'{{"ok":true,"result":[{good},{bad}]}}'.encode())
-    telegram.garble("getUpdates", f'{{"ok":true,"result":[{good}]}}'.encode())
-    telegram.garble("getUpdates", f'{{"ok":true,"result":[{bad}]}}'.encode())
+    texts = ["one", "odd", "two"]
+    updates = [
+        {"update_id": n, "message": message(PRIVATE, text=text, message_id=n, x="ODD")}
+        for n, text in enumerate(texts, 5_000)
+    ]
+    answer = json.dumps({"ok": True, "result": updates}).replace('"ODD"', odd)
+    telegram.garble("getUpdates", answer.encode())
     async with running(telegram, host):
-        while ":5002:" not in (host.stored_cursor or ""):
-            await clock.advance(1.0)
-    limits = [call.params["limit"] for call in telegram.called("getUpdates")]
-    assert limits[:3] == [100, 1, 1]
-    assert [message.content for message in host.stored] == ["one"]
-    assert '\\"odd\\"' in (host.state_folder / "quarantine.jsonl").read_text()
+        assert await host.texts(3) == texts
+        await host.until(lambda: ":5003:" in (host.stored_cursor or ""))
+
+
+@pytest.mark.parametrize("odd", ["[" * 20_000 + "]" * 20_000, "9" * 5_000])
+async def test_who_wrote_what_no_parser_takes_is_answered(
+    odd: str, telegram: FakeTelegram, host: RecordingHost
+) -> None:
+    bad = {"update_id": 5_000, "message": message(PRIVATE, text="ODD", message_id=5)}
+    answer = json.dumps({"ok": True, "result": [bad]}).replace('"ODD"', odd)
+    telegram.garble("getUpdates", answer.encode())
+    async with running(telegram, host):
+        await host.texts(1)
+    assert host.stored[0].notes
 
 
 async def test_a_live_photo_without_a_still_is_its_video(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-
-from nanobot_whatsapp.wording import whole
 
 _HALVES = re.compile(r"\\u[dD][89a-fA-F]")
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
@@ -17,8 +16,9 @@ _MOST_DIGITS = 30
 def document_of(body: bytes) -> object:
     """The JSON document in `body`, without half characters, which no file can hold.
 
-    No single value makes the others unreadable: one that is nested deeper than any that is
-    meant, and a whole number of too many digits, are null. Raises `ValueError` for no JSON.
+    No single value makes the others unreadable: what is nested deeper than any platform means it is
+    cut (null stands there), and a whole number of too many digits is infinite. Both are odd to
+    whoever reads that value. Raises `ValueError` for no JSON.
     """
     text = body.decode("utf-8-sig", "replace")
     if text.count("[") + text.count("{") > _DEEPEST:
@@ -26,7 +26,8 @@ def document_of(body: bytes) -> object:
     document = _parsed(text)
     if _HALVES.search(text) is None:
         return document
-    return _parsed(whole(json.dumps(document, ensure_ascii=False)))
+    halves = json.dumps(document, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
+    return _parsed(halves.decode("utf-16-le", "replace"))
 
 
 def _parsed(text: str) -> object:
@@ -34,8 +35,8 @@ def _parsed(text: str) -> object:
     return document
 
 
-def _whole_number(digits: str) -> int | None:
-    return int(digits) if len(digits) <= _MOST_DIGITS else None
+def _whole_number(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
 
 
 def _shallow(text: str) -> str:
