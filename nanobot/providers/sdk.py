@@ -9,6 +9,7 @@ bytes. Nothing is retried here, no redirect is followed, and environment variabl
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
@@ -199,9 +200,14 @@ async def _bound_error_body(response: httpx2.Response) -> None:
         response.stream = _FirstBytes(response.stream, _ERROR_BODY_BYTES)
 
 
+_OWN_NUMBERS = (ssl.SSLError, socket.gaierror)
+
+
 def _root_cause(error: BaseException) -> str:
     """What the operating system said, under the layers that wrapped it."""
     cause = error
     while (inner := cause.__cause__ or cause.__context__) is not None:
         cause = inner
+    if isinstance(cause, OSError) and cause.errno and not isinstance(cause, _OWN_NUMBERS):
+        return os.strerror(cause.errno).lower()  # asyncio's own words name a call and an address
     return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
