@@ -16,7 +16,7 @@ from nanobot.errors import NanobotError
 def turn_show(home: Path, turn_id: str, *, as_json: bool) -> int:
     """`nanobot turn show ID`."""
     data = asked(home, "turn.show", {"id": turn_id})
-    return put(to_json(data) if as_json else turn_text(data))
+    return put(to_json(data) if as_json else fitted(turn_text(data)))
 
 
 def queue_list(home: Path, *, as_json: bool) -> int:

@@ -41,7 +41,13 @@ _WRONG_WORD = re.compile(
 
 
 class _Parser(argparse.ArgumentParser):
-    """Suggests the command that was probably meant; argparse does so from Python 3.14 on."""
+    """Suggests the command that was probably meant, as argparse does from Python 3.14 on; what it
+    prints fits the terminal."""
+
+    def format_help(self) -> str:
+        from nanobot.cli.show import fitted
+
+        return fitted(super().format_help())
 
     def error(self, message: str) -> NoReturn:
         import difflib
@@ -63,7 +69,6 @@ def build_parser() -> argparse.ArgumentParser:
         prog="nanobot",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-V", "--version", action="version", version=f"nanobot {__version__}")
     parser.add_argument(

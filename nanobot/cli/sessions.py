@@ -11,7 +11,7 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.cli.admin import put, to_json
-from nanobot.cli.show import Data, message_text, table
+from nanobot.cli.show import Data, fitted, message_text, table
 from nanobot.cli.zone import zone_of
 from nanobot.clock import SystemClock
 from nanobot.messages import Message
@@ -59,7 +59,7 @@ def show_session(home: Path, key: str, *, count: int, as_json: bool) -> int:
     if not messages:
         return put("Nothing has been said in this conversation yet.\n")
     zone = zone_of(home)
-    return put("\n".join(message_text(_as_said(message, zone)) for message in messages))
+    return put(fitted("\n".join(message_text(_as_said(message, zone)) for message in messages)))
 
 
 def _manager(home: Path) -> SessionManager:

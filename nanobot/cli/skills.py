@@ -33,7 +33,7 @@ def show(home: Path, name: str, file: str, *, as_json: bool) -> int:
         data = asked(home, "skills.file", {"name": name, "file": file})
         return put(to_json(data) if as_json else clean(text(data, "text")).rstrip("\n") + "\n")
     data = asked(home, "skills.show", {"name": name})
-    return put(to_json(data) if as_json else _skill_text(data))
+    return put(to_json(data) if as_json else fitted(_skill_text(data)))
 
 
 def enable(home: Path, name: str, *, everyone: bool, sure: bool, as_json: bool) -> int:
@@ -84,7 +84,7 @@ def _agreed(data: Data, question: str, *, sure: bool, as_json: bool) -> bool:
         return True
     if as_json or not sys.stdin.isatty():
         raise WrongUse("this has to be confirmed", hint="Add --yes to do it without being asked.")
-    put(_skill_text(data))
+    put(fitted(_skill_text(data)))
     if said_yes(f"\n{question}"):
         return True
     put("Nothing was changed.\n")

@@ -103,6 +103,12 @@ def test_no_word_is_broken_in_a_narrow_window(
         "audit --tool none",
         "restore none.tar.gz",
         "nonsense",
+        "--help",
+        "onboard --help",
+        "backup --help",
+        "restore --help",
+        "skills show weather",
+        "sessions show cli:direct",
     ],
 )
 def test_nor_where_no_gateway_runs(
