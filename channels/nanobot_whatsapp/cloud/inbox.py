@@ -1,10 +1,10 @@
 """From what a webhook call says to messages in the core's inbox.
 
-All that was said in one call is stored at once, and only then may Meta be told. But what was said
-before somebody got another number is stored before that, as what they said. An error of the core is
-no fault of what came: it is raised, nothing is confirmed, and Meta calls again. It may do so at any
-other time, too, when the number of whoever said something is another one already: so what was
-stored lately is known here as well.
+All that was said in the calls that wait is stored at once, and only then may Meta be told. But what
+was said before somebody got another number is stored before that, as what they said. An error of
+the core is no fault of what came: it is raised, nothing is confirmed, and Meta calls again. It may
+do so at any other time, too, when the number of whoever said something is another one already: so
+what was stored lately is known here as well.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Protocol
 
 from loguru import logger
@@ -65,13 +66,15 @@ class Inbox:
         self._last: OrderedDict[str, str] = OrderedDict()
         self._stored: OrderedDict[_Key, None] = OrderedDict()
 
-    async def take(self, document: object) -> None:
-        """Handle what a call says; returns when all of it is durable.
+    async def take(self, *documents: object) -> None:
+        """Handle what calls say, in order; returns when all of it is durable.
 
         Raises `StorageError`, and then nothing is confirmed.
         """
         heard: list[Heard] = []
-        for item in read(document, self._phone_number_id, self._host.clock.now()):
+        now = self._host.clock.now()
+        items = [read(document, self._phone_number_id, now) for document in documents]
+        for item in chain.from_iterable(items):
             match item:
                 case Said():
                     if _key(item.heard) not in self._stored:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
@@ -29,8 +30,8 @@ _PLAIN = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options":
 class Take(Protocol):
     """What becomes of the calls; see `Inbox`."""
 
-    async def take(self, document: object) -> None:
-        """Returns when all of it is durable; raises `StorageError`, and then none of it is."""
+    async def take(self, *documents: object) -> None:
+        """Returns when all of them are durable; raises `StorageError`, and then they are not."""
         ...
 
     def put_aside(self, raw: object, reason: str) -> None:
@@ -43,6 +44,14 @@ def signature_of(body: bytes, app_secret: str) -> str:
     return _SCHEME + hmac.new(app_secret.encode(), body, sha256).hexdigest()
 
 
+@dataclass(slots=True)
+class _Call:
+    """A call that was read; `reply` is None until it was tried to store it."""
+
+    document: object
+    reply: WebhookReply | None = None
+
+
 class Receiver:
     """Implements `nanobot.channel.WebhookHandler`."""
 
@@ -52,6 +61,7 @@ class Receiver:
         self._app_secret, self._verify_token = app_secret, verify_token
         self._inbox, self._concerns = inbox, concerns
         self._order = asyncio.Lock()
+        self._waiting: list[_Call] = []
 
     async def __call__(self, request: WebhookRequest) -> WebhookReply:
         """The answer to one call."""
@@ -62,8 +72,31 @@ class Receiver:
         expected = signature_of(request.body, self._app_secret.get_secret_value())
         if not _is_same(request.headers.get(HEADER, ""), expected):
             return WebhookReply(403)
+        try:
+            call = _Call(document_of(request.body))
+        except ValueError as error:
+            self._inbox.put_aside(request.body.decode("utf-8", "replace"), type(error).__name__)
+            return WebhookReply(200)  # it would come again, and be no better
+        self._waiting.append(call)
         async with self._order:  # as they came: what was said first is answered first
-            return await self._taken(request.body)
+            if call.reply is None:
+                await self._store()
+        return call.reply or WebhookReply(500)
+
+    async def _store(self) -> None:
+        """Store all calls that wait at once: a slow disk is waited for once, not by each call.
+        Whatever goes wrong, Meta makes them again, and what is stored already is known."""
+        calls, self._waiting = self._waiting, []
+        status = 500
+        try:
+            await self._inbox.take(*(call.document for call in calls))
+            status = 200
+            self._concerns.over("disk")
+        except StorageError as error:
+            self._concerns.say("disk", f"messages wait at Meta: {error}")
+        finally:
+            for call in calls:
+                call.reply = WebhookReply(status)
 
     def _challenged(self, query: Mapping[str, str]) -> WebhookReply:
         """Meta asks once, when the webhook is entered there, whether it is wanted here."""
@@ -73,20 +106,6 @@ class Receiver:
             return WebhookReply(403)
         challenge = query.get("hub.challenge", "")[:_LONGEST_CHALLENGE]
         return WebhookReply(200, challenge.encode("utf-8", "replace"), _PLAIN)
-
-    async def _taken(self, body: bytes) -> WebhookReply:
-        try:
-            document = document_of(body)
-        except ValueError as error:
-            self._inbox.put_aside(body.decode("utf-8", "replace"), type(error).__name__)
-            return WebhookReply(200)  # it would come again, and be no better
-        try:
-            await self._inbox.take(document)
-        except StorageError as error:
-            self._concerns.say("disk", f"messages wait at Meta: {error}")
-            return WebhookReply(500)
-        self._concerns.over("disk")
-        return WebhookReply(200)
 
 
 def _is_same(given: str, expected: str) -> bool:

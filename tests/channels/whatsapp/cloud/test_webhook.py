@@ -33,13 +33,13 @@ class Inbox:
         self.begun = 0
         self.entered = asyncio.Event()
 
-    async def take(self, document: object) -> None:
+    async def take(self, *documents: object) -> None:
         self.begun += 1
         self.entered.set()
         await self.gate.wait()
         if self.full:
             raise StorageError("inbox.db", "no space left on device")
-        self.taken.append(document)
+        self.taken += documents
 
     def put_aside(self, raw: object, reason: str) -> None:
         self.aside.append((raw, reason))
@@ -162,3 +162,33 @@ async def test_calls_are_taken_in_order(receiver: Receiver, inbox: Inbox) -> Non
         inbox.gate.set()
     assert {task.result().status for task in tasks} == {200}
     assert inbox.taken == [{"n": n} for n in range(200)]
+    assert inbox.begun <= 2, "those that came meanwhile were stored together"
+
+
+async def test_of_calls_that_wait_for_a_full_disk_none_is_confirmed(
+    receiver: Receiver, inbox: Inbox
+) -> None:
+    inbox.gate.clear()
+    inbox.full = True
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(receiver(signed(b"{}"))) for _ in range(20)]
+        await inbox.entered.wait()
+        inbox.gate.set()
+    assert {task.result().status for task in tasks} == {500}
+    inbox.full = False
+    assert await receiver(signed(b"{}")) == WebhookReply(200)
+
+
+async def test_a_call_that_is_given_up_confirms_none_of_those_that_it_was_to_store(
+    receiver: Receiver, inbox: Inbox
+) -> None:
+    inbox.gate.clear()
+    first = asyncio.create_task(receiver(signed(b"[1]")))
+    await inbox.entered.wait()
+    inbox.entered.clear()
+    rest = [asyncio.create_task(receiver(signed(b"[2]"))) for _ in range(3)]
+    first.cancel()
+    await inbox.entered.wait()  # the second stores for all of them
+    rest[0].cancel()
+    await asyncio.wait(rest)
+    assert [task.cancelled() or task.result().status for task in rest] == [True, 500, 500]
