@@ -49,7 +49,9 @@ def operate(home: Path, operation: str, arguments: Mapping[str, object]) -> obje
         from nanobot.security.redaction import Redactor
 
         settings = load_settings(home)
-        log_to_console("warning", Redactor(secrets(settings)), settings.agent.timezone)
+        # Why an MCP server does not start is the answer: it need not be logged beside it.
+        level = "error" if operation.startswith("mcp.") else "warning"
+        log_to_console(level, Redactor(secrets(settings)), settings.agent.timezone)
         return closed.operate(settings, operation, dict(arguments))
 
     return _either(in_gateway, on_files)

@@ -71,3 +71,13 @@ def test_nothing_is_accepted_unseen_where_nobody_can_be_asked(
 def test_a_name_that_is_none_is_said_with_those_there_are(here: Nanobot, little: Path) -> None:
     done = here("mcp", "check", "litle")
     assert (done.returncode, "config.yaml has: little" in done.stderr) == (1, True)
+
+
+def test_why_a_server_does_not_start_is_said_once(here: Nanobot, home: Path, little: Path) -> None:
+    server = {"command": sys.executable, "args": ["-c", "raise SystemExit('out of order')"]}
+    servers = {"little": server | {"sandbox": False}}
+    (home / "config.yaml").write_text(json.dumps({"mcp": {"servers": servers}}))
+    done = here("mcp", "check", "little")
+    assert done.returncode == 1
+    assert "WARNING the MCP server" not in done.stderr
+    assert done.stderr.count("out of order") == 1
