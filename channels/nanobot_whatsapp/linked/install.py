@@ -19,8 +19,9 @@ import hashlib
 import os
 import re
 import shutil
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nanobot.disk import sync_folder
@@ -51,6 +52,7 @@ _PACKAGES = (
     # Tried again for seconds and not for minutes: a person waits, and can start it again.
     "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000",
 )  # fmt: skip
+_MEGABYTES, _STEP_MEGABYTES, _LOOK_SECONDS = 80, 15, 1.0
 _BUILD = ("run", "build", "--ignore-scripts")
 
 
@@ -92,14 +94,48 @@ async def _install(
     fresh = target.with_name(f"{target.name}.new")
     try:
         await asyncio.to_thread(_copy, sources, fresh)
-        say("Installing the WhatsApp helper (some 80 MB, once for this version) …")
-        await run_npm(programs, _PACKAGES, fresh, held=lock, environ=os.environ)
+        say(f"Installing the WhatsApp helper (some {_MEGABYTES} MB, once for this version) …")
+        with _growth_told(fresh, say):
+            await run_npm(programs, _PACKAGES, fresh, held=lock, environ=os.environ)
         await run_npm(programs, _BUILD, fresh, held=lock, environ=os.environ)
         await asyncio.to_thread(_put_in_place, fresh, target)
     except BaseException:  # cancelled as well: nothing half is left
         await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)
         raise
     await asyncio.to_thread(_remove_others, target)
+
+
+@contextmanager
+def _growth_told(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Tell how much has arrived in `folder` meanwhile, each time it is a good deal more. From a
+    thread, as counting some thousand files takes a while."""
+    over = threading.Event()
+
+    def watch() -> None:
+        told = 0
+        while not over.wait(_LOOK_SECONDS):
+            size = _bytes_in(folder) // 1_000_000
+            if size >= told + _STEP_MEGABYTES:
+                told = size
+                say(f"  {size} of some {_MEGABYTES} MB …")
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
+
+
+def _bytes_in(folder: Path) -> int:
+    """What its files hold; those that go meanwhile are left out."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 - thousands
+    return total
 
 
 def _is_built(sources: Path) -> bool:
