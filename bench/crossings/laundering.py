@@ -3,11 +3,13 @@ its source. Each ends where the next turn is the attacker's."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from bench.crossings.listeners import FOREIGN
 from bench.crossings.stage import Stage
 from nanobot.bus.events import Media, Quote
+from nanobot.cli.admin import asked
 from nanobot.testing import calls, says
 
 Scene = Callable[[Stage], Awaitable[object]]
@@ -71,12 +73,10 @@ async def _job(stage: Stage) -> None:
 
 
 async def _mcp(stage: Stage) -> None:
-    for _ in range(500):
-        await stage.say("hi")
-        if any(spec.name == "little__echo" for spec in stage.model.prompts[-1].tools.specs):
-            break
-    else:
-        raise RuntimeError("the MCP server did not come up")
+    little = {"server": "little"}
+    waiting = await asyncio.to_thread(asked, stage.world.home, "mcp.waiting", little)
+    accepted = {**little, "digest": waiting["digest"]}
+    await asyncio.to_thread(asked, stage.world.home, "mcp.approve", accepted)
     await stage.say("ask the server", calls("little__echo", text="x"))
 
 

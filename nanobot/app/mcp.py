@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +23,9 @@ def build_mcp(
     settings: Settings,
     registry: Registry,
     clock: Clock,
+    tell: Callable[[str, str], Awaitable[None]] | None = None,
 ) -> McpServers:
-    """The servers that are enabled; none of them is started."""
+    """The servers that are enabled; none of them is started. `tell` is as `McpServers` takes it."""
     home = settings.home
     programs = Programs(
         home / "mcp",
@@ -35,7 +37,8 @@ def build_mcp(
     servers = [
         _server(name, entry) for name, entry in settings.mcp.servers.items() if entry.enabled
     ]
-    return McpServers(servers, connections.open, registry, home / "state" / "mcp.json", clock)
+    path = home / "state" / "mcp.json"
+    return McpServers(servers, connections.open, registry, path, clock, tell)
 
 
 class NoRegistry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from nanobot.agent.helpers import Helpers, Spawn
 from nanobot.app.base import Base, Models
@@ -67,7 +68,7 @@ def build_toolbox(
         settings, stores, tools, models.provider, models.counter, around.processes, bus, clock
     )
     tools.register(Spawn(helpers))
-    mcp = build_mcp(settings, tools, clock)
+    mcp = build_mcp(settings, tools, clock, partial(base.courier.warn_elsewhere, ""))
     mcp.load()
     tools.register_all(extra_tools)
     return Toolbox(tools, approvals, around, helpers, mcp, JobChats(base.known, base.scopes))

@@ -27,8 +27,10 @@ def show(home: Path, *, as_json: bool) -> int:
 
 
 def check(home: Path, name: str, *, as_json: bool) -> int:
-    """`nanobot mcp check NAME`."""
+    """`nanobot mcp check NAME`: in a terminal it asks about what waits to be accepted."""
     data = asked(home, "mcp.check", {"server": name})
+    if _names(data, "waiting") and not as_json and sys.stdin.isatty():
+        return approve(home, name, sure=False, as_json=False)
     return put(to_json(data) if as_json else _server_text(data))
 
 
@@ -100,7 +102,8 @@ def _waiting_text(data: Data) -> str:
 def _difference(tool: Data) -> str:
     before, now = record(tool, "before"), record(tool, "now")
     head = f"{field(tool, 'name')} ({'changed' if before else 'new'})\n"
-    lines = list(difflib.unified_diff(_lines(before), _lines(now), lineterm="", n=2))[2:]
+    diff = difflib.unified_diff(_lines(before), _lines(now), lineterm="", n=2)
+    lines = list(diff)[2:] if before else _lines(now)
     return head + indent("".join(f"{clean(line)}\n" for line in lines)) + "\n"
 
 

@@ -20,7 +20,7 @@ def add_mcp(commands: Commands) -> None:
     )
     what = choices(mcp)
     add_json(add(what, "list", "all servers and how they are doing", _list))
-    check = add(what, "check", "start a server and show its tools", _check)
+    check = add(what, "check", "start a server, show its tools, ask about new ones", _check)
     _add_name(check)
     add_json(check)
     approve = add(what, "approve", "accept tools that are new or changed", _approve)

@@ -46,11 +46,16 @@ def test_a_server_is_looked_at_and_what_has_changed_is_accepted_once_it_was_show
 
     assert "not asked yet" in nanobot("list")
     offered = "little offers 2 tools\n  little__echo\n  little__picture\n"
+    shown = nanobot("check", "little", answer="n\n")
+    assert "echo (new)\n  says it again\n" in shown
+    assert shown.endswith("Accept these? [y/N] Nothing was changed.\n")
+    assert json.loads(nanobot("check", "little", "--json"))["tools"] == []
+    assert nanobot("check", "little", answer="y\n").endswith(offered)
     assert nanobot("check", "little") == offered
     assert nanobot("approve", "little") == "Nothing waits to be accepted.\n"
 
     (little / "description").write_text("says it\u200b to the whole world")
-    assert "little__picture" in nanobot("check", "little")
+    assert "+says it\\u200b to the whole world\n" in nanobot("check", "little", answer="n\n")
     assert "new or changed, and not offered: echo" in nanobot("list")
     shown = nanobot("approve", "little", answer="n\n")
     assert "-says it again\n" in shown
@@ -58,6 +63,15 @@ def test_a_server_is_looked_at_and_what_has_changed_is_accepted_once_it_was_show
     assert shown.endswith("Accept these? [y/N] Nothing was changed.\n")
     assert nanobot("approve", "little", answer="y\n").endswith(offered)
     assert json.loads(nanobot("list", "--json"))["servers"][0]["waiting"] == []
+
+
+def test_a_new_server_is_accepted_by_the_one_command_that_the_notice_names(
+    here: Nanobot, little: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    done = here("mcp", "approve", "little").stdout
+    assert "picture (new)" in done
+    assert done.endswith("little offers 2 tools\n  little__echo\n  little__picture\n")
 
 
 def test_nothing_is_accepted_unseen_where_nobody_can_be_asked(

@@ -117,7 +117,8 @@ class Ledger:
         except OSError as error:
             self._stuck, kept = True, f"It could not be moved away ({error.strerror})"
         self.trouble = (
-            f"{self._path} is not used: {reason}. {kept}; the MCP servers list their tools anew."
+            f"{self._path} is not used: {reason}. {kept}; what MCP servers offer has to be "
+            "accepted again."
         )
         logger.error("{}", self.trouble)
 

@@ -1,7 +1,7 @@
 """Which of a server's tools are offered: those that are as the owner accepted them. Pure.
 
-What a server lists the first time is accepted, for the owner has chosen it. Whatever is new or
-different afterwards waits: a description speaks to the model in every conversation.
+Whatever is new or different waits, the first listing as well: a description speaks to the model in
+every conversation.
 """
 
 from __future__ import annotations
@@ -22,12 +22,6 @@ class Listing:
     identity: str
     listed: tuple[Card, ...] = ()
     accepted: Mapping[str, Card] = field(default_factory=dict)
-
-    @classmethod
-    def first(cls, identity: str, cards: Iterable[Card]) -> Listing:
-        """The first listing of a server."""
-        listed = tuple(cards)
-        return cls(identity, listed, {card.name: card for card in listed})
 
     def seen(self, cards: Iterable[Card]) -> Listing:
         """After the server has listed its tools again."""

@@ -46,8 +46,11 @@ class McpOperations:
 
     async def waiting(self, arguments: Arguments) -> dict[str, object]:
         """`server`: which of its tools wait to be accepted, as they were and as they would be.
-        `digest` stands for just that; it is empty where nothing waits."""
+        `digest` stands for just that; it is empty where nothing waits. One that was never asked
+        for its tools is started."""
         state = self._servers.state(_text(arguments, "server"))
+        if state.listing is None:
+            state = await self._servers.check(state.server.name)
         listing = state.listing or Listing("")
         return {
             "server": state.server.name,

@@ -7,7 +7,7 @@ are offered without their server being started; a server is never awaited by who
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -56,7 +56,9 @@ class State:
 
 
 class McpServers:
-    """`servers` have different names. `connect` opens connections, `path` is the state file."""
+    """`servers` have different names. `connect` opens connections, `path` is the state file, and
+    `tell` sends the owner a text, once for each name that goes with it; it may raise
+    `StorageError`."""
 
     def __init__(
         self,
@@ -65,7 +67,9 @@ class McpServers:
         registry: Registry,
         path: Path,
         clock: Clock,
+        tell: Callable[[str, str], Awaitable[None]] | None = None,
     ) -> None:
+        self._tell = tell
         self._servers = {server.name: server for server in servers}
         self._registry, self._clock, self._ledger = registry, clock, Ledger(path)
         self._running = {
@@ -91,10 +95,10 @@ class McpServers:
             self._offer()
 
     def start(self) -> None:
-        """Ask the servers whose tools are not known yet, in the background."""
+        """In the background, ask the servers whose tools are not known yet, and tell the owner what
+        waits to be accepted."""
         for name in self._servers:
-            if self._known(name) is None:
-                self._background.start(self._discover(name), name=f"mcp server {name} is new")
+            self._background.start(self._attend_to(name), name=f"look at the mcp server {name}")
 
     async def close(self, grace: float = 5.0) -> None:
         """End all programs, within `grace` seconds or a little more."""
@@ -168,6 +172,16 @@ class McpServers:
         same = listing is not None and listing.identity == self._servers[name].identity
         return listing if same else None
 
+    async def _attend_to(self, name: str) -> None:
+        await self._discover(name)
+        listing = self._known(name)
+        if listing is None or not listing.waiting or self._tell is None:
+            return
+        try:
+            await self._tell(_waiting(name, listing), f"mcp-{name}-{listing.digest}")
+        except StorageError as error:
+            logger.warning("nobody was told what waits at the MCP server {}: {}", name, error)
+
     async def _discover(self, name: str) -> None:
         pause = FIRST_PAUSE
         while self._known(name) is None:
@@ -181,16 +195,12 @@ class McpServers:
     def _listed(self, name: str, cards: tuple[Card, ...]) -> None:
         """A server has said which tools it has."""
         known = self._known(name)
-        first = Listing.first(self._servers[name].identity, cards)
-        listing = first if known is None else known.seen(cards)
+        listing = (known or Listing(self._servers[name].identity)).seen(cards)
         if listing == known:
             return
         self._listings[name] = listing
         if listing.waiting:
-            logger.warning(
-                "the MCP server {} describes {} tools in a new way; they wait for `nanobot mcp"
-                " approve {}`", name, len(listing.waiting), name,
-            )  # fmt: skip
+            logger.warning("{}", _waiting(name, listing))
         self._offer()
 
     def _offer(self) -> None:
@@ -234,6 +244,14 @@ class McpServers:
             if listings != self._saved:
                 await asyncio.to_thread(self._ledger.save, listings)
                 self._saved = listings
+
+
+def _waiting(name: str, listing: Listing) -> str:
+    tools = f"{len(listing.waiting)} new or changed tool{'s' if len(listing.waiting) > 1 else ''}"
+    return (
+        f"The MCP server {name} has {tools}, not used until you accept: run "
+        f"`nanobot mcp approve {name}` in a terminal."
+    )
 
 
 def _changed(server: McpServer, card: Card) -> McpError:

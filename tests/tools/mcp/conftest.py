@@ -58,9 +58,9 @@ class House:
 
     @asynccontextmanager
     async def known(self, **changes: Any) -> AsyncIterator[Gate]:
-        """A nanobot that has just asked the little server for its tools."""
+        """A nanobot that has just asked the little server for its tools, which were accepted."""
         async with self.open(replace(self.little, **changes)) as gate:
-            await gate.servers.check("little")
+            await accept(gate.servers, "little")
             yield gate
 
     @asynccontextmanager
@@ -74,14 +74,19 @@ class House:
 
 
 class Gate:
-    """The registry, as a model meets it."""
+    """The registry, as a model meets it. `told` is what the owner was told, by name."""
 
     def __init__(self, house: House, servers: tuple[McpServer, ...], bounds: Bounds | None) -> None:
-        self.registry = ToolRegistry()
+        self.registry, self.told = ToolRegistry(), dict[str, str]()
         programs = Programs(house.home / "mcp", no_sandbox, no_network)
         connections = Connections(programs, no_way, bounds)
         path = house.home / "state" / "mcp.json"
-        self.servers = McpServers(servers, connections.open, self.registry, path, house.clock)
+        self.servers = McpServers(
+            servers, connections.open, self.registry, path, house.clock, self._tell
+        )
+
+    async def _tell(self, text: str, name: str) -> None:
+        self.told[name] = text
 
     async def call(self, name: str, caller: Caller = OWNER, **arguments: object) -> ToolResult:
         """Call a tool as a model does."""
@@ -91,6 +96,13 @@ class Gate:
     def names(self) -> list[str]:
         """What is offered."""
         return [spec.name for spec in self.registry.specs()]
+
+
+async def accept(servers: McpServers, name: str) -> None:
+    """Look at a server's tools and accept them, as the owner does."""
+    listing = (await servers.check(name)).listing
+    if listing is not None and listing.waiting:
+        await servers.accept(name, listing.digest)
 
 
 def no_way(_: McpServer) -> Any:

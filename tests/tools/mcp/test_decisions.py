@@ -90,7 +90,9 @@ def test_a_server_cannot_fill_the_prompt() -> None:
 
 def test_only_what_was_accepted_as_it_is_is_offered() -> None:
     a, b, changed = Card("a", "one", "{}"), Card("b", "two", "{}"), Card("a", "evil", "{}")
-    first = Listing.first("id", [a, b])
+    new = Listing("id").seen([a, b])
+    assert (new.offered, new.waiting) == ((), (a, b))
+    first = new.accept()
     assert (first.offered, first.waiting, first.digest) == ((a, b), (), "")
     for later in ([changed, b], [Card("a", "one", '{"x":1}'), b], [a, b, Card("c", "", "{}")]):
         seen = first.seen(later)

@@ -20,7 +20,7 @@ from nanobot.security.sandbox.finding import Wanted
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolRegistry, ToolResult
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
-from tests.tools.mcp.conftest import OWNER, PROGRAM, House, no_way
+from tests.tools.mcp.conftest import OWNER, PROGRAM, House, accept, no_way
 
 PYTHON = "/usr/bin/python3"
 
@@ -57,7 +57,7 @@ async def test_a_server_sees_what_its_entry_lists_and_nothing_of_ours(house: Hou
         paths=(PROGRAM.parent,), writable=(house.folder,),
     )  # fmt: skip
     async with shut_in(house.home, little) as (servers, registry):
-        await servers.check("little")
+        await accept(servers, "little")
         seen = json.loads((await called(registry, "little__around")).text)
         assert seen["env"]["GIVEN"] == "yes"
         assert seen["cwd"] == str(house.home / "mcp" / "little")
@@ -76,7 +76,7 @@ async def test_a_server_with_network_gets_a_proxy_as_its_only_way_out(house: Hou
         paths=(PROGRAM.parent,), writable=(house.folder,),
     )  # fmt: skip
     async with shut_in(house.home, little) as (servers, registry):
-        await servers.check("little")
+        await accept(servers, "little")
         seen = json.loads((await called(registry, "little__around")).text)
         assert seen["env"]["HTTPS_PROXY"].startswith("http://127.0.0.1:")
         refused = await called(registry, "little__fetch", path="http://10.0.0.1/")
@@ -138,7 +138,7 @@ async def test_the_public_file_server_works_in_the_sandbox(tmp_path: Path) -> No
     program, needed = installed("mcp-server-filesystem")
     files = McpServer("files", program, (str(papers),), paths=needed, writable=(papers,))
     async with shut_in(tmp_path / "home", files) as (servers, registry):
-        await servers.check("files")
+        await accept(servers, "files")
         path = str(papers / "a.txt")
         assert (await called(registry, "files__read_text_file", path=path)).text == "hello papers"
         written = await called(
@@ -155,7 +155,7 @@ async def test_the_public_memory_server_works_in_the_sandbox(tmp_path: Path) -> 
     program, needed = installed("mcp-server-memory")
     graph = McpServer("graph", program, env={"MEMORY_FILE_PATH": str(file)}, paths=needed)
     async with shut_in(tmp_path / "home", graph) as (servers, registry):
-        await servers.check("graph")
+        await accept(servers, "graph")
         ada = {"name": "Ada", "entityType": "person", "observations": ["likes tea"]}
         assert not (await called(registry, "graph__create_entities", entities=[ada])).is_error
         assert "Ada" in (await called(registry, "graph__search_nodes", query="tea")).text

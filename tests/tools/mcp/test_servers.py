@@ -15,7 +15,7 @@ from nanobot.tooling import OwnersPolicy, ToolRegistry
 from nanobot.tools.mcp import McpServer
 from nanobot.tools.mcp.pipes import Bounds
 from nanobot.tools.mcp.tool import McpArguments
-from tests.tools.mcp.conftest import OWNER, House, until
+from tests.tools.mcp.conftest import OWNER, House, accept, until
 
 
 async def test_known_tools_are_offered_without_their_server_being_started(house: House) -> None:
@@ -28,11 +28,31 @@ async def test_known_tools_are_offered_without_their_server_being_started(house:
         assert house.starts == 1
 
 
-async def test_a_new_server_is_asked_for_its_tools_in_the_background(house: House) -> None:
-    async with house.open() as gate:
-        assert gate.names == []
+async def test_what_a_new_server_offers_waits_until_the_owner_has_seen_and_accepted_it(
+    house: House,
+) -> None:
+    for _ in ("the first start", "a restart"):
+        async with house.open() as gate:
+            gate.servers.start()
+            await until(lambda: bool(gate.told))
+            assert gate.names == []
+            assert "no tool named" in (await gate.call("little__echo", text="x")).text
+            assert list(gate.told.values()) == [
+                "The MCP server little has 10 new or changed tools, not used until you accept: run "
+                "`nanobot mcp approve little` in a terminal."
+            ]
+    async with house.known() as gate:
+        assert (await gate.call("little__echo", text="x")).text == "you said x"
+    async with house.open(replace(house.little, args=(*house.little.args, "more"))) as gate:
+        await gate.servers.check("little")
+        assert gate.names == []  # another program under the same name
+
+
+async def test_what_was_accepted_before_is_offered_and_nobody_is_told(house: House) -> None:
+    async with house.rested() as gate:
         gate.servers.start()
-        await until(lambda: bool(gate.names))
+        result = await gate.call("little__echo", text="x")
+        assert (result.text, gate.told) == ("you said x", {})
         assert gate.registry.specs()[0].parameters["properties"] == {"text": {"type": "string"}}
 
 
@@ -90,7 +110,7 @@ async def test_a_server_that_floods_is_cut_off(
     house: House, tool: str, bounds: Bounds, said: str
 ) -> None:
     async with house.open(bounds=bounds) as gate:
-        await gate.servers.check("little")
+        await accept(gate.servers, "little")
         result = await gate.call(f"little__{tool}")
         assert result.is_error
         assert said in result.text

@@ -21,7 +21,7 @@ from nanobot.testing.clock import FakeClock
 from nanobot.testing.serving import Served
 from nanobot.tooling import ToolRegistry
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
-from tests.tools.mcp.conftest import OWNER, no_network, no_sandbox, until
+from tests.tools.mcp.conftest import OWNER, accept, no_network, no_sandbox, until
 
 
 def own_exception(server: McpServer) -> Egress:
@@ -69,7 +69,7 @@ async def test_a_server_on_the_network_is_listed_and_called(tmp_path: Path) -> N
         listening(far.streamable_http_app()) as url,
         reaching(url, tmp_path) as (servers, registry),
     ):
-        await servers.check("far")
+        await accept(servers, "far")
         for _ in range(2):
             result = await registry.call(ToolCall("1", "far__add", '{"a": 2, "b": 3}'), OWNER)
             assert (result.text, result.is_error) == ("5", False)
@@ -154,7 +154,7 @@ async def test_an_endless_answer_is_cut_and_no_other_stream_is_opened(tmp_path: 
 async def test_a_server_that_has_forgotten_us_is_met_anew_at_the_next_call(tmp_path: Path) -> None:
     far = Far()
     async with far.listening() as url, reaching(url, tmp_path) as (servers, registry):
-        await servers.check("far")
+        await accept(servers, "far")
         call = ToolCall("1", "far__add", "{}")
         assert (await registry.call(call, OWNER)).text == "s0"
         far.sessions.append("another")
