@@ -221,6 +221,55 @@ async def test_what_is_answered_or_never_came_can_be_deleted_without_harm(tmp_pa
     assert len(stored(tmp_path)) == 4
 
 
+async def test_a_photo_of_an_album_that_is_deleted_is_not_looked_at(tmp_path: Path) -> None:
+    clock = FakeClock()
+    channel, model = FakeChannel(clock=clock), ScriptedModel(says("two pictures"))
+    channel.files["photo"] = b"pixels"
+    async with running(tmp_path, model, channel, clock=clock):
+        first = await channel.say("look", group_id="album", media=(PHOTO,))
+        await clock.until_sleeping()
+        wrong = await channel.say("", group_id="album", media=(PHOTO,))
+        last = await channel.say("", group_id="album", media=(PHOTO,))
+        await channel.say("", deletes=wrong)
+        for _ in range(3):
+            await clock.advance(ALBUM_SECONDS)
+        assert await channel.answer_to(last) == "two pictures"
+    assert [part.event_ids for part in channel.sent] == [(first, last)]
+    assert len([message for message in stored(tmp_path) if message.role == "user"]) == 2
+
+
+@pytest.mark.parametrize("on_busy", ["steer", "queue", "interrupt"])
+async def test_what_is_deleted_while_it_is_answered_disturbs_nothing(
+    tmp_path: Path, on_busy: str
+) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(says("one"), says("two"), hold=gate)
+    async with running(tmp_path, model, channel, NANOBOT_AGENT__ON_BUSY=on_busy):
+        question = await channel.say("with my PIN")
+        await gate.reached.wait()
+        await channel.say("", deletes=question)
+        gate.opened.set()
+        assert await channel.answer_to(question) == "one"
+        assert await channel.ask("and?") == "two"
+
+
+async def test_what_was_said_into_a_running_turn_and_deleted_at_once_does_not_join_it(
+    tmp_path: Path,
+) -> None:
+    channel, gate = FakeChannel(), Gate()
+    model = ScriptedModel(calls("probe"), says("done"), says("again"))
+    async with running(tmp_path, model, channel, tools=(Probe(gate=gate),)):
+        question = await channel.say("go")
+        await gate.reached.wait()
+        more = await channel.say("my PIN is 4711")
+        await channel.say("", deletes=more)
+        assert await channel.ask("/status")
+        gate.opened.set()
+        assert await channel.answer_to(question) == "done"
+        assert await channel.ask("and?") == "again"
+    assert not any("4711" in text for prompt in model.prompts for text in texts(prompt))
+
+
 async def test_an_edit_never_runs_a_command(tmp_path: Path) -> None:
     channel, model = FakeChannel(), ScriptedModel(says("hello"), says("nothing undone"))
     async with running(tmp_path, model, channel):
