@@ -73,7 +73,7 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed pyproject.toml
-	@echo "Installing what the tests need, some 30 packages more …" >&2
+	@echo "Installing what the tests need, some 40 packages more …" >&2
 	@rm -f $(VENV)/.failed
 	@{ $(PIP) install --editable '.[dev]' </dev/null $(COUNTED)
 	@touch $@

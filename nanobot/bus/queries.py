@@ -235,7 +235,8 @@ def _parse(row: str) -> tuple[str, int]:
     table = {"in": "inbox", "out": "outbox"}.get(kind)
     if table is None or not (number.isascii() and number.isdigit()) or len(number) > 18:
         raise NanobotError(
-            f"no such row: {row!r}", hint="`nanobot queue list` shows ids such as in-12 or out-7."
+            f"there is no {row!r} in the queue",
+            hint="`nanobot queue list` shows ids such as in-12 or out-7.",
         )
     return table, int(number)
 

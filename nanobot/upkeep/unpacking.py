@@ -279,8 +279,12 @@ def _opened(file: Path, identity: Path | None) -> Iterator[_Members]:
                 encoding="utf-8",
             ) as tar:
                 yield _Members(tar, bound)
-    except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError, UnicodeError) as error:
-        raise BadBackup(str(error)) from error
+    except gzip.BadGzipFile as error:
+        raise BadBackup("it is not a backup of nanobot, or it is damaged") from error
+    except EOFError as error:
+        raise BadBackup("it is cut short") from error
+    except (zlib.error, tarfile.TarError, UnicodeError) as error:
+        raise BadBackup(f"it is damaged ({error})") from error
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise BadBackup(f"{error.filename} cannot be unpacked: {error.strerror}") from error
     except OSError as error:

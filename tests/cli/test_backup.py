@@ -114,3 +114,16 @@ def test_a_backup_that_is_not_there_is_named_before_anything_is_said_of_the_home
     said = capsys.readouterr().err
     assert said.startswith(f"error: there is no {missing}")
     assert "--replace" not in said
+
+
+def test_a_file_that_is_no_backup_is_said_in_words(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other, short = tmp_path / "other.tar.gz", tmp_path / "short.tar.gz"
+    other.write_text("something else")
+    assert run(home, "backup", short) == 0
+    short.write_bytes(short.read_bytes()[:-20])
+    assert run(home, "backup", "verify", other) == 1
+    assert "it is not a backup of nanobot, or it is damaged" in capsys.readouterr().err
+    assert run(home, "backup", "verify", short) == 1
+    assert "it is cut short" in capsys.readouterr().err

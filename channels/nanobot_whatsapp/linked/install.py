@@ -52,7 +52,7 @@ _PACKAGES = (
     # Tried again for seconds and not for minutes: a person waits, and can start it again.
     "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000",
 )  # fmt: skip
-_MEGABYTES, _STEP_MEGABYTES, _LOOK_SECONDS = 80, 15, 1.0
+_MEGABYTES, _STEP_MEGABYTES, _LOOK_SECONDS = 70, 15, 1.0
 _BUILD = ("run", "build", "--ignore-scripts")
 
 

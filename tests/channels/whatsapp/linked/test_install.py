@@ -81,12 +81,12 @@ async def test_how_much_is_there_is_said_while_it_is_installed(
 
     def listen(text: str) -> None:
         said.append(text)
-        if "of some 80 MB" in text:
+        if "of some 70 MB" in text:
             os.close(os.open(heard, os.O_WRONLY))  # npm goes on
 
     async with asyncio.timeout(60):
         await install(state, node_and_npm(tmp_path / "bin", npm), listen, sources=sources)
-    assert said[1].split() == ["22", "of", "some", "80", "MB", "…"]
+    assert said[1].split() == ["22", "of", "some", "70", "MB", "…"]
 
 
 async def test_the_real_npm_installs_it_as_well(state: Path, sources: Path) -> None:
