@@ -53,16 +53,17 @@ class Stillness:
         self._changed = asyncio.Event()
 
 
-_FILES_CLOCK = 5  # CLOCK_REALTIME_COARSE
-_TICK = 0.001
+_LAST_TICK = 5  # CLOCK_REALTIME_COARSE
+_PAUSE = 0.001
 
 
 def begin() -> int:
     """The time, in nanoseconds as the kernel notes them with files: what was changed before this
-    call has an earlier one. Blocks for some milliseconds."""
-    before = time.clock_gettime_ns(_FILES_CLOCK)
-    while (now := time.clock_gettime_ns(_FILES_CLOCK)) <= before:
-        time.sleep(_TICK)
+    call has an earlier one. Blocks for some milliseconds: the kernel notes either the exact time or
+    that of its last tick, so this waits for the next tick."""
+    before = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    while (now := time.clock_gettime_ns(_LAST_TICK)) <= before:
+        time.sleep(_PAUSE)
     return now
 
 
