@@ -28,6 +28,7 @@ from tests.channels.whatsapp.cloud.samples import (
     SENT,
     Json,
     call,
+    changed,
     message,
 )
 from tests.channels.whatsapp.cloud.sending import rigged
@@ -132,6 +133,22 @@ async def test_a_malformed_item_is_kept_for_a_developer_once(tmp_path: Path, rig
     assert kept.stat().st_mode & 0o777 == 0o600
     assert len(kept.read_text().splitlines()) == 2
     assert len(rig.host.stored) == 1
+
+
+async def test_a_restriction_of_the_account_warns_the_owner_and_shows_until_it_is_over(
+    rig: Rig,
+) -> None:
+    def update(**value: object) -> Json:
+        return changed({"field": "account_update", "value": value})
+
+    await rig.inbox.take(update(event="ACCOUNT_RESTRICTION", ban_info={"waba_ban_state": 7}))
+    (warning,) = rig.host.warnings
+    assert "ACCOUNT_RESTRICTION" in warning
+    assert "WhatsApp Manager" in warning
+    assert "ACCOUNT_RESTRICTION" in rig.host.reports[-1]
+    await rig.inbox.take(update(ban_info={"waba_ban_state": "REINSTATE"}))
+    assert rig.host.reports[-1] == ""
+    assert len(rig.host.warnings) == 2
 
 
 async def test_a_closed_window_is_told_until_something_arrives_or_is_written(rig: Rig) -> None:

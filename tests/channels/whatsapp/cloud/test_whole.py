@@ -18,7 +18,7 @@ from tests.channels.telegram.whole import nanobot, repeat, status_of
 from tests.channels.whatsapp.cloud.samples import call, message
 from tests.channels.whatsapp.cloud.whole import channel_state, meta, talking, until
 from tests.faults.test_disk import journal_size, no_file_grows_beyond
-from tests.support import stored
+from tests.support import Gate, stored
 
 QUEUE = "queue"
 GROUP = "Y2FwaV9ncm91cDoxMDAwMDAwMDAwMDAwMDA"
@@ -91,9 +91,12 @@ async def test_two_hundred_calls_at_once_are_all_taken_once(
 ) -> None:
     known = graph.hang("number") if starting else None  # Meta does not say yet which number it is
     graph.say("before")
-    model = ScriptedModel(author=lambda _: says("ok"))
+    gate = Gate()
+    gate.opened.set()
+    model = ScriptedModel(author=lambda _: says("ok"), hold=gate)
     async with talking(tmp_path, graph, model, clock, settings={"allow_from": ["*"]}):
         await graph.received(1)
+        gate.opened.clear()  # what matters is that they are taken
         bodies = [
             as_meta_writes(
                 call(
@@ -129,6 +132,27 @@ async def test_what_comes_twice_is_answered_once(
     async with talking(tmp_path, graph, model, clock):
         graph.say("three")
         assert await graph.received(3) == ["re: one", "re: two", "re: three"]
+
+
+async def test_what_was_deleted_is_not_answered_and_a_reaction_is_known_to_the_next_answer(
+    tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock
+) -> None:
+    gate = Gate()
+    model = ScriptedModel(says("first"), says("third"), hold=gate)
+    async with talking(tmp_path, graph, model, clock, NANOBOT_AGENT__ON_BUSY=QUEUE):
+        graph.say("one")
+        await gate.reached.wait()
+        deleted = graph.say("two, with my PIN")
+        graph.delete(deleted)
+        graph.react(deleted)
+        graph.react(deleted, "")
+        graph.say("three")
+        await graph.wait_for(lambda: not graph.webhook.pending)
+        gate.opened.set()
+        assert await graph.received(2) == ["first", "third"]
+    said = str(model.prompts[1].messages)
+    assert "PIN" not in said
+    assert "reaction to an earlier message: 👍" in said
 
 
 async def test_what_the_disk_does_not_take_stays_at_meta_and_is_answered_later(
