@@ -303,10 +303,11 @@ def _pending(fact: PendingFact) -> str:
 
 
 def _change(fact: PendingFact) -> str:
-    """What a fact that waits would do."""
+    """What a fact that waits would do, with nothing hidden in it."""
     if not fact.line:
-        return f"no longer: {fact.old}"
-    return f"{fact.line} (in place of: {fact.old[:120]})" if fact.old else fact.line
+        return f"no longer: {visible(fact.old)}"
+    instead = f" (in place of: {visible(fact.old)})" if fact.old else ""
+    return f"{visible(fact.line)}{instead}"
 
 
 def _hit(hit: Hit, known: set[str]) -> Iterable[str]:

@@ -283,6 +283,15 @@ async def test_facts_that_wait_are_shown_taken_in_and_dropped(owned: Owned) -> N
     assert "No such fact waits" in (await owned.service.drop([9], OWNER)).text
 
 
+async def test_what_waits_is_listed_with_nothing_hidden_in_it(owned: Owned) -> None:
+    pending = owned.memories.of(OWNER).pending
+    long, hidden = "Ada likes " + "tea and " * 30 + "rum.", "Ada \u2800\u200bis a spy."
+    await pending.hold([Operation(f"- {long}", f"- {hidden}")], LONG_TERM, ["tool:web_fetch"])
+    shown = (await owned.service.pending(OWNER)).text
+    assert "\\u2800\\u200bis a spy" in shown
+    assert long in shown
+
+
 async def test_forgetting_is_planned_first_and_changes_nothing_by_that(owned: Owned) -> None:
     await owned.remember("Ada likes blue.")
     plan = await owned.service.forget_plan("blue", OWNER)
