@@ -64,6 +64,7 @@ async def test_a_variant_with_room_to_talk_is_offered_and_made() -> None:
     assert (found.name, found.window) == ("qwen3-8b-16k", 16_384)
     assert ollama.made == {"qwen3-8b-16k": 16_384}
     assert person.said[0].startswith("WARNING: Ollama takes only 4,096 tokens")
+    assert person.said[-1] == "Ollama takes 16,384 tokens.", "enough needs no advice"
 
 
 async def test_who_wants_no_variant_is_told_how_to_raise_it_and_goes_on() -> None:

@@ -133,7 +133,7 @@ def _taken(person: Guide, told: Window, chosen: int, *, is_known: bool) -> int:
     if 0 < chosen < told.now:
         person.say(f"{told.server} takes {told.now:,} tokens; the {chosen:,} that are set stay.")
         return chosen
-    more = not is_known and (told.now < told.most or told.now < _COMFORTABLE)
+    more = not is_known and told.now < _COMFORTABLE
     person.say(f"{told.server} takes {told.now:,} tokens.{_how(told) if more else ''}")
     return told.now
 
