@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nanobot.cli.admin import put, to_json
 from nanobot.cli.progress import Progress
 from nanobot.cli.show import fitted, size, table
+from nanobot.config.home import command_for
 from nanobot.gateway.lock import HomeLock
 from nanobot.tilde import expanded
 from nanobot_cli.plain import clean
@@ -120,6 +121,7 @@ def _failed(count: int) -> str:
 
 
 def _restored_text(home: Path, restored: Restored) -> str:
+    nanobot = command_for(home)
     text = f"Restored to {home}\n\n{contents_text(restored.unpacked, restored.found)}"
     text += "\n"
     if restored.previous:
@@ -127,9 +129,9 @@ def _restored_text(home: Path, restored: Restored) -> str:
     if restored.set_aside:
         text += (
             f"What was under way when it was made ({restored.set_aside:,}) may have been dealt with"
-            " since, so it waits for your word: `nanobot queue list` shows it.\n"
+            f" since, so it waits for your word: `{nanobot} queue list` shows it.\n"
         )
     return text + (
-        "`nanobot gateway` starts it. Stop the nanobot that the backup came from first: two of"
-        " them take each other's messages. `nanobot doctor` says what else this machine needs.\n"
+        f"`{nanobot} gateway` starts it. Stop the nanobot that the backup came from first: two of"
+        f" them take each other's messages. `{nanobot} doctor` says what else this machine needs.\n"
     )

@@ -32,3 +32,10 @@ def not_imported(home: Path) -> str:
         f"{home} is a home of HKUDS/nanobot: run `nanobot import` first, which takes over its"
         " conversations, memory and settings."
     )
+
+
+def command_for(home: Path) -> str:
+    """What a person types to mean `home`: `nanobot`, or that with the option."""
+    import shlex
+
+    return "nanobot" if home == home_folder() else f"nanobot --home {shlex.quote(str(home))}"

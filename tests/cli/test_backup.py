@@ -127,3 +127,14 @@ def test_a_file_that_is_no_backup_is_said_in_words(
     assert "it is not a backup of nanobot, or it is damaged" in capsys.readouterr().err
     assert run(home, "backup", "verify", short) == 1
     assert "it is cut short" in capsys.readouterr().err
+
+
+def test_a_home_restored_elsewhere_is_named_in_what_to_type_next(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, new = tmp_path / "one.tar.gz", tmp_path / "new home"
+    assert run(home, "backup", file) == 0
+    assert run(home, "restore", file, "--to", new) == 0
+    said = capsys.readouterr().out
+    assert f"`nanobot --home '{new}' gateway` starts it." in said
+    assert f"`nanobot --home '{new}' doctor`" in said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ from nanobot.cli.client import Client, ConnectionLost
 from nanobot.cli.connection import NoGateway
 from nanobot.cli.reach import connected, state_folder
 from nanobot.cli.show import indent, number, table
-from nanobot.config.home import home_folder
+from nanobot.config.home import command_for
 from nanobot.errors import NanobotError
 from nanobot_cli.plain import clean, one_line
 from nanobot_cli.wire import DEFAULT_SESSION, Note, Reply, Said
@@ -149,7 +148,6 @@ def _first_reply(person: Guide, options: OnboardOptions, *, runs: bool) -> str |
 
 
 def _next(home: Path, *, runs: bool, stale: bool, later: list[str]) -> str:
-    there = "" if home == home_folder() else f" --home {shlex.quote(str(home))}"
     rows = [(f"channels login {name}", f"signs in at {name}") for name in later]
     if stale:
         rows.append(("agent -m /restart", "restarts the gateway with the new settings"))
@@ -159,7 +157,7 @@ def _next(home: Path, *, runs: bool, stale: bool, later: list[str]) -> str:
         rows.append(("gateway", "runs it here, until Ctrl-C"))
     rows.append(("agent", "opens a chat in this terminal"))
     rows.append(("onboard", "changes what was set here"))
-    commands = ((f"nanobot{there} {command}", what) for command, what in rows)
+    commands = ((f"{command_for(home)} {command}", what) for command, what in rows)
     return indent(table(commands, 2)).rstrip("\n")
 
 
