@@ -40,6 +40,7 @@ BENCHES = (
     Bench("startup"),
     Bench("turns"),
     Bench("http"),
+    Bench("burst"),
     Bench("sessions"),
     Bench("prompt"),
     Bench("prompt_size"),
