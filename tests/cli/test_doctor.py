@@ -6,6 +6,9 @@ import asyncio
 import json
 import os
 import re
+import socket
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -352,3 +355,30 @@ async def test_what_is_set_is_compared_with_what_the_models_server_takes(doctor:
     assert "Ollama takes 4,096 tokens and model.context_window says 128,000" in warned["text"]
     assert "a window of 4,096 tokens" in less["text"]
     assert "OLLAMA_CONTEXT_LENGTH" in less["hint"]
+
+
+def test_what_is_found_is_said_before_a_slow_server_answers(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    body = b'{"object": "list", "data": [{"id": "tiny"}]}'
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    home = tmp_path / "home"
+    home.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        (home / "config.yaml").write_text(
+            f"model: {{name: tiny, base_url: 'http://127.0.0.1:{port}/v1'}}\n"
+        )
+        doctor = subprocess.Popen(
+            [sys.executable, "-m", "nanobot", "--home", str(home), "doctor"],
+            stdout=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        assert doctor.stdout is not None
+        with doctor:
+            asked, _ = server.accept()
+            with asked:
+                said = iter(doctor.stdout)
+                assert any("packages" in line for line in said)
+                asked.sendall(head % len(body) + body)
+                assert any(line.startswith("ok    model") for line in said)
+            doctor.kill()

@@ -6,7 +6,8 @@ is asked anything, unless that is wished for. Exit code 1 where something does n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from nanobot.cli.admin import put, to_json
@@ -34,10 +35,16 @@ def examine(home: Path, *, ask_model: bool, as_json: bool) -> int:
     return _told(findings_of(case), as_json=as_json)
 
 
-def _told(findings: Sequence[Finding], *, as_json: bool) -> int:
-    failed = any(finding.state == "fail" for finding in findings)
-    put(to_json([_data(f) for f in findings]) if as_json else "".join(map(_lines, findings)))
-    return 1 if failed else 0
+def _told(findings: Iterable[Finding], *, as_json: bool) -> int:
+    told = []
+    for finding in findings:
+        told.append(finding)
+        if not as_json:  # at once: a server that is not there takes seconds
+            put(_lines(finding))
+            sys.stdout.flush()
+    if as_json:
+        put(to_json(list(map(_data, told))))
+    return 1 if any(finding.state == "fail" for finding in told) else 0
 
 
 def _data(finding: Finding) -> dict[str, str]:

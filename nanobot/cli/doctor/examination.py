@@ -44,14 +44,15 @@ _RESERVE = 200
 """Megabytes, as retention.disk_reserve_megabytes is where nothing is set."""
 
 
-def findings_of(case: Case) -> list[Finding]:
-    """All that can be said once the configuration is right, without secrets."""
+def findings_of(case: Case) -> Iterator[Finding]:
+    """All that can be said once the configuration is right, without secrets, as it is found."""
     from nanobot.app.model import secrets
     from nanobot.security.redaction import Redactor
 
     redact = Redactor(secrets(case.settings)).redact
     found = (one for name, check in _CHECKS for one in _safely(name, _bound(check, case)))
-    return [Finding(one.check, one.state, redact(one.text), redact(one.hint)) for one in found]
+    for one in found:
+        yield Finding(one.check, one.state, redact(one.text), redact(one.hint))
 
 
 def findings_without(home: Path) -> list[Finding]:
