@@ -26,12 +26,17 @@ type OutFile = NonNullable<SendParams['file']>
  * WhatsApp, so that its text goes ahead as a message of its own.
  */
 export function piecesOf({ id, text, file }: SendParams): readonly Piece[] {
-  if (file === null) return [{ id, content: { text } }]
+  if (file === null) return [{ id, content: words(text) }]
   if (text === '' || !isSound(file)) return [{ id, content: fileContent(file, text) }]
   return [
-    { id: `${id}T`, content: { text } },
+    { id: `${id}T`, content: words(text) },
     { id, content: fileContent(file, '') },
   ]
+}
+
+/** Without a preview: Baileys fetches what a text links to where link-preview-js is installed. */
+function words(text: string): AnyMessageContent {
+  return { text, linkPreview: null }
 }
 
 /** The quoted message, in as far as WhatsApp has to show it. */

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { generateWAMessageContent } from 'baileys'
 import { Acks } from '../src/acks.js'
 import { piecesOf, quotedOf } from '../src/compose.js'
 import { urlOf } from '../src/media.js'
@@ -30,8 +31,25 @@ test('text under sound goes ahead, because sound has no caption', () => {
     pieces.map(({ id }) => id),
     ['B1T', 'B1'],
   )
-  assert.deepEqual(pieces[0]?.content, { text: 'hi' })
+  assert.deepEqual(pieces[0]?.content, { text: 'hi', linkPreview: null })
   assert.equal(piecesOf(params({ file: sound('audio'), text: '' })).length, 1)
+})
+
+test('no page is fetched for a preview of what the agent writes', async () => {
+  const fetched: string[] = []
+  const getUrlInfo = (url: string): Promise<undefined> => {
+    fetched.push(url)
+    return Promise.resolve(undefined)
+  }
+  const options = { getUrlInfo } as unknown as Parameters<typeof generateWAMessageContent>[1]
+  const text = 'see https://evil.example/?secret'
+  for (const file of [null, sound('voice')]) {
+    const said = piecesOf(params({ text, file }))[0]
+    assert.ok(said)
+    const message = await generateWAMessageContent(said.content, options)
+    assert.equal(message.extendedTextMessage?.text, text)
+  }
+  assert.deepEqual(fetched, [])
 })
 
 test('a quote in a group names its writer', () => {
