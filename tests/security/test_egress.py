@@ -297,6 +297,20 @@ async def test_tls_names_and_checks_the_host_that_was_asked_for(
         assert (answer.body, names) == (b"private", ["site.example", "other.example"])
 
 
+async def test_the_end_of_a_connection_is_awaited(web: FakeWeb) -> None:
+    """Otherwise asyncio may log the error that broke it as one that was never retrieved."""
+    url = web.put("/", "fine")
+    async with (
+        way_out(web.place) as egress,
+        httpx2.AsyncClient(transport=egress.transport()) as client,
+        client.stream("GET", url) as response,
+    ):
+        stream = response.extensions["network_stream"]
+        connection = stream.get_extra_info("socket")
+        await stream.aclose()
+        assert connection.fileno() == -1
+
+
 async def test_a_dropped_fetch_leaves_no_connection_behind(web: FakeWeb) -> None:
     arrived, left = asyncio.Event(), asyncio.Event()
 

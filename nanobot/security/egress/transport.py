@@ -10,7 +10,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import cast
 
 import httpcore2
@@ -166,7 +166,10 @@ class _Stream(httpcore2.AsyncNetworkStream):
             self._connection.close()
             return
         # Without a farewell: the other side may not answer one.
-        self._streams[1].transport.abort()
+        writer = self._streams[1]
+        writer.transport.abort()
+        with suppress(OSError):  # where nobody waits, asyncio may log what broke the connection
+            await writer.wait_closed()
 
     def get_extra_info(self, info: str) -> object:
         if self._streams is None:
