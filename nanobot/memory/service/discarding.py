@@ -61,13 +61,14 @@ class DiscardCommand:
         lines = [f"Dropped {count(len(gone), 'message')}; nothing of it will be remembered."]
         if undo:
             lines = [*(lines if gone else []), *await asyncio.to_thread(self._put_back, turns)]
-        learned = await self._learned(session.key, gone, scope, undone=undo)
-        files = await asyncio.to_thread(self._files, turns)
+        since = next((message.timestamp for message in gone if message.timestamp), None)
+        learned = await self._service.learned_in(session.key, since, scope) if since else []
+        files = [] if undo else await asyncio.to_thread(self._files, turns)
         left = list(self._left(gone, files, learned))
         if left:
             lines += ["", "This stays as it is:", *left]
         kept: list[JsonValue] = [*turns[-_MOST_TURNS:]]
-        session.set_metadata(discarded=kept if files and not undo else None)
+        session.set_metadata(discarded=kept if files else None)
         return Answer("\n".join(lines))
 
     def _put_back(self, turns: Sequence[str]) -> list[str]:
@@ -77,16 +78,6 @@ class DiscardCommand:
 
     def _files(self, turns: Sequence[str]) -> list[str]:
         return list(dict.fromkeys(path for turn in turns for path in self._changes.paths(turn)))
-
-    async def _learned(
-        self, key: str, gone: Sequence[Message], scope: str, *, undone: bool
-    ) -> list[Version]:
-        """What memory learned from it. What the agent wrote itself is among a turn's files."""
-        since = next((message.timestamp for message in gone if message.timestamp), None)
-        if since is None:
-            return []
-        found = await self._service.learned_in(key, since, scope)
-        return [one for one in found if not (undone and one.author == "agent")]
 
     def _left(
         self, gone: Sequence[Message], files: Sequence[str], learned: Sequence[Version]

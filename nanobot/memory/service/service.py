@@ -26,6 +26,7 @@ from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_scope
 from nanobot.memory.service import answers
 from nanobot.memory.service.answers import Report
 from nanobot.memory.service.overview import overview_of
+from nanobot.memory.store.reading import FACTS
 from nanobot.memory.versions.gitstore import GitStore, Revert, Version, scope_of
 from nanobot.memory.why.explainer import Explainer
 
@@ -154,13 +155,25 @@ class MemoryService:
         return answers.of_versions([]) if found is None else answers.of_version(*found)
 
     async def learned_in(self, session: str, since: datetime, scope: str) -> list[Version]:
-        """The changes that a conversation led to since then, newest first."""
-        if self._versions is None:
+        """The changes that a conversation led to since then and that still stand, newest first."""
+        if (versions := self._versions) is None:
             return []
-        prefix = self.memory(scope).prefix
-        found = await asyncio.to_thread(self._versions.log, prefix, _LOG_LENGTH)
+        memory = self.memory(scope)
         since = since.replace(microsecond=0)  # versions know whole seconds
-        return [one for one in found if one.change.session == session and one.when >= since]
+
+        def stands(version: Version) -> bool:
+            now = {line for path in FACTS for line in memory.store.read(path).splitlines()}
+            lines = versions.diff(version.number, memory.prefix).splitlines()
+            diff = [line for line in lines if not line.startswith(("+++", "---"))]
+            added, gone = ({line[1:] for line in diff if line[:1] == mark} for mark in "+-")
+            return bool(added & now - {""} if added else gone - now)
+
+        def read() -> list[Version]:
+            found = versions.log(memory.prefix, _LOG_LENGTH)
+            mine = (one for one in found if one.change.session == session and one.when >= since)
+            return [version for version in mine if stands(version)]
+
+        return await asyncio.to_thread(read)
 
     async def restore_list(self, scope: str, limit: int = _LOG_LENGTH) -> Report:
         """The latest changes, newest first."""

@@ -192,6 +192,30 @@ async def test_discard_says_what_it_does_not_take_back_and_offers_it(tmp_path: P
         assert await channel.ask("/discard --undo") == "This conversation is empty."
 
 
+async def test_discard_lists_only_what_still_stands_and_offers_nothing_that_failed(
+    tmp_path: Path,
+) -> None:
+    channel = FakeChannel()
+    model = ScriptedModel(
+        *(calls("update_memory", add=["- The cat is called Mimi"]), says("I'll remember that.")),
+        *(calls("update_memory", add=["- The boat is green"]), says("I'll remember that.")),
+        *(calls("update_memory", add=["- The car is red"]), says("I'll remember that.")),
+    )
+    memory = tmp_path / "workspace" / "memory" / "MEMORY.md"
+    async with running(tmp_path, model, channel):
+        await channel.ask("Remember that the cat is called Mimi")
+        await channel.ask("/forget Mimi")
+        await channel.ask("y")
+        assert "Mimi" not in await channel.ask("/discard")
+        await channel.ask("Remember that the boat is green")
+        await channel.ask("Remember that the car is red")
+        memory.write_text(f"{memory.read_text()}\n- Written by hand\n")
+        told = await channel.ask("/discard --undo")
+    assert "changed since" in told
+    assert told.count("/dream-restore --version") == told.count("- in memory:") > 0
+    assert "/discard --undo" not in told
+
+
 async def test_discard_empties_the_conversation_and_search_does_not_find_it(owned: Owned) -> None:
     await owned.said("telegram:1", "my secret is marzipan", "I see.")
     assert await owned.type("/discard") == ("Dropped 2 messages; nothing of it will be remembered.")
