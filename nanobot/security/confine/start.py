@@ -34,7 +34,8 @@ def start(spec: Spec, command: Sequence[str], again: Sequence[str]) -> NoReturn:
     if spec.kind == "landlock":
         spec = _with_own_folder(spec)
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
-    _leave_watcher(spec, noticing)
+    hears, tells = os.pipe() if spec.kind == "bubblewrap" else (-1, -1)
+    _leave_watcher(spec, noticing, hears, tells)
     powers.yield_to_others()
     if spec.kind == "landlock":
         stage.in_landlock(spec, command)
@@ -46,7 +47,16 @@ def start(spec: Spec, command: Sequence[str], again: Sequence[str]) -> NoReturn:
     inside = (*again, str(_file(spec.as_text())), *command)
     told = bubblewrap.arguments(spec, user, _files(user))
     # Neither arguments nor environment: commands can read those of bubblewrap.
-    line = [spec.bubblewrap, "--args", str(_file("\0".join(told))), "--", *inside]
+    os.set_inheritable(tells, True)
+    line = [
+        spec.bubblewrap,
+        "--info-fd",
+        str(tells),
+        "--args",
+        str(_file("\0".join(told))),
+        "--",
+        *inside,
+    ]
     try:
         os.execve(line[0], line, {})  # noqa: S606 - what this is for
     except OSError as error:
@@ -75,14 +85,18 @@ def _with_own_folder(spec: Spec) -> Spec:
     return spec._replace(temporary=made, environment={**own, **spec.environment})
 
 
-def _leave_watcher(spec: Spec, noticing: Noticing | None) -> None:
-    """Fork twice, so that the watcher is nobody's child: what this becomes waits for its own."""
-    watched = watcher.Watched(os.getpid(), os.pidfd_open(os.getpid()), os.pidfd_open(os.getppid()))
+def _leave_watcher(spec: Spec, noticing: Noticing | None, told: int, tells: int) -> None:
+    """Fork twice, so that the watcher is nobody's child: what this becomes waits for its own.
+    `told` and `tells` are the ends of the pipe by which bubblewrap tells it what it started."""
+    me, owner = os.getpid(), os.getppid()
+    watched = watcher.Watched(me, os.pidfd_open(me), os.pidfd_open(owner), told)
     between = os.fork()
     if between:
         os.waitpid(between, 0)
         os.close(watched.process_gone)
         os.close(watched.owner_gone)
+        if told >= 0:
+            os.close(told)
         return
     os.setsid()
     if os.fork():
@@ -92,6 +106,8 @@ def _leave_watcher(spec: Spec, noticing: Noticing | None) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
+    if tells >= 0:
+        os.close(tells)
     os.chdir("/")
     try:
         watcher.watch(spec, watched, noticing)

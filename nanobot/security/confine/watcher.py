@@ -7,6 +7,7 @@ not change was replaced: the new one would no longer be protected.
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -45,18 +46,24 @@ class Room(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """The command's process and nanobot's, by id and by descriptor (readable when one is gone)."""
+    """The command's process and nanobot's, by id and by descriptor (readable when one is gone).
+    From `inside`, a pipe, comes which process bubblewrap has started as the first one in there; -1
+    without bubblewrap."""
 
     process: int
     process_gone: int
     owner_gone: int
+    inside: int = -1
 
 
 def watch(spec: Spec, watched: Watched, noticing: Noticing | None) -> None:
     """Until the command is gone, then clear up. Says on standard error what went wrong."""
     usage = Usage(spec, watched.process)
+    first = _first_inside(watched.inside)
     reason = _until_the_end(spec, watched, noticing, usage)
     _end(watched.process)
+    if first >= 0:
+        _end_inside(first)
     usage.end()
     if reason:
         _say(f"stopped: {reason}")
@@ -77,6 +84,41 @@ def _end(session: int) -> None:
         groups = _groups(session)
         if groups:  # some take a moment to die, and what hangs in a disk takes longer
             select.poll().poll(_LINGER)
+
+
+def _first_inside(told: int) -> int:
+    """A descriptor of the first process in the sandbox, with which all others in there end; -1
+    where there is none, or none any more. Bubblewrap tells before it runs the command."""
+    if told < 0:
+        return -1
+    answer = b""
+    while b"}" not in answer and (more := os.read(told, 4_096)):
+        answer += more
+    os.close(told)
+    with suppress(OSError, ValueError, KeyError):
+        process = int(json.loads(answer)["child-pid"])
+        descriptor = os.pidfd_open(process)
+        if _is_first(process):
+            return descriptor
+        os.close(descriptor)
+    return -1
+
+
+def _is_first(process: int) -> bool:
+    """Whether it is the first of its namespace; else the number is somebody else's by now."""
+    with open(f"/proc/{process}/status", encoding="utf-8", errors="replace") as file:
+        numbers = next((line.split() for line in file if line.startswith("NSpid:")), [])
+    return len(numbers) > 2 and numbers[-1] == "1"
+
+
+def _end_inside(first: int) -> None:
+    """Kill the first process of a sandbox; it is gone when all others in there are. They may
+    outlive the command by a moment, in which they would go on working."""
+    with suppress(ProcessLookupError, PermissionError):
+        signal.pidfd_send_signal(first, signal.SIGKILL)
+    gone = select.poll()
+    gone.register(first, select.POLLIN)
+    gone.poll()
 
 
 def _groups(session: int) -> set[int]:

@@ -177,3 +177,12 @@ async def test_where_a_command_cannot_write_nothing_that_appears_ends_it(
     )
     assert (ground.workspace / "people/x/.git").is_dir()
     assert (ground.workspace / "memory/.git").is_dir()
+
+
+async def test_what_dies_with_its_command_makes_none_after_it_was_looked_for(
+    sandbox: Sandbox, ground: Ground
+) -> None:
+    one = "while :; do mkdir -p work/$i/.git/hooks; done"
+    for last in ("sleep 600", "sleep 0.01", "exit 0"):
+        end = await beside(sandbox, ground, f"for i in {{1..40}}; do ({one}) & done; {last}")
+        assert in_force(ground.workspace / "work") == [], end.complaints
