@@ -7,7 +7,7 @@ session's lane, which keeps order. The turn itself is in `responder`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -21,6 +21,7 @@ from nanobot.agent.outcomes import BEHIND_ANOTHER, COMMAND_BEHIND, LONGEST_PAUSE
 from nanobot.agent.responder import Responder
 from nanobot.agent.running import RunningTurn
 from nanobot.agent.turns import Turns
+from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry, Journal
 from nanobot.clock import Clock
 from nanobot.commands import Command, CommandCall, CommandRegistry
@@ -37,7 +38,8 @@ _SUSPECT_SECONDS = 10.0
 
 class AgentLoop:
     """Takes what the bus delivers. `on_busy` is what a message does that arrives during a turn: it
-    joins (`steer`), waits (`queue`) or stops the turn (`interrupt`, which only a person's does)."""
+    joins (`steer`), waits (`queue`) or stops the turn (`interrupt`, which only a person's does).
+    `on_message` hears each message when it has come."""
 
     def __init__(
         self,
@@ -51,16 +53,19 @@ class AgentLoop:
         background: Background,
         clock: Clock,
         on_busy: OnBusy = "steer",
+        on_message: Callable[[InboundMessage], None] = lambda _: None,
     ) -> None:
         self._sessions, self._responder = sessions, responder
         self._turns, self._lobby, self._commands = turns, lobby, commands
         self._background, self._clock, self._on_busy = background, clock, on_busy
         self._journal, self._once = journal, OnlyOnce(journal)
+        self._on_message = on_message
         self._suspects: dict[str, asyncio.Event] = {}
         lobby.connect(self._handle)
 
     def accept(self, entry: InboxEntry) -> None:
         """A new message: to its session's lane, or at once if it is a command that may not wait."""
+        self._on_message(entry.message)
         if entry.message.deletes:
             self._background.start(self._take_back(entry), name=f"deletion {entry.id}")
             return

@@ -22,6 +22,7 @@ from nanobot.app.platforms import build_platforms
 from nanobot.app.routines import build_routines
 from nanobot.app.telling import send_digest, send_held, send_trouble
 from nanobot.app.toolbox import build_toolbox
+from nanobot.app.typed_keys import TypedKeys
 from nanobot.app.upkeep import build_upkeep
 from nanobot.app.watching import build_watching
 from nanobot.channel import Channel
@@ -79,7 +80,24 @@ def build_gateway(
     )
     tally, counted = Tally(), Counted()
     hook = CompositeHook((ProgressHook(base.screen), Chronicle(), tally, *hooks))
-    agent = build_agent(base, models, memory, toolbox, hook=hook, commands=commands)
+    typed_keys = TypedKeys(
+        settings.home,
+        base.stores.sessions,
+        memory.service,
+        base.courier,
+        base.scopes,
+        base.background,
+    )
+    typed_keys.register(commands)
+    agent = build_agent(
+        base,
+        models,
+        memory,
+        toolbox,
+        hook=hook,
+        commands=commands,
+        on_message=typed_keys.look_at,
+    )
     platforms = build_platforms(base, commands)
     pairing = Pairing(base.access, base.courier.say)
     upkeep, backups = build_upkeep(base), build_backups(base)

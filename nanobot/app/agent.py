@@ -64,6 +64,7 @@ def build_agent(
     *,
     hook: AgentHook,
     commands: CommandRegistry,
+    on_message: Callable[[InboundMessage], None],
 ) -> Agent:
     """What happens to a message between the bus and the outbox."""
     settings, stores, clock, background = base.settings, base.stores, base.clock, base.background
@@ -151,6 +152,7 @@ def build_agent(
         background=background,
         clock=clock,
         on_busy=settings.agent.on_busy,
+        on_message=on_message,
     )
     return Agent(loop, turns, consolidator)
 

@@ -20,31 +20,59 @@ _MIN_SECRET = 6
 _LONG_LINE = 16
 """A line of a secret that is told by itself; `-----` and the like are no secrets."""
 
-# A pattern is only tried where its marker occurs, which costs a search for a literal.
+# A pattern is only tried where its marker occurs, which costs a search for a literal. The name is
+# the usual one of a variable that holds such a key.
 _SHAPES = tuple(
-    (marker, re.compile(rf"(?<![\w-])(?:{pattern})"))
-    for marker, pattern in (
-        ("sk-", r"sk-(?=[A-Za-z_-]{0,64}[0-9])[A-Za-z0-9_-]{16,}"),  # OpenAI, Anthropic and kin
-        ("AKIA", r"AKIA[A-Z0-9]{16}(?!\w)"),  # AWS
-        ("ASIA", r"ASIA[A-Z0-9]{16}(?!\w)"),
-        ("gh", r"gh[pousr]_[A-Za-z0-9]{36,}"),  # GitHub
-        ("github_pat_", r"github_pat_[A-Za-z0-9_]{22,}"),
-        ("AIza", r"AIza[A-Za-z0-9_-]{35}"),  # Google
-        ("xox", r"xox[abeprs]-[A-Za-z0-9-]{10,}"),  # Slack
+    (name, marker, re.compile(rf"(?<![\w-])(?:{pattern})"))
+    for name, marker, pattern in (
+        ("ANTHROPIC_API_KEY", "sk-ant-", r"sk-ant-(?=[A-Za-z_-]{0,64}[0-9])[A-Za-z0-9_-]{12,}"),
+        ("OPENAI_API_KEY", "sk-", r"sk-(?=[A-Za-z_-]{0,64}[0-9])[A-Za-z0-9_-]{16,}"),  # and kin
+        ("AWS_ACCESS_KEY_ID", "AKIA", r"AKIA[A-Z0-9]{16}(?!\w)"),
+        ("AWS_ACCESS_KEY_ID", "ASIA", r"ASIA[A-Z0-9]{16}(?!\w)"),
+        ("GITHUB_TOKEN", "gh", r"gh[pousr]_[A-Za-z0-9]{36,}"),
+        ("GITHUB_TOKEN", "github_pat_", r"github_pat_[A-Za-z0-9_]{22,}"),
+        ("GOOGLE_API_KEY", "AIza", r"AIza[A-Za-z0-9_-]{35}"),
+        ("SLACK_TOKEN", "xox", r"xox[abeprs]-[A-Za-z0-9-]{10,}"),
+        (
+            "PRIVATE_KEY",
+            "PRIVATE KEY-----",
+            r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY-----(?:[^-]|-(?!----)){40,20000}"
+            r"-----END (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY-----",
+        ),
     )
 )
 _TELEGRAM_END = re.compile(r":[A-Za-z0-9_-]{35}(?![\w-])")
 _TELEGRAM = re.compile(rf"(?<![0-9])[0-9]{{8,10}}{_TELEGRAM_END.pattern}")
 _LABELS = tuple(
-    (marker, re.compile(rf"({label})[A-Za-z0-9._~+/-]{{16,}}=*", re.IGNORECASE))
-    for marker, label in (
-        ("bearer", r"(?<!\w)bearer[ \t]{1,4}(?=[A-Za-z._~+/-]{0,64}[0-9])"),
+    (name, marker, re.compile(rf"({label})([A-Za-z0-9._~+/-]{{16,}}=*)", re.IGNORECASE))
+    for name, marker, label in (
         (
+            "ACCESS_TOKEN",
+            "bearer",
+            r"(?<!\w)bearer[ \t]{1,4}(?=[A-Za-z._~+/-]{0,64}[0-9])",
+        ),
+        (
+            "AWS_SECRET_ACCESS_KEY",
             "aws_secret",
             r"(?<!\w)aws_secret_access_key[\"']?[ \t]{0,4}[=:][ \t]{0,4}[\"']?",
         ),
     )
 )
+
+
+def keys_in(text: str) -> dict[str, str]:
+    """What looks like a well-known key in a text, each with the usual name of such a key."""
+    found: dict[str, str] = {}
+    for name, marker, shape in _SHAPES:
+        if marker in text:
+            found |= {key: found.get(key, name) for key in shape.findall(text)}
+    if _TELEGRAM_END.search(text):
+        found |= dict.fromkeys(_TELEGRAM.findall(text), "TELEGRAM_TOKEN")
+    lower = text.lower()
+    for name, marker, shape in _LABELS:
+        if marker in lower:
+            found |= {key: found.get(key, name) for _, key in shape.findall(text)}
+    return found
 
 
 def _forms(secret: str) -> Iterator[str]:
@@ -73,13 +101,13 @@ class Redactor:
         """`text` without secrets."""
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
-        for marker, shape in _SHAPES:
+        for _, marker, shape in _SHAPES:
             if marker in text:
                 text = shape.sub(REDACTED, text)
         if _TELEGRAM_END.search(text):
             text = _TELEGRAM.sub(REDACTED, text)
         lower = text.lower()
-        for marker, shape in _LABELS:
+        for _, marker, shape in _LABELS:
             if marker in lower:
                 text = shape.sub(rf"\1{REDACTED}", text)
         return text

@@ -12,7 +12,11 @@ from nanobot.security.redaction import REDACTED, Redactor
 from tests.growth import assert_linear
 
 BOT_TOKEN = "1234567890:" + "AbCdEfGhIjKlMnOpQrStUvWxYz012345678"
+PRIVATE_KEY = (
+    f"-----BEGIN RSA PRIVATE KEY-----\n{'MIIEowIBAAKCAQEA' * 4}\n-----END RSA PRIVATE KEY-----"
+)
 CANARIES = [
+    PRIVATE_KEY,
     "sk-proj-abcDEF1234567890abcdef",
     "sk-ant-api03-abcDEF1234567890",
     BOT_TOKEN,

@@ -101,12 +101,21 @@ class Eraser:
         What refuses keeps nothing else from being erased, and stands in the report; doing it again
         goes on from there. Raises `StorageError` where the disk takes nothing at all.
         """
-        needle = Needle(plan.query)
+        return await self._apply(plan.query, forgets=True)
+
+    async def strike(self, text: str) -> EraseReport:
+        """Erase a text alone: the conversations that hold it go on without it. Raises like `plan`
+        and `apply`."""
+        return await self._apply(text, forgets=False)
+
+    async def _apply(self, text: str, *, forgets: bool) -> EraseReport:
+        needle = Needle(text)
         async with self._running:
             began = self._clock.now().isoformat(timespec="seconds").encode()
             await asyncio.to_thread(replace_file, self._files, self._mark, [began, b"\n"])
             before = await asyncio.to_thread(self._home.holdings, needle)
-            await _trying(needle, self._forget(plan.query))
+            if forgets:
+                await _trying(needle, self._forget(text))
             async with self._quiet():
                 left = await self._erase(needle)
             await asyncio.to_thread(rewriting.remove, self._mark)

@@ -277,6 +277,11 @@ class MemoryService:
         done = await self._forgetter.apply(plan)
         return answers.of_forgetting(done.text, done.as_json(), found=not plan.is_empty)
 
+    async def strike(self, text: str) -> Report:
+        """Erase a text alone, in all scopes: nothing that was said with it is forgotten."""
+        done = await self._eraser.strike(text)
+        return answers.of_forgetting(done.text, done.as_json(), found=True)
+
     async def rebuild(self) -> Report:
         """Make the search index anew."""
         await self._index.rebuild()
