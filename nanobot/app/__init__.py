@@ -88,7 +88,6 @@ def build_gateway(
         base.scopes,
         base.background,
     )
-    typed_keys.register(commands)
     agent = build_agent(
         base,
         models,
@@ -153,4 +152,5 @@ def build_gateway(
         status=watching.status,
         pairing=pairing,
     )
+    typed_keys.register(commands)
     return gateway

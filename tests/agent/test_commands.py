@@ -26,7 +26,7 @@ async def test_help_lists_every_command(tmp_path: Path) -> None:
         "/help", "/new", "/stop", "/status", "/history", "/undo", "/retry", "/model", "/restart",
         "/memory", "/note", "/forget", "/compact", "/discard", "/continue", "/usage",
         "/dream", "/dream_log", "/dream_restore", "/pair", "/skills", "/cron", "/remind", "/send",
-        "/approve", "/deny",
+        "/approve", "/deny", "/secret",
     }  # fmt: skip
     assert "/history [n] — Show the latest messages" in text
 
@@ -43,6 +43,7 @@ async def test_help_offers_nobody_what_only_the_owner_may_do(tmp_path: Path) -> 
         "/approve [code] — Allow what was asked for",
         "/deny [code] — Refuse what was asked for",
         "/send CHAT TEXT — Say something in another chat",
+        "/secret move | keep — Move keys that you typed here into secrets.env",
     }
 
 
