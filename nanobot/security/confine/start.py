@@ -90,6 +90,7 @@ def _leave_watcher(spec: Spec, noticing: Noticing | None, told: int, tells: int)
     `told` and `tells` are the ends of the pipe by which bubblewrap tells it what it started."""
     me, owner = os.getpid(), os.getppid()
     watched = watcher.Watched(me, os.pidfd_open(me), os.pidfd_open(owner), told)
+    before = watcher.Before.of(spec)
     between = os.fork()
     if between:
         os.waitpid(between, 0)
@@ -110,7 +111,7 @@ def _leave_watcher(spec: Spec, noticing: Noticing | None, told: int, tells: int)
         os.close(tells)
     os.chdir("/")
     try:
-        watcher.watch(spec, watched, noticing)
+        watcher.watch(spec, watched, noticing, before)
     finally:
         os._exit(0)
 

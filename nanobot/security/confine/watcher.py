@@ -56,11 +56,25 @@ class Watched(NamedTuple):
     inside: int = -1
 
 
-def watch(spec: Spec, watched: Watched, noticing: Noticing | None) -> None:
+class Before(NamedTuple):
+    """How things are before a command starts. What it uses, fills and replaces is told from that,
+    so it is taken before there is a watcher, which may be late."""
+
+    usage: Usage
+    identities: tuple[tuple[int, int], ...]
+    free: list[Room]
+
+    @classmethod
+    def of(cls, spec: Spec) -> Before:
+        """Called by the process that becomes the command."""
+        return cls(Usage(spec, os.getpid()), _identities(spec), _free(spec))
+
+
+def watch(spec: Spec, watched: Watched, noticing: Noticing | None, before: Before) -> None:
     """Until the command is gone, then clear up. Says on standard error what went wrong."""
-    usage = Usage(spec, watched.process)
+    usage = before.usage
     first = _first_inside(watched.inside)
-    reason = _until_the_end(spec, watched, noticing, usage)
+    reason = _until_the_end(spec, watched, noticing, before)
     _end(watched.process)
     if first >= 0:
         _end_inside(first)
@@ -134,19 +148,17 @@ def _groups(session: int) -> set[int]:
     return found
 
 
-def _until_the_end(spec: Spec, watched: Watched, noticing: Noticing | None, usage: Usage) -> str:
+def _until_the_end(spec: Spec, watched: Watched, noticing: Noticing | None, before: Before) -> str:
     ending = select.poll()
     ending.register(watched.process_gone, select.POLLIN)
     ending.register(watched.owner_gone, select.POLLIN)
     if noticing and noticing.descriptor >= 0:
         ending.register(noticing.descriptor, select.POLLIN)
-    identities = _identities(spec)
-    free = _free(spec)
     looks = 0
     while True:
-        threads, reason = usage.looked_at()
-        reason = reason or _filled(spec, free)
-        if not reason and identities != _identities(spec):
+        threads, reason = before.usage.looked_at()
+        reason = reason or _filled(spec, before.free)
+        if not reason and before.identities != _identities(spec):
             reason = "a protected file was replaced while it ran"
         if reason:
             return reason
