@@ -20,8 +20,9 @@ from nanobot.app import build_gateway
 from nanobot.clock import SystemClock
 from nanobot.config import load_settings
 from nanobot.providers.offline.model import OfflineModel
-from nanobot.testing import FakeGraphAPI, ScriptedModel, says
-from nanobot.testing.graph.webhook import SIGNATURE, as_meta_writes
+from nanobot.testing import ScriptedModel, says
+from tests.doubles.graph.server import FakeGraphAPI
+from tests.doubles.graph.webhook import SIGNATURE, as_meta_writes
 
 CALLS, ROUNDS = 200, 5
 

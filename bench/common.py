@@ -82,7 +82,7 @@ class ModelServer:
         self.base_url = ""
 
     def __enter__(self) -> ModelServer:
-        command = [sys.executable, "-m", "nanobot.testing.openai_server", *self._arguments]
+        command = [sys.executable, "-m", "tests.doubles.openai.server", *self._arguments]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.base_url = self._process.stdout.readline().strip()

@@ -48,7 +48,7 @@ from nanobot.bus.outbox import Outgoing
 from nanobot.clock import SystemClock
 from nanobot.config import load_settings
 from nanobot.gateway.gateway import Gateway
-from nanobot.testing.telegram import TOKEN
+from tests.doubles.telegram import TOKEN
 
 _CONFIG = """
 owner: {{telegram: ["{owner}"]}}

@@ -20,8 +20,8 @@ from bench.wire import Platform, Wire
 from nanobot.channel import ChannelHost
 from nanobot.clock import SystemClock
 from nanobot.messages import ToolCall
-from nanobot.testing.openai_answers import Answer, ChatRequest
-from nanobot.testing.openai_server import FakeOpenAI
+from tests.doubles.openai.answers import Answer, ChatRequest
+from tests.doubles.openai.server import FakeOpenAI
 
 JUMPS = {"j1": 3_700.0, "j2": 7_300.0}
 """Seconds by which time jumps: past the first due times, and past two of the recurring job's."""

@@ -4,7 +4,7 @@
 
 prints the base URL, and then answers each line of standard input with one line of JSON that says
 how many calls there were and how many went wrong; after `stop` none does any more. A request is
-answered in one of the ways of `nanobot.testing.openai_faults` with the probability given. Otherwise
+answered in one of the ways of `tests.doubles.openai.faults` with the probability given. Otherwise
 a message such as `m17: please write` gets a call of that tool and then `answer to m17`.
 """
 
@@ -19,9 +19,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from random import Random
 
 from nanobot.messages import ToolCall
-from nanobot.testing.openai_answers import Answer, ChatRequest
-from nanobot.testing.openai_faults import FAULTS
-from nanobot.testing.openai_server import FakeOpenAI, Scripted
+from tests.doubles.openai.answers import Answer, ChatRequest
+from tests.doubles.openai.faults import FAULTS
+from tests.doubles.openai.server import FakeOpenAI, Scripted
 
 _THINGS = ("tea", "chess", "bread", "trains", "jazz", "roses")
 _WHERE = ("at home", "in town", "in spring", "on Sundays", "with friends")

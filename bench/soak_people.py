@@ -22,7 +22,7 @@ from random import Random
 
 from bench.soak_judging import MARK, Line, is_notice, told
 from bench.soak_model import TOOLS, TOPICS, lines
-from nanobot.testing.telegram import FakeTelegram
+from tests.doubles.telegram import FakeTelegram
 
 FIRST_PERSON = 101
 GROUP = -1_000_000_000_000

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nanobot.cli.client import Client
-from nanobot.testing.telegram import TOKEN
+from tests.doubles.telegram import TOKEN
 
 _CONFIG = """
 model:

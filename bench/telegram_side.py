@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from bench.staged import GIVEN_UP, StagedPlatform, inbox_of, marks_of
-from nanobot.testing.telegram import FakeTelegram
+from tests.doubles.telegram import FakeTelegram
 
 _EDIT = re.compile(r":e.*$")
 

@@ -12,7 +12,7 @@ from nanobot.clock import SystemClock
 from nanobot.errors import ProviderUnavailable
 from nanobot.messages import ToolCall
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
-from nanobot.testing.telegram.media import PNG
+from tests.doubles.telegram.media import PNG
 
 OWNER, STRANGER, MEMBER = 7, 99, 8
 GROUP = -1_000_000_000_500

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import nanobot_whatsapp
-from nanobot.testing.changes import Changes
+from tests.doubles.server import Changes
 
 BRIDGE = Path(nanobot_whatsapp.__file__).parent / "bridge"
 TRUST = BRIDGE / "test" / "trust.mjs"

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.telegram_talk import LONG
 from bench.whatsapp_side import People
-from nanobot.testing.telegram.media import PNG
+from tests.doubles.telegram.media import PNG
 
 GROUP = "120363000000000001@g.us"
 OWNER, MEMBER, FRIEND, STRANGER = "ann", "bob", "lee", "eve"

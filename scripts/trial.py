@@ -4,7 +4,7 @@
 
 The root has python3, python3-venv, make and git, and nothing else. There the repository is cloned
 and nanobot is run, set up, started and talked to by Telegram (against the fake servers of
-`nanobot.testing`); then a backup is made and restored into another home, where the conversation
+`tests/doubles/`); then a backup is made and restored into another home, where the conversation
 goes on. The unit for systemd is checked by `systemd-analyze verify`.
 """
 
@@ -58,7 +58,7 @@ class Trial:
         there = replace(self._ada, folder=CLONE)
         with (
             there.running("model", PYTHON, "-m", "scripts.clean_room.heard") as model,
-            there.running("telegram", PYTHON, "-m", "nanobot.testing.telegram") as telegram,
+            there.running("telegram", PYTHON, "-m", "tests.doubles.telegram") as telegram,
         ):
             self._set_up(model, telegram)
             self._service()

@@ -21,8 +21,8 @@ from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import Provider
 from nanobot.session.manager import SessionManager
 from nanobot.testing.channel import FakeChannel
-from nanobot.testing.telegram import FakeTelegram
 from nanobot.tooling import Arguments, Caller, Tool, ToolResult
+from tests.doubles.telegram import FakeTelegram
 
 ENDINGS = (TURN_STOPPED, TURN_FAILED)
 

@@ -17,8 +17,8 @@ from bench.crossings.stage import Stage, prelude, running
 from bench.crossings.world import Crossing, made
 from nanobot.providers.port import Reply
 from nanobot.testing import calls
-from nanobot.testing.web import SearchHit
 from nanobot.tools.web.fetch import MOST_UNASKED
+from tests.doubles.web import SearchHit
 
 _LETTERS = range(16)
 _WORD = (13, 3, 7, 3, 14, 11)

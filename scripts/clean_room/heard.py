@@ -12,8 +12,8 @@ import asyncio
 import re
 import signal
 
-from nanobot.testing.openai_answers import ChatRequest
-from nanobot.testing.openai_server import FakeOpenAI
+from tests.doubles.openai.answers import ChatRequest
+from tests.doubles.openai.server import FakeOpenAI
 
 _WORD = re.compile(r"code word is (\w+)")
 

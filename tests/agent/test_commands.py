@@ -12,8 +12,9 @@ from nanobot.config import load_settings
 from nanobot.errors import ProviderRejected
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
-from nanobot.testing import FakeOpenAI, ScriptedModel, calls, fails, says
+from nanobot.testing import ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
+from tests.doubles.openai.server import FakeOpenAI
 from tests.support import running, stored, window
 
 

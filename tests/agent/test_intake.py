@@ -14,8 +14,9 @@ from nanobot.bus.events import InboundMessage, Media
 from nanobot.errors import ProviderUnavailable
 from nanobot.messages import ATTACHED
 from nanobot.providers.transcription import Transcriber
-from nanobot.testing import FakeClock, FakeOpenAI
-from nanobot.testing.openai_faults import server_error
+from nanobot.testing import FakeClock
+from tests.doubles.openai.faults import server_error
+from tests.doubles.openai.server import FakeOpenAI
 
 CLOCK = FakeClock()
 VOICE = Media("v", "voice", "audio/ogg", "", 9)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from nanobot.messages import ToolCall
 from nanobot.testing.channel import FakeChannel
-from nanobot.testing.openai_answers import Answer, ChatRequest
-from nanobot.testing.openai_server import FakeOpenAI
 from nanobot.tooling import ToolResult
+from tests.doubles.openai.answers import Answer, ChatRequest
+from tests.doubles.openai.server import FakeOpenAI
 from tests.support import Probe, running, stored
 
 WINDOW = 20_000

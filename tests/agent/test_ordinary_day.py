@@ -7,7 +7,7 @@ from pathlib import Path
 from nanobot.providers.port import Reply
 from nanobot.testing import ScriptedModel, calls, says, together
 from nanobot.testing.channel import FakeChannel
-from nanobot.testing.web import FakeWeb, SearchHit
+from tests.doubles.web import FakeWeb, SearchHit
 from tests.support import running
 
 

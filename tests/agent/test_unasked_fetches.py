@@ -6,8 +6,8 @@ from pathlib import Path
 
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
-from nanobot.testing.web import FakeWeb
 from nanobot.tools.web.fetch import MOST_UNASKED
+from tests.doubles.web import FakeWeb
 from tests.support import running
 
 

@@ -24,9 +24,10 @@ from nanobot.cli.doctor.times import check_time
 from nanobot.cli.main import main
 from nanobot.cli.service.unit import Unit
 from nanobot.config import load_settings
-from nanobot.testing import FakeClock, FakeOpenAI
-from nanobot.testing.telegram import FakeTelegram
+from nanobot.testing import FakeClock
 from tests.cli.test_onboard_window import Ollama, serving
+from tests.doubles.openai.server import FakeOpenAI
+from tests.doubles.telegram import FakeTelegram
 
 NO_SHELL = "tools: {exec: {enabled: false}}\n"
 Report = dict[str, list[dict[str, str]]]

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.testing import FakeOpenAI
-from nanobot.testing.openai_answers import Answer, ChatRequest, Step
-from nanobot.testing.openai_faults import Held, wants
+from tests.doubles.openai.answers import Answer, ChatRequest, Step
+from tests.doubles.openai.faults import Held, wants
+from tests.doubles.openai.server import FakeOpenAI
 from tests.support import write_config
 
 SAVED = {"history_entry": "[2026-11-22 10:00] They spoke of a boat.", "memory_update": ""}

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from nanobot.cli.main import INTERRUPTED
-from nanobot.testing import FakeOpenAI, FakeTelegram
 from tests.cli.conftest import Nanobot
+from tests.doubles.openai.server import FakeOpenAI
+from tests.doubles.telegram.server import FakeTelegram
 
 KEY, WRONG = "sk-right-0123456789", "sk-wrong-0123456789"
 MINE = """\

@@ -29,9 +29,10 @@ from nanobot.config.model import ModelSettings
 from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.store.template import template_folder
 from nanobot.providers.discovery import LocalServer
-from nanobot.testing import FakeOpenAI, ScriptedPerson
-from nanobot.testing.openai_answers import Step
-from nanobot.testing.openai_faults import server_error
+from nanobot.testing import ScriptedPerson
+from tests.doubles.openai.answers import Step
+from tests.doubles.openai.faults import server_error
+from tests.doubles.openai.server import FakeOpenAI
 
 KEY = ("model", "api_key")
 

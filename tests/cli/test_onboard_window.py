@@ -16,7 +16,7 @@ from nanobot.clock import SystemClock
 from nanobot.config.model import ModelSettings
 from nanobot.providers.discovery import LocalServer
 from nanobot.testing import ScriptedPerson
-from nanobot.testing.serving import Served
+from tests.doubles.server import Served
 
 
 class Ollama:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.testing import FakeClock, FakeOpenAI
+from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
-from nanobot.testing.openai_answers import Answer, Step
-from nanobot.testing.openai_faults import (
+from tests.doubles.openai.answers import Answer, Step
+from tests.doubles.openai.faults import (
     FAULTS,
     Cut,
     Huge,
@@ -27,6 +27,7 @@ from nanobot.testing.openai_faults import (
     unauthorized,
     wants,
 )
+from tests.doubles.openai.server import FakeOpenAI
 from tests.support import running, stored, window
 
 

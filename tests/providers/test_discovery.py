@@ -6,8 +6,7 @@ import asyncio
 
 from nanobot.clock import SystemClock
 from nanobot.providers.discovery import LocalServer, find_local_servers
-from nanobot.testing import FakeOpenAI
-from nanobot.testing.openai_server import MODEL
+from tests.doubles.openai.server import MODEL, FakeOpenAI
 
 
 async def test_only_what_serves_models_is_found() -> None:

@@ -15,10 +15,11 @@ from nanobot.errors import (
 )
 from nanobot.memory.index.values import Embedder
 from nanobot.providers.embeddings import OpenAIEmbedder
-from nanobot.testing import FakeClock, FakeOpenAI
-from nanobot.testing.openai_answers import Raw, Step
-from nanobot.testing.openai_embeddings import vector
-from nanobot.testing.openai_faults import busy, server_error
+from nanobot.testing import FakeClock
+from tests.doubles.openai.answers import Raw, Step
+from tests.doubles.openai.embeddings import vector
+from tests.doubles.openai.faults import busy, server_error
+from tests.doubles.openai.server import FakeOpenAI
 
 
 def embedder(server: FakeOpenAI, **options: int) -> OpenAIEmbedder:

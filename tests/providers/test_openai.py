@@ -26,8 +26,8 @@ from nanobot.providers.port import (
     tool_message,
     user_message,
 )
-from nanobot.testing import FakeOpenAI
-from nanobot.testing.openai_answers import Answer, ChatRequest, Raw, Step
+from tests.doubles.openai.answers import Answer, ChatRequest, Raw, Step
+from tests.doubles.openai.server import FakeOpenAI
 
 TOOLS = Toolset.of(
     [

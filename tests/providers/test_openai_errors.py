@@ -17,9 +17,9 @@ from nanobot.errors import (
 from nanobot.providers.failures import retry_after
 from nanobot.providers.openai import OpenAIProvider
 from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
-from nanobot.testing import FakeOpenAI
-from nanobot.testing.openai_answers import Raw, Step
-from nanobot.testing.openai_faults import Huge, busy, server_error
+from tests.doubles.openai.answers import Raw, Step
+from tests.doubles.openai.faults import Huge, busy, server_error
+from tests.doubles.openai.server import FakeOpenAI
 
 HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
 KEY = "sk-very-secret-0123456789"

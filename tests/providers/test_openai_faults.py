@@ -20,9 +20,9 @@ from nanobot.errors import (
 from nanobot.messages import ToolCall
 from nanobot.providers.openai import OpenAIProvider
 from nanobot.providers.port import CallOptions, Prompt, Reply, Toolset, user_message
-from nanobot.testing import FakeOpenAI
-from nanobot.testing.openai_answers import Answer, Raw, Step
-from nanobot.testing.openai_faults import FAULTS, Cut, Huge, Stall
+from tests.doubles.openai.answers import Answer, Raw, Step
+from tests.doubles.openai.faults import FAULTS, Cut, Huge, Stall
+from tests.doubles.openai.server import FakeOpenAI
 
 HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
 KEY = "sk-very-secret-0123456789"

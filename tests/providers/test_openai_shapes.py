@@ -19,8 +19,8 @@ from nanobot.providers.port import (
     tool_message,
     user_message,
 )
-from nanobot.testing import FakeOpenAI
-from nanobot.testing.openai_answers import Raw
+from tests.doubles.openai.answers import Raw
+from tests.doubles.openai.server import FakeOpenAI
 
 HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
 

@@ -10,7 +10,8 @@ import pytest
 
 from nanobot.errors import ProviderRejected, ProviderUnavailable
 from nanobot.providers.probing import served_models
-from nanobot.testing import FakeClock, FakeOpenAI
+from nanobot.testing import FakeClock
+from tests.doubles.openai.server import FakeOpenAI
 
 
 @contextlib.asynccontextmanager

@@ -11,10 +11,11 @@ from nanobot.errors import (
     ProviderUnavailable,
 )
 from nanobot.providers.transcription import Transcriber
-from nanobot.testing import FakeClock, FakeOpenAI
-from nanobot.testing.openai_answers import Raw, Step
-from nanobot.testing.openai_faults import Huge, Stall, busy, refusal, server_error
-from nanobot.testing.openai_rules import ApiError
+from nanobot.testing import FakeClock
+from tests.doubles.openai.answers import Raw, Step
+from tests.doubles.openai.faults import Huge, Stall, busy, refusal, server_error
+from tests.doubles.openai.rules import ApiError
+from tests.doubles.openai.server import FakeOpenAI
 
 NOISE = bytes(range(256)) + b"\r\n--\r\n--"
 

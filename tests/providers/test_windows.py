@@ -9,7 +9,7 @@ from aiohttp import web
 
 from nanobot.clock import SystemClock
 from nanobot.providers.windows import told_window
-from nanobot.testing.serving import Served
+from tests.doubles.server import Served
 
 MODELS = {"data": [{"id": "other", "max_model_len": 7}, {"id": "tiny"}]}
 SHOWN = {"model_info": {"general.architecture": "qwen3", "qwen3.context_length": 40_960}}

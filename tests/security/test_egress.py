@@ -24,7 +24,7 @@ from nanobot.security.egress import (
     Resolve,
 )
 from nanobot.security.egress.addresses import IpAddress
-from nanobot.testing.web import Asked, FakeWeb, Line
+from tests.doubles.web import Asked, FakeWeb, Line
 
 MEGABYTE = 1_000_000
 LIMITS = EgressLimits(seconds=5.0, bytes=MEGABYTE)

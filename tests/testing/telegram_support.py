@@ -10,7 +10,7 @@ import aiohttp
 from telegram import Bot, Message, Update
 from telegram.request import HTTPXRequest
 
-from nanobot.testing import FakeTelegram
+from tests.doubles.telegram.server import FakeTelegram
 
 _PLAIN = {"trust_env": False, "verify": False}
 """No proxies; certificates, of which there are none, are slow to load."""

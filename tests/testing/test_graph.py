@@ -15,12 +15,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from nanobot.testing import FakeClock, FakeGraphAPI
-from nanobot.testing.graph.media import PNG
-from nanobot.testing.graph.rules import message_problem
-from nanobot.testing.graph.webhook import SIGNATURE
-from nanobot.testing.graph.world import PERSON
-from nanobot.testing.serving import Served
+from nanobot.testing import FakeClock
+from tests.doubles.graph.media import PNG
+from tests.doubles.graph.rules import message_problem
+from tests.doubles.graph.server import FakeGraphAPI
+from tests.doubles.graph.webhook import SIGNATURE
+from tests.doubles.graph.world import PERSON
+from tests.doubles.server import Served
 
 
 @dataclass
@@ -267,7 +268,7 @@ async def test_a_fault_comes_as_often_as_armed_for_whom_it_was_meant(other: Busi
 
 
 async def test_it_can_be_played_by_hand(other: Business) -> None:
-    module = [sys.executable, "-m", "nanobot.testing.graph", "--webhook", other.url]
+    module = [sys.executable, "-m", "tests.doubles.graph", "--webhook", other.url]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*module, stdin=pipe, stdout=pipe)
     assert process.stdin is not None

@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-import nanobot.testing
 from nanobot.errors import ProviderBusy
 from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
 from nanobot.testing import ScriptedModel, calls, fails, says, together
@@ -73,10 +72,3 @@ async def test_a_held_reply_waits_for_the_test() -> None:
         assert not task.done()
         gate.set()
     assert task.result().text == "done"
-
-
-def test_the_package_offers_what_it_names_and_nothing_else() -> None:
-    for name in nanobot.testing.__all__:
-        assert getattr(nanobot.testing, name)
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        nanobot.testing.Nothing  # noqa: B018

@@ -13,11 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from nanobot.testing import FakeOpenAI
-from nanobot.testing.openai_answers import Answer, ChatRequest, Step
-from nanobot.testing.openai_faults import Held, Late
-from nanobot.testing.openai_rules import first_error
-from nanobot.testing.openai_server import common_prefix
+from tests.doubles.openai.answers import Answer, ChatRequest, Step
+from tests.doubles.openai.faults import Held, Late
+from tests.doubles.openai.rules import first_error
+from tests.doubles.openai.server import FakeOpenAI, common_prefix
 
 USER = {"role": "user", "content": "Hello"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -199,7 +198,7 @@ def test_common_beginnings(one: bytes, other: bytes, length: int) -> None:
 async def test_it_runs_as_a_process_that_prints_its_address_and_ends_on_a_signal() -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "nanobot.testing.openai_server", "--reply", "Hello there."),
+        *("-m", "tests.doubles.openai.server", "--reply", "Hello there."),
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )

@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nanobot.testing import FakeGraphAPI, FakeOpenAI, FakeTelegram
-from nanobot.testing.changes import PATIENCE
+from tests.doubles.graph.server import FakeGraphAPI
+from tests.doubles.openai.server import FakeOpenAI
+from tests.doubles.server import PATIENCE
+from tests.doubles.telegram.server import FakeTelegram
 
 
 @pytest.mark.parametrize("turns", range(6), ids="after {} turns of the loop".format)

@@ -12,8 +12,9 @@ from telegram import (
 )
 from telegram.error import BadRequest, ChatMigrated, Forbidden
 
-from nanobot.testing import FakeClock, FakeTelegram
-from nanobot.testing.telegram.media import PNG
+from nanobot.testing import FakeClock
+from tests.doubles.telegram.media import PNG
+from tests.doubles.telegram.server import FakeTelegram
 from tests.testing.telegram_support import Api, heard, library, newest
 
 GROUP = -100

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from telegram.error import NetworkError
 
-from nanobot.testing import FakeTelegram
+from tests.doubles.telegram.server import FakeTelegram
 from tests.testing.telegram_support import Api, library
 
 GONE = (aiohttp.ClientError, ConnectionError)

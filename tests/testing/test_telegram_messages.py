@@ -16,9 +16,9 @@ from telegram import (
 )
 from telegram.error import BadRequest
 
-from nanobot.testing import FakeTelegram
-from nanobot.testing.telegram.media import MEGABYTE, PNG, check_upload
-from nanobot.testing.telegram.values import Refusal, Upload
+from tests.doubles.telegram.media import MEGABYTE, PNG, check_upload
+from tests.doubles.telegram.server import FakeTelegram
+from tests.doubles.telegram.values import Refusal, Upload
 from tests.testing.telegram_support import Api, newest
 
 GROUP = -100

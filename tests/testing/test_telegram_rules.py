@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from nanobot.testing import FakeTelegram
-from nanobot.testing.telegram.rules import first_problem
-from nanobot.testing.telegram.schema import DOCUMENTED, Schema, load_schema
-from nanobot.testing.telegram.values import Call, Upload
+from tests.doubles.telegram.rules import first_problem
+from tests.doubles.telegram.schema import DOCUMENTED, Schema, load_schema
+from tests.doubles.telegram.server import FakeTelegram
+from tests.doubles.telegram.values import Call, Upload
 from tests.testing.telegram_support import Api
 
 SCHEMAS = [

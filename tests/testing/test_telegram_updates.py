@@ -10,9 +10,9 @@ import sys
 import aiohttp
 from aiohttp import web
 
-from nanobot.testing import FakeTelegram
-from nanobot.testing.serving import Served
-from nanobot.testing.telegram.webhook import SECRET_HEADER
+from tests.doubles.server import Served
+from tests.doubles.telegram.server import FakeTelegram
+from tests.doubles.telegram.webhook import SECRET_HEADER
 from tests.testing.telegram_support import Api
 
 
@@ -208,7 +208,7 @@ async def test_dropping_pending_updates_is_done_only_on_demand(
 async def test_by_hand_lines_are_said_and_answers_are_printed() -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "nanobot.testing.telegram"),
+        *("-m", "tests.doubles.telegram"),
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

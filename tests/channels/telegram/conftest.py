@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from nanobot.testing.telegram import FakeTelegram
 from tests.channels.telegram.support import RecordingHost, WatchedClock
+from tests.doubles.telegram import FakeTelegram
 
 
 @pytest.fixture

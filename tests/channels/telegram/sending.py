@@ -13,12 +13,12 @@ from pydantic import SecretStr
 from nanobot.bus.events import Button, Media, OutboundPart, Receipt
 from nanobot.errors import SendRefused
 from nanobot.testing import FakeClock
-from nanobot.testing.telegram import FakeTelegram
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.outbound import Outbound
 from nanobot_telegram.preview import Previews
 from nanobot_telegram.settings import TelegramSettings
+from tests.doubles.telegram import FakeTelegram
 
 GROUP = -42
 PERSON = 7

@@ -21,10 +21,10 @@ from nanobot.channel import (
 )
 from nanobot.errors import ChannelOff, StorageError
 from nanobot.testing.clock import FakeClock
-from nanobot.testing.serving import Served
-from nanobot.testing.telegram import FakeTelegram
 from nanobot_telegram.channel import TelegramChannel
 from nanobot_telegram.settings import TelegramSettings
+from tests.doubles.server import Served
+from tests.doubles.telegram import FakeTelegram
 
 PATIENCE = 30.0
 """Real seconds after which a test that waits for ever fails."""

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from nanobot.bus.journal import Journal
 from nanobot.testing import FakeClock
-from nanobot.testing.telegram import FakeTelegram
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.settings import TelegramSettings
@@ -34,6 +33,7 @@ from tests.channels.telegram.inbound_samples import (
     message,
 )
 from tests.channels.telegram.support import RecordingHost, running
+from tests.doubles.telegram import FakeTelegram
 from tests.gateway.core import Core
 
 PHOTO: Raw = {"file_id": "f", "file_unique_id": "u", "width": 9, "height": 9, "file_size": 5}

@@ -12,10 +12,10 @@ import pytest
 from nanobot.bus.events import Button, Media, OutboundPart
 from nanobot.channel import Channel, MenuEntry
 from nanobot.errors import SendRefused
-from nanobot.testing.telegram import FakeTelegram
 from nanobot_telegram import TelegramChannel
 from nanobot_telegram.menu import commands
 from tests.channels.telegram.support import RecordingHost, WatchedClock, options_for, running
+from tests.doubles.telegram import FakeTelegram
 
 ANN = 7
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from nanobot.channel import CheckFinding, CheckRequest
 from nanobot.clock import SystemClock
-from nanobot.testing.telegram import FakeTelegram
 from nanobot_telegram.checking import check
 from nanobot_telegram.settings import TelegramSettings
+from tests.doubles.telegram import FakeTelegram
 
 
 async def _found(server: FakeTelegram, folder: Path, **options: str) -> list[CheckFinding]:

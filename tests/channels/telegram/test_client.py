@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
-from nanobot.testing.telegram import FakeTelegram
 from nanobot_telegram.client import Identity, TelegramClient
 from nanobot_telegram.failures import as_send_error, wait
 from tests.channels.telegram.support import WatchedClock, options_for
+from tests.doubles.telegram import FakeTelegram
 
 PERSON = 7
 

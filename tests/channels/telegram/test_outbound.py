@@ -11,7 +11,6 @@ import pytest
 from nanobot.bus.events import Button, Media, OutboundMessage, OutboundPart
 from nanobot.bus.split import split_message
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
-from nanobot.testing.telegram.media import OGG, PNG
 from nanobot_telegram import TelegramChannel
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.markdown import CAPTION_LIMIT, render
@@ -19,6 +18,7 @@ from nanobot_telegram.outbound import Outbound
 from nanobot_telegram.preview import Previews
 from tests.channels.telegram.sending import GROUP, PERSON, Rig, restarted, rigged
 from tests.channels.telegram.support import options_for
+from tests.doubles.telegram.media import OGG, PNG
 
 SENDING = (
     "sendMessage",

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.testing.telegram import FakeTelegram
 from nanobot_telegram.polling import Cursor
 from tests.channels.telegram.support import (
     RecordingHost,
@@ -16,6 +15,7 @@ from tests.channels.telegram.support import (
     end_poll,
     running,
 )
+from tests.doubles.telegram import FakeTelegram
 
 
 def offsets(telegram: FakeTelegram) -> list[str | None]:

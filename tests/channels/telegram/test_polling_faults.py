@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from nanobot.testing.telegram import FakeTelegram
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.polling import STALL_SECONDS
 from tests.channels.telegram.support import (
@@ -18,6 +17,7 @@ from tests.channels.telegram.support import (
     running,
     turned_off,
 )
+from tests.doubles.telegram import FakeTelegram
 
 
 async def test_a_token_that_is_refused_turns_the_channel_off_with_one_clear_message(

@@ -20,8 +20,8 @@ from nanobot.bus.events import (
 from nanobot.bus.split import utf16_length
 from nanobot.errors import SendLater
 from nanobot.testing import FakeClock
-from nanobot.testing.telegram import FakeTelegram
 from tests.channels.telegram.sending import GROUP, PERSON, Rig, restarted, rigged, until
+from tests.doubles.telegram import FakeTelegram
 
 
 @pytest.fixture

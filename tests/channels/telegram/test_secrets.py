@@ -20,11 +20,11 @@ from loguru import logger
 
 from nanobot.cli.main import main
 from nanobot.testing import FakeClock, ScriptedModel, says
-from nanobot.testing.telegram import FakeTelegram
 from nanobot_telegram.channel import TelegramChannel
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.webhook import HEADER
 from tests.channels.telegram.support import options_for
+from tests.doubles.telegram import FakeTelegram
 from tests.support import talking
 
 SECRET = "AAcanary_CANARYcanary-CANARYcanary0"

@@ -8,10 +8,11 @@ import pytest
 
 from nanobot.channel import SetupRequest
 from nanobot.errors import NanobotError
-from nanobot.testing import FakeTelegram, ScriptedPerson
+from nanobot.testing import ScriptedPerson
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.setup import setup, writers
 from tests.channels.telegram.support import WatchedClock, options_for
+from tests.doubles.telegram.server import FakeTelegram
 
 WRONG = f"123456789:{'W' * 35}"
 

@@ -14,7 +14,7 @@ from types import FunctionType, ModuleType
 from nanobot.clock import SystemClock
 from nanobot.gateway.gateway import Gateway
 from nanobot.testing import FakeClock, ScriptedModel, says
-from nanobot.testing.telegram import FakeTelegram
+from tests.doubles.telegram import FakeTelegram
 from tests.support import talking
 
 OWNER = 7

@@ -10,7 +10,6 @@ import pytest
 
 from nanobot.bus.events import InboundMessage
 from nanobot.channel import Admission, Chat, Sender
-from nanobot.testing.telegram import FakeTelegram
 from nanobot_telegram.channel import TelegramChannel
 from tests.channels.telegram.support import (
     PATIENCE,
@@ -19,6 +18,7 @@ from tests.channels.telegram.support import (
     options_for,
     running,
 )
+from tests.doubles.telegram import FakeTelegram
 
 
 class BrokenHost(RecordingHost):

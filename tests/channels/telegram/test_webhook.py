@@ -10,7 +10,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from nanobot.testing.telegram import FakeTelegram
 from nanobot_telegram.webhook import HEADER
 from tests.channels.telegram.support import (
     RecordingHost,
@@ -19,6 +18,7 @@ from tests.channels.telegram.support import (
     running,
     turned_off,
 )
+from tests.doubles.telegram import FakeTelegram
 
 PUBLIC = "https://bot.example.org/telegram"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import ScriptedModel, calls, says
-from nanobot.testing.telegram import FakeTelegram
 from tests.channels.telegram.whole import OWNER, Writer, repeat
+from tests.doubles.telegram import FakeTelegram
 from tests.support import Gate, talking
 
 QUEUE = "queue"

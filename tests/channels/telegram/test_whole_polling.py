@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from nanobot.testing import ScriptedModel
-from nanobot.testing.telegram import FakeTelegram
 from nanobot_telegram.polling import STALL_SECONDS
 from tests.channels.telegram.support import WatchedClock, end_poll
 from tests.channels.telegram.whole import nanobot, repeat, status_of
+from tests.doubles.telegram import FakeTelegram
 from tests.faults.test_disk import journal_size, no_file_grows_beyond
 from tests.support import talking
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from nanobot.testing import ScriptedModel, calls, says
-from nanobot.testing.telegram import FakeTelegram
 from tests.channels.telegram.support import WatchedClock
 from tests.channels.telegram.whole import OWNER, Writer, repeat, status_of
+from tests.doubles.telegram import FakeTelegram
 from tests.support import Gate, talking
 
 OTHER = 8

@@ -9,13 +9,14 @@ from nanobot.bus.events import Button, OutboundMessage
 from nanobot.bus.journal import Journal
 from nanobot.bus.outbox import Outgoing
 from nanobot.providers.port import Prompt, Reply
-from nanobot.testing import FakeOpenAI, ScriptedModel, calls, says
-from nanobot.testing.openai_faults import refusal
-from nanobot.testing.openai_rules import ApiError
-from nanobot.testing.telegram import FakeTelegram
-from nanobot.testing.telegram.media import PNG
+from nanobot.testing import ScriptedModel, calls, says
 from tests.channels.telegram.support import WatchedClock
 from tests.channels.telegram.whole import OWNER, heard, repeat
+from tests.doubles.openai.faults import refusal
+from tests.doubles.openai.rules import ApiError
+from tests.doubles.openai.server import FakeOpenAI
+from tests.doubles.telegram import FakeTelegram
+from tests.doubles.telegram.media import PNG
 from tests.support import Gate, Probe, stored, talking
 
 GROUP, SUPERGROUP = -5, -1005

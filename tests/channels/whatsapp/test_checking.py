@@ -7,9 +7,9 @@ from pathlib import Path
 
 from nanobot.channel import CheckFinding, CheckRequest
 from nanobot.testing import FakeClock
-from nanobot.testing.graph import FakeGraphAPI
 from nanobot_whatsapp.checking import check
 from nanobot_whatsapp.settings import WhatsAppSettings
+from tests.doubles.graph import FakeGraphAPI
 
 
 async def _found(folder: Path, **options: str) -> list[CheckFinding]:

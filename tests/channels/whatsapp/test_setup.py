@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from nanobot.channel import SetupRequest, SetupResult
 from nanobot.clock import SystemClock
-from nanobot.testing import FakeGraphAPI, ScriptedPerson
+from nanobot.testing import ScriptedPerson
 from nanobot_whatsapp.settings import WhatsAppSettings
 from nanobot_whatsapp.setup import setup
+from tests.doubles.graph.server import FakeGraphAPI
 
 
 async def outcome(person: ScriptedPerson, present: WhatsAppSettings | None) -> SetupResult:

@@ -7,9 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from nanobot.messages import ToolCall
-from nanobot.testing import FakeClock, FakeOpenAI, ScriptedModel, says
+from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
-from nanobot.testing.openai_answers import Answer, ChatRequest
+from tests.doubles.openai.answers import Answer, ChatRequest
+from tests.doubles.openai.server import FakeOpenAI
 from tests.memory.consolidating import saves
 from tests.memory.whole.learning import learner
 from tests.support import running

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from nanobot.testing import FakeClock, FakeOpenAI
+from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
-from nanobot.testing.openai_answers import Answer, ChatRequest, Step
-from nanobot.testing.openai_faults import Cut, busy, server_error, wants
+from tests.doubles.openai.answers import Answer, ChatRequest, Step
+from tests.doubles.openai.faults import Cut, busy, server_error, wants
+from tests.doubles.openai.server import FakeOpenAI
 from tests.support import running, stored
 
 FACTS = [f"- fact {name} of the person" for name in ("one", "two", "three", "four", "five", "six")]

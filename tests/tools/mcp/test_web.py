@@ -18,9 +18,9 @@ from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
 from nanobot.testing.clock import FakeClock
-from nanobot.testing.serving import Served
 from nanobot.tooling import ToolRegistry
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
+from tests.doubles.server import Served
 from tests.tools.mcp.conftest import OWNER, accept, no_network, no_sandbox, until
 
 

@@ -14,9 +14,9 @@ import pytest
 from nanobot.errors import ToolError
 from nanobot.messages import Message, ToolCall
 from nanobot.security.egress import Egress
-from nanobot.testing.web import FakeWeb
 from nanobot.tooling import Caller, OwnersPolicy, ToolRegistry, ToolResult
 from nanobot.tools.web import WebFetch
+from tests.doubles.web import FakeWeb
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="

@@ -10,10 +10,9 @@ import pytest
 
 from nanobot.messages import Message, ToolCall
 from nanobot.security.egress import Egress
-from nanobot.testing.web import FakeWeb, SearchFault, SearchHit
-from nanobot.testing.web_search import KEY
 from nanobot.tooling import Caller, ToolRegistry, ToolResult
 from nanobot.tools.web import Addresses, ProviderName, SearchSettings, WebSearch
+from tests.doubles.web import KEY, FakeWeb, SearchFault, SearchHit
 
 PROVIDERS: tuple[ProviderName, ...] = ("duckduckgo", "brave", "tavily", "searxng")
 HITS = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nanobot.bus.events import Button, Media, MediaKind, OutboundPart, Receipt
 from nanobot.errors import SendRefused
-from nanobot.testing import FakeClock, FakeGraphAPI
+from nanobot.testing import FakeClock
 from nanobot_whatsapp.cloud.graph import Graph
 from nanobot_whatsapp.cloud.outbound import Outbound
 from nanobot_whatsapp.cloud.recent import Recent
@@ -19,6 +19,7 @@ from nanobot_whatsapp.people import People
 from nanobot_whatsapp.settings import WhatsAppSettings
 from nanobot_whatsapp.trouble import Trouble
 from tests.channels.telegram.support import RecordingHost
+from tests.doubles.graph.server import FakeGraphAPI
 
 ANN = "15550002222"
 PUBLIC = "https://bot.example.org/whatsapp"

@@ -8,9 +8,9 @@ import pytest
 
 from nanobot.bus.events import Button, Media, MediaKind, Quote
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
-from nanobot.testing.graph.media import OGG, PNG
 from tests.channels.whatsapp.cloud.samples import GROUP
 from tests.channels.whatsapp.cloud.sending import ANN, rigged
+from tests.doubles.graph.media import OGG, PNG
 
 YES = Button("Yes", "/approve 1", id="b-1")
 NO = Button("No, and say why it cannot be done at all", "/deny 1", id="b-2")

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from nanobot.providers.port import Prompt, Reply
-from nanobot.testing import FakeGraphAPI, ScriptedModel, calls, says
-from nanobot.testing.graph.media import PNG
-from nanobot.testing.graph.webhook import SIGNATURE, as_meta_writes
+from nanobot.testing import ScriptedModel, calls, says
 from tests.bus.support import rows
 from tests.channels.telegram.support import WatchedClock
 from tests.channels.telegram.whole import nanobot, repeat, status_of
 from tests.channels.whatsapp.cloud.samples import call, message
 from tests.channels.whatsapp.cloud.whole import channel_state, meta, talking, until
+from tests.doubles.graph.media import PNG
+from tests.doubles.graph.server import FakeGraphAPI
+from tests.doubles.graph.webhook import SIGNATURE, as_meta_writes
 from tests.faults.test_disk import journal_size, no_file_grows_beyond
 from tests.support import Gate, stored
 

@@ -11,10 +11,11 @@ import pytest
 from nanobot.bus.events import Button, OutboundMessage
 from nanobot.bus.journal import Journal
 from nanobot.bus.outbox import Outgoing
-from nanobot.testing import FakeGraphAPI, ScriptedModel
+from nanobot.testing import ScriptedModel
 from tests.channels.telegram.support import PATIENCE, WatchedClock
 from tests.channels.telegram.whole import heard, repeat, status_of
 from tests.channels.whatsapp.cloud.whole import OWNER, channel_state, meta, talking, until
+from tests.doubles.graph.server import FakeGraphAPI
 from tests.support import Gate
 
 QUEUE = "queue"

@@ -14,9 +14,9 @@ from loguru import logger
 from nanobot.clock import Clock
 from nanobot.gateway.gateway import Gateway
 from nanobot.providers.port import Provider
-from nanobot.testing.graph import PERSON, FakeGraphAPI
 from tests.channels.telegram.support import PATIENCE
 from tests.channels.telegram.whole import status_of
+from tests.doubles.graph import PERSON, FakeGraphAPI
 from tests.support import configured
 
 OWNER = PERSON

@@ -13,8 +13,8 @@ from typing import Any
 from nanobot.bus.events import InboundMessage, Media
 from nanobot.channel import Admission, Chat, MenuEntry, Sender, WebhookHandler
 from nanobot.errors import StorageError
-from nanobot.testing.changes import Changes
 from nanobot.testing.clock import FakeClock
+from tests.doubles.server import Changes
 
 PATIENCE = 20.0
 """Real seconds after which a test that waits for ever fails."""

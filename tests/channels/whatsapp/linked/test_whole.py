@@ -14,8 +14,7 @@ import pytest_asyncio
 
 from nanobot.channel import LoginRequest
 from nanobot.providers.port import Prompt, Reply
-from nanobot.testing import FakeOpenAI, FakeTelegram, ScriptedModel, calls, says
-from nanobot.testing.graph.media import PNG
+from nanobot.testing import ScriptedModel, calls, says
 from nanobot_whatsapp.linked.login import SETTLING_SECONDS, sign_in
 from nanobot_whatsapp.linked.qr import Screen
 from nanobot_whatsapp.settings import WhatsAppSettings
@@ -38,6 +37,9 @@ from tests.channels.whatsapp.linked.whole import (
     ports,
     what_is_missing,
 )
+from tests.doubles.graph.media import PNG
+from tests.doubles.openai.server import FakeOpenAI
+from tests.doubles.telegram.server import FakeTelegram
 from tests.support import stored
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

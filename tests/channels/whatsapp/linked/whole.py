@@ -9,11 +9,11 @@ from pathlib import Path
 
 from nanobot.gateway.gateway import Gateway
 from nanobot.providers.port import Provider
-from nanobot.testing import FakeTelegram
 from nanobot_whatsapp.linked.install import NodeMissing, bridge_program, find_node
 from tests.channels.telegram.support import WatchedClock
 from tests.channels.telegram.whole import status_of
 from tests.channels.whatsapp.linked.fake_whatsapp import FakeWhatsApp
+from tests.doubles.telegram.server import FakeTelegram
 from tests.support import configured
 
 ANN, LOU_LID = "15557770000", "666000111@lid"

@@ -1,0 +1,75 @@
+"""Every way in which `FakeGraphAPI` can misbehave, on command.
+
+Faults wait in a list, and a call takes the first that fits its operation and person. An operation
+"" means any. What is still held when the server stops is let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from tests.doubles.graph.errors import refused
+from tests.doubles.graph.values import Call, Refusal
+from tests.doubles.server import Arming, Cut, Hang, Huge, Instead, Reply, Slow, Step
+
+
+class Faults(Arming[Call]):
+    """The part of `FakeGraphAPI` that misbehaves."""
+
+    def fail(
+        self,
+        operation: str,
+        code: int,
+        details: str = "",
+        *,
+        http: int = 0,
+        times: int = 1,
+        person: str = "",
+    ) -> None:
+        """Answer the next calls with this error of the Graph API, without an effect; with the
+        status `http` if it is not the usual one for the code."""
+        reply = refused(Refusal(code, details, http=http))
+        self._arm(operation, Instead(reply), times, person)
+
+    def garble(
+        self, operation: str, body: bytes = b"", *, status: int = 200, times: int = 1
+    ) -> None:
+        """Answer with HTML, as proxies do, or with `body`."""
+        page = b"<!doctype html><html><body>Sorry, something went wrong.</body></html>"
+        kind = "application/json" if body else "text/html"
+        self._arm(operation, Instead(Reply(body or page, status, kind)), times)
+
+    def hang(self, operation: str, times: int = 1, *, person: str = "") -> asyncio.Event:
+        """Hold the next calls; they are carried out once the event is set."""
+        gate = self._gate()
+        self._arm(operation, Hang(gate), times, person)
+        return gate
+
+    def cut(
+        self,
+        operation: str,
+        *,
+        after: Literal["request", "effect"] = "request",
+        times: int = 1,
+        person: str = "",
+    ) -> None:
+        """Drop the connection in the place of an answer: before the call had its effect, or after
+        it, so that the business cannot know."""
+        self._arm(operation, Cut(effect=after == "effect"), times, person)
+
+    def slow(self, operation: str, times: int = 1) -> asyncio.Event:
+        """Send half of each answer, the other half once the event is set."""
+        gate = self._gate()
+        self._arm(operation, Slow(gate), times)
+        return gate
+
+    def huge(self, operation: str, size: int = 200_000_000, *, times: int = 1) -> None:
+        """Answer with that many bytes, whose number is not announced."""
+        self._arm(operation, Huge(size), times)
+
+    def _arm(self, operation: str, step: Step, times: int, person: str = "") -> None:
+        def fits(call: Call) -> bool:
+            return operation in ("", call.operation) and person in ("", call.person)
+
+        self._arm_for(fits, step, times)

@@ -1,0 +1,63 @@
+"""What a test looks at: the calls of the business, and what people see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tests.doubles.graph.values import Call, Sent, Violation
+from tests.doubles.graph.world import PERSON, World
+from tests.doubles.server import PATIENCE
+
+T = TypeVar("T")
+
+
+class Seen:
+    """The part of `FakeGraphAPI` that is looked at. `calls` has every request; `violations` those
+    that the API would refuse whatever the state of the world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.calls: list[Call] = []
+        self.violations: list[Violation] = []
+
+    def called(self, *operations: str) -> list[Call]:
+        """The calls of these operations, in order."""
+        return [call for call in self.calls if call.operation in operations]
+
+    def messages(self, person: str | None = PERSON) -> list[Sent]:
+        """What the business wrote to a person, in order; None: to anybody. What failed is not
+        among it."""
+        return [one for one in self._world.sent.values() if person in (None, one.person)]
+
+    def texts(self, person: str | None = PERSON) -> list[str]:
+        """Their texts and captions."""
+        return [sent.text for sent in self.messages(person)]
+
+    @property
+    def reads(self) -> list[str]:
+        """The messages that were marked as read, in order."""
+        return list(self._world.reads)
+
+    @property
+    def typing(self) -> list[str]:
+        """The messages for which was shown that an answer is being written, in order."""
+        return list(self._world.typing)
+
+    async def wait_for(self, condition: Callable[[], T], *, patience: float | None = PATIENCE) -> T:
+        """The value of `condition()` once it is true; asked again whenever anything happened here.
+
+        Raises `TimeoutError` after `patience` seconds of real time (None: never), with what
+        happened so far.
+        """
+        return await self._world.changes.within(patience, condition, self._told)
+
+    async def received(self, count: int, person: str = PERSON) -> list[str]:
+        """The texts for a person once there are at least `count` of them."""
+        await self.wait_for(lambda: len(self.messages(person)) >= count)
+        return self.texts(person)
+
+    def _told(self) -> str:
+        made = [call.operation for call in self.calls][-20:]
+        violations = [str(one) for one in self.violations]
+        return f"last calls {made}, texts {self.texts(None)}, violations {violations}"

@@ -1,0 +1,16 @@
+"""What `FakeTelegram` says when it refuses."""
+
+from __future__ import annotations
+
+import json
+
+from tests.doubles.server import Reply
+from tests.doubles.telegram.values import Json, Refusal
+
+
+def refused(refusal: Refusal) -> Reply:
+    """The answer to a call that is refused."""
+    body: Json = {"ok": False, "error_code": refusal.code, "description": refusal.description}
+    if refusal.parameters:
+        body["parameters"] = refusal.parameters
+    return Reply(json.dumps(body).encode(), refusal.code)

@@ -1,0 +1,112 @@
+"""Every way in which `FakeTelegram` can misbehave, on command.
+
+Faults wait in a list, and a call takes the first that fits its method and chat. "file" is the
+method of downloads. A method "" means any but `getUpdates`. What is still held when the server
+stops is let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from tests.doubles.server import Arming, Cut, Hang, Huge, Instead, Reply, Slow, Step
+from tests.doubles.telegram.answers import refused
+from tests.doubles.telegram.updates import TERMINATED, Updates
+from tests.doubles.telegram.values import Call, Json, Refusal
+
+
+class Faults(Arming[Call]):
+    """The part of `FakeTelegram` that misbehaves."""
+
+    def __init__(self, updates: Updates) -> None:
+        super().__init__()
+        self._updates = updates
+
+    def fail(
+        self,
+        method: str,
+        code: int,
+        description: str = "",
+        *,
+        parameters: Json | None = None,
+        times: int = 1,
+        chat: int | None = None,
+    ) -> None:
+        """Answer the next calls with this error; 5xx, 429 with `{"retry_after": 3}`, and so on."""
+        refusal = Refusal(code, description or _WORDS.get(code, "Error"), parameters)
+        self._arm(method, Instead(refused(refusal)), times, chat)
+
+    def flood(self, chat: int, retry_after: int, *, times: int = 1) -> None:
+        """Answer the next calls for this chat with 429."""
+        words = f"Too Many Requests: retry after {retry_after}"
+        self.fail("", 429, words, parameters={"retry_after": retry_after}, times=times, chat=chat)
+
+    def hang(self, method: str, times: int = 1, *, chat: int | None = None) -> asyncio.Event:
+        """Hold the next calls; they are carried out once the event is set."""
+        gate = self._gate()
+        self._arm(method, Hang(gate), times, chat)
+        return gate
+
+    def half_open(self, count: int = 1) -> asyncio.Event:
+        """Accept the next polls and never answer them; the event ends their connections."""
+        gate = self._gate()
+        self._arm("getUpdates", Hang(gate, honest=False), count, None)
+        return gate
+
+    def cut(
+        self,
+        method: str,
+        *,
+        after: Literal["request", "effect"] = "request",
+        times: int = 1,
+        chat: int | None = None,
+    ) -> None:
+        """Drop the connection in the place of an answer: before the call had its effect, or after
+        it, so that the bot cannot know."""
+        self._arm(method, Cut(effect=after == "effect"), times, chat)
+
+    def garble(self, method: str, body: bytes = b"", *, times: int = 1) -> None:
+        """Answer 200 with HTML, as a captive portal does, or with `body`."""
+        page = b"<!doctype html><html><body>Please sign in.</body></html>"
+        kind = "application/json" if body else "text/html"
+        self._arm(method, Instead(Reply(body or page, content_type=kind)), times, None)
+
+    def slow(self, method: str, times: int = 1) -> asyncio.Event:
+        """Send half of each answer, the other half once the event is set."""
+        gate = self._gate()
+        self._arm(method, Slow(gate), times, None)
+        return gate
+
+    def huge(self, method: str, size: int = 100_000_000, *, times: int = 1) -> None:
+        """Answer with that many bytes, whose number is not announced."""
+        self._arm(method, Huge(size), times, None)
+
+    def second_poller(self, times: int = 1) -> None:
+        """Another program polls with the same token: the poll that waits now ends with 409, and
+        so do the next ones, `times` in all."""
+        waiting = 1 if self._updates.polls else 0
+        self._updates.conflict()
+        if times > waiting:
+            self.fail("getUpdates", 409, TERMINATED, times=times - waiting)
+
+    def _arm(self, method: str, step: Step, times: int, chat: int | None) -> None:
+        def fits(call: Call) -> bool:
+            is_meant = method == call.method or (not method and call.method != "getUpdates")
+            return is_meant and chat in (None, call.chat_id)
+
+        self._arm_for(fits, step, times)
+
+
+_WORDS = {
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    409: TERMINATED,
+    429: "Too Many Requests: retry after 1",
+    500: "Internal Server Error",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
+}

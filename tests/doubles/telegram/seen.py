@@ -1,0 +1,101 @@
+"""What a test looks at: the calls of the bot, and what people see of it in their chats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tests.doubles.server import PATIENCE
+from tests.doubles.telegram.updates import Updates
+from tests.doubles.telegram.values import Call, Draft, Sent, Toast, Violation
+from tests.doubles.telegram.world import PERSON, World
+
+T = TypeVar("T")
+
+
+class Seen:
+    """The part of `FakeTelegram` that is looked at. `calls` has every request, polls included;
+    `violations` those that no state of Telegram would accept."""
+
+    def __init__(self, world: World, updates: Updates) -> None:
+        self._world = world
+        self._updates = updates
+        self.calls: list[Call] = []
+        self.violations: list[Violation] = []
+
+    def called(self, *methods: str) -> list[Call]:
+        """The calls of these methods, in order."""
+        return [call for call in self.calls if call.method in methods]
+
+    def messages(self, chat: int | None = PERSON) -> list[Sent]:
+        """The messages of the bot that stand in a chat now, in order; None: in all chats."""
+        chats = self._world.chats
+        chosen = chats.values() if chat is None else [chats[chat]] if chat in chats else []
+        return [sent for one in chosen for sent in one.sent.values()]
+
+    def texts(self, chat: int | None = PERSON) -> list[str]:
+        """Their texts and captions."""
+        return [sent.text for sent in self.messages(chat)]
+
+    def drafts(self, chat: int = PERSON) -> list[Draft]:
+        """The drafts that were shown in a chat, in order."""
+        return list(self._world.chat(chat).drafts)
+
+    def actions(self, chat: int = PERSON) -> list[str]:
+        """The actions ("typing" and so on) that were shown in a chat, in order."""
+        return list(self._world.chat(chat).actions)
+
+    @property
+    def toasts(self) -> list[Toast]:
+        """The answers to pressed buttons."""
+        return [toast for toast in self._world.queries.values() if toast is not None]
+
+    @property
+    def commands(self) -> dict[str, dict[str, str]]:
+        """The menus: for each scope ("default", "chat:7") descriptions by command."""
+        return self._world.commands
+
+    @property
+    def confirmed(self) -> int | None:
+        """The highest offset that was confirmed."""
+        return self._updates.confirmed
+
+    @property
+    def pending(self) -> int:
+        """How many updates are not confirmed."""
+        return self._updates.pending
+
+    @property
+    def last_update(self) -> int:
+        """The id of the newest update, for `duplicate`."""
+        return self._updates.last
+
+    @property
+    def polls(self) -> int:
+        """How many polls wait for an update now."""
+        return self._updates.polls
+
+    async def wait_for(self, condition: Callable[[], T], *, patience: float | None = PATIENCE) -> T:
+        """The value of `condition()` once it is true; asked again whenever anything happened here.
+
+        Raises `TimeoutError` after `patience` seconds of real time (None: never), with what
+        happened so far.
+        """
+        return await self._world.changes.within(patience, condition, self._told)
+
+    async def received(self, count: int, chat: int = PERSON) -> list[str]:
+        """The texts in a chat once there are at least `count` messages of the bot."""
+        await self.wait_for(lambda: len(self.messages(chat)) >= count)
+        return self.texts(chat)
+
+    async def answer_to(self, message_id: int, chat: int = PERSON) -> Sent:
+        """The first message of the bot that stands after this one in its chat."""
+        later = await self.wait_for(
+            lambda: [one for one in self.messages(chat) if one.message_id > message_id]
+        )
+        return later[0]
+
+    def _told(self) -> str:
+        made = [call.method for call in self.calls][-20:]
+        violations = [str(one) for one in self.violations]
+        return f"last calls {made}, texts {self.texts(None)}, violations {violations}"

@@ -1,0 +1,395 @@
+"""What `FakeWeb` and its pages speak of: a request, a connection, a search result.
+
+Pages made to hurt whoever fetches them: at `/hostile/<name>` of `FakeWeb`.
+
+The search engines as they answer: DuckDuckGo's page, and the APIs of Brave, Tavily, SearXNG.
+
+A web site on loopback: pages that a test puts there, search engines, and pages made to hurt.
+
+It is written on bare sockets because half of what it says no proper server would. What it was asked
+is in `requests`, and `connections` counts even those who asked nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from html import escape
+from types import TracebackType
+from typing import Literal, Self
+from urllib.parse import parse_qs, quote, urlsplit
+
+SearchFault = Literal["", "blocked", "bad key", "busy", "garbage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request. `headers` have lower-case names."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def path(self) -> str:
+        """The target without its query."""
+        return urlsplit(self.target).path
+
+    def query(self, name: str) -> str:
+        """A value of the query, empty where it is not there."""
+        return parse_qs(urlsplit(self.target).query).get(name, [""])[0]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """A result that the search engines give."""
+
+    title: str
+    url: str
+    snippet: str = ""
+
+
+class Line:
+    """A connection, as a handler sees it."""
+
+    def __init__(self, writer: asyncio.StreamWriter, over: asyncio.Event) -> None:
+        self._writer, self._over = writer, over
+        self.sent = 0
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes. Raises `ConnectionError` where nobody takes them."""
+        self._writer.write(data)
+        await self._writer.drain()
+        self.sent += len(data)
+
+    async def answer(
+        self, body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Send a proper answer."""
+        fields = {"Content-Length": str(len(body)), "Connection": "close"} | dict(headers or {})
+        lines = [f"HTTP/1.1 {status} X", *(f"{name}: {value}" for name, value in fields.items())]
+        await self.send("\r\n".join([*lines, "", ""]).encode() + body)
+
+    async def hang(self) -> None:
+        """Say nothing until the site closes."""
+        await self._over.wait()
+
+
+Handler = Callable[[Asked, Line], Awaitable[None]]
+
+
+_MEGABYTE = 1_000_000
+_HTML = "Content-Type: text/html\r\n"
+MANY_REDIRECTS = 10_000
+
+
+def hostile() -> Mapping[str, Handler]:
+    """The pages by name. One whose name ends in `/` answers for all that lies below."""
+    return {
+        "large": _large,
+        "endless": _endless,
+        "gzip-bomb": _bomb("gzip", 31),
+        "deflate-bomb": _bomb("deflate", 15),
+        "brotli": _fixed("Content-Encoding: br\r\n", b"\x0b\x02\x80hello\x03"),
+        "broken-gzip": _fixed(
+            "Content-Encoding: gzip\r\n", b"\x1f\x8b\x08\0\0\0\0\0\0\x03" + b"\xff" * 20
+        ),
+        "short-gzip": _fixed("Content-Encoding: gzip\r\n", _packed(31, 1)[:500]),
+        "redirects/": _redirects,
+        "to-loopback": _to("http://127.0.0.1/"),
+        "to-metadata": _to("http://169.254.169.254/latest/meta-data/"),
+        "to-mapped": _to("http://[::ffff:127.0.0.1]/"),
+        "to-file": _to("file:///etc/passwd"),
+        "to-nowhere": _to("http://:80/"),
+        "wrong-charset": _fixed(
+            "Content-Type: text/html; charset=utf-8\r\n", "<p>Grüße aus Köln</p>".encode("latin-1")
+        ),
+        "no-charset": _fixed("Content-Type: text/html; charset=klingon\r\n", b"<p>plain</p>"),
+        "binary": _fixed(_HTML, bytes(range(256)) * 40),
+        "zip": _fixed("Content-Type: application/zip\r\n", b"PK\x03\x04"),
+        "silent": _silent,
+        "slow": _slow,
+        "huge-header": _huge_header,
+        "many-headers": _many_headers,
+        "truncated": _truncated,
+        "no-http": _no_http,
+    }
+
+
+def _fixed(headers: str, body: bytes) -> Handler:
+    async def handler(_: Asked, line: Line) -> None:
+        head = f"HTTP/1.1 200 OK\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+        await line.send(head.encode() + body)
+
+    return handler
+
+
+def _to(target: str) -> Handler:
+    async def handler(_: Asked, line: Line) -> None:
+        await line.answer(b"", status=302, headers={"Location": target})
+
+    return handler
+
+
+async def _large(_: Asked, line: Line) -> None:
+    await line.send(f"HTTP/1.1 200 OK\r\n{_HTML}Content-Length: {50 * _MEGABYTE}\r\n\r\n".encode())
+    for _piece in range(50):
+        await line.send(b"x" * _MEGABYTE)
+
+
+async def _endless(_: Asked, line: Line) -> None:
+    await line.send(f"HTTP/1.1 200 OK\r\n{_HTML}\r\n".encode())
+    while True:
+        await line.send(b"<p>and on</p>" * 5_000)
+
+
+@cache
+def _packed(window: int, megabytes: int) -> bytes:
+    packer = zlib.compressobj(1, wbits=window)
+    zeros = bytes(_MEGABYTE)
+    return b"".join(packer.compress(zeros) for _ in range(megabytes)) + packer.flush()
+
+
+def _bomb(encoding: str, window: int) -> Handler:
+    async def handler(asked: Asked, line: Line) -> None:
+        await _fixed(f"{_HTML}Content-Encoding: {encoding}\r\n", _packed(window, 50))(asked, line)
+
+    return handler
+
+
+async def _redirects(asked: Asked, line: Line) -> None:
+    number = int(asked.path.rpartition("/")[2] or 0) + 1
+    if number > MANY_REDIRECTS:
+        await line.answer(b"the end")
+    else:
+        await line.answer(b"", status=302, headers={"Location": f"/hostile/redirects/{number}"})
+
+
+async def _silent(_: Asked, line: Line) -> None:
+    await line.hang()
+
+
+async def _slow(_: Asked, line: Line) -> None:
+    await line.send(f"HTTP/1.1 200 OK\r\n{_HTML}Content-Length: 1000\r\n\r\nx".encode())
+    await line.hang()
+
+
+async def _huge_header(_: Asked, line: Line) -> None:
+    await line.send(b"HTTP/1.1 200 OK\r\nX-Large: " + b"x" * _MEGABYTE + b"\r\n\r\n")
+
+
+async def _many_headers(_: Asked, line: Line) -> None:
+    await line.send(b"HTTP/1.1 200 OK\r\n" + b"X-Many: x\r\n" * 100_000 + b"\r\n")
+
+
+async def _truncated(_: Asked, line: Line) -> None:
+    await line.send(f"HTTP/1.1 200 OK\r\n{_HTML}Content-Length: 1000\r\n\r\n<p>only".encode())
+
+
+async def _no_http(_: Asked, line: Line) -> None:
+    await line.send(b"220 mail.example.com ESMTP\r\n")
+
+
+KEY = "a-good-key"
+"""The key that the APIs take."""
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def engines(
+    hits: Callable[[], Sequence[SearchHit]], fault: Callable[[], SearchFault]
+) -> Mapping[str, Handler]:
+    """The engines by path; each asks for the results, and for what is wrong, when it answers."""
+    answers = _Answers(hits, fault)
+    return {
+        "/html/": answers.duckduckgo,
+        "/res/v1/web/search": answers.brave,
+        "/search": answers.tavily_or_searxng,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    hits: Callable[[], Sequence[SearchHit]]
+    fault: Callable[[], SearchFault]
+
+    async def duckduckgo(self, _: Asked, line: Line) -> None:
+        if self.fault() == "blocked":
+            page = '<div class="anomaly-modal__title">Unfortunately, bots use DuckDuckGo too.</div>'
+            await line.answer(page.encode(), status=202, headers={"Content-Type": "text/html"})
+        elif not await _failed(line, self.fault()):
+            page = _duckduckgo_page(self.hits())
+            await line.answer(page.encode(), headers={"Content-Type": "text/html; charset=UTF-8"})
+
+    async def brave(self, asked: Asked, line: Line) -> None:
+        if asked.headers.get("x-subscription-token") != KEY:
+            await line.answer(b'{"error": {}}', status=422, headers=_JSON)
+        elif not await _failed(line, self.fault()):
+            found = [
+                {"title": hit.title, "url": hit.url, "description": f"<b>{escape(hit.snippet)}</b>"}
+                for hit in self.hits()
+            ]
+            await line.answer(json.dumps({"web": {"results": found}}).encode(), headers=_JSON)
+
+    async def tavily_or_searxng(self, asked: Asked, line: Line) -> None:
+        closed = self.fault() == "bad key" or asked.query("format") != "json"
+        if asked.method == "POST" and asked.headers.get("authorization") != f"Bearer {KEY}":
+            await line.answer(b'{"detail": {}}', status=401, headers=_JSON)
+        elif asked.method == "GET" and closed:
+            await line.answer(b"Forbidden", status=403)
+        elif not await _failed(line, self.fault()):
+            found = [
+                {"title": hit.title, "url": hit.url, "content": hit.snippet} for hit in self.hits()
+            ]
+            await line.answer(json.dumps({"results": found}).encode(), headers=_JSON)
+
+
+async def _failed(line: Line, fault: SearchFault) -> bool:
+    if fault == "busy":
+        await line.answer(b"{}", status=429, headers=_JSON)
+    elif fault == "garbage":
+        await line.answer(b'{"web": 7, "results": 7}', headers=_JSON)
+    return fault in ("busy", "garbage")
+
+
+def _duckduckgo_page(hits: Sequence[SearchHit]) -> str:
+    advert = (
+        '<div class="result result--ad"><a class="result__a" '
+        'href="https://duckduckgo.com/y.js?ad_domain=shop.example">Buy!</a></div>'
+    )
+    counted = "//duckduckgo.com/l/?rut=0&amp;uddg="
+    results = "".join(
+        '<div class="result results_links"><h2 class="result__title"><a class="result__a" '
+        f'href="{counted}{quote(hit.url, safe="")}">{escape(hit.title)}</a></h2>'
+        f'<a class="result__snippet" href="#">{escape(hit.snippet)}</a></div>'
+        for hit in hits
+    )
+    return f"<html><body><div id=links>{advert}{results}</div></body></html>"
+
+
+@dataclass
+class FakeWeb:
+    """An `async with` block. Unknown paths are answered with 404."""
+
+    host: str = "127.0.0.1"
+    tls: ssl.SSLContext | None = None
+    hits: list[SearchHit] = field(default_factory=list)
+    search_fault: SearchFault = ""
+    requests: list[Asked] = field(default_factory=list)
+    connections: int = 0
+    sent: int = 0
+    _routes: dict[str, Handler] = field(default_factory=dict)
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        self._routes |= {f"/hostile/{name}": handler for name, handler in hostile().items()}
+        self._routes |= engines(lambda: self.hits, lambda: self.search_fault)
+        self._server = await asyncio.start_server(self._connected, self.host, 0, ssl=self.tls)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._over.set()
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        if self._server is None:
+            raise RuntimeError("it is not running")
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    @property
+    def place(self) -> str:
+        """Host and port."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def url(self, path: str = "/") -> str:
+        """The address of a page."""
+        return f"{'https' if self.tls else 'http'}://{self.place}{path}"
+
+    def put(
+        self,
+        path: str,
+        body: str | bytes,
+        kind: str = "text/html; charset=utf-8",
+        *,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        """Serve this at `path`; returns its URL. An empty `kind` sends no type."""
+        content = body.encode() if isinstance(body, str) else body
+        fields = ({"Content-Type": kind} if kind else {}) | dict(headers or {})
+
+        async def handler(_: Asked, line: Line) -> None:
+            await line.answer(content, status=status, headers=fields)
+
+        return self.handle(path, handler)
+
+    def redirect(self, path: str, target: str, status: int = 302) -> str:
+        """Send whoever asks for `path` to `target`; returns the URL of `path`."""
+        return self.put(path, b"", "", status=status, headers={"Location": target})
+
+    def handle(self, path: str, handler: Handler) -> str:
+        """Let `handler` answer at `path`; returns its URL."""
+        self._routes[path] = handler
+        return self.url(path)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.add(task)
+        self._writers.add(writer)
+        line = Line(writer, self._over)
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                await self._answered(await _read(reader), line)
+        finally:
+            self.sent += line.sent
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def _answered(self, asked: Asked, line: Line) -> None:
+        self.requests.append(asked)
+        handler = self._routes.get(asked.path) or self._routes.get(_folder(asked.path))
+        if handler is None:
+            await line.answer(b"not here", status=404)
+        else:
+            await handler(asked, line)
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0] + "/"
+
+
+async def _read(reader: asyncio.StreamReader) -> Asked:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    method, target, _ = head[0].split(" ")
+    headers = {
+        name.strip().lower(): value.strip()
+        for name, _, value in (line.partition(":") for line in head[1:] if line)
+    }
+    return Asked(
+        method, target, headers, await reader.readexactly(int(headers.get("content-length", 0)))
+    )
