@@ -10,8 +10,7 @@ import sqlite3
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from nanobot.bus.journal import Journal
-from nanobot.bus.schema import MIGRATIONS
+from nanobot.bus.sqlite_journal import MIGRATIONS, Journal
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
 from nanobot.gateway.lock import HomeLock

@@ -21,8 +21,7 @@ from nanobot.gateway.gateway import Gateway
 from nanobot.messages import Message
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
-from nanobot.session.names import stem_of
-from nanobot.session.records import Metadata, encode
+from nanobot.session.records import Metadata, encode, stem_of
 from nanobot.testing.channel import FakeChannel
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

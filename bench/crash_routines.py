@@ -59,7 +59,7 @@ from nanobot.config import load_settings
 from nanobot.cron.store import JobStore
 from nanobot.gateway.gateway import Gateway
 from nanobot.providers.offline.model import OfflineModel
-from nanobot.session.names import key_of
+from nanobot.session.records import key_of
 
 _CONFIG = """
 owner: {{wire: [someone]}}

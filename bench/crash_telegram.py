@@ -43,8 +43,8 @@ from bench.transcript import faults_of_transcript, files_of_transcript
 from bench.wire import Platform
 from nanobot.app import build_gateway
 from nanobot.bus.events import Button, OutboundMessage
-from nanobot.bus.journal import Journal
-from nanobot.bus.outbox import Outgoing
+from nanobot.bus.journal import Outgoing
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.clock import SystemClock
 from nanobot.config import load_settings
 from nanobot.gateway.gateway import Gateway

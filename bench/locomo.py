@@ -39,8 +39,7 @@ if not __package__:  # run as a file: the project is to be found, and its http.p
 from nanobot.memory.index import MemoryIndex, Query, Sources
 from nanobot.memory.index.tokenise import content_words
 from nanobot.messages import Message
-from nanobot.session.names import SUFFIX, stem_of
-from nanobot.session.records import Metadata, encode
+from nanobot.session.records import SUFFIX, Metadata, encode, stem_of
 from nanobot.testing.clock import FakeClock
 
 DEFAULT = Path("../shared/data/locomo-dev5.json")

@@ -22,8 +22,7 @@ from time import perf_counter
 from nanobot.clock import SystemClock
 from nanobot.messages import Message, Role, ToolCall
 from nanobot.session.manager import SessionManager
-from nanobot.session.names import SUFFIX, stem_of
-from nanobot.session.records import Metadata, encode
+from nanobot.session.records import SUFFIX, Metadata, encode, stem_of
 
 OPEN = 1000
 TEXT = "Some forty words of ordinary prose make a message of ordinary length here. " * 3

@@ -8,8 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from nanobot.messages import Message
-from nanobot.session.names import stem_of
-from nanobot.session.records import decode
+from nanobot.session.records import decode, stem_of
 
 
 def faults_of_transcript(

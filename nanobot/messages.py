@@ -1,6 +1,6 @@
 """The messages of a conversation as they are stored: the value that every room speaks.
 
-What is sent to a model is derived from these (see `nanobot.agent.context`) and is poorer: the API
+What is sent to a model is derived from these (see `nanobot.agent.prompt`) and is poorer: the API
 takes neither timestamps nor provenance.
 """
 

@@ -1,4 +1,4 @@
-"""The slash commands about the conversation itself."""
+"""The slash commands about the conversation itself, and `/approve` and `/deny` for questions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -13,14 +14,14 @@ from loguru import logger
 
 from nanobot.agent.intake import KEPT
 from nanobot.agent.outcomes import failure_text
-from nanobot.bus.address import TERMINAL
-from nanobot.bus.events import NANOBOT, Media
+from nanobot.bus.events import NANOBOT, TERMINAL, Media
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message
 from nanobot.session.session import Session
 from nanobot.tasks import Background
+from nanobot.tooling.approvals import Approvals
 from nanobot.tools.undo import Outcome, UndoLog
 
 _HISTORY_DEFAULT = 10
@@ -265,3 +266,24 @@ def _undo_text(messages: tuple[Message, ...], files: list[tuple[str, Outcome]]) 
 
 def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+class ApprovalCommands:
+    """Both commands are the owner's, and work while the turn that asked waits."""
+
+    def __init__(self, approvals: Approvals) -> None:
+        self._approvals = approvals
+
+    def register(self, registry: CommandRegistry) -> None:
+        """Add them to `registry`."""
+        for name, summary, yes in (
+            ("approve", "Allow what was asked for", True),
+            ("deny", "Refuse what was asked for", False),
+        ):
+            run = partial(self._answer, yes=yes)
+            registry.register(Command(name, summary, run, "[code]", "owner", immediate=True))
+
+    async def _answer(self, call: CommandCall, *, yes: bool) -> Answer:
+        message = call.message
+        code = "".join(call.arguments.split()).upper()
+        return Answer(self._approvals.answer(code, message.address, yes=yes))

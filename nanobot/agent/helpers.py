@@ -24,9 +24,8 @@ from loguru import logger
 from pydantic import Field
 
 from nanobot.agent.intake import one_line
-from nanobot.agent.lobby import DISK_PAUSE
-from nanobot.agent.runner import AgentRunner
-from nanobot.agent.turnlog import Unlogged
+from nanobot.agent.runner import AgentRunner, Unlogged
+from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, ToolError

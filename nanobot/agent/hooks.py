@@ -1,13 +1,17 @@
-"""What others may watch of a turn. A hook that fails is logged and never breaks the turn."""
+"""What others may watch of a turn: the hook interface, progress in the chat, and a line in the log.
+
+A hook that fails is logged and never breaks the turn.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from loguru import logger
 
-from nanobot.bus.events import TurnEnded
+from nanobot.bus.events import Progress, TextDelta, ToolOutput, ToolStarted, TurnEnded, TurnStarted
 from nanobot.messages import ToolCall
 from nanobot.tooling import Caller, ToolResult
 
@@ -82,3 +86,62 @@ def _contained(hook: AgentHook) -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001 - the boundary: hooks never break a turn
         logger.opt(exception=error).warning("hook {} failed", type(hook).__name__)
+
+
+class Screen(Protocol):
+    """Where progress can be shown."""
+
+    def show(self, event: Progress) -> None:
+        """Best effort, in order."""
+        ...
+
+
+class ProgressHook(AgentHook):
+    """Turns what happens into events for the channel, in conversations with a person."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    async def turn_started(self, caller: Caller, event_ids: tuple[str, ...]) -> None:
+        place = (caller.channel, caller.chat_id, caller.turn_id)
+        self._show(caller, TurnStarted(*place, event_ids, caller.thread_id))
+
+    def text(self, caller: Caller, delta: str, restart: bool) -> None:
+        place = (caller.channel, caller.chat_id, caller.turn_id)
+        self._show(caller, TextDelta(*place, delta, restart, caller.thread_id))
+
+    async def tool_started(self, caller: Caller, call: ToolCall) -> None:
+        place = (caller.channel, caller.chat_id, caller.turn_id)
+        self._show(caller, ToolStarted(*place, call.hint, caller.thread_id))
+
+    def tool_output(self, caller: Caller, call: ToolCall, text: str) -> None:
+        place = (caller.channel, caller.chat_id, caller.turn_id)
+        self._show(caller, ToolOutput(*place, text, caller.thread_id))
+
+    async def turn_ended(self, ended: TurnEnded) -> None:
+        if ended.begun_by in {"person", "report"}:
+            self._screen.show(ended)
+
+    def _show(self, caller: Caller, event: Progress) -> None:
+        if caller.watched:
+            self._screen.show(event)
+
+
+class Chronicle(AgentHook):
+    """A line for each turn; for those who want to see more, each tool as well."""
+
+    async def turn_started(self, caller: Caller, event_ids: tuple[str, ...]) -> None:
+        logger.debug("{}: a turn begins", caller.session_key)
+
+    async def tool_finished(
+        self, caller: Caller, call: ToolCall, result: ToolResult, seconds: float
+    ) -> None:
+        logger.debug("{} took {:.1f} s", call.name, seconds)
+
+    async def turn_ended(self, ended: TurnEnded) -> None:
+        tokens = ended.prompt_tokens + ended.completion_tokens
+        if ended.outcome == "done" and not tokens and not ended.milliseconds:
+            return  # a command was answered
+        used = (f"{ended.milliseconds / 1000:.1f} s", f"{tokens:,} tokens", *ended.tools)
+        where = f"{ended.channel}:{ended.chat_id}"
+        logger.info("{}: {} ({})", where, ended.outcome, ", ".join(dict.fromkeys(used)))

@@ -19,7 +19,7 @@ from datetime import date
 from typing import Literal, Protocol
 
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.spending import Spent
+from nanobot.bus.sqlite_reports import Spent
 from nanobot.clock import Clock
 from nanobot.errors import BudgetSpent
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink

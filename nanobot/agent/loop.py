@@ -1,7 +1,10 @@
 """The agent: what happens to a message between the bus and the outbox.
 
 `accept` routes what arrives: commands that may not wait run at once, everything else waits in its
-session's lane, which keeps order. The turn itself is in `responder`.
+session's lane, which keeps order. The turn itself is in `nanobot.agent.turn`. A command's effect
+that must not happen twice is noted in the journal right before it (`OnlyOnce`): a command that a
+crash, or a disk that refuses its answer, cut off runs again from its start, and if it had come that
+far the person is told that it may be done or not.
 """
 
 from __future__ import annotations
@@ -15,20 +18,50 @@ from typing import Literal
 from loguru import logger
 
 from nanobot.agent.commands import answer_of
-from nanobot.agent.lobby import DISK_PAUSE, Lobby
-from nanobot.agent.once import OnlyOnce
 from nanobot.agent.outcomes import BEHIND_ANOTHER, COMMAND_BEHIND, LONGEST_PAUSE
-from nanobot.agent.responder import Responder
-from nanobot.agent.running import RunningTurn
-from nanobot.agent.turns import Turns
+from nanobot.agent.session_queue import DISK_PAUSE, Lobby
+from nanobot.agent.turn import Responder, Turns
+from nanobot.agent.turn_state import RunningTurn
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry, Journal
+from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.clock import Clock
 from nanobot.commands import Command, CommandCall, CommandRegistry
-from nanobot.errors import StorageError, TurnStopped
+from nanobot.errors import NanobotError, StorageError, TurnStopped
 from nanobot.session.manager import SessionManager
-from nanobot.session.names import is_own
+from nanobot.session.records import is_own
 from nanobot.tasks import Background
+
+
+class Interrupted(NanobotError):
+    """A command that was cut off may have been carried out."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "I was interrupted while I did this, so it may be done or not",
+            hint="Look before you send it again.",
+        )
+
+
+class OnlyOnce:
+    """Remembers which commands had begun what must not be done twice."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._begun: set[int] = set()
+
+    async def begin(self, entry: InboxEntry) -> None:
+        """Note it for the command in `entry`. Raises `Interrupted` if it was noted before, and
+        `StorageError`: it may not be done then."""
+        if entry.runs or entry.id in self._begun:
+            raise Interrupted
+        await self._journal.begin_command(entry.id)
+        self._begun.add(entry.id)
+
+    def answered(self, entry: InboxEntry) -> None:
+        """The command's answer is durable."""
+        self._begun.discard(entry.id)
+
 
 OnBusy = Literal["steer", "queue", "interrupt"]
 

@@ -1,16 +1,19 @@
-"""The `message` tool: says something in a chat while a turn goes on, with files where wanted; and
-`/send`, by which the owner says something in another chat themselves.
+"""The `message` tool, which sends a message while a turn goes on, with files if wanted, and
+`/send`.
 
-To the chat of the conversation it may say anything. Another chat hears of it only where people are
-who may talk to the agent now, and only in the owner's conversation: that is a risk, for which the
-owner may have to be asked (see `nanobot.tooling.policy`). What is sent is in the outbox when the
-call returns, and files are kept as they were, so that it arrives whatever happens afterwards. What
-another conversation is told of it carries the mark of whatever was read before it was written.
+To the chat of its own conversation the tool may send anything. Another chat is reached only if
+people are in it who may talk to the agent now, and only from the owner's conversation: that is a
+risk, for which the owner may have to be asked (see `nanobot.tooling.policy`). What is sent is in
+the outbox when the call returns, and files are kept as they were read, so that it arrives whatever
+happens afterwards. `Shown` remembers the files of a question by their content, and a call whose
+files have changed since is refused. What another conversation learns of it carries the taint of
+whatever was read before it was written.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -20,12 +23,10 @@ from typing import Protocol
 from loguru import logger
 from pydantic import Field
 
-from nanobot.agent.enclosing import Enclosure, Shown, enclosure
 from nanobot.agent.intake import one_line
 from nanobot.agent.media import MediaStore
-from nanobot.bus.address import Address
-from nanobot.bus.events import NANOBOT, InboundMessage, Media, OutboundMessage
-from nanobot.bus.outbox import Outgoing
+from nanobot.bus.events import NANOBOT, Address, InboundMessage, Media, OutboundMessage
+from nanobot.bus.journal import Outgoing
 from nanobot.channel import Limits
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
@@ -34,8 +35,74 @@ from nanobot.memory.grounds.marks import passed_on
 from nanobot.memory.scopes import OWNER
 from nanobot.messages import Message
 from nanobot.security.names import printable
+from nanobot.security.paths import Place
 from nanobot.tooling import Arguments, Caller, Risk, RootsOf, ToolResult
-from nanobot.tools.reading import Received, nothing_received
+from nanobot.tools.reading import Received, missing, nothing_received
+
+_DIGITS_SHOWN = 12
+_MOST_REMEMBERED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Enclosure:
+    """A file as it was when it was read. `shown` is its path, `name` what it is sent as."""
+
+    shown: str
+    name: str
+    content: bytes
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the content, in hexadecimal."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def told(self) -> str:
+        """The file in a line, for somebody who must judge it."""
+        digest = self.digest[:_DIGITS_SHOWN]
+        return f"file: {self.shown} ({len(self.content):,} bytes, sha256 {digest})"
+
+
+def enclosure(place: Place, most: int, channel: str) -> Enclosure:
+    """Read a file of at most `most` bytes, which is what `channel` takes. Blocks; raises
+    `ToolError`."""
+    found = place.stat()
+    if found is None:
+        raise missing(place)
+    if found.kind == "folder":
+        raise ToolError(f"{place.shown} is a folder; only files can be sent")
+    if found.kind == "file" and found.size > most:
+        raise ToolError(f"{place.shown} has {found.size:,} bytes; {channel} takes at most {most:,}")
+    content = place.read_bytes(most)
+    if content is None:
+        raise missing(place)
+    if not content:
+        raise ToolError(f"{place.shown} is empty; an empty file cannot be sent")
+    return Enclosure(place.shown, printable(place.names[-1]), content)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The files of the questions asked last, by the turn and the arguments of the call."""
+
+    _digests: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+
+    def remember(self, turn_id: str, call: str, digests: Sequence[str]) -> None:
+        """Files with these digests were shown for a call."""
+        self._digests.pop((turn_id, call), None)
+        self._digests[turn_id, call] = tuple(digests)
+        if len(self._digests) > _MOST_REMEMBERED:
+            del self._digests[next(iter(self._digests))]
+
+    def check(self, turn_id: str, call: str, digests: Sequence[str]) -> None:
+        """Raise `ToolError` where these are not the files that were shown for the call."""
+        known = self._digests.pop((turn_id, call), None)
+        if known != tuple(digests):
+            raise ToolError(
+                "a file has changed since this call was judged, so nothing was sent",
+                hint="Call again to send it as it is now.",
+            )
+
 
 MESSAGE = "message"
 MOST_FILES = 10

@@ -1,4 +1,4 @@
-"""What a person reads when a turn does not end in the model's words: plain texts with the fix."""
+"""What a person reads when a turn does not end in the model's own words, and what to do then."""
 
 from __future__ import annotations
 

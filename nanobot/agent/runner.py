@@ -3,6 +3,9 @@
 The runner knows nothing of sessions or channels. It returns exactly the new messages; what happens
 on the way is reported to a `TurnLog`, which journals it and may bring in messages that arrived
 meanwhile. Whatever a model or a tool does wrong becomes a tool result that the model can act on.
+
+An API refuses a tool call without its result and a result without its call. Groups of both are
+matched by position, not by id alone: some servers use the same ids again in every reply.
 """
 
 from __future__ import annotations
@@ -11,10 +14,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
-from nanobot.agent.calls import groups_of, open_calls
 from nanobot.agent.hooks import AgentHook
-from nanobot.agent.turnlog import TurnLog, Unlogged
 from nanobot.clock import Clock
 from nanobot.errors import ProviderGarbage
 from nanobot.messages import Message, ToolCall
@@ -30,6 +32,109 @@ from nanobot.providers.port import (
     user_message,
 )
 from nanobot.tooling import Caller, ToolRegistry, ToolResult
+
+AT_ONCE = 8
+"""Calls that run side by side."""
+
+STOPPED = "stopped by the person before it finished; the outcome is unknown"
+
+
+def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
+    """The calls of the last group that have no result yet, in order."""
+    at = _last_group(messages)
+    if at is None:
+        return []
+    answered = {message.tool_call_id for message in messages[at + 1 :]}
+    return [call for call in messages[at].tool_calls if call.id not in answered]
+
+
+def whole_groups(messages: Sequence[Message]) -> list[Message]:
+    """The messages without a last group whose results are not complete."""
+    return list(messages[: _last_group(messages)] if open_calls(messages) else messages)
+
+
+def with_stopped_calls(messages: Sequence[Message], clock: Clock) -> list[Message]:
+    """The messages, with a result for each call that has none."""
+    stopped = [
+        Message("tool", STOPPED, clock.now(), tool_call_id=call.id, name=call.name)
+        for call in open_calls(messages)
+    ]
+    return [*messages, *stopped]
+
+
+def _last_group(messages: Sequence[Message]) -> int | None:
+    indices = range(len(messages) - 1, -1, -1)
+    return next((index for index in indices if messages[index].tool_calls), None)
+
+
+def groups_of(
+    calls: Sequence[ToolCall], can_run_parallel: Callable[[str], bool]
+) -> list[list[ToolCall]]:
+    """Runs of calls that run side by side; every other call is a group of its own."""
+    groups: list[list[ToolCall]] = []
+    joins = False
+    for call in calls:
+        parallel = can_run_parallel(call.name)
+        if parallel and joins and len(groups[-1]) < AT_ONCE:
+            groups[-1].append(call)
+        else:
+            groups.append([call])
+        joins = parallel
+    return groups
+
+
+class TurnLog(Protocol):
+    """Where a turn is written down as it happens."""
+
+    async def replied(self, message: Message) -> None:
+        """The model called tools."""
+        ...
+
+    async def starting(self, call: ToolCall) -> None:
+        """A tool with effects is about to run: this must be on disk first."""
+        ...
+
+    async def finished(self, message: Message, *, effects: bool, seconds: float) -> None:
+        """A tool's result, on disk before the next model call if the tool has effects."""
+        ...
+
+    async def steered(self) -> Sequence[Message]:
+        """Messages that arrived since, now part of this turn."""
+        ...
+
+    async def corrections(self) -> Sequence[Message]:
+        """What changed the question while its answer was written, now part of this turn: the
+        answer is void then."""
+        ...
+
+    async def told(self, message: Message) -> None:
+        """The runner itself told the model something."""
+        ...
+
+
+class Unlogged:
+    """A log for turns that nobody has to resume."""
+
+    async def replied(self, message: Message) -> None:
+        """Nothing to keep."""
+
+    async def starting(self, call: ToolCall) -> None:
+        """Nothing to keep."""
+
+    async def finished(self, message: Message, *, effects: bool, seconds: float) -> None:
+        """Nothing to keep."""
+
+    async def steered(self) -> Sequence[Message]:
+        """Nobody else speaks."""
+        return ()
+
+    async def corrections(self) -> Sequence[Message]:
+        """Nobody else speaks."""
+        return ()
+
+    async def told(self, message: Message) -> None:
+        """Nothing to keep."""
+
 
 INTERRUPTED = (
     "interrupted: this call had started when nanobot was stopped or crashed; the outcome is"

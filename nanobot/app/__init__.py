@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from nanobot.agent.chronicle import Chronicle
-from nanobot.agent.hooks import AgentHook, CompositeHook
-from nanobot.agent.progress import ProgressHook
+from nanobot.agent.hooks import AgentHook, Chronicle, CompositeHook, ProgressHook
 from nanobot.app.agent import build_agent
 from nanobot.app.backups import build_backups
 from nanobot.app.base import build_base, build_models

@@ -8,18 +8,15 @@ from functools import partial
 
 from loguru import logger
 
-from nanobot.agent.context import ContextBuilder, SystemPrompt
-from nanobot.agent.fitting import PromptRoom
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.intake import Intake
-from nanobot.agent.lobby import Lobby
 from nanobot.agent.loop import AgentLoop
-from nanobot.agent.mailbox import Mailbox
-from nanobot.agent.responder import Responder
+from nanobot.agent.prompt import ContextBuilder, PromptRoom, SystemPrompt
 from nanobot.agent.runner import AgentRunner
-from nanobot.agent.running import RunningTurn
+from nanobot.agent.session_queue import Lobby, Mailbox
 from nanobot.agent.system_prompt import WorkspacePrompt
-from nanobot.agent.turns import Turns
+from nanobot.agent.turn import Responder, Turns
+from nanobot.agent.turn_state import RunningTurn
 from nanobot.app.base import Base, Models
 from nanobot.app.delivery import split_for
 from nanobot.app.memory import Remembering

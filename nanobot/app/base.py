@@ -10,17 +10,16 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from nanobot.agent.commands import ServedModels
-from nanobot.agent.courier import Courier
 from nanobot.agent.limits import BudgetedProvider, DayBudget, DayLimit
+from nanobot.agent.notifier import Courier
+from nanobot.agent.session_queue import Lanes
 from nanobot.app.channels import KnownChats, build_access, cli_channel, enabled_channels
 from nanobot.app.delivery import split_for
 from nanobot.app.home import Stores, build_stores
 from nanobot.app.memory import build_scopes
 from nanobot.app.model import build_counter, build_provider, build_transcriber, served_by
-from nanobot.bus.lanes import Lanes
 from nanobot.bus.queue import MessageBus
-from nanobot.bus.spending import JournalSpending
-from nanobot.bus.usage import JournalUsage
+from nanobot.bus.sqlite_reports import JournalSpending, JournalUsage
 from nanobot.channel import Channel
 from nanobot.clock import Clock, SystemClock
 from nanobot.config.settings import Settings

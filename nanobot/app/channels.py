@@ -14,7 +14,7 @@ from nanobot.errors import ConfigError
 from nanobot.gateway.webserver import WebServer
 from nanobot.memory.scopes import chat_of
 from nanobot.security.access import Access, AccessRules
-from nanobot.session.listing import SessionInfo
+from nanobot.session.catalogue import SessionInfo
 from nanobot.session.records import JsonValue
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import secrets
 from functools import partial
 
 import nanobot
-from nanobot.agent.approving import ApprovalCommands
-from nanobot.agent.commands import ConversationCommands
+from nanobot.agent.commands import ApprovalCommands, ConversationCommands
 from nanobot.agent.messaging import SendCommand
 from nanobot.app.agent import Agent
 from nanobot.app.base import Base, Models

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from nanobot.agent.unasked import note_for_chat
+from nanobot.agent.notifier import note_for_chat
 from nanobot.app.base import Base
 from nanobot.app.channels import KnownChats
 from nanobot.app.delivery import split_for
 from nanobot.bus.events import NANOBOT, InboundMessage, OutboundMessage
-from nanobot.bus.outbox import Outgoing
+from nanobot.bus.journal import Outgoing
 from nanobot.cron.service import CronService
 from nanobot.cron.store import JobStore
 from nanobot.memory.scopes import OWNER, Scopes

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from nanobot.agent.courier import Courier
+from nanobot.agent.notifier import Courier
+from nanobot.agent.session_queue import Lanes
 from nanobot.app.home import Stores
 from nanobot.app.model import secrets
-from nanobot.bus.address import Address
-from nanobot.bus.events import Button
-from nanobot.bus.lanes import Lanes
+from nanobot.bus.events import Address, Button
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.memory.scopes import OWNER, Scopes, is_group

@@ -8,7 +8,7 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.agent.media import MediaStore
-from nanobot.bus.journal import Journal
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.lock import expect_whole

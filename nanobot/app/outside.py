@@ -7,13 +7,13 @@ import secrets
 from collections.abc import Iterable
 from functools import partial
 
-from nanobot.agent.fitting import PromptRoom
 from nanobot.agent.helpers import Equipment, HelperLimits, Helpers
+from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.runner import AgentRunner
 from nanobot.app.home import Stores
 from nanobot.app.tools import HELPER_TOOLS
-from nanobot.bus.helpers import HelperBook
 from nanobot.bus.queue import MessageBus
+from nanobot.bus.sqlite_reports import HelperBook
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.providers.counter import TokenCounter

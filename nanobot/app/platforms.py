@@ -10,7 +10,7 @@ from nanobot.app.base import Base
 from nanobot.app.channels import build_web, menu_of
 from nanobot.app.model import secrets
 from nanobot.app.telling import tell_of_channel, warn_of_channel
-from nanobot.bus.outbox import Outbox
+from nanobot.bus.sqlite_journal import Outbox
 from nanobot.channel import ChannelHost
 from nanobot.commands import CommandRegistry
 from nanobot.gateway.dispatcher import Dispatcher

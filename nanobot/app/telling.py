@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 from loguru import logger
 
-from nanobot.agent.courier import Courier
+from nanobot.agent.notifier import Courier
 from nanobot.app.base import Base
-from nanobot.bus.address import Address
-from nanobot.bus.events import Button
+from nanobot.bus.events import Address, Button
 from nanobot.errors import StorageError
 from nanobot.memory.dream import DreamReport
 from nanobot.memory.scopes import OWNER

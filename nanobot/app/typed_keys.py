@@ -15,9 +15,8 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot import disk
-from nanobot.agent.courier import Courier
-from nanobot.bus.address import Address
-from nanobot.bus.events import Button, InboundMessage
+from nanobot.agent.notifier import Courier
+from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.config.load import SECRETS_FILE
 from nanobot.config.secretlines import entries, with_entries

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from nanobot.app.base import Base
-from nanobot.bus.queries import mentioned
+from nanobot.bus.sqlite_reports import mentioned
 from nanobot.gateway.health import Concern
 from nanobot.upkeep.retention import MEDIA_NAME, Limits, Retention
 from nanobot.upkeep.room import Room

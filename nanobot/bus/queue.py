@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import Committed, Completion, InboxEntry, Journal
-from nanobot.bus.outbox import OutboxPart, Outgoing
+from nanobot.bus.journal import Committed, Completion, InboxEntry, OutboxPart, Outgoing
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.errors import StorageError
 
 Receiver = Callable[[InboxEntry], None]

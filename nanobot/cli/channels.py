@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from nanobot.bus.address import TERMINAL
+from nanobot.bus.events import TERMINAL
 from nanobot.channel import Login, LoginRequest
 from nanobot.cli.admin import asked, put, to_json
 from nanobot.cli.client import Client

@@ -17,8 +17,8 @@ from nanobot.app.memory import build_memory
 from nanobot.app.model import build_provider, model_name
 from nanobot.app.skills import build_skills
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import Journal
-from nanobot.bus.outbox import Outgoing
+from nanobot.bus.journal import Outgoing
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.clock import SystemClock
 from nanobot.config.settings import Settings
 from nanobot.cron.operations import CronOperations

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
-from nanobot.bus.address import TERMINAL
+from nanobot.bus.events import TERMINAL
 from nanobot.config.check import Checker
 from nanobot.config.findings import suggestion
 from nanobot.config.memory import OwnerSettings

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from nanobot.bus.address import Address
+from nanobot.bus.events import Address
 from nanobot.cron.schedule import At, Schedule
 
 KEPT_RUNS = 20

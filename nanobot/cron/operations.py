@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-from nanobot.bus.address import TERMINAL
+from nanobot.bus.events import TERMINAL
 from nanobot.clock import Clock
 from nanobot.cron.job import Job
 from nanobot.cron.service import EVERYONES, CronService

@@ -17,8 +17,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from nanobot.bus.address import Address
-from nanobot.bus.events import Button
+from nanobot.bus.events import Address, Button
 from nanobot.clock import Clock
 from nanobot.cron.job import Job
 from nanobot.cron.service import CronService

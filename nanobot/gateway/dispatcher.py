@@ -13,9 +13,10 @@ from random import Random
 
 from loguru import logger
 
+from nanobot.agent.session_queue import Lanes
 from nanobot.bus.events import OutboundPart, Receipt
-from nanobot.bus.lanes import Lanes
-from nanobot.bus.outbox import Outbox, OutboxPart
+from nanobot.bus.journal import OutboxPart
+from nanobot.bus.sqlite_journal import Outbox
 from nanobot.channel import Channel, Reachable
 from nanobot.clock import Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nanobot.bus.queries import QueueCounts
+from nanobot.bus.sqlite_reports import QueueCounts
 from nanobot.gateway.supervisor import ChannelState
 
 Verdict = Literal["ok", "degraded", "failing"]

@@ -14,9 +14,9 @@ from loguru import logger
 
 from nanobot.agent.outcomes import storage_text
 from nanobot.bus.events import InboundMessage, Media, Notice, OutboundMessage
-from nanobot.bus.journal import Journal
-from nanobot.bus.outbox import Outgoing
+from nanobot.bus.journal import Outgoing
 from nanobot.bus.queue import MessageBus
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.channel import Admission, Chat, MenuEntry, Sender, WebhookHandler
 from nanobot.clock import Clock
 from nanobot.errors import SendRefused, StorageError

@@ -12,9 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from nanobot.bus import queries
-from nanobot.bus.journal import InboxEntry
-from nanobot.bus.outbox import OutboxPart
+from nanobot.bus.journal import InboxEntry, OutboxPart
+from nanobot.bus.sqlite_reports import drop_row, queue_rows, retry_row, turn_record
 from nanobot.errors import NanobotError, UnknownSession
 from nanobot.messages import Message
 from nanobot.providers.prices import Prices
@@ -68,7 +67,7 @@ class Operations:
 
     async def queue_list(self, _: Mapping[str, object]) -> dict[str, object]:
         """Messages that wait or failed, replies that wait or died."""
-        inbox, outbox = await self._reader.run(queries.queue_rows)
+        inbox, outbox = await self._reader.run(queue_rows)
         return {
             "inbox": [
                 {
@@ -99,7 +98,7 @@ class Operations:
     async def queue_retry(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Try a failed message or a dead reply again."""
         row = _text(arguments, "id")
-        again = await self._reader.run(lambda db: queries.retry(db, row))
+        again = await self._reader.run(lambda db: retry_row(db, row))
         if self._running is None:
             return {"text": f"{row} will be tried again when the gateway runs."}
         if isinstance(again, InboxEntry):
@@ -111,13 +110,13 @@ class Operations:
     async def queue_drop(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Give a failed message or a dead reply up for good."""
         row = _text(arguments, "id")
-        await self._reader.run(lambda db: queries.drop(db, row))
+        await self._reader.run(lambda db: drop_row(db, row))
         return {"text": f"{row} is dropped."}
 
     async def turn_show(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """A turn: what it was asked with, what it did, what it cost."""
         turn_id = _text(arguments, "id")
-        turn = await self._reader.run(lambda db: queries.turn_record(db, turn_id))
+        turn = await self._reader.run(lambda db: turn_record(db, turn_id))
         report = turn.report
         first = _number(report, "first_seq")
         stored = await self._messages(turn.session_key, first or 1)

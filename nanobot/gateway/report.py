@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from nanobot.bus.queries import QueueCounts, TurnCounts
+from nanobot.bus.sqlite_reports import QueueCounts, TurnCounts
 from nanobot.gateway.figures import ProcessFigures
 from nanobot.gateway.health import Health
 from nanobot.gateway.supervisor import ChannelSeen

@@ -9,8 +9,8 @@ from functools import partial
 
 from loguru import logger
 
+from nanobot.agent.session_queue import Lanes
 from nanobot.bus.events import Progress, TextDelta
-from nanobot.bus.lanes import Lanes
 from nanobot.channel import Channel
 
 _BACKLOG = 1_000

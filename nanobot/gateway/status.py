@@ -14,9 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from nanobot.bus import queries
-from nanobot.bus.queries import QueueCounts
-from nanobot.bus.usage import learning, usage
+from nanobot.bus.sqlite_reports import QueueCounts, learning_usage, queue_counts, turn_counts, usage
 from nanobot.clock import Clock
 from nanobot.gateway.figures import process_figures, sizes
 from nanobot.gateway.health import Health
@@ -97,7 +95,7 @@ class Status:
             self._about,
             work=_work(self._live, look.health, self._clock) if self._live and look else None,
             journal_answers=answers,
-            queue=await self._reader.run(queries.counts) if answers else queue,
+            queue=await self._reader.run(queue_counts) if answers else queue,
             today=await self._reader.run(self._today) if answers else None,
             sessions=len(await asyncio.to_thread(self._sessions.list_sessions)),
             sizes=await self._sizes_now(),
@@ -112,14 +110,14 @@ class Status:
 
     def _today(self, db: sqlite3.Connection) -> Today:
         midnight = _midnight(self._clock.now())
-        turns, memory = usage(db, since=midnight), learning(db, midnight.date())
+        turns, memory = usage(db, since=midnight), learning_usage(db, midnight.date())
         cost = self._prices.cost(
             prompt=turns.prompt + memory.prompt,
             cached=turns.cached + memory.cached,
             completion=turns.completion + memory.completion,
         )
         return Today(
-            queries.turn_counts(db, midnight),
+            turn_counts(db, midnight),
             prompt_tokens=turns.prompt,
             cached_tokens=turns.cached,
             completion_tokens=turns.completion,

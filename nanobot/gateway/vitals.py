@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from nanobot.bus import queries
-from nanobot.bus.queries import QueueCounts
+from nanobot.bus.sqlite_reports import QueueCounts, queue_counts
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.gateway.health import Concern, Health, JournalSeen, judge
@@ -73,7 +72,7 @@ class Vitals:
     async def _ask_journal(self) -> JournalSeen:
         if self._asking is None:
             self._asked_at = self._clock.monotonic()
-            counting = self._database.run(queries.counts)
+            counting = self._database.run(queue_counts)
             self._asking = self._background.start(counting, name="look at the journal")
         asking = self._asking
         alarm = self._background.start(self._clock.sleep(_PATIENCE), name="look no longer")

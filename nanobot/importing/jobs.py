@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from nanobot.bus.address import TERMINAL, Address
+from nanobot.bus.events import TERMINAL, Address
 from nanobot.cron.job import Job
 from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError, parse
 from nanobot.cron.wishes import LEAST_INTERVAL, MOST_MESSAGE, MOST_NAME, address_of
@@ -15,7 +15,7 @@ from nanobot.errors import NanobotError
 from nanobot.importing.foreign import Fields
 from nanobot.importing.people import OURS, People, is_group, key_of
 from nanobot.memory.scopes import Scopes
-from nanobot.session.names import is_own
+from nanobot.session.records import is_own
 
 _SYSTEM = ("dream", "heartbeat")
 

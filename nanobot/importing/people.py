@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nanobot.bus.address import TERMINAL
+from nanobot.bus.events import TERMINAL
 from nanobot.importing.foreign import Fields
 
 OURS = ("telegram", "whatsapp")

@@ -19,13 +19,12 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import BinaryIO
 
-from nanobot.bus.address import TERMINAL
+from nanobot.bus.events import TERMINAL
 from nanobot.importing.gathering import WORKSPACE_ID, Gathering
 from nanobot.importing.people import OURS, UNIFIED, People, is_group, key_of
 from nanobot.importing.sessions import Conversation, Head, head_of, lines_of
 from nanobot.importing.source import Found, Root, reason
-from nanobot.session.names import SUFFIX, stem_of
-from nanobot.session.records import JsonValue
+from nanobot.session.records import SUFFIX, JsonValue, stem_of
 
 _CODED = re.compile(r"sessions/([0-9a-f]{32})/[^/]+")
 _NEVER = datetime.min.replace(tzinfo=UTC)

@@ -16,8 +16,7 @@ from functools import partial
 
 from loguru import logger
 
-from nanobot.bus.address import TERMINAL, Address
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import TERMINAL, Address, InboundMessage
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.history.log import HistoryLog
@@ -25,8 +24,7 @@ from nanobot.memory.store.pending import Pending, PendingFact, nobody_told
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.security.paths import Root
-from nanobot.session.names import stem_of
-from nanobot.session.records import JsonValue
+from nanobot.session.records import JsonValue, stem_of
 
 OWNER = "owner"
 _SCOPE = re.compile(r"(?:people|groups)/(?!\.)[A-Za-z0-9.@+_%-]{1,200}")

@@ -20,14 +20,12 @@ from loguru import logger
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.messages import Message
-from nanobot.session.append import SessionFile
-from nanobot.session.erase import Redact
+from nanobot.session.catalogue import SessionInfo
 from nanobot.session.files import FileOps, state_of
-from nanobot.session.folder import SessionFolder
-from nanobot.session.listing import SessionInfo
+from nanobot.session.jsonl_store import Redact, SessionFolder
+from nanobot.session.jsonl_writer import Callback, Job, SessionFile, Trouble, Writer
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
-from nanobot.session.writer import Callback, Job, Trouble, Writer
 from nanobot.tasks import Background
 
 _INLINE = 64 * 1024

@@ -21,8 +21,7 @@ from typing import Any
 
 from loguru import logger
 
-from nanobot.bus.address import Address
-from nanobot.bus.events import Button
+from nanobot.bus.events import Address, Button
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall

@@ -13,8 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
-from nanobot.bus.address import Address
-from nanobot.bus.events import BegunBy
+from nanobot.bus.events import Address, BegunBy
 from nanobot.messages import Message
 from nanobot.security.paths import Roots
 

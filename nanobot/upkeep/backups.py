@@ -19,7 +19,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO
 
-from nanobot.bus.schema import MIGRATIONS
+from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.disk import sync_folder
 from nanobot.errors import NanobotError, StorageError
 from nanobot.tilde import expanded

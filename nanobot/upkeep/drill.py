@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nanobot.bus import queries
-from nanobot.bus.schema import MIGRATIONS
+from nanobot.bus.sqlite_journal import MIGRATIONS
+from nanobot.bus.sqlite_reports import queue_counts
 from nanobot.clock import Clock
 from nanobot.cron.codec import Unfit, decoded, problem_of
 from nanobot.errors import NanobotError
@@ -22,7 +22,7 @@ from nanobot.memory.versions.checking import read_newest
 from nanobot.memory.versions.git import Repository
 from nanobot.security.paths import Root
 from nanobot.session.files import FileOps
-from nanobot.session.folder import SessionFolder
+from nanobot.session.jsonl_store import SessionFolder
 from nanobot.upkeep.selection import JOURNAL
 
 NEEDED = ("state/", "sessions/", "workspace/memory/", "workspace/people/", "workspace/groups/")
@@ -91,7 +91,7 @@ def _journal(path: Path, troubles: list[str]) -> tuple[int, int]:
             db.text_factory = lambda data: data.decode("utf-8", "replace")
             (state,) = db.execute("PRAGMA integrity_check(1)").fetchone()
             (version,) = db.execute("PRAGMA user_version").fetchone()
-            counts = queries.counts(db)
+            counts = queue_counts(db)
     except sqlite3.Error as error:
         troubles.append(f"the journal cannot be read: {error}")
         return 0, 0

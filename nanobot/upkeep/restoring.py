@@ -14,8 +14,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from nanobot.bus.schema import MIGRATIONS
-from nanobot.bus.setting_aside import set_aside
+from nanobot.bus.sqlite_journal import MIGRATIONS
+from nanobot.bus.sqlite_reports import set_aside
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.upkeep.contents import Head

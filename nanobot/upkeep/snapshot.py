@@ -28,7 +28,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from nanobot.bus.copying import copy_to
+from nanobot.bus.sqlite import copy_to
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.versions.durable import process_lock

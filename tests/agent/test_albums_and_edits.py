@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.running import ALBUM_SECONDS
+from nanobot.agent.turn_state import ALBUM_SECONDS
 from nanobot.bus.events import InboundMessage, Media
-from nanobot.bus.journal import Journal
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.errors import ProviderUnavailable
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.courier import Courier
-from nanobot.bus.address import Address
-from nanobot.bus.events import Progress
-from nanobot.bus.journal import Journal
-from nanobot.bus.outbox import OutboxPart
+from nanobot.agent.notifier import Courier
+from nanobot.bus.events import Address, Progress
+from nanobot.bus.journal import OutboxPart
 from nanobot.bus.queue import MessageBus
-from nanobot.session.listing import SessionInfo
+from nanobot.bus.sqlite_journal import Journal
+from nanobot.session.catalogue import SessionInfo
 from nanobot.testing import FakeClock
 
 CLOCK = FakeClock()

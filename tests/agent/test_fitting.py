@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.agent.fitting import PromptRoom, shorten, shortened
+from nanobot.agent.prompt import PromptRoom, shorten, shortened
 from nanobot.messages import ToolCall
 from nanobot.providers.port import (
     Prompt,

@@ -17,11 +17,11 @@ from nanobot.agent.helpers import (
     Helpers,
     Spawn,
 )
-from nanobot.agent.lobby import DISK_PAUSE
 from nanobot.agent.runner import AgentRunner
+from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.bus.events import NANOBOT, InboundMessage
-from nanobot.bus.helpers import HelperBook
-from nanobot.bus.journal import Journal
+from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_reports import HelperBook
 from nanobot.errors import ProviderUnavailable, StorageError
 from nanobot.messages import ToolCall
 from nanobot.providers.port import Toolset

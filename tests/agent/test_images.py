@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.agent.images import image_size
+from nanobot.agent.media import image_size
 from nanobot.tokens import IMAGE_TOKENS, image_tokens
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480)

@@ -14,10 +14,10 @@ import pytest
 from nanobot.agent.limits import BudgetedProvider, DayBudget, DayLimit, SenderRate
 from nanobot.agent.outcomes import failure_text, is_passing
 from nanobot.agent.runner import AgentRunner
-from nanobot.bus.database import Database
 from nanobot.bus.events import BegunBy, InboundMessage
-from nanobot.bus.schema import MIGRATIONS
-from nanobot.bus.spending import JournalSpending, Spent
+from nanobot.bus.sqlite import Database
+from nanobot.bus.sqlite_journal import MIGRATIONS
+from nanobot.bus.sqlite_reports import JournalSpending, Spent
 from nanobot.errors import BudgetSpent, ProviderUnavailable
 from nanobot.providers.port import CallOptions, Prompt, Toolset, Usage, user_message
 from nanobot.tasks import Background

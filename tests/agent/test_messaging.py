@@ -14,7 +14,7 @@ from nanobot.agent.commands import answer_of
 from nanobot.agent.media import MediaStore
 from nanobot.agent.messaging import SendCommand, SendMessage, said_already
 from nanobot.bus.events import InboundMessage, Media, OutboundMessage
-from nanobot.bus.outbox import Outgoing
+from nanobot.bus.journal import Outgoing
 from nanobot.channel import Limits
 from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.errors import StorageError

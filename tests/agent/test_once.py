@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import Journal
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.testing import FakeClock, ScriptedModel
 from nanobot.testing.channel import FakeChannel
 from tests.support import running

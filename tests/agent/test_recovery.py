@@ -12,7 +12,8 @@ import pytest
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.runner import INTERRUPTED
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import Journal, Step
+from nanobot.bus.journal import Step
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Prompt, Reply
 from nanobot.session.records import encode

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from nanobot.agent.calls import AT_ONCE
 from nanobot.agent.hooks import AgentHook, CompositeHook
-from nanobot.agent.runner import INTERRUPTED, MOST_CALLS, TOO_MANY, AgentRunner, Begun, Turn
-from nanobot.agent.turnlog import Unlogged
+from nanobot.agent.runner import (
+    AT_ONCE,
+    INTERRUPTED,
+    MOST_CALLS,
+    TOO_MANY,
+    AgentRunner,
+    Begun,
+    Turn,
+    Unlogged,
+)
 from nanobot.errors import ProviderGarbage, ToolError
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import CallOptions, Prompt, Toolset, system_message, user_message

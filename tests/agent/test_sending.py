@@ -14,8 +14,8 @@ from nanobot.bus.events import (
     ToolStarted,
     TurnEnded,
 )
-from nanobot.bus.journal import Journal, Step
-from nanobot.bus.outbox import Outgoing
+from nanobot.bus.journal import Outgoing, Step
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.channel import Limits
 from nanobot.messages import Message, ToolCall
 from nanobot.session.records import encode

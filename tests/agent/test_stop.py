@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.calls import STOPPED
+from nanobot.agent.runner import STOPPED
 from nanobot.bus.events import Media, TurnEnded
 from nanobot.messages import TURN_STOPPED
 from nanobot.testing import ScriptedModel, calls, says

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.journal import Journal
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.testing import FakeClock
 from tests.bus.support import opened
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from nanobot.bus.events import InboundMessage, OutboundMessage
-from nanobot.bus.journal import Completion, InboxEntry, Journal
-from nanobot.bus.outbox import Outbox, OutboxPart, Outgoing
+from nanobot.bus.journal import Completion, InboxEntry, OutboxPart, Outgoing
+from nanobot.bus.sqlite_journal import Journal, Outbox
 from nanobot.clock import Clock
 from nanobot.testing.clock import DEFAULT_START
 

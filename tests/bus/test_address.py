@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.bus.address import Address
+from nanobot.bus.events import Address
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import Button, OutboundMessage
-from nanobot.bus.journal import KEEP_DAYS, Journal
-from nanobot.bus.outbox import Outgoing
+from nanobot.bus.journal import Outgoing
+from nanobot.bus.sqlite_journal import KEEP_DAYS, Journal
 from nanobot.testing import FakeClock
 from tests.bus.support import opened
 

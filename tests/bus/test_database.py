@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.database import Database
-from nanobot.bus.writer import Work
+from nanobot.bus.sqlite import Database, Work
 from nanobot.errors import StorageError
 from tests.bus.support import change, no_file_may_grow_beyond, rows
 from tests.privileges import without_privileges
@@ -152,7 +151,7 @@ async def test_work_before_opening_and_after_closing_is_refused(path: Path) -> N
 async def test_what_run_reported_survives_a_kill(path: Path) -> None:
     program = (
         "import asyncio, os, signal, sys; from pathlib import Path\n"
-        "from nanobot.bus.database import Database\n"
+        "from nanobot.bus.sqlite import Database\n"
         "async def main():\n"
         "    database = Database(Path(sys.argv[1]), [sys.argv[2]])\n"
         "    database.open()\n"

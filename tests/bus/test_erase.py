@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus import erase
-from nanobot.bus.journal import Journal, Step
+from nanobot.bus.journal import Step
+from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_reports import TEXTS, count_erasures, erase_texts, redact_rows
 from nanobot.testing import FakeClock
 from tests.bus.support import done, opened, reply, rows, said
 
@@ -42,18 +43,18 @@ async def fill(journal: Journal) -> None:
 async def test_no_byte_of_the_files_holds_an_erased_text(journal: Journal, path: Path) -> None:
     await fill(journal)
     assert SECRET.encode() in bytes_of(path)
-    assert await erase.count(journal, redact) == 7
+    assert await count_erasures(journal, redact) == 7
 
-    assert await erase.erase(journal, redact) == 7
+    assert await erase_texts(journal, redact) == 7
 
     assert SECRET.encode() not in bytes_of(path)
-    assert await erase.count(journal, redact) == 0
+    assert await count_erasures(journal, redact) == 0
 
 
 async def test_everything_else_goes_on_as_if_nothing_had_been(journal: Journal, path: Path) -> None:
     await fill(journal)
     before = rows(path, "SELECT id, event_id, state, turn_id FROM inbox")
-    await erase.erase(journal, redact)
+    await erase_texts(journal, redact)
 
     assert rows(path, "SELECT id, event_id, state, turn_id FROM inbox") == before
     left = await journal.leftovers()
@@ -68,10 +69,10 @@ async def test_a_crash_before_the_file_is_made_anew_is_mended_by_doing_it_again(
 ) -> None:
     async with opened(path, clock) as journal:
         await fill(journal)
-        await journal.database.run(lambda db: erase.redact_rows(db, redact))
+        await journal.database.run(lambda db: redact_rows(db, redact))
         assert SECRET.encode() in bytes_of(path)
     async with opened(path, clock) as journal:
-        assert await erase.erase(journal, redact) == 0
+        assert await erase_texts(journal, redact) == 0
         assert SECRET.encode() not in bytes_of(path)
 
 
@@ -97,7 +98,7 @@ async def test_every_text_column_is_either_searched_or_known_to_hold_none(
         "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c"
         " WHERE m.type = 'table' AND c.type = 'TEXT'",
     )
-    searched = set(erase.TEXTS)
+    searched = set(TEXTS)
     unknown = {(t, c) for t, c in columns if c not in no_text.get(str(t), ())} - searched
     assert not unknown
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import Media, OutboundMessage, Quote
-from nanobot.bus.journal import Completion, InboxEntry, Journal, Step
-from nanobot.bus.outbox import Outgoing
-from nanobot.bus.schema import MIGRATIONS
+from nanobot.bus.journal import Completion, InboxEntry, Outgoing, Step
+from nanobot.bus.sqlite_journal import MIGRATIONS, Journal
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
 from tests.bus.support import (

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from nanobot.bus.lanes import Lanes
+from nanobot.agent.session_queue import Lanes
 
 
 class Work:

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus import queries
 from nanobot.bus.codec import encode_inbound
-from nanobot.bus.journal import Journal
-from nanobot.bus.schema import MIGRATIONS
-from nanobot.bus.setting_aside import set_aside
+from nanobot.bus.sqlite_journal import MIGRATIONS, Journal
+from nanobot.bus.sqlite_reports import queue_counts, set_aside
 from nanobot.errors import StorageError
 from nanobot.testing.clock import FakeClock
 from tests.bus.support import HELLO, done, no_file_may_grow_beyond, opened, rows, said
@@ -64,7 +62,7 @@ async def test_a_journal_of_each_older_version_goes_on_where_it_was(
         assert await journal.cursor("fake") == "41"
         assert await journal.receive("fake", (said("m3"),)) == ()
         await journal.complete(done("t1", *left.entries))
-        counts = await journal.database.run(queries.counts)
+        counts = await journal.database.run(queue_counts)
         assert (counts.received, counts.working, counts.dead) == (0, 0, 1)
     assert rows(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
     tables = {name for (name,) in rows(path, "SELECT name FROM sqlite_master WHERE type = 'table'")}

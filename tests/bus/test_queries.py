@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus import queries
-from nanobot.bus.journal import Completion, InboxEntry, Journal
-from nanobot.bus.outbox import OutboxPart
-from nanobot.bus.queries import QueueCounts
+from nanobot.bus.journal import Completion, InboxEntry, OutboxPart
+from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_reports import (
+    QueueCounts,
+    drop_row,
+    queue_counts,
+    queue_rows,
+    retry_row,
+    turn_record,
+)
 from nanobot.errors import NanobotError
 from tests.bus.support import change, done, give_up, reply, said
 
@@ -31,7 +37,7 @@ async def test_counts_name_every_state_that_is_not_an_end(journal: Journal) -> N
     (working, _) = await journal.receive("fake", (said("m3"), said("m4")))
     journal.claim("t3", "fake:1", (working.id,), at_once=True)
     await journal.send("t3", reply("wait", call="waiting"))
-    counts = await journal.database.run(queries.counts)
+    counts = await journal.database.run(queue_counts)
     assert counts == QueueCounts(received=1, working=1, failed=1, outbox_pending=1, dead=1)
 
 
@@ -39,7 +45,7 @@ async def test_a_message_that_waits_for_the_model_is_counted_as_waiting(journal:
     (entry, _) = await journal.receive("fake", (said("m1"), said("m2")))
     journal.claim("t1", "fake:1", (entry.id,), at_once=True)
     await journal.postpone((entry.id,), 1234.5, "the model is out")
-    counts = await journal.database.run(queries.counts)
+    counts = await journal.database.run(queue_counts)
     assert counts == QueueCounts(received=2, put_off=1)
 
 
@@ -47,7 +53,7 @@ async def test_the_queue_shows_what_waits_and_what_is_in_trouble(journal: Journa
     await in_trouble(journal)
     told = replace(said("m4", ""), notes=("location: 1, 2",))
     await journal.receive("fake", (said("m3", "many  words\n" * 40), told))
-    inbox, outbox = await journal.database.run(queries.queue_rows)
+    inbox, outbox = await journal.database.run(queue_rows)
     assert [(row.id, row.state, row.reason) for row in inbox] == [
         ("in-1", "failed", "it broke"),
         ("in-3", "received", ""),
@@ -63,7 +69,7 @@ async def test_the_queue_shows_what_waits_and_what_is_in_trouble(journal: Journa
 
 async def test_retry_makes_a_failed_message_new_but_for_its_runs(journal: Journal) -> None:
     failed, _ = await in_trouble(journal)
-    again = await journal.database.run(lambda db: queries.retry(db, f"in-{failed.id}"))
+    again = await journal.database.run(lambda db: retry_row(db, f"in-{failed.id}"))
     assert isinstance(again, InboxEntry)
     assert (again.id, again.message, again.attempts) == (failed.id, failed.message, 0)
     assert [entry.id for entry in (await journal.leftovers()).entries] == [failed.id]
@@ -71,7 +77,7 @@ async def test_retry_makes_a_failed_message_new_but_for_its_runs(journal: Journa
 
 async def test_retry_makes_a_dead_reply_pending(journal: Journal) -> None:
     _, dead = await in_trouble(journal)
-    again = await journal.database.run(lambda db: queries.retry(db, f"out-{dead.id}"))
+    again = await journal.database.run(lambda db: retry_row(db, f"out-{dead.id}"))
     assert again == dead
     assert (await journal.leftovers()).parts == (dead,)
 
@@ -79,10 +85,10 @@ async def test_retry_makes_a_dead_reply_pending(journal: Journal) -> None:
 async def test_dropped_rows_are_gone_for_good_and_still_known(journal: Journal) -> None:
     failed, dead = await in_trouble(journal)
     for row in (f"in-{failed.id}", f"out-{dead.id}"):
-        await journal.database.run(lambda db, row=row: queries.drop(db, row))  # type: ignore[misc]
+        await journal.database.run(lambda db, row=row: drop_row(db, row))  # type: ignore[misc]
         with pytest.raises(NanobotError, match="not waiting for a decision"):
-            await journal.database.run(lambda db, row=row: queries.drop(db, row))  # type: ignore[misc]
-    assert await journal.database.run(queries.queue_rows) == ([], [])
+            await journal.database.run(lambda db, row=row: drop_row(db, row))  # type: ignore[misc]
+    assert await journal.database.run(queue_rows) == ([], [])
     assert await journal.receive("fake", (said("m1"),)) == ()
 
 
@@ -91,7 +97,7 @@ async def test_dropped_rows_are_gone_for_good_and_still_known(journal: Journal) 
 )
 async def test_an_id_that_is_none_is_refused_with_an_example(journal: Journal, row: str) -> None:
     with pytest.raises(NanobotError, match="in the queue") as caught:
-        await journal.database.run(lambda db: queries.retry(db, row))
+        await journal.database.run(lambda db: retry_row(db, row))
     assert "in-12" in caught.value.hint
 
 
@@ -99,7 +105,7 @@ async def test_what_is_under_way_can_be_neither_retried_nor_dropped(journal: Jou
     await journal.receive("fake", (said("m1"),))
     await journal.send("t1", reply("on its way"))
     for row in ("in-1", "out-1", "in-99", "out-99"):
-        for operation in (queries.retry, queries.drop):
+        for operation in (retry_row, drop_row):
             with pytest.raises(NanobotError, match="not waiting for a decision"):
                 await journal.database.run(lambda db, o=operation, r=row: o(db, r))  # type: ignore[misc]
 
@@ -110,23 +116,23 @@ async def test_rows_that_cannot_be_read_are_shown_and_can_only_be_dropped(
     await in_trouble(journal)
     change(path, "UPDATE inbox SET payload = '{'")
     change(path, "UPDATE outbox SET payload = '{'")
-    inbox, outbox = await journal.database.run(queries.queue_rows)
+    inbox, outbox = await journal.database.run(queue_rows)
     assert [row.text for row in (*inbox, *outbox)] == ["(unreadable)", "(unreadable)"]
     for row in ("in-1", "out-1"):
         with pytest.raises(NanobotError, match="cannot be read") as caught:
-            await journal.database.run(lambda db, row=row: queries.retry(db, row))  # type: ignore[misc]
+            await journal.database.run(lambda db, row=row: retry_row(db, row))  # type: ignore[misc]
         assert f"queue drop {row}" in caught.value.hint
-    assert (await journal.database.run(queries.counts)).failed == 1
+    assert (await journal.database.run(queue_counts)).failed == 1
 
 
 async def test_a_turn_is_shown_with_the_prompt_it_was_asked_with(journal: Journal) -> None:
     (entry,) = await journal.receive("fake", (said("m1"),))
     journal.claim("t1", "fake:1", (entry.id,), at_once=True)
     journal.remember_prompt("abc", "You are nanobot.")
-    running = await journal.database.run(lambda db: queries.turn_record(db, "t1"))
+    running = await journal.database.run(lambda db: turn_record(db, "t1"))
     assert (running.state, running.report, running.system_prompt) == ("running", {}, "")
     await journal.complete(done("t1", entry, report='{"system_id": "abc", "milliseconds": 3}'))
-    turn = await journal.database.run(lambda db: queries.turn_record(db, "t1"))
+    turn = await journal.database.run(lambda db: turn_record(db, "t1"))
     assert (turn.session_key, turn.state) == ("fake:1", "done")
     assert turn.report["milliseconds"] == 3
     assert turn.system_prompt == "You are nanobot."
@@ -136,11 +142,11 @@ async def test_a_damaged_report_does_not_hide_the_turn(journal: Journal, path: P
     journal.claim("t1", "fake:1", (), at_once=True)
     await journal.complete(done("t1", report="{}"))
     change(path, "UPDATE turn SET report = '{'")
-    turn = await journal.database.run(lambda db: queries.turn_record(db, "t1"))
+    turn = await journal.database.run(lambda db: turn_record(db, "t1"))
     assert (turn.id, turn.report) == ("t1", {})
 
 
 @pytest.mark.parametrize("turn", ["nope", "caf\udce9"])
 async def test_an_unknown_turn_is_refused(journal: Journal, turn: str) -> None:
     with pytest.raises(NanobotError, match=r"no turn '(nope|caf)"):
-        await journal.database.run(lambda db: queries.turn_record(db, turn))
+        await journal.database.run(lambda db: turn_record(db, turn))

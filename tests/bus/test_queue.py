@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.journal import InboxEntry, Journal
-from nanobot.bus.outbox import OutboxPart
+from nanobot.bus.journal import InboxEntry, OutboxPart
 from nanobot.bus.queue import MessageBus
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.errors import StorageError
 from tests.bus.support import done, no_file_may_grow_beyond, reply, rows, said
 

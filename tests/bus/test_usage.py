@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from datetime import date, timedelta, timezone
 
-from nanobot.bus.journal import Journal
-from nanobot.bus.usage import JournalUsage, Usage
+from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_reports import JournalUsage, Usage
 from nanobot.testing import FakeClock
 from tests.bus.support import done, said
 

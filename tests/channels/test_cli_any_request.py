@@ -11,7 +11,7 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanobot.bus.journal import Journal
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.gateway.control import ControlServer
 from nanobot.testing import FakeClock
 from nanobot_cli import CliChannel

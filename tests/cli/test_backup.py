@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.schema import MIGRATIONS
+from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.cli.main import main
 from nanobot.gateway.lock import HomeLock
 from nanobot.upkeep.backups import alone

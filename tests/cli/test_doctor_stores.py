@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nanobot.bus.journal import Journal
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.clock import SystemClock
 from nanobot.memory.change import Change
 from nanobot.memory.index.schema import connect

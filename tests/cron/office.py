@@ -10,8 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from nanobot.bus.address import Address
-from nanobot.bus.events import Button, InboundMessage
+from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.cron.job import Job
 from nanobot.cron.service import CronService
 from nanobot.cron.store import JobStore

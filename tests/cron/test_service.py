@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.address import Address
-from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import Journal
+from nanobot.bus.events import Address, InboundMessage
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.cron.guests import MOST_OF_OTHERS
 from nanobot.cron.service import MOST_JOBS, CronService
 from nanobot.cron.store import JobStore

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.lobby import DISK_PAUSE
+from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.clock import SystemClock
 from nanobot.session.files import FileOps
 from nanobot.session.manager import SessionManager

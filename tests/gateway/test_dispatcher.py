@@ -13,9 +13,9 @@ from random import Random
 import pytest
 
 from nanobot.bus.events import Media, OutboundMessage, OutboundPart, TextDelta
-from nanobot.bus.journal import Journal
-from nanobot.bus.outbox import Outbox, Outgoing
+from nanobot.bus.journal import Outgoing
 from nanobot.bus.split import split_message
+from nanobot.bus.sqlite_journal import Journal, Outbox
 from nanobot.channel import Channel, Limits
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot.gateway.dispatcher import MOST_ATTEMPTS, Dispatcher

@@ -8,7 +8,7 @@ from pathlib import Path
 from nanobot.app.channels import KnownChats
 from nanobot.channel import Chat
 from nanobot.security.access import Access
-from nanobot.session.listing import SessionInfo
+from nanobot.session.catalogue import SessionInfo
 from nanobot.session.records import JsonValue
 from tests.security.homes import ANNA, GROUP, MENTION, House, code_in
 

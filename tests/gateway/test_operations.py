@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.journal import Completion, InboxEntry, Journal
-from nanobot.bus.outbox import OutboxPart
+from nanobot.bus.journal import Completion, InboxEntry, OutboxPart
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.errors import NanobotError
 from nanobot.gateway.operations import Operations, Running
 from nanobot.messages import Message, ToolCall

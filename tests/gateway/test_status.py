@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import TurnEnded
-from nanobot.bus.journal import Completion, Journal
+from nanobot.bus.journal import Completion
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.gateway.endpoint import HealthEndpoint
 from nanobot.gateway.health import Concern
 from nanobot.gateway.report import About

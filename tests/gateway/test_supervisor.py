@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from nanobot.agent.limits import SenderRate
-from nanobot.bus.journal import Journal
 from nanobot.bus.queue import MessageBus
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.channel import Channel, ChannelHost
 from nanobot.errors import ChannelOff
 from nanobot.gateway.host import Host, HostParts

@@ -15,7 +15,7 @@ from typing import TypeVar
 import pytest
 from loguru import logger
 
-from nanobot.bus.schema import MIGRATIONS
+from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.gateway.notify import Notifier
 from nanobot.gateway.pulse import BEAT_SECONDS, Pulse
 from nanobot.gateway.stall import StallWatch

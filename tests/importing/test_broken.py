@@ -15,7 +15,7 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.newhome import Staging
 from nanobot.importing.service import carry_out, prepare
 from nanobot.session.files import FileOps
-from nanobot.session.folder import SessionFolder
+from nanobot.session.jsonl_store import SessionFolder
 from nanobot.testing import FakeClock
 from tests.importing.conftest import NOW, contents, copied, do
 

@@ -12,7 +12,7 @@ from nanobot.cron.codec import decoded
 from nanobot.memory.history.log import HistoryLog
 from nanobot.security.paths import Root
 from nanobot.session.files import FileOps
-from nanobot.session.folder import SessionFolder
+from nanobot.session.jsonl_store import SessionFolder
 from nanobot.skills import SkillsLoader
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel

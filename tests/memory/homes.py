@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from nanobot.bus.journal import Journal
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.memory.change import Change
 from nanobot.memory.forgetting.erase import Eraser
 from nanobot.memory.forgetting.forget import Forgetter

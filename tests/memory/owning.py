@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import Journal
-from nanobot.bus.usage import JournalUsage
+from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_reports import JournalUsage
 from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.memory.change import Change
 from nanobot.memory.dream.report import DreamReport

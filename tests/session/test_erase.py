@@ -11,8 +11,8 @@ import pytest
 from nanobot.errors import StorageError
 from nanobot.memory.forgetting.needle import ERASED, Needle
 from nanobot.messages import Message
-from nanobot.session.erase import rewrite, rewrite_file
 from nanobot.session.files import FileOps
+from nanobot.session.jsonl_store import rewrite, rewrite_file
 from nanobot.session.records import decode, encode
 from tests.session.support import FailingDisk, Open, reply, say, texts
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nanobot.session.names import SUFFIX, key_of, stem_of
+from nanobot.session.records import SUFFIX, key_of, stem_of
 
 keys = st.text(st.characters(codec=None), max_size=16) | st.text("abA:_.%/~ ", max_size=12)
 

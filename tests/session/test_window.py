@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.messages import Message
-from nanobot.session.window import Window
+from nanobot.session.session import Window
 from tests.session.support import asks, reply, result, texts, user
 
 ids = st.sampled_from(["a", "b", "c"])

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from nanobot.bus.address import Address
-from nanobot.bus.events import Button
+from nanobot.bus.events import Address, Button
 from nanobot.errors import StorageError
 from nanobot.messages import ToolCall
 from nanobot.testing import FakeClock

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nanobot.bus.schema import MIGRATIONS
+from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.upkeep.backups import Made, Order, make
 from nanobot.upkeep.contents import Head, encode_items
 from nanobot.upkeep.snapshot import Taken, freeze_home

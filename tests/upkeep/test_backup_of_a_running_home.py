@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.journal import Journal
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.cli.main import main
 from nanobot.clock import SystemClock
 from nanobot.memory.change import Change

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.journal import Journal
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.cron.schedule import parse
 from nanobot.testing import FakeClock
 from nanobot.upkeep.backups import Order, alone, found

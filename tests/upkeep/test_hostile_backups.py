@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.schema import MIGRATIONS
+from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
 from nanobot.upkeep.contents import encode_sums

@@ -12,8 +12,8 @@ import pytest
 
 from nanobot.agent.media import MediaStore
 from nanobot.bus.events import Media
-from nanobot.bus.outbox import Outgoing
-from nanobot.bus.queries import mentioned
+from nanobot.bus.journal import Outgoing
+from nanobot.bus.sqlite_reports import mentioned
 from nanobot.security.audit import AuditLog, audit_files, expire, newest_records
 from nanobot.security.redaction import Redactor
 from nanobot.testing import FakeClock, ScriptedModel, says

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from nanobot.bus.address import TERMINAL
+from nanobot.bus.events import TERMINAL
 from nanobot.channel import Check, CheckFinding, CheckRequest
 from nanobot.cli.doctor.finding import Case, Finding
 from nanobot.cli.show import field, records

@@ -40,10 +40,10 @@ def check_conversations(case: Case) -> Iterator[Finding]:
 
 
 def _read_all(folder: Path, case: Case) -> tuple[int, list[StorageError]]:
+    from nanobot.session.catalogue import key_in
     from nanobot.session.files import FileOps
-    from nanobot.session.folder import SessionFolder
-    from nanobot.session.listing import key_in
-    from nanobot.session.names import SUFFIX, key_of
+    from nanobot.session.jsonl_store import SessionFolder
+    from nanobot.session.records import SUFFIX, key_of
 
     sessions, now = SessionFolder(folder, FileOps()), case.clock.now()
     count, unreadable = 0, []

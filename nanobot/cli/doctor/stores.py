@@ -26,8 +26,8 @@ _STEPS = 100_000
 
 def check_journal(case: Case) -> Iterator[Finding]:
     """Whether the journal is whole, of a format that is known, and has nothing that failed."""
-    from nanobot.bus.queries import counts
-    from nanobot.bus.schema import MIGRATIONS
+    from nanobot.bus.sqlite_journal import MIGRATIONS
+    from nanobot.bus.sqlite_reports import queue_counts
 
     path = case.home / "state" / "journal.db"
     if not path.exists():
@@ -45,7 +45,7 @@ def check_journal(case: Case) -> Iterator[Finding]:
             if damage := _damage(db, case.clock):
                 yield Finding("journal", "fail", f"it is damaged: {damage}", aside)
                 return
-            found = counts(db) if version else None
+            found = queue_counts(db) if version else None
     except sqlite3.DatabaseError as error:
         yield Finding("journal", "fail", f"it cannot be read: {error}", aside)
         return

@@ -36,7 +36,7 @@ from nanobot.memory.scopes import Memory
 from nanobot.messages import Message
 from nanobot.providers.port import Provider
 from nanobot.session.manager import SessionManager
-from nanobot.session.names import is_own
+from nanobot.session.records import is_own
 from nanobot.session.session import Session
 from nanobot.tasks import Background
 

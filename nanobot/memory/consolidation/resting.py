@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from nanobot.memory.history.log import HistoryLog
-from nanobot.session.listing import SessionInfo
-from nanobot.session.names import is_own
+from nanobot.session.catalogue import SessionInfo
+from nanobot.session.records import is_own
 
 _LONGEST = 60
 

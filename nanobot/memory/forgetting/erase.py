@@ -22,8 +22,8 @@ from pathlib import Path
 
 from loguru import logger
 
-from nanobot.bus import erase as journal_erase
-from nanobot.bus.journal import Journal
+from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_reports import erase_texts
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.memory.forgetting import rewriting
@@ -37,7 +37,7 @@ from nanobot.memory.text.wording import words
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.session.files import FileOps, replace_file
 from nanobot.session.manager import SessionManager
-from nanobot.session.names import SUFFIX
+from nanobot.session.records import SUFFIX
 
 _PASSES = 3
 """What a turn under way wrote meanwhile is found by the next pass."""
@@ -156,7 +156,7 @@ class Eraser:
                 rewrite = self._versions.rewrite
                 await _trying(needle, asyncio.to_thread(rewrite, needle.redact_version))
             await _trying(needle, self._rebuild_index())
-            await _trying(needle, journal_erase.erase(self._journal, needle.redact))
+            await _trying(needle, erase_texts(self._journal, needle.redact))
             known = found
             left = await asyncio.to_thread(self._home.holdings, needle)
             if not any(map(_is_ours, left)):

@@ -24,9 +24,9 @@ from nanobot.memory.index.values import LibraryReader, Source, Sources
 from nanobot.memory.store.notes import day_of
 from nanobot.memory.store.reading import FACTS
 from nanobot.security.paths import Place, Root
+from nanobot.session.catalogue import key_in
 from nanobot.session.files import FileState, opened
-from nanobot.session.listing import key_in
-from nanobot.session.names import SUFFIX, key_of, stem_of
+from nanobot.session.records import SUFFIX, key_of, stem_of
 
 
 @dataclass(frozen=True, slots=True)

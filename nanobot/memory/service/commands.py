@@ -12,7 +12,7 @@ from datetime import date, datetime
 from typing import Protocol
 
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.usage import Usage
+from nanobot.bus.sqlite_reports import Usage
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.memory.scopes import OWNER, Scopes, is_group

@@ -15,7 +15,7 @@ from nanobot.commands import Answer, CommandCall
 from nanobot.memory.scopes import Scopes, is_group
 from nanobot.memory.service.views import count, minute, one_line
 from nanobot.messages import Message
-from nanobot.session.listing import SessionInfo
+from nanobot.session.catalogue import SessionInfo
 from nanobot.session.manager import SessionManager
 from nanobot.session.session import Session
 

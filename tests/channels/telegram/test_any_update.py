@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanobot.bus.journal import Journal
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.testing import FakeClock
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nanobot.agent.running import ALBUM_SECONDS
+from nanobot.agent.turn_state import ALBUM_SECONDS
 from nanobot.bus.events import Button, OutboundMessage
-from nanobot.bus.journal import Journal
-from nanobot.bus.outbox import Outgoing
+from nanobot.bus.journal import Outgoing
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import ScriptedModel, calls, says
 from tests.channels.telegram.support import WatchedClock

@@ -11,10 +11,9 @@ from pathlib import Path
 from nanobot.clock import Clock
 from nanobot.memory.index import Embedder, MemoryIndex, Query, SearchResult, Sources
 from nanobot.messages import Message, Role
-from nanobot.session.archive import move
 from nanobot.session.files import FileOps
-from nanobot.session.names import SUFFIX, stem_of
-from nanobot.session.records import JsonValue, Metadata, Retraction, encode
+from nanobot.session.jsonl_store import move
+from nanobot.session.records import SUFFIX, JsonValue, Metadata, Retraction, encode, stem_of
 from nanobot.testing.clock import FakeClock
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)

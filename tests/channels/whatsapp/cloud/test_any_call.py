@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from nanobot.bus.journal import Journal
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.testing import FakeClock
 from nanobot_whatsapp.cloud.inbox import Inbox
 from nanobot_whatsapp.cloud.recent import Recent

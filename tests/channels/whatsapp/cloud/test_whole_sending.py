@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import Button, OutboundMessage
-from nanobot.bus.journal import Journal
-from nanobot.bus.outbox import Outgoing
+from nanobot.bus.journal import Outgoing
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.testing import ScriptedModel
 from tests.channels.telegram.support import PATIENCE, WatchedClock
 from tests.channels.telegram.whole import heard, repeat, status_of

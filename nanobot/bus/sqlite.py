@@ -1,8 +1,9 @@
-"""The one thread that writes to a database, and shares fsyncs between concurrent callers.
+"""SQLite behind one writer thread, which shares fsyncs between concurrent callers.
 
-It takes what has queued up, runs it in one transaction (each piece inside a savepoint, so that a
-failing one undoes only itself) and commits once. With WAL and `synchronous=FULL` a commit is one
-fsync, and an outcome is given only after it: what is reported is durable.
+Every piece of work is a function of the connection. `Database.run` returns only when its result is
+durable, and the event loop never waits on the disk. The thread takes what has queued up, runs it in
+one transaction in FIFO order and commits once. With WAL and `synchronous=FULL` a commit is one
+fsync, and an outcome is reported only after it. A piece that fails undoes only itself.
 
 When the disk refuses, everything in that transaction is undone together. Work that was queued to be
 kept is run again, in its place before everything later, until the disk takes it: with what comes
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import shlex
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -22,7 +25,116 @@ from typing import Any, TypeVar
 
 from loguru import logger
 
-from nanobot.bus.connecting import storage_error
+from nanobot.disk import sync_folder
+from nanobot.errors import StorageError
+
+
+def copy_to(connection: sqlite3.Connection, path: Path) -> None:
+    """Write what `connection` sees to a new file at `path`, readable by its owner only, and sync
+    it. Not within a transaction. Raises `sqlite3.Error` or `OSError`; nothing is left at `path`
+    then."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
+            connection.backup(target)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def keep_before(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    """Before the database at `path` is brought forward from `version`: keep it as
+    `<name>.before-<version>`, and none of those from earlier times. Raises as `copy_to` does."""
+    aside = path.with_name(f"{path.name}.before-{version}")
+    building = path.with_name(f"{path.name}.before-new")
+    building.unlink(missing_ok=True)
+    copy_to(connection, building)
+    building.replace(aside)
+    sync_folder(path.parent)
+    for older in path.parent.glob(f"{path.name}.before-*"):
+        if older != aside:
+            older.unlink(missing_ok=True)
+
+
+def open_file(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
+    """Open or create the file. `migrations[n]` brings version n to n + 1; they only ever go
+    forward. The file as it was before is kept beside it as `<name>.before-<version>`.
+
+    Raises `StorageError` when the file cannot be used or comes from a newer nanobot.
+    """
+    connection = _connected(path)
+    try:
+        _migrate(connection, path, migrations)
+    except sqlite3.Error as error:
+        connection.close()
+        raise storage_error(path, error) from error
+    except StorageError:
+        connection.close()
+        raise
+    return connection
+
+
+def storable(text: str) -> str:
+    """`text` as SQLite takes it: UTF-8, which has no lone surrogates."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
+    """What SQLite said about the file at `path`."""
+    if getattr(error, "sqlite_errorname", "") in {"SQLITE_NOTADB", "SQLITE_CORRUPT"}:
+        return StorageError(
+            path,
+            "it is damaged",
+            hint=f"Move it aside (mv {shlex.quote(str(path))} {shlex.quote(f'{path}.broken')}) and"
+            " start again: conversations and memory are in other files; only messages that were "
+            "waiting in it need to be resent.",
+        )
+    return StorageError(path, str(error))
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    """A connection with the settings that the promises rest on."""
+    try:
+        # Made here, for its owner only: SQLite lets others read, and its side files follow it.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+    except sqlite3.Error as error:
+        raise storage_error(path, error) from error
+    # A flipped bit in a text costs that text, not the whole query.
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA cache_size=-2000")
+    except sqlite3.Error as error:
+        connection.close()
+        raise storage_error(path, error) from error
+    return connection
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(migrations):
+        raise StorageError(
+            path,
+            f"it was written by a newer nanobot (format {version})",
+            hint="Install that version again, or start with another NANOBOT_HOME.",
+        )
+    if 0 < version < len(migrations):
+        try:
+            keep_before(connection, path, version)
+        except OSError as error:  # what could not be taken back is not begun
+            raise StorageError.of(path, error) from error
+    if version < len(migrations):
+        # All or none: what is kept beside it is the file that the older nanobot can open.
+        steps = ";\n".join(migrations[version:])
+        target = len(migrations)
+        connection.executescript(f"BEGIN;{steps};PRAGMA user_version={target};COMMIT")
+
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -257,3 +369,83 @@ def _resolve(jobs: Sequence[Job]) -> None:
             job.future.set_exception(job.error)
         else:
             job.future.set_result(job.result)
+
+
+class Database:
+    """A SQLite file. `migrations[n]` brings version n to n + 1; they only ever go forward. The file
+    as it was before is kept beside it as `<name>.before-<version>`."""
+
+    def __init__(self, path: Path, migrations: Sequence[str]) -> None:
+        self._path = path
+        self._migrations = migrations
+        self._writer = Writer(path)
+
+    def open(self) -> None:
+        """Open or create the file and start the writer. Must be called on the event loop's thread.
+
+        Raises `StorageError` when the file cannot be used or comes from a newer nanobot.
+        """
+        self._writer.start(open_file(self._path, self._migrations))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether work is taken."""
+        return self._writer.is_running
+
+    @property
+    def has_died(self) -> bool:
+        """Whether the thread that writes has ended, so that nothing is stored any more."""
+        return self._writer.has_died
+
+    @property
+    def refusal(self) -> str:
+        """Why the disk took nothing the last time that there was something to write, if so."""
+        return self._writer.refusal
+
+    async def close(self) -> None:
+        """Finish what is queued, then close the file."""
+        await self._writer.finish()
+
+    async def run(
+        self, work: Work[T], *, keep: bool = False, afterwards: Work[None] | None = None
+    ) -> T:
+        """Run `work` in a transaction; its result once that is on disk.
+
+        Raises what `work` raised, or `StorageError` when the disk refused. With `keep` it is run
+        again then, when the disk takes something again. `afterwards` runs once, between this
+        transaction and the next, for what SQLite refuses inside of one.
+        """
+        return await self.submit(work, keep=keep, afterwards=afterwards)
+
+    def submit(
+        self,
+        work: Work[T],
+        *,
+        keep: bool = False,
+        insist: bool = False,
+        afterwards: Work[None] | None = None,
+    ) -> asyncio.Future[T]:
+        """What `run` and `insist` wait for. Raises `StorageError` when the database is not open."""
+        if not self._writer.is_running:
+            raise StorageError(
+                self._path, "it is not open", hint="nanobot is just starting or ending: try again."
+            )
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._writer.put(Job(work, future, keep=keep, insist=insist, afterwards=afterwards))
+        return future
+
+    async def insist(self, work: Work[T]) -> T:
+        """Run `work` again and again until the disk takes it; its result once that is on disk.
+
+        Raises what `work` raised, or `StorageError` when the database is closed before.
+        """
+        return await self.submit(work, keep=True, insist=True)
+
+    def post(self, work: Work[Any], *, patient: bool = False, keep: bool = True) -> None:
+        """Run `work` after what was queued before and before what is queued later; do not wait.
+
+        For marks whose loss in a crash costs nothing but a repetition. A failure is logged. What is
+        `patient` waits a moment for other work to share a commit with; what the disk refuses is run
+        again later, unless it need not be kept.
+        """
+        self._writer.put(Job(work, None, keep=keep, patient=patient))

@@ -4,24 +4,32 @@ The system prompt and the tools of a session are frozen for an *epoch*: until th
 `/new`, other tools are offered, the messages already sent change (consolidation, `/undo`, a
 person's editor), or something is forgotten. Within an epoch each request extends the one before
 byte for byte; what changes meanwhile in memory travels in the header of the newest message.
-Messages are rendered once and kept (see `nanobot.agent.epochs`), so a turn costs what is new in it,
-however long the conversation.
+Messages are rendered once and kept, so the cost of a turn depends on what is new in it and not on
+the length of the conversation. What is dropped from that cache is rendered again from the same
+files and so to the same bytes; its memory does not grow with the people who send pictures.
+
+Between turns consolidation makes the prompt fit. A turn that calls many tools can outgrow the
+window by itself; then truncation shortens tool results in the prompt, oldest first and in steps,
+then what was said, and at last leaves out the oldest messages. What is stored is not touched, and
+the model is told where something is missing. The system prompt and the person's newest message
+always stay.
 """
 
 from __future__ import annotations
 
 import bisect
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import json
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
+from itertools import product
 from typing import Protocol
 
-from nanobot.agent.epochs import MOST_PICTURE_BYTES, Epoch, Epochs, Part
-from nanobot.agent.fitting import prompt_text, shorten
-from nanobot.agent.headers import Timestamps, header, memory_notice
+from nanobot.agent.system_prompt import Part, Timestamps, header, memory_notice
 from nanobot.clock import Clock
-from nanobot.messages import Message
+from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import (
     Image,
     Prompt,
@@ -34,6 +42,199 @@ from nanobot.providers.port import (
 )
 from nanobot.session.session import Session
 from nanobot.tokens import IMAGE_TOKENS
+
+MOST_PICTURE_BYTES = 32 * 1024 * 1024
+_MOST_EPOCHS = 256
+
+
+@dataclass(slots=True)
+class Epoch:
+    """A session's frozen prompt and the messages rendered so far, those of seq `first` to `newest`.
+
+    `shares` are the files in the system prompt, each with the number of its characters there.
+    `memory` is what the conversation has been told of memory, `offered` what it will have been once
+    the running turn is stored; `remembered` is whether the journal has the system prompt. `blind`:
+    the `model` has refused the images of this conversation, so it gets none. `forgotten` is how
+    often something had been forgotten when it began; `picture_bytes` is about how much memory the
+    rendered messages with images take.
+    """
+
+    session: Session
+    label: str
+    revision: int
+    today: date
+    system: PromptMessage
+    system_id: str
+    shares: tuple[tuple[str, int], ...]
+    memory: str | None
+    offered: str | None
+    fixed_tokens: int
+    tools: Toolset
+    forgotten: int
+    remembered: bool = False
+    rendered: list[PromptMessage] = field(default_factory=list)
+    first: int = 0
+    newest: int = 0
+    has_images: bool = False
+    blind: bool = False
+    model: str = ""
+    tokens: int = 0
+    picture_bytes: int = 0
+
+    def add(self, rendered: PromptMessage) -> None:
+        """Keep one more."""
+        self.rendered.append(rendered)
+        self.tokens += rendered.tokens
+        if rendered.images:
+            self.has_images = True
+            self.picture_bytes += len(rendered.wire) + sum(len(i.data) for i in rendered.images)
+
+    def render_anew(self) -> None:
+        """Forget what was rendered."""
+        self.rendered, self.newest, self.tokens = [], 0, 0
+        self.has_images, self.picture_bytes = False, 0
+
+
+class Epochs:
+    """The epochs of the conversations used last. `most_picture_bytes` is how much memory pictures
+    may take; those of the conversation used last are kept in any case."""
+
+    def __init__(self, most_picture_bytes: int) -> None:
+        self._most_picture_bytes = most_picture_bytes
+        self._by_key: OrderedDict[str, Epoch] = OrderedDict()
+
+    def get(self, key: str) -> Epoch | None:
+        """The one of a conversation."""
+        return self._by_key.get(key)
+
+    def use(self, epoch: Epoch) -> None:
+        """It is the one of its conversation, which is the one used last."""
+        key = epoch.session.key
+        self._by_key[key] = epoch
+        self._by_key.move_to_end(key)
+        if len(self._by_key) > _MOST_EPOCHS:
+            self._by_key.popitem(last=False)
+
+    def drop_pictures(self) -> None:
+        """Where pictures take too much memory, forget what was rendered of the conversations with
+        some that were used longest ago."""
+        taken = sum(epoch.picture_bytes for epoch in self._by_key.values())
+        for epoch in list(self._by_key.values())[:-1]:
+            if taken <= self._most_picture_bytes:
+                return
+            if epoch.picture_bytes:
+                taken -= epoch.picture_bytes
+                epoch.render_anew()
+
+
+Count = Callable[[Callable[[], str], int, int, str], Awaitable[int]]
+"""Tokens of a prompt, from its text, its estimate, the budget and what tells conversations apart:
+`TokenCounter.count`."""
+
+_LEVELS = (4_000, 1_000, 200, 0)
+"""Characters that remain of a message, one level after the other."""
+_TARGET = 0.75
+"""Down to this share of the budget, so that not every step has to shorten again."""
+LEFT_OUT = "[nanobot: {} earlier messages are left out here to fit; they are stored]"
+
+
+class PromptRoom:
+    """Keeps prompts within `budget` tokens."""
+
+    def __init__(self, budget: int, count: Count) -> None:
+        self._budget, self._count = budget, count
+
+    async def fit(self, prompt: Prompt) -> Prompt:
+        """The prompt itself where it fits, else one that does."""
+        kind = prompt.messages[1].text[:200] if len(prompt.messages) > 1 else ""
+        tokens = await self._count(lambda: prompt_text(prompt), prompt.tokens, self._budget, kind)
+        if tokens <= self._budget:
+            return prompt
+        return shortened(prompt, round(self._budget * _TARGET * prompt.tokens / max(1, tokens)))
+
+
+def shortened(prompt: Prompt, target: int) -> Prompt:
+    """The prompt with about `target` estimated tokens, or as near as can be."""
+    messages = list(prompt.messages)
+    excess = prompt.tokens - target
+    question = _question(messages)
+    tools = [
+        at for at, message in enumerate(messages) if message.role == "tool" or message.tool_calls
+    ]
+    spoken = [at for at in range(len(messages)) if at not in {0, question, *tools}]
+    for places, limit in product((tools, spoken), _LEVELS):
+        for at in places:
+            if excess <= 0:
+                return replace(prompt, messages=tuple(messages), tokens=0)
+            excess -= messages[at].tokens
+            messages[at] = _cut(messages[at], limit)
+            excess += messages[at].tokens
+    if excess > 0:
+        messages = _without_oldest(messages, question, excess)
+    return replace(prompt, messages=tuple(messages), tokens=0)
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """All text of a prompt, for counting."""
+    texts = [message.text for message in prompt.messages]
+    texts += [call.name + call.arguments for m in prompt.messages for call in m.tool_calls]
+    return "\n\n".join([*texts, prompt.tools.wire.decode()])
+
+
+def shorten(text: str, limit: int) -> str:
+    """`text`, or its head and tail with a note between them where it is longer than `limit`."""
+    if len(text) <= limit:
+        return text
+    left_out = len(text) - limit
+    head = limit * 3 // 4
+    note = f"\n[… {left_out} characters left out here to fit; the whole text is stored …]\n"
+    return text[:head] + note + text[head + left_out :]
+
+
+def _question(messages: Sequence[PromptMessage]) -> int:
+    """Where the person's newest message stands."""
+    users = [at for at, message in enumerate(messages) if message.role == "user"]
+    return users[-1] if users else -1
+
+
+def _cut(message: PromptMessage, limit: int) -> PromptMessage:
+    text = shorten(message.text, limit)
+    if len(text) >= len(message.text):
+        text = message.text
+    if message.role == "tool":
+        return tool_message(message.tool_call_id, text)
+    if message.role == "user":
+        return user_message(text, () if limit < _LEVELS[0] else message.images)
+    return assistant_message(text, tuple(_cut_call(call, limit) for call in message.tool_calls))
+
+
+def _cut_call(call: ToolCall, limit: int) -> ToolCall:
+    """A call whose arguments, still a JSON object, are no longer than about `limit`."""
+    if len(call.arguments) <= max(limit, 100):
+        return call
+    arguments = json.dumps({"shortened to fit": shorten(call.arguments, limit)})
+    return replace(call, arguments=arguments) if len(arguments) < len(call.arguments) else call
+
+
+def _without_oldest(
+    messages: list[PromptMessage], question: int, excess: int
+) -> list[PromptMessage]:
+    """The messages without the oldest ones, calls and their results going together."""
+    kept = [at for at, message in enumerate(messages) if message.role == "system" or at == question]
+    start = gone = 0
+    for at, message in enumerate(messages):
+        if excess <= 0 and message.role != "tool":
+            break
+        start = at + 1
+        if at not in kept:
+            excess -= message.tokens
+            gone += 1
+    note = user_message(LEFT_OUT.format(gone))
+    head = [messages[at] for at in kept if at < start]
+    system = [message for message in head if message.role == "system"]
+    asked = [message for message in head if message.role != "system"]
+    return [*system, note, *asked, *messages[start:]]
+
 
 SEPARATOR = "\n\n---\n\n"
 CONTINUED = "[nanobot: the beginning of this turn was put away into memory to make room]"

@@ -20,8 +20,17 @@ from nanobot.errors import StorageError
 from nanobot.messages import Message
 from nanobot.session.files import FileState, opened, state_of
 from nanobot.session.loading import newest_metadata
-from nanobot.session.names import SUFFIX, key_of, stem_of
-from nanobot.session.records import Epoch, Metadata, Record, Retraction, decode, seq_of_epoch
+from nanobot.session.records import (
+    SUFFIX,
+    Epoch,
+    Metadata,
+    Record,
+    Retraction,
+    decode,
+    key_of,
+    seq_of_epoch,
+    stem_of,
+)
 
 T = TypeVar("T")
 

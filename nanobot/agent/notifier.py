@@ -1,20 +1,27 @@
-"""Says something in a chat outside of any turn: what memory put away, what Dream learned.
+"""Messages outside of any turn of the chat they appear in: notices, and the output of background
+turns.
 
-A passing remark is only shown, where somebody looks; what is worth keeping is sent like a reply.
+`Courier` sends what memory or the gateway has to tell. A passing remark is only shown, where
+somebody looks; what is worth keeping is sent like a reply. Turns of jobs and of the heartbeat have
+a conversation of their own. What they say is the newest thing in the chat, so the conversation
+there has it as well, marked with where it came from, and a person can answer it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 
-from nanobot.agent.progress import Screen
-from nanobot.bus.address import Address
-from nanobot.bus.events import Button, Notice, OutboundMessage
-from nanobot.bus.outbox import Outgoing
+from nanobot.agent.hooks import Screen
+from nanobot.agent.intake import one_line
+from nanobot.bus.events import NANOBOT, Address, Button, InboundMessage, Notice, OutboundMessage
+from nanobot.bus.journal import Outgoing
 from nanobot.bus.queue import MessageBus
+from nanobot.memory.grounds.marks import passed_on
 from nanobot.memory.scopes import OWNER
-from nanobot.session.listing import SessionInfo
+from nanobot.messages import SILENT
+from nanobot.session.catalogue import SessionInfo
 
 
 class Courier:
@@ -100,3 +107,55 @@ def _message(there: Address, text: str, buttons: Sequence[Button] = ()) -> Outbo
     return OutboundMessage(
         there.channel, there.chat_id, text, thread_id=there.thread_id, buttons=tuple(buttons)
     )
+
+
+_KEPT_CHARACTERS = 4_000
+
+
+def is_silent(text: str) -> bool:
+    """Whether an answer says that there is nothing to say."""
+    bare = text.strip().strip("`*.").strip()
+    return not bare or bare.casefold() == SILENT
+
+
+def failed_text(inbound: InboundMessage, text: str) -> str:
+    """What the chat hears of a run that failed; nothing of a heartbeat's."""
+    if inbound.begun_by == "heartbeat":
+        return ""
+    return f"The scheduled job “{_name(inbound)}” could not run. {text}"
+
+
+def job_waiting_text(inbound: InboundMessage) -> str:
+    """What it hears of a run that has to wait for the model; of a job's only."""
+    if inbound.begun_by != "job":
+        return ""
+    return (
+        f"It is time for the scheduled job “{_name(inbound)}”, but the model cannot be reached "
+        "right now. It runs as soon as it can be."
+    )
+
+
+def note_for_chat(
+    inbound: InboundMessage, text: str, origins: Iterable[str], now: datetime
+) -> InboundMessage:
+    """What the chat's conversation gets to know of `text`, which was said there; `origins` are
+    those of what the turn has read."""
+    who = "heartbeat" if inbound.begun_by == "heartbeat" else f"job “{_name(inbound)}”"
+    said = one_line(text)[:_KEPT_CHARACTERS]
+    foreign = set(origins)
+    return InboundMessage(
+        inbound.channel,
+        inbound.chat_id,
+        sender_id=NANOBOT,
+        content=f"[{NANOBOT}: said here by the {who}: {said}]",
+        event_id=f"{inbound.event_id}:said",
+        timestamp=now,
+        thread_id=inbound.thread_id,
+        session_override=inbound.chat_key,
+        origin=passed_on(f"job:{inbound.job or 'heartbeat'}", foreign) if foreign else NANOBOT,
+        unanswered=True,
+    )
+
+
+def _name(inbound: InboundMessage) -> str:
+    return one_line(inbound.sender_name) or inbound.job

@@ -1,8 +1,9 @@
 """A turn under way: whom it answers, what it has said and done, and its place in the journal.
 
 `messages` are at every moment what the conversation gains if the turn ends now: the person's
-message stands there before its files are fetched, without them. Steps are kept here as in the
-journal, so that a turn which has to wait goes on from them like one that a crash interrupted.
+message is there before its files are fetched, without them. Steps are kept here as in the journal,
+so that a turn which has to wait goes on from them like one that a crash interrupted. Below: what a
+turn becomes in its session (`stage`), in the journal (`report`), and in its chat (`Replies`).
 """
 
 from __future__ import annotations
@@ -12,19 +13,26 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import Literal
 
-from nanobot.agent.calls import open_calls
-from nanobot.agent.headers import late_notice
 from nanobot.agent.intake import Intake
-from nanobot.agent.mailbox import Mailbox
-from nanobot.agent.runner import Begun
-from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import InboxEntry, Journal, Step
+from nanobot.agent.notifier import failed_text, is_silent, job_waiting_text, note_for_chat
+from nanobot.agent.runner import Begun, open_calls
+from nanobot.agent.session_queue import Mailbox
+from nanobot.agent.system_prompt import late_notice
+from nanobot.bus.events import InboundMessage, OutboundMessage, TurnEnded
+from nanobot.bus.journal import InboxEntry, Outgoing, Step
+from nanobot.bus.sqlite_journal import Journal
 from nanobot.clock import Clock
-from nanobot.errors import TurnStopped
-from nanobot.memory.grounds.marks import origins_of
+from nanobot.errors import (
+    TurnStopped,
+)
+from nanobot.memory.grounds.marks import carried, origins_of
+from nanobot.memory.scopes import Scopes
 from nanobot.messages import Message, ToolCall
-from nanobot.session.records import decode, encode
+from nanobot.providers.port import Usage
+from nanobot.session.records import JsonValue, decode, encode
+from nanobot.session.session import Session
 from nanobot.tooling import Caller
 
 ALBUM_SECONDS = 1.0
@@ -92,7 +100,7 @@ class RunningTurn:
     def event_ids(self) -> tuple[str, ...]:
         """The events it answers, for which somebody waits."""
         said = (entry.message for entry in self.entries if entry.message.awaited)
-        return tuple(map(answered_event, said))
+        return tuple(message.answered_event for message in said)
 
     @property
     def caller(self) -> Caller:
@@ -267,11 +275,6 @@ class RunningTurn:
             raise
 
 
-def answered_event(inbound: InboundMessage) -> str:
-    """The event that a reply to this message answers."""
-    return inbound.answers or inbound.event_id
-
-
 def _replay(steps: Sequence[Step]) -> tuple[list[Message], frozenset[str]]:
     """The messages of an earlier process, and which calls of their last group had started."""
     messages: list[Message] = []
@@ -293,3 +296,116 @@ def _replay(steps: Sequence[Step]) -> tuple[list[Message], frozenset[str]]:
 
 def _awaited(result: Message, messages: Sequence[Message]) -> bool:
     return any(call.id == result.tool_call_id for call in open_calls(messages))
+
+
+def stage_whose_it_is(session: Session, inbound: InboundMessage, scopes: Scopes) -> bool:
+    """Stage what a conversation's key does not tell about who it is with; whether there is
+    anything."""
+    if inbound.scope and session.metadata.get("scope") != inbound.scope:
+        session.set_metadata(scope=inbound.scope)
+        return True
+    if inbound.session_override:
+        return False
+    changes: dict[str, JsonValue] = {}
+    if scopes.of_session(session.key, session.metadata) != scopes.of_message(inbound):
+        changes = {
+            "sender": None if inbound.is_group else inbound.sender_id,
+            "group": True if inbound.is_group else None,
+            "chat": inbound.chat_id if inbound.thread_id else None,
+        }
+    name = "" if inbound.is_group else inbound.sender_name
+    if name and session.metadata.get("name") != name:
+        changes["name"] = name
+    if changes:
+        session.set_metadata(**changes)
+    return bool(changes)
+
+
+def turn_name(entry: InboxEntry, clock: Clock) -> str:
+    """A turn's id: the day, the message's number in the inbox, and the run if it is not the first.
+
+    The day keeps ids apart when a journal is lost and numbering begins again.
+    """
+    run = f".{entry.runs + 1}" if entry.runs else ""
+    return f"{clock.now():%y%m%d}-{entry.id}{run}"
+
+
+def stage(session: Session, turn: RunningTurn, messages: Sequence[Message]) -> None:
+    """Stage a turn's messages. What the model said after it read foreign text carries the mark of
+    that: it may repeat it."""
+    tools = tuple(dict.fromkeys(turn.tools))
+    foreign = set(origins_of(turn.before()))
+    for message in messages:
+        is_final = message is messages[-1] and message.role == "assistant"
+        used = tools if is_final else ()
+        foreign.update(origins_of([message]))
+        origin = carried(foreign) if message.role == "assistant" else message.origin
+        session.add_message(replace(message, turn_id=turn.id, tools_used=used, origin=origin))
+
+
+def report(turn: RunningTurn, ended: TurnEnded, usage: Usage) -> str:
+    """What `nanobot turn show` tells of a turn, as JSON."""
+    return json.dumps(
+        {
+            "model": turn.model,
+            "system_id": turn.prompt.system_id,
+            "first_seq": turn.prompt.first_seq,
+            "memory": turn.prompt.memory,
+            "tool_milliseconds": turn.milliseconds,
+            "prompt_tokens": usage.prompt,
+            "completion_tokens": usage.completion,
+            "cached_tokens": usage.cached,
+            "milliseconds": ended.milliseconds,
+        }
+    )
+
+
+Split = Callable[[OutboundMessage], tuple[OutboundMessage, ...]]
+"""Cuts a message into parts that its channel can send."""
+
+
+class Replies:
+    """Makes them."""
+
+    def __init__(self, split: Split, clock: Clock) -> None:
+        self._split, self._clock = split, clock
+
+    def of(
+        self, turn: RunningTurn, text: str, state: Literal["done", "failed", "stopped"]
+    ) -> tuple[Outgoing, ...]:
+        """The reply that ends a turn; none where there is nothing to say."""
+        if turn.inbound.apart:
+            text = "" if is_silent(text) else text
+            text = failed_text(turn.inbound, text) if state == "failed" else text
+            if not text:
+                return ()
+        outgoing = self.to(turn.inbound, text, turn.event_ids, "reply")
+        return (outgoing,) if outgoing.parts else ()
+
+    def waiting(self, turn: RunningTurn, text: str) -> Outgoing | None:
+        """That a turn has to wait, in these words where somebody waits for it."""
+        if not turn.inbound.awaited:
+            text = job_waiting_text(turn.inbound)
+        return self.to(turn.inbound, text, turn.event_ids, "waiting") if text else None
+
+    def notes(
+        self, turn: RunningTurn, text: str, reply: Sequence[Outgoing]
+    ) -> tuple[InboundMessage, ...]:
+        """What the chat's conversation gets to know of a reply that nobody there asked for."""
+        if not turn.inbound.apart or not reply:
+            return ()
+        return (note_for_chat(turn.inbound, text, turn.caller.origins(), self._clock.now()),)
+
+    def to(
+        self, inbound: InboundMessage, text: str, event_ids: tuple[str, ...], call: str
+    ) -> Outgoing:
+        """A text for the chat of `inbound`, in a group as a reply, so that all see to what; `call`
+        tells the messages of a turn apart."""
+        message = OutboundMessage(
+            inbound.channel,
+            inbound.chat_id,
+            text,
+            reply_to=inbound.message_id if inbound.is_group else "",
+            thread_id=inbound.thread_id,
+        )
+        return Outgoing(call, self._split(message), event_ids)

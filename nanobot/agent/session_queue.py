@@ -1,0 +1,341 @@
+"""Where messages wait: for their session's lane, for a model that is out, for a disk that refuses.
+
+`Lanes` orders by structure: a lane per key is a queue and a worker, exists from its first job until
+it is empty, and runs one job at a time, many lanes at once. `Mailbox` holds the messages that wait,
+by session, in the order they came. `Lobby` hands each message to its handler in its lane. A message
+that cannot be handled now goes back to the head of its session, so that only commands overtake it,
+and is taken up again when its time has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from loguru import logger
+
+from nanobot.agent.outcomes import storage_text
+from nanobot.bus.events import InboundMessage, Notice, TurnEnded
+from nanobot.bus.journal import InboxEntry
+from nanobot.clock import Clock
+from nanobot.errors import StorageError
+from nanobot.tasks import Background, is_cancelled
+
+Job = Callable[[], Awaitable[None]]
+
+
+class Lanes:
+    """Runs jobs in order within a key. At most `limit` run at once over all keys (0: any number,
+    for jobs that mostly wait)."""
+
+    def __init__(self, limit: int = 0) -> None:
+        self._slots = asyncio.Semaphore(limit) if limit else None
+        self._holding: set[str] = set()
+        self._waiting: dict[str, deque[Job]] = {}
+        self._workers = Background()
+        self._closed = False
+
+    def submit(self, key: str, job: Job) -> None:
+        """Run `job` after those submitted for `key` before it. A failing job is logged; one that
+        comes when the grace of `drain` is over is not run."""
+        if self._closed:
+            return
+        lane = self._waiting.get(key)
+        if lane is not None:
+            lane.append(job)
+            return
+        self._waiting[key] = deque((job,))
+        self._workers.start(self._work(key), name=f"lane {key}")
+
+    async def wait(self, grace: float) -> None:
+        """Wait up to `grace` seconds for the jobs under way and those behind them."""
+        await self._workers.wait(grace)
+
+    async def drain(self, grace: float) -> None:
+        """Wait up to `grace` seconds for the jobs under way and those behind them, then cancel."""
+        await self.wait(grace)
+        self._closed = True
+        await self._workers.drain(0)
+        self._waiting.clear()
+
+    def cancel(self) -> None:
+        """Do not wait any longer in `drain`."""
+        self._closed = True
+        self._workers.cancel()
+
+    def waiting(self, key: str) -> int:
+        """How many jobs of a key have not begun."""
+        return len(self._waiting.get(key, ()))
+
+    def is_active(self, key: str) -> bool:
+        """Whether a key has jobs, waiting or under way."""
+        return key in self._waiting
+
+    @asynccontextmanager
+    async def pausing(self, key: str) -> AsyncIterator[None]:
+        """For the job of `key` that runs: while inside it waits for a person, and another lane's
+        job may run in its place."""
+        self._release(key)
+        try:
+            yield
+        finally:
+            await self._acquire(key)
+
+    async def _work(self, key: str) -> None:
+        lane = self._waiting[key]
+        try:
+            with logger.contextualize(turn=""):  # of the turn that began the lane, nothing sticks
+                await self._work_off(key, lane)
+        finally:
+            self._waiting.pop(key, None)
+
+    async def _work_off(self, key: str, lane: deque[Job]) -> None:
+        while lane:
+            await self._acquire(key)
+            try:
+                await self._run(key, lane.popleft())
+            finally:
+                self._release(key)
+
+    async def _acquire(self, key: str) -> None:
+        if self._slots is not None and key not in self._holding:
+            await self._slots.acquire()
+            if key in self._holding:  # another pause of the same job ended meanwhile
+                self._slots.release()
+            self._holding.add(key)
+
+    def _release(self, key: str) -> None:
+        """Give the slot of `key` back, where it has one: who is cancelled in a pause has none."""
+        if self._slots is not None and key in self._holding:
+            self._holding.discard(key)
+            self._slots.release()
+
+    async def _run(self, key: str, job: Job) -> None:
+        try:
+            await job()
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            logger.opt(exception=error).error("a job of lane {} was cancelled from inside", key)
+        except Exception as error:  # noqa: BLE001 - the boundary: a lane outlives its jobs
+            logger.opt(exception=error).error("a job of lane {} failed", key)
+
+
+class Mailbox:
+    """One queue per session key. A paused one keeps its messages until it is resumed; most commands
+    get past them, so that a person whose model is out can still ask for help or change the model.
+    `is_command` says of a message whether it is one, `overtakes` whether it is one of those."""
+
+    def __init__(
+        self,
+        is_command: Callable[[InboundMessage], bool],
+        overtakes: Callable[[InboundMessage], bool],
+    ) -> None:
+        self.is_command, self._overtakes = is_command, overtakes
+        self._waiting: dict[str, deque[InboxEntry]] = {}
+        self._paused: set[str] = set()
+        self._newest = 0
+
+    @property
+    def newest(self) -> int:
+        """The highest entry id seen: what comes later has a higher one."""
+        return self._newest
+
+    def put(self, entry: InboxEntry) -> None:
+        """Behind the others of its session."""
+        self._newest = max(self._newest, entry.id)
+        self._waiting.setdefault(entry.message.session_key, deque()).append(entry)
+
+    def give_back(self, entries: Sequence[InboxEntry]) -> None:
+        """In front of the others, in this order: they were taken and not handled."""
+        for entry in reversed(entries):
+            self._waiting.setdefault(entry.message.session_key, deque()).appendleft(entry)
+
+    def put_back(self, entry: InboxEntry) -> None:
+        """In front of the others, and pause the session until `resume`."""
+        self.give_back((entry,))
+        self.pause(entry.message.session_key)
+
+    def pause(self, key: str) -> None:
+        """Keep what waits in a session until `resume`."""
+        self._paused.add(key)
+
+    def is_paused(self, key: str) -> bool:
+        """Whether what waits in a session is kept."""
+        return key in self._paused
+
+    def resume(self, key: str) -> int:
+        """Let a paused session go on; how many of its messages wait."""
+        self._paused.discard(key)
+        return len(self._waiting.get(key, ()))
+
+    def take(self, key: str) -> InboxEntry | None:
+        """The next message of a session, if it may be handled now."""
+        queue = self._waiting.get(key, ())
+        ready = (e for e in queue if key not in self._paused or self._overtakes(e.message))
+        entry = next(ready, None)
+        if entry is not None:
+            self._remove(entry)
+        return entry
+
+    def first(self, key: str) -> InboxEntry | None:
+        """What waits longest in a session, paused or not."""
+        return next(iter(self._waiting.get(key, ())), None)
+
+    def take_all(self, key: str, before: int) -> list[InboxEntry]:
+        """Every message that waits in a session and came before entry `before`, paused or not; the
+        commands among them stay, and are paused no longer."""
+        self._paused.discard(key)
+        return self.take_those(key, lambda e: e.id < before and not self.is_command(e.message))
+
+    def take_those(self, key: str, wanted: Callable[[InboxEntry], bool]) -> list[InboxEntry]:
+        """What waits in a session and is wanted, wherever it stands in the queue."""
+        taken = [entry for entry in self._waiting.get(key, ()) if wanted(entry)]
+        for entry in taken:
+            self._remove(entry)
+        return taken
+
+    def waiting(self, key: str) -> tuple[InboxEntry, ...]:
+        """What waits in a session, in order; nothing while it is paused."""
+        return () if key in self._paused else tuple(self._waiting.get(key, ()))
+
+    def _remove(self, entry: InboxEntry) -> None:
+        key = entry.message.session_key
+        self._waiting[key].remove(entry)
+        if not self._waiting[key]:
+            del self._waiting[key]
+
+
+Handler = Callable[[InboxEntry], Awaitable[None]]
+
+DISK_PAUSE = 10.0
+"""Seconds until a message is tried again that the disk refused."""
+
+
+class Notifier(Protocol):
+    """Shows a person something that need not be kept."""
+
+    def show(self, event: Notice | TurnEnded) -> None:
+        """Best effort."""
+        ...
+
+
+class Lobby:
+    """Hands each message to its handler, in its session's lane."""
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        lanes: Lanes,
+        notifier: Notifier,
+        background: Background,
+        clock: Clock,
+    ) -> None:
+        self._mailbox, self._lanes = mailbox, lanes
+        self._notifier, self._background, self._clock = notifier, background, clock
+        self._handle: Handler = _nobody
+
+    def connect(self, handler: Handler) -> None:
+        """Say who handles messages."""
+        self._handle = handler
+
+    def enter(self, entry: InboxEntry) -> None:
+        """A new message, behind the others of its session."""
+        self._mailbox.put(entry)
+        self._call(entry.message.session_key, 1)
+
+    def held(self, key: str) -> InboxEntry | None:
+        """The message of a session that waits for the model or the disk, if any."""
+        entry = self._mailbox.first(key) if self._mailbox.is_paused(key) else None
+        return entry if entry is not None and entry.reason else None
+
+    def keep(self, entry: InboxEntry) -> None:
+        """The same, but nothing of its session is handled until `let_in`."""
+        self._mailbox.put(entry)
+        self._mailbox.pause(entry.message.session_key)
+
+    def let_in(self, key: str) -> None:
+        """Handle what waits in a session."""
+        self._call(key, self._mailbox.resume(key))
+
+    def let_in_later(self, key: str, seconds: float) -> None:
+        """The same after a while."""
+        self._background.start(self._go_on(key, seconds), name=f"wait {key}")
+
+    def hold(self, entry: InboxEntry, seconds: float) -> None:
+        """Keep a message at the head of its session until then."""
+        self._mailbox.put_back(entry)
+        self.let_in_later(entry.message.session_key, seconds)
+
+    def hold_for_disk(self, entry: InboxEntry, error: StorageError) -> None:
+        """The same for one that the disk refused; its person is told once."""
+        self.hold(self.told_of_disk(entry, error), DISK_PAUSE)
+
+    def told_of_disk(self, entry: InboxEntry, error: StorageError) -> InboxEntry:
+        """Tell a message's person, if it has one, what the disk refused; the message with a note
+        that they know."""
+        inbound = entry.message
+        logger.error("session {}: {}", inbound.session_key, error)
+        if entry.reason != str(error):
+            text = storage_text(error)
+            place = (inbound.channel, inbound.chat_id)
+            events = (inbound.answered_event,)
+            if inbound.awaited:
+                self._notifier.show(Notice(*place, text, inbound.thread_id))
+            self._notifier.show(
+                TurnEnded(*place, entry.turn_id, events, "held", thread_id=inbound.thread_id)
+            )
+        return replace(entry, reason=str(error))
+
+    def take_all(self, key: str, before: int) -> list[InboxEntry]:
+        """Everything that waits in a session and came before inbox entry `before`."""
+        return self._mailbox.take_all(key, before)
+
+    def take_those(self, key: str, wanted: Callable[[InboxEntry], bool]) -> list[InboxEntry]:
+        """What waits in a session and is wanted; what waits behind it goes on at its time."""
+        return self._mailbox.take_those(key, wanted)
+
+    def give_back(self, key: str, entries: Sequence[InboxEntry]) -> None:
+        """Let messages wait on that were taken."""
+        self._mailbox.give_back(entries)
+        self.let_in(key)
+
+    async def in_lane(self, key: str, job: Callable[[], Awaitable[None]]) -> None:
+        """Run a job in a session's lane, after all that is there; raises what it raises."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lanes.submit(key, partial(_settle, ended, job))
+        await ended
+
+    def _call(self, key: str, times: int) -> None:
+        for _ in range(times):
+            self._lanes.submit(key, partial(self._next, key))
+
+    async def _next(self, key: str) -> None:
+        """One job of a lane: the next message, unless a turn took it or it may not be handled."""
+        entry = self._mailbox.take(key)
+        if entry is not None:
+            await self._handle(entry)
+
+    async def _go_on(self, key: str, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        self.let_in(key)
+
+
+async def _settle(ended: asyncio.Future[None], job: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await job()
+    except Exception as error:  # noqa: BLE001 - handed to whoever waits for the job
+        if not ended.done():
+            ended.set_exception(error)
+    else:
+        if not ended.done():
+            ended.set_result(None)
+
+
+async def _nobody(_: InboxEntry) -> None:
+    raise RuntimeError("nobody handles messages")

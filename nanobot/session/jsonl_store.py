@@ -1,0 +1,376 @@
+"""The folder of sessions on disk: which file belongs to a key, what is in it, and its archive.
+
+Consolidated messages move to `archive/<name>/NNNN.jsonl`, so that a live file stays short. A
+segment is a session file of its own: a metadata line, whose `last_consolidated` is the last seq in
+it, then the lines unchanged. It is complete and synced before the live file is replaced, and lines
+that a crash in between leaves in both places are known by their seq, so nothing is lost and moving
+twice does nothing twice. Moving holds no more of a file in memory than a line.
+
+Only `rewrite` ever changes a line once it is written, to erase a text (`/forget`). Segments are
+rewritten before the live file, each by replacement; doing it again finishes what a crash cut short.
+
+Everything here is synchronous and keeps no state between calls except the catalogue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from difflib import get_close_matches
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+
+from nanobot.errors import StorageError, UnknownSession
+from nanobot.messages import Message
+from nanobot.session import catalogue
+from nanobot.session.files import FileOps, FileState, make_folder, opened, replace_file, state_of
+from nanobot.session.jsonl_writer import SessionFile, sync_lines, write_lines
+from nanobot.session.loading import Line, load, newest_metadata, numbered, set_aside_torn_tail
+from nanobot.session.records import (
+    SUFFIX,
+    Epoch,
+    JsonValue,
+    Metadata,
+    Retraction,
+    decode,
+    decode_fields,
+    encode,
+    encode_fields,
+    foreign_stem_of,
+    key_of,
+    stem_of,
+)
+from nanobot.session.session import Contents
+
+_NO_MESSAGE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A file of archived lines; it holds no message beyond the seq `last`."""
+
+    path: Path
+    number: int
+    last: int
+
+
+def segments(folder: Path) -> list[Segment]:
+    """The segments in an archive folder, oldest first; none where there is no folder."""
+    try:
+        paths = [path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdecimal()]
+        return [_segment(path) for path in sorted(paths, key=lambda path: int(path.stem))]
+    except OSError as error:
+        raise StorageError.of(folder, error) from error
+
+
+def archived_up_to(folder: Path) -> int:
+    """The last archived seq, 0 where nothing is."""
+    return max((segment.last for segment in segments(folder)), default=0)
+
+
+def lines_of(path: Path, first: int = 1, last: int | None = None) -> Iterator[Line]:
+    """The lines of a session file or segment, as `numbered` gives them."""
+    try:
+        yield from _lines(path, first, last)
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+
+
+def messages_of(
+    path: Path, folder: Path, first: int = 1, last: int | None = None
+) -> Iterator[Message]:
+    """All messages of a session from seq `first` to `last`, archived, sealed and retracted ones
+    too.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            # Opened first: what another process archives from now on is in it or in a segment.
+            live = stack.enter_context(opened(path))
+        except FileNotFoundError:
+            live = None
+        except OSError as error:
+            raise StorageError.of(path, error) from error
+        archived = 0
+        for segment in segments(folder):
+            if segment.last >= first and (last is None or last > archived):
+                start = max(first, archived + 1)
+                yield from _between(lines_of(segment.path, start, last), start, last)
+            archived = max(archived, segment.last)
+        if live is not None and (last is None or last > archived):
+            start = max(first, archived + 1)
+            yield from _between(numbered(live, start, last), start, last)
+
+
+def retractions_of(path: Path, folder: Path, first: int) -> Iterator[Retraction]:
+    """The retractions among the lines that follow the message of seq `first`."""
+    paths = [segment.path for segment in segments(folder) if segment.last >= first]
+    for source in (*paths, path):
+        with contextlib.suppress(FileNotFoundError):
+            for line in _lines(source, 1, _NO_MESSAGE):
+                if isinstance(line.record, Retraction):
+                    yield line.record
+
+
+def move(files: FileOps, path: Path, folder: Path, header: Metadata) -> FileState | None:
+    """Move the messages that `header` calls consolidated from the live file at `path` to `folder`.
+
+    Returns the state of the new live file. Raises OSError at any step; the live file is then whole.
+    """
+    cut = header.last_consolidated
+    present = segments(folder)
+    newest = lines_of(present[-1].path) if present else ()
+    already = {_digest(line.raw) for line in newest}
+    # Opened once: what a person puts in its place meanwhile is not half of what is moved.
+    with opened(path) as live:
+        border = _border(live, cut)
+        going = (
+            raw for raw in _parted(live, cut, border, stay=False) if _digest(raw) not in already
+        )
+        first = next(going, None)
+        if first is not None:
+            make_folder(files, folder)
+            number = present[-1].number + 1 if present else 1
+            target = folder / f"{number:04}{SUFFIX}"
+            replace_file(files, target, _file(header, chain([first], going)))
+        staying = _parted(live, cut, border, stay=True)
+        replace_file(files, path, _file(replace(header, first_seq=cut + 1), staying))
+    return FileState.of(path.stat())
+
+
+def _lines(path: Path, first: int, last: int | None) -> Iterator[Line]:
+    with opened(path) as descriptor:
+        yield from numbered(descriptor, first, last)
+
+
+def _segment(path: Path) -> Segment:
+    head = next(lines_of(path), None)
+    header = head.record if head and isinstance(head.record, Metadata) else None
+    last = header.last_consolidated if header else 0
+    if not last:  # damaged: the messages say it, too
+        last = max((message.seq for message in _between(lines_of(path), 1, None)), default=0)
+    return Segment(path, int(path.stem), last)
+
+
+def _between(lines: Iterable[Line], first: int, last: int | None) -> Iterator[Message]:
+    for line in lines:
+        if not isinstance(line.record, Message):
+            continue
+        if line.record.seq >= first and (last is None or line.record.seq <= last):
+            yield line.record
+
+
+def _border(live: int, cut: int) -> int:
+    """The place of the last line with a message up to seq `cut`; -1 without one."""
+    border = -1
+    for at, line in enumerate(numbered(live)):
+        if isinstance(line.record, Message) and line.record.seq <= cut:
+            border = at
+    return border
+
+
+def _parted(live: int, cut: int, border: int, *, stay: bool) -> Iterator[bytes]:
+    """The lines of a file that stay in it, or those that do not.
+
+    What is no message goes with the messages around it, unless it still says something about those
+    that stay. Metadata lines do neither: the new header replaces them.
+    """
+    for at, line in enumerate(numbered(live)):
+        match line.record:
+            case Metadata():
+                continue
+            case Message(seq=seq):
+                stays = seq > cut
+            case Epoch(seq=seq):
+                stays = seq > cut or at > border
+            case Retraction(last=last):
+                stays = last > cut or at > border
+            case _:
+                stays = at > border
+        if stays == stay:
+            yield _raw(line)
+
+
+def _raw(line: Line) -> bytes:
+    """The line as it stood; a message that had no number gets its own, lest it count anew."""
+    fields = decode_fields(line.raw) if line.counted else None
+    if fields is None or not isinstance(line.record, Message):
+        return line.raw
+    return encode_fields(fields | {"seq": line.record.seq}).rstrip("\n").encode()
+
+
+def _digest(raw: bytes) -> bytes:
+    return blake2b(raw, digest_size=16).digest()
+
+
+def _file(header: Metadata, lines: Iterable[bytes]) -> Iterator[bytes]:
+    yield encode(header).encode()
+    for line in lines:
+        yield line + b"\n"
+
+
+Redact = Callable[[str], str]
+"""Gives back a line, without its newline, as it may stay; the same line where all of it may."""
+
+
+def rewrite(files: FileOps, path: Path, folder: Path, redact: Redact) -> int:
+    """Pass each line of the live file at `path` and of the segments in `folder` through `redact`;
+    returns how many changed.
+
+    Nothing may append to the file meanwhile. Raises StorageError; every file is then whole.
+    """
+    try:
+        changed = sum(rewrite_file(files, segment.path, redact) for segment in segments(folder))
+        return changed + rewrite_file(files, path, redact)
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+
+
+def rewrite_file(files: FileOps, path: Path, redact: Redact) -> int:
+    """The same for one file; 0 where there is none."""
+    try:
+        with opened(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return 0
+    redacted = [_redacted(line, redact) for line in lines]
+    changed = sum(new != old for new, old in zip(redacted, lines, strict=True))
+    if changed:
+        replace_file(files, path, [b"\n".join(redacted)])
+    return changed
+
+
+def _redacted(line: bytes, redact: Redact) -> bytes:
+    text = line.decode("utf-8", "surrogateescape")
+    return redact(text).encode("utf-8", "surrogateescape")
+
+
+class SessionFolder:
+    """Finds, reads and mends the files of sessions under `path`."""
+
+    def __init__(self, path: Path, files: FileOps) -> None:
+        self._path, self._files = path, files
+        self._listing = catalogue.Listing(path)
+
+    def file_of(self, key: str) -> Path:
+        """The live file of a key, whether or not it exists.
+
+        That is our own name for it, unless there is only a file which another program named, and
+        which says that it belongs to this key.
+        """
+        own = self._path / f"{stem_of(key)}{SUFFIX}"
+        foreign = self._path / f"{foreign_stem_of(key)}{SUFFIX}"
+        if foreign in (own, self._path / SUFFIX):
+            return own
+        if state_of(own) is not None or state_of(foreign) is None:
+            return own
+        return foreign if (catalogue.key_in(foreign) or key_of(foreign.stem)) == key else own
+
+    def archive_of(self, key: str) -> Path:
+        """The folder of a key's archived segments, whether or not it exists."""
+        return self._path / "archive" / stem_of(key)
+
+    def mend(self, path: Path, now: datetime) -> int:
+        """Set a last line aside that was cut short; returns the size of the file, 0 without one."""
+        set_aside_torn_tail(path, self._files, now)
+        state = state_of(path)
+        return state.size if state else 0
+
+    def read(self, key: str, path: Path, now: datetime) -> tuple[Contents, FileState | None]:
+        """What a session's file says and the state it was in; an empty session without a file."""
+        archived = archived_up_to(self.archive_of(key))
+        try:
+            return load(path, archived, now)
+        except FileNotFoundError:
+            start = archived + 1
+            empty = Contents(now, now, last_consolidated=archived, first_seq=start, next_seq=start)
+            return empty, None
+
+    def restore(self, key: str, lines: str, now: datetime) -> None:
+        """Append those of the journaled lines that are missing, and sync."""
+        path = self.file_of(key)
+        archived = archived_up_to(self.archive_of(key))
+        first = decode(lines.partition("\n")[0].encode())
+        begun = first.timestamp if isinstance(first, Message) else None
+        file = SessionFile(path, key, begun or now)
+        try:
+            data = lines.encode()
+            sync_lines(
+                self._files,
+                write_lines(self._files, file, data, now, verify=True, archived=archived),
+            )
+        except OSError as error:
+            raise StorageError.of(path, error) from error
+
+    def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
+        """The newest metadata in a session's file; empty where it says none."""
+        path = self.file_of(key)
+        try:
+            with opened(path) as descriptor:
+                found = newest_metadata(descriptor, os.fstat(descriptor).st_size)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StorageError.of(path, error) from error
+        return found.metadata or {} if found else {}
+
+    def move_consolidated(self, file: SessionFile, header: Metadata) -> None:
+        """Archive what `header` calls consolidated; `file` then knows its new live file."""
+        changed = state_of(file.path) != file.known
+        folder = self.archive_of(file.key)
+        file.known = move(self._files, file.path, folder, header)
+        file.stale = file.stale or changed
+
+    def drop_old_segments(self, key: str) -> None:
+        """Remove the archived segments of a key, but for the newest, which says how far they went.
+        Raises StorageError."""
+        for segment in segments(self.archive_of(key))[:-1]:
+            try:
+                segment.path.unlink(missing_ok=True)
+            except OSError as error:
+                raise StorageError.of(segment.path, error) from error
+
+    def messages(self, key: str, waiting: bytes, first: int, last: int | None) -> Iterator[Message]:
+        """All messages of a session from seq `first` to `last`; `waiting` lines follow its file.
+
+        Raises UnknownSession, naming the nearest key, where there is no trace of the session.
+        """
+        path, folder = self.file_of(key), self.archive_of(key)
+        if not waiting and state_of(path) is None and not folder.is_dir():
+            keys = [key_of(other.stem) for other in self._path.glob(f"*{SUFFIX}")]
+            raise UnknownSession(key, next(iter(get_close_matches(key, keys, 1)), ""))
+        return self._messages(path, folder, waiting, first, last)
+
+    def window(self, key: str, waiting: bytes, first: int, last: int | None) -> list[Message]:
+        """Those of `messages` that were not retracted. Raises as it does."""
+        gone = [*retractions_of(self.file_of(key), self.archive_of(key), first)]
+        gone += [r for r in map(decode, waiting.splitlines()) if isinstance(r, Retraction)]
+        messages = self.messages(key, waiting, first, last)
+        return [m for m in messages if not any(retraction.covers(m) for retraction in gone)]
+
+    def rewrite(self, key: str, redact: Redact) -> int:
+        """Pass every line of a session through `redact`, archived ones too; how many changed."""
+        return rewrite(self._files, self.file_of(key), self.archive_of(key), redact)
+
+    def sessions(self) -> list[catalogue.SessionInfo]:
+        """All sessions on disk, the one used last first."""
+        return self._listing.sessions()
+
+    def keys(self) -> list[str]:
+        """The keys of all sessions on disk."""
+        return self._listing.keys()
+
+    def _messages(
+        self, path: Path, folder: Path, waiting: bytes, first: int, last: int | None
+    ) -> Iterator[Message]:
+        newest = first - 1
+        for message in messages_of(path, folder, first, last):
+            newest = max(newest, message.seq)
+            yield message
+        for line in waiting.splitlines():
+            record = decode(line)
+            if isinstance(record, Message) and newest < record.seq <= (last or record.seq):
+                yield record
