@@ -17,7 +17,7 @@ from dulwich.object_store import iter_tree_contents
 from dulwich.objects import Commit
 from dulwich.repo import Repo
 
-from nanobot.app.channels import build_access
+from nanobot.app.base import build_access
 from nanobot.app.home import build_stores
 from nanobot.app.memory import build_memory
 from nanobot.app.model import build_provider

@@ -11,18 +11,20 @@ from functools import partial
 
 from nanobot.agent.hooks import AgentHook, Chronicle, CompositeHook, ProgressHook
 from nanobot.app.agent import build_agent
-from nanobot.app.backups import build_backups
 from nanobot.app.base import build_base, build_models
-from nanobot.app.commands import register_commands
+from nanobot.app.commands import TypedKeys, build_operations, register_commands
 from nanobot.app.memory import build_memory
-from nanobot.app.operations import build_operations
-from nanobot.app.platforms import build_platforms
-from nanobot.app.routines import build_routines
-from nanobot.app.telling import send_digest, send_held, send_trouble
-from nanobot.app.toolbox import build_toolbox
-from nanobot.app.typed_keys import TypedKeys
-from nanobot.app.upkeep import build_upkeep
-from nanobot.app.watching import build_watching
+from nanobot.app.services import (
+    build_backups,
+    build_platforms,
+    build_routines,
+    build_upkeep,
+    build_watching,
+    send_digest,
+    send_held,
+    send_trouble,
+)
+from nanobot.app.tools import build_toolbox
 from nanobot.channel import Channel
 from nanobot.clock import Clock
 from nanobot.commands import CommandRegistry
@@ -31,7 +33,7 @@ from nanobot.gateway.control import ControlServer
 from nanobot.gateway.gateway import Gateway, Routine
 from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.pairing import Pairing
-from nanobot.gateway.tally import Tally
+from nanobot.gateway.status import Tally
 from nanobot.logs import Counted
 from nanobot.memory.scopes import OWNER
 from nanobot.providers.port import Provider

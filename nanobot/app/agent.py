@@ -17,11 +17,10 @@ from nanobot.agent.session_queue import Lobby, Mailbox
 from nanobot.agent.system_prompt import WorkspacePrompt
 from nanobot.agent.turn import Responder, Turns
 from nanobot.agent.turn_state import RunningTurn
-from nanobot.app.base import Base, Models
-from nanobot.app.delivery import split_for
+from nanobot.app.base import Base, Models, split_for
 from nanobot.app.memory import Remembering
-from nanobot.app.skills import Skills
-from nanobot.app.toolbox import Toolbox
+from nanobot.app.outside import Skills
+from nanobot.app.tools import Toolbox
 from nanobot.bus.events import InboundMessage, Media
 from nanobot.channel import Channel
 from nanobot.commands import CommandRegistry

@@ -3,38 +3,176 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from loguru import logger
+
 from nanobot.agent.commands import ServedModels
 from nanobot.agent.limits import BudgetedProvider, DayBudget, DayLimit
+from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import Courier
 from nanobot.agent.session_queue import Lanes
-from nanobot.app.channels import KnownChats, build_access, cli_channel, enabled_channels
-from nanobot.app.delivery import split_for
 from nanobot.app.home import Stores, build_stores
 from nanobot.app.memory import build_scopes
 from nanobot.app.model import build_counter, build_provider, build_transcriber, served_by
+from nanobot.bus.events import OutboundMessage
 from nanobot.bus.queue import MessageBus
+from nanobot.bus.split import split_message, split_text, utf16_length
 from nanobot.bus.sqlite_reports import JournalSpending, JournalUsage
-from nanobot.channel import Channel
+from nanobot.channel import Channel, Chat, Limits, MenuEntry, Sender
 from nanobot.clock import Clock, SystemClock
+from nanobot.commands import CommandRegistry
 from nanobot.config.settings import Settings
-from nanobot.gateway.screen import Screen
-from nanobot.memory.scopes import Scopes
-from nanobot.providers.counter import TokenCounter
-from nanobot.providers.metering import MeteredProvider
+from nanobot.errors import ConfigError, StorageError
+from nanobot.gateway.host import Screen
+from nanobot.gateway.webserver import WebServer
+from nanobot.memory.scopes import Scopes, chat_of
+from nanobot.providers.counter import MeteredProvider, TokenCounter
 from nanobot.providers.port import Provider, Usage
-from nanobot.security.access import Access
+from nanobot.security.access import Access, AccessRules
+from nanobot.session.catalogue import SessionInfo
+from nanobot.session.records import JsonValue
 from nanobot.tasks import Background
 from nanobot.tools.shell import Processes
 
 if TYPE_CHECKING:
     from nanobot.providers.transcription import Transcriber
     from nanobot_cli import CliChannel
+
+
+def cli_channel(clock: Clock) -> CliChannel:
+    """The terminal, which is always there."""
+    from nanobot_cli import CliChannel
+
+    return CliChannel(clock)
+
+
+def enabled_channels(settings: Settings) -> Iterator[Channel]:
+    """The configured channels, found by entry point; only those enabled are imported."""
+    wanted = {name for name, channel in settings.channels.items() if channel.enabled}
+    if not wanted:
+        return
+    from importlib.metadata import entry_points
+
+    found = {point.name: point for point in entry_points(group="nanobot.channels")}
+    for name in sorted(wanted):
+        if name not in found:
+            raise ConfigError(
+                "no installed package provides this channel",
+                key=f"channels.{name}",
+                hint=f"Install the package that does, or set channels.{name}.enabled to false.",
+            )
+        yield found[name].load()(settings.channels[name].options)
+
+
+def build_access(settings: Settings, clock: Clock, everyone: Collection[str] = ()) -> Access:
+    """Who may talk. On the channels in `everyone` whoever writes may, and is the owner."""
+    rules = {
+        name: AccessRules(
+            frozenset(channel.allow_from),
+            channel.groups,
+            {group: frozenset(people) for group, people in channel.allow_groups.items()},
+        )
+        for name, channel in settings.channels.items()
+    }
+    rules |= {name: AccessRules(everyone=True) for name in everyone}
+    owners = {**dict.fromkeys(everyone, ("*",)), **settings.owner}
+    return Access(settings.home / "state" / "access.json", rules, owners, clock)
+
+
+def build_web(settings: Settings) -> WebServer:
+    """The HTTP server, which listens once a channel has a webhook."""
+    http = settings.http
+    return WebServer(http.host, http.port, public_hosts=http.public_hosts)
+
+
+def menu_of(commands: CommandRegistry) -> Sequence[MenuEntry]:
+    """The slash commands, for the menus of platforms."""
+    return [MenuEntry(c.name, c.summary, c.allowed == "owner") for c in commands]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownChats:
+    """The chats that the agent has talked in, on the channels where it can speak up at any time.
+
+    `sessions` lists conversations, the one used last first; `metadata_of` gives what is known of
+    one.
+    """
+
+    sessions: Callable[[], Iterable[SessionInfo]]
+    metadata_of: Callable[[str], Mapping[str, JsonValue]]
+    access: Access
+    channels: Collection[str]
+
+    def chats(self) -> Sequence[tuple[str, str]]:
+        """Their addresses and titles. Blocks."""
+        names = {f"{known.channel}:{known.id}": known.name for known in self.access.approved()}
+        keys = (info.key for info in self.sessions())
+        return [
+            (key, self._title(key, names)) for key in keys if key.partition(":")[0] in self.channels
+        ]
+
+    def may_reach(self, address: str) -> bool:
+        """Whether the people in this chat may talk to the agent now. Blocks."""
+        channel, metadata = address.partition(":")[0], self.metadata_of(address)
+        chat_id = chat_of(address, metadata)
+        if metadata.get("group") is True:
+            return self.access.knows_group(channel, chat_id)
+        person = metadata.get("sender")
+        sender = Sender(person if isinstance(person, str) else chat_id)
+        return self.access.permits(channel, sender, Chat(chat_id))
+
+    def _title(self, address: str, names: Mapping[str, str]) -> str:
+        """What a person calls themselves, or the name of who was let in; topics have their
+        group's."""
+        metadata = self.metadata_of(address)
+        name, channel = metadata.get("name"), address.partition(":")[0]
+        chat = f"{channel}:{chat_of(address, metadata)}"
+        return name if isinstance(name, str) else names.get(chat, "")
+
+
+_AS_FILE = "\n\n[This is the beginning. The whole text, {:,} characters, is in the file below.]"
+
+
+def split_for(
+    channels: Mapping[str, Channel], media: MediaStore, message: OutboundMessage
+) -> tuple[OutboundMessage, ...]:
+    """A message in parts that its channel can send; none where there is nothing to say."""
+    channel = channels.get(message.channel)
+    limits = channel.limits if channel else Limits()
+    if not message.content and not message.media and not limits.closing:
+        return ()
+    try:
+        return _split(media, message, limits)
+    except Exception as error:  # noqa: BLE001 - the boundary: an adapter that cannot judge a text
+        logger.opt(exception=error).error("{} could not judge a text", message.channel)
+        return _split(media, message, replace(limits, fits=None))
+
+
+def _split(
+    media: MediaStore, message: OutboundMessage, limits: Limits
+) -> tuple[OutboundMessage, ...]:
+    most = limits.parts * limits.text
+    if not most:
+        return split_message(message, limits)
+    if utf16_length(message.content) <= most:  # else cutting it would be long work for nothing
+        parts = split_message(message, limits)
+        if len(parts) <= limits.parts + len(message.media):
+            return parts
+    try:
+        file = media.put_outgoing(message.content.encode("utf-8", "replace"), "answer.md")
+    except StorageError as error:
+        logger.warning("a long answer goes out in many parts: {}", error)
+        return split_message(message, limits)
+    told = _AS_FILE.format(len(message.content))
+    room = limits.text - utf16_length(told)
+    beginning = split_text(message.content[:room], room, limits.fits)[0]
+    short = replace(message, content=beginning + told, media=(file, *message.media))
+    return split_message(short, replace(limits, caption=0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,104 @@
-"""The slash commands, each registered by the capability that owns it."""
+"""The slash commands, and the operations of the control socket, each from its capability.
+
+`TypedKeys`: keys that the owner types into a chat are offered to be moved into secrets.env and
+struck. The offer names no key, and nothing is kept between it and the answer: `/secret move` looks
+for keys in what the owner typed in the conversation, so it works after a restart and is safe to
+repeat.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import secrets
+from collections.abc import Mapping
 from functools import partial
+from itertools import count
+from pathlib import Path
+
+from loguru import logger
 
 import nanobot
+from nanobot import disk
 from nanobot.agent.commands import ApprovalCommands, ConversationCommands
 from nanobot.agent.messaging import SendCommand
+from nanobot.agent.notifier import Courier
 from nanobot.app.agent import Agent
-from nanobot.app.base import Base, Models
-from nanobot.app.delivery import split_for
+from nanobot.app.base import Base, Models, split_for
 from nanobot.app.memory import Remembering
-from nanobot.app.model import model_name
-from nanobot.app.toolbox import Toolbox
-from nanobot.commands import CommandCall, CommandRegistry
+from nanobot.app.model import model_name, prices
+from nanobot.app.services import Backups, Platforms
+from nanobot.app.tools import Toolbox
+from nanobot.bus.events import Address, Button, InboundMessage
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
+from nanobot.config.load import SECRETS_FILE
+from nanobot.config.secretlines import entries, with_entries
 from nanobot.cron.commands import CronCommand
+from nanobot.cron.operations import CronOperations
+from nanobot.errors import NanobotError, StorageError
+from nanobot.gateway.control import Operation
 from nanobot.gateway.gateway import Gateway
-from nanobot.gateway.pairing import PairCommand, Pairing
+from nanobot.gateway.operations import Operations, Running
+from nanobot.gateway.pairing import PairCommand, Pairing, PairingOperations
 from nanobot.gateway.status import Status
+from nanobot.gateway.supervisor import ChannelOperations
 from nanobot.memory.scopes import Scopes
 from nanobot.memory.service.commands import MemoryCommands
 from nanobot.memory.service.confirming import Questions
 from nanobot.memory.service.continuing import ContinueCommand
 from nanobot.memory.service.discarding import DiscardCommand
+from nanobot.memory.service.operations import MemoryOperations
+from nanobot.memory.service.service import MemoryService
+from nanobot.messages import ATTACHED
 from nanobot.security.paths import Root
-from nanobot.skills import SkillsCommand
+from nanobot.security.redaction import keys_in
+from nanobot.session.manager import SessionManager
+from nanobot.session.session import Session
+from nanobot.skills import SkillsCommand, SkillsOperations
+from nanobot.tasks import Background
 from nanobot.times import duration
+from nanobot.tools.mcp import McpOperations
+
+
+def build_operations(
+    base: Base,
+    memory: Remembering,
+    toolbox: Toolbox,
+    platforms: Platforms,
+    commands: CommandRegistry,
+    *,
+    status: Status,
+    pairing: Pairing,
+    backups: Backups,
+) -> dict[str, Operation]:
+    """All of them, each from the capability that owns it."""
+    return {
+        **status.table(),
+        **_conversations(base, platforms).table(),
+        **MemoryOperations(memory.service).table(),
+        **PairingOperations(pairing).table(),
+        **SkillsOperations(toolbox.around.skills.service).table(),
+        **CronOperations(toolbox.around.cron, toolbox.job_chats, base.clock).table(),
+        **McpOperations(toolbox.mcp).table(),
+        **backups.table(),
+        **ChannelOperations((), platforms.supervisor, base.background, base.clock).table(),
+        "commands": partial(_command_list, commands),
+    }
+
+
+def _conversations(base: Base, platforms: Platforms) -> Operations:
+    stores, settings = base.stores, base.settings
+    return Operations(
+        model_name(settings.model),
+        prices(settings),
+        stores.journal.database,
+        stores.sessions,
+        Running(resume=base.bus.deliver, resend=platforms.dispatcher.submit),
+    )
+
+
+async def _command_list(commands: CommandRegistry, _: Mapping[str, object]) -> list[dict[str, str]]:
+    return [{"name": command.name, "summary": command.summary} for command in commands]
 
 
 def register_commands(
@@ -99,3 +171,111 @@ async def _status_text(status: Status, default_model: str, call: CommandCall) ->
         *(f"Not well: {concern.text}" for concern in brief.health.concerns),
     ]
     return "\n".join(lines)
+
+
+_BUTTONS = (Button("Move it", "/secret move"), Button("Leave it", "/secret keep"))
+_OFFER = (
+    "That holds what looks like {}. Shall I move it into secrets.env and strike it from the"
+    " conversation, from memory and from the logs? `/secret move` does so. The model may have read"
+    " it already."
+)
+_MOVED = (
+    "Moved into secrets.env: {names}. In config.yaml `${{{first}}}` stands for it after a restart."
+    " It is struck here. Delete your message in the chat as well. What the chat platform and the"
+    " model's provider keep of it is out of my reach, so a new key is safer."
+)
+
+
+class TypedKeys:
+    """Offers, and `/secret`. `environ` goes before secrets.env, so its names are taken."""
+
+    def __init__(
+        self,
+        home: Path,
+        sessions: SessionManager,
+        service: MemoryService,
+        courier: Courier,
+        scopes: Scopes,
+        background: Background,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._path, self._environ = home / SECRETS_FILE, environ
+        self._sessions, self._service, self._courier = sessions, service, courier
+        self._scopes, self._background = scopes, background
+
+    def register(self, commands: CommandRegistry) -> None:
+        """Add `/secret`."""
+        commands.register(
+            Command(
+                "secret",
+                "Move keys that you typed here into secrets.env",
+                self._run,
+                "move | keep",
+                allowed="owner",
+                ordered=True,
+            )
+        )
+
+    def look_at(self, message: InboundMessage) -> None:
+        """A message has come: where the owner typed a key into it, make the offer."""
+        typed = message.begun_by == "person" and not message.forwarded_from
+        keys = keys_in(message.content) if typed else {}
+        if keys and self._scopes.is_owner(message.channel, message.sender_id):
+            self._background.start(self._offer(message, keys), name="offer to move a key")
+
+    async def _offer(self, message: InboundMessage, keys: Mapping[str, str]) -> None:
+        what = "a key" if len(keys) == 1 else f"{len(keys)} keys"
+        try:
+            there = Address.of(message.session_key)
+            await self._courier.say_at(there, _OFFER.format(what), _BUTTONS)
+        except StorageError as error:
+            logger.warning("nobody was asked about a key that was typed: {}", error)
+
+    async def _run(self, call: CommandCall) -> Answer:
+        if call.arguments == "keep":
+            return Answer("It stays where it is.")
+        if call.arguments != "move":
+            return Answer("Write it as: /secret move, or /secret keep")
+        keys = await asyncio.to_thread(self._typed, call.session)
+        if not keys:
+            return Answer("There is no key in what you typed in this conversation.")
+        names = await asyncio.to_thread(self._keep, keys)
+        left: list[str] = []
+        for key in keys:
+            report = await self._service.strike(key)
+            still = report.data["left"]
+            assert isinstance(still, list)
+            left += [str(one) for one in still if not str(one).startswith(SECRETS_FILE)]
+        lines = [_MOVED.format(names=", ".join(names), first=names[0])]
+        if left:
+            lines += ["It still stands here:", *(f"- {one}" for one in dict.fromkeys(left))]
+        return Answer("\n".join(lines))
+
+    def _typed(self, session: Session) -> dict[str, str]:
+        """The keys in the owner's own words, those of this conversation's archive included."""
+        stored = self._sessions.read_messages(session.key)
+        mine = (m for m in (*stored, *session.messages) if m.role == "user")
+        found = (keys_in(m.content) for m in mine if m.origin in {"", ATTACHED})
+        return {key: name for keys in found for key, name in keys.items()}
+
+    def _keep(self, keys: Mapping[str, str]) -> list[str]:
+        """Write them into secrets.env; their names there. Raises `NanobotError`."""
+        try:
+            text = self._path.read_text("utf-8") if self._path.exists() else ""
+            known = entries(text)
+            new: dict[str, str] = {}
+            for key, usual in keys.items():
+                value = key.replace("\n", "\\n")  # a private key has lines
+                new[_free_name(usual, value, {**known, **new, **self._environ})] = value
+            changed = with_entries(text, new)
+            if changed != text:
+                disk.replace(self._path, changed.encode())
+        except (OSError, ValueError) as error:
+            hint = "Nothing was struck from the conversation."
+            raise NanobotError(f"{SECRETS_FILE} cannot be changed: {error}", hint=hint) from error
+        return list(new)
+
+
+def _free_name(usual: str, value: str, taken: Mapping[str, str]) -> str:
+    names = (f"{usual}_{number}" if number > 1 else usual for number in count(1))
+    return next(name for name in names if taken.get(name, value) == value)

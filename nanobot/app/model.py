@@ -1,4 +1,4 @@
-"""The configured language model, and what is said and kept about it."""
+"""The configured language model: providers, token counter, name and prices."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
+import nanobot
 from nanobot.agent.commands import ServedModels
 from nanobot.clock import Clock
 from nanobot.config.base import secrets_in
 from nanobot.config.model import ModelSettings, TranscriptionSettings
 from nanobot.config.settings import Settings
 from nanobot.errors import NanobotError, ProviderError
-from nanobot.providers.counter import Tiktoken, TokenCounter
+from nanobot.gateway.status import About
+from nanobot.providers.counter import Prices, Tiktoken, TokenCounter
 from nanobot.providers.port import Provider
 from nanobot.security.paths import Place, Root
 from nanobot.tasks import Background
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from nanobot.providers.embeddings import OpenAIEmbedder
     from nanobot.providers.transcription import Transcriber
 
+
 _RATIOS = 64_000
 _LIST_SECONDS = 5.0
 
@@ -39,9 +42,13 @@ def build_provider(model: ModelSettings, clock: Clock, rng: Random) -> Provider:
         from nanobot.providers.offline.model import OfflineModel
 
         return OfflineModel()
-    from nanobot.providers.fallback import FallbackProvider, NamedProvider
     from nanobot.providers.openai import OpenAIProvider
-    from nanobot.providers.retry import RetryingProvider, RetryPolicy
+    from nanobot.providers.retry import (
+        FallbackProvider,
+        NamedProvider,
+        RetryingProvider,
+        RetryPolicy,
+    )
 
     def adapter(name: str, base_url: str, api_key: SecretStr) -> NamedProvider:
         provider = OpenAIProvider(
@@ -65,7 +72,7 @@ def served_by(model: ModelSettings, clock: Clock, *, asks: bool) -> ServedModels
     (`asks` False) or it does not tell; None for the offline model, which is the only one."""
 
     async def names() -> Sequence[str]:
-        from nanobot.providers.probing import served_models
+        from nanobot.providers.discovery import served_models
 
         if not asks:
             return ()
@@ -149,3 +156,15 @@ def _ratios(place: Place) -> dict[str, float]:
     ratios = stored.get("token_ratios") if isinstance(stored, dict) else None
     pairs = ratios.items() if isinstance(ratios, dict) else ()
     return {name: float(ratio) for name, ratio in pairs if isinstance(ratio, int | float)}
+
+
+def about(settings: Settings) -> About:
+    """What does not change while this nanobot runs."""
+    model = settings.model
+    return About(nanobot.__version__, str(settings.home), model.provider, model_name(model))
+
+
+def prices(settings: Settings) -> Prices:
+    """What the model costs."""
+    set_ = settings.model.prices
+    return Prices(set_.input, set_.cached_input, set_.output)

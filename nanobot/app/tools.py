@@ -1,19 +1,34 @@
-"""The tools, behind the one gate: what each gets to work with, and whose files it reaches."""
+"""The tools behind the one gate: what each works with, whose files it reaches, how the owner is
+asked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from loguru import logger
 
+from nanobot.agent.helpers import Helpers, Spawn
 from nanobot.agent.messaging import Reachable, SendMessage
-from nanobot.app.delivery import split_for
+from nanobot.agent.notifier import Courier
+from nanobot.agent.session_queue import Lanes
+from nanobot.app.base import Base, Models, split_for
 from nanobot.app.home import Stores
 from nanobot.app.memory import Remembering
-from nanobot.app.skills import Skills
+from nanobot.app.model import secrets
+from nanobot.app.outside import (
+    JobChats,
+    Skills,
+    build_cron,
+    build_egress,
+    build_helpers,
+    build_mcp,
+    build_skills,
+)
+from nanobot.bus.events import Address, Button
 from nanobot.bus.queue import MessageBus
 from nanobot.channel import Channel
 from nanobot.channel import Limits as PartLimits
@@ -23,19 +38,26 @@ from nanobot.config.tools import ExecSettings
 from nanobot.cron.service import CronService
 from nanobot.cron.tool import CronTool, Say
 from nanobot.errors import NanobotError, ToolError
+from nanobot.gateway.gateway import Closable
 from nanobot.memory.index.pdf import PdfLimits, PdfUnreadable, read_pages
 from nanobot.memory.index.tool import SearchMemory
-from nanobot.memory.scopes import OWNER
+from nanobot.memory.scopes import OWNER, Scopes, is_group
 from nanobot.memory.store.store import BOOTSTRAP, LONG_TERM
 from nanobot.memory.tools.documents import Documents
 from nanobot.memory.tools.tools import Note, UpdateMemory
+from nanobot.security.access.codes import new_code
+from nanobot.security.audit import AuditLog
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Place, Root, Roots
+from nanobot.security.redaction import Redactor
 from nanobot.security.sandbox import Confined, Found, NetworkRelay, find_sandbox
 from nanobot.skills import ReadSkill, is_skill_file
-from nanobot.tooling import Caller, ToolRegistry
+from nanobot.tooling import Caller, OwnersPolicy, Tool, ToolRegistry
+from nanobot.tooling.approvals import Approvals
+from nanobot.tooling.auditing import AuditedCalls
 from nanobot.tools.changes import WorkspaceWriter
 from nanobot.tools.files import EditFile, WriteFile
+from nanobot.tools.mcp import McpServers
 from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep
 from nanobot.tools.shell import Exec, ExecKill, ExecRead, Limits, Processes, Shell
@@ -43,21 +65,6 @@ from nanobot.tools.web import SearchSettings, WebFetch, WebSearch
 
 _PDF = PdfLimits(pages=500, characters=2_000_000, seconds=30.0)
 """What a turn waits for when it reads a PDF."""
-
-HELPER_TOOLS = (
-    "read_file",
-    "write_file",
-    "edit_file",
-    "list_dir",
-    "find_files",
-    "grep",
-    "search_memory",
-    "exec",
-    "web_fetch",
-    "web_search",
-    "read_skill",
-)
-"""What a helper may use: nothing that speaks, remembers or schedules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,3 +270,97 @@ def _pdf_text(content: bytes) -> str:
     except PdfUnreadable as error:
         raise ToolError(f"this PDF cannot be read: {error}") from error
     return "\n".join(f"[page {number}]\n{text}" for number, text in pages) or "[no text in it]"
+
+
+def build_approvals(scopes: Scopes, courier: Courier, lanes: Lanes, clock: Clock) -> Approvals:
+    """What asks the owner, in their own chat."""
+    return Approvals(partial(_ask, scopes, courier), lanes.pausing, clock, new_code)
+
+
+def build_gate(
+    settings: Settings, stores: Stores, approvals: Approvals, clock: Clock
+) -> ToolRegistry:
+    """The one gate, with no tools yet."""
+    redactor = Redactor(secrets(settings))
+    return ToolRegistry(
+        policy=OwnersPolicy(settings.tools.approval.by_kind()),
+        approver=approvals,
+        audit=AuditedCalls(AuditLog(stores.home / "logs" / "audit.jsonl", redactor, clock)),
+        redactor=redactor,
+        overflow=stores.spill,
+    )
+
+
+async def _ask(
+    scopes: Scopes,
+    courier: Courier,
+    caller: Caller,
+    code: str,
+    text: str,
+    buttons: Sequence[Button],
+) -> Address | None:
+    """Where the owner is in the conversation and nobody else is, there; else in their own chat, and
+    whoever waits here is told so."""
+    theirs = caller.scope == OWNER or scopes.is_owner(caller.channel, caller.sender_id)
+    here = caller.address
+    place = await courier.ask(
+        here if theirs and not is_group(caller.scope) else None, text, buttons
+    )
+    if place is None:
+        return None
+    if place != here:
+        caller.show("Waiting for the owner to allow this.\n")
+    return place
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """The tools, and what others need to reach in them."""
+
+    registry: ToolRegistry
+    approvals: Approvals
+    around: Surroundings
+    helpers: Helpers
+    mcp: McpServers
+    job_chats: JobChats
+
+    @property
+    def closables(self) -> tuple[Closable, ...]:
+        """What holds connections or processes."""
+        around = self.around
+        return (
+            around.egress,
+            around.search_egress,
+            around.public_egress,
+            self.mcp,
+            around.processes,
+        )
+
+
+def build_toolbox(
+    base: Base, models: Models, memory: Remembering, extra_tools: Sequence[Tool]
+) -> Toolbox:
+    """All tools behind the one gate."""
+    settings, stores, clock, bus = base.settings, base.stores, base.clock, base.bus
+    web = settings.tools.web
+    around = Surroundings(
+        egress=build_egress(settings, web.allow_hosts, web.domains),
+        search_egress=build_egress(settings, web.reachable),
+        public_egress=build_egress(settings, domains=web.domains),
+        sandbox=SandboxFinder(settings.tools.exec, settings.home),
+        processes=base.processes,
+        cron=build_cron(base),
+        skills=build_skills(settings, stores.workspace, clock),
+    )
+    approvals = build_approvals(base.scopes, base.courier, base.lanes, clock)
+    tools = build_gate(settings, stores, approvals, clock)
+    build_tools(tools, stores, memory, settings, around, clock, base.courier.say_at)
+    tools.register(build_message_tool(stores, memory, bus, base.outlets, base.known, clock))
+    helpers = build_helpers(
+        settings, stores, tools, models.provider, models.counter, around.processes, bus, clock
+    )
+    tools.register(Spawn(helpers))
+    mcp = build_mcp(settings, tools, clock, partial(base.courier.warn_elsewhere, ""))
+    mcp.load()
+    tools.register_all(extra_tools)
+    return Toolbox(tools, approvals, around, helpers, mcp, JobChats(base.known, base.scopes))

@@ -45,7 +45,7 @@ def wrong_usage(what: str) -> WrongUsage:
 
 def back_up(home: Path, wishes: Wishes, *, as_json: bool) -> int:
     """`nanobot backup [FILE]`."""
-    from nanobot.app.backups import order_of
+    from nanobot.app.services import order_of
     from nanobot.config import load_settings
     from nanobot.upkeep import backups
     from nanobot.upkeep.sealing import check_recipient

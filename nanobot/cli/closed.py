@@ -8,14 +8,11 @@ from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
 
-from nanobot.app.about import about, prices
-from nanobot.app.channels import KnownChats, build_access
-from nanobot.app.cron import JobChats, remind
+from nanobot.app.base import KnownChats, build_access
 from nanobot.app.home import build_stores, make_home
-from nanobot.app.mcp import NoRegistry, build_mcp
 from nanobot.app.memory import build_memory
-from nanobot.app.model import build_provider, model_name
-from nanobot.app.skills import build_skills
+from nanobot.app.model import about, build_provider, model_name, prices
+from nanobot.app.outside import JobChats, NoRegistry, build_mcp, build_skills, remind
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.sqlite_journal import Journal
@@ -25,11 +22,11 @@ from nanobot.cron.operations import CronOperations
 from nanobot.cron.service import CronService
 from nanobot.cron.store import JobStore
 from nanobot.errors import NanobotError
-from nanobot.gateway.lending import ChannelOperations
 from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing, PairingOperations
 from nanobot.gateway.status import Status
+from nanobot.gateway.supervisor import ChannelOperations
 from nanobot.memory.scopes import Scopes
 from nanobot.memory.service.operations import MemoryOperations
 from nanobot.security.paths import Root

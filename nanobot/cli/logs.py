@@ -15,7 +15,7 @@ from pathlib import Path
 from nanobot.cli.admin import put
 from nanobot.errors import StorageError
 from nanobot.logs import LOG_FILE
-from nanobot.logs.line import LEVELS, LogLine
+from nanobot.logs.output import LEVELS, LogLine
 from nanobot.logs.reading import Tail, newest_lines
 
 _PAUSE = 0.25

@@ -1,4 +1,6 @@
-"""The control socket: how other processes of the same user talk to a running gateway.
+"""What the two ends of the control socket agree on. Light: the thin client imports it.
+
+The control socket: how other processes of the same user talk to a running gateway.
 
 A Unix socket `state/gateway.sock` (0600) that speaks JSON, one object per line, at most `MAX_FRAME`
 bytes each. A request names its operation in `op` and may carry an `id`, which every answer to it

@@ -20,7 +20,7 @@ from nanobot.bus.sqlite_journal import Outbox
 from nanobot.channel import Channel, Reachable
 from nanobot.clock import Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
-from nanobot.gateway.screen import Screen
+from nanobot.gateway.host import Screen
 from nanobot.tasks import is_cancelled
 
 MOST_ATTEMPTS = 300

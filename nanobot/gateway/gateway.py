@@ -25,9 +25,9 @@ from nanobot.bus.sqlite_journal import Journal
 from nanobot.clock import Clock
 from nanobot.gateway.control import ControlServer
 from nanobot.gateway.dispatcher import Dispatcher
+from nanobot.gateway.health import Notifier
+from nanobot.gateway.host import Screen
 from nanobot.gateway.lock import HomeLock
-from nanobot.gateway.notify import Notifier
-from nanobot.gateway.screen import Screen
 from nanobot.gateway.supervisor import Supervisor
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background

@@ -16,7 +16,7 @@ from nanobot.bus.journal import InboxEntry, OutboxPart
 from nanobot.bus.sqlite_reports import drop_row, queue_rows, retry_row, turn_record
 from nanobot.errors import NanobotError, UnknownSession
 from nanobot.messages import Message
-from nanobot.providers.prices import Prices
+from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
 
 T = TypeVar("T")

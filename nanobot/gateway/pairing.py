@@ -1,19 +1,123 @@
-"""How the owner lets people and groups in: `nanobot pair …` and the slash command `/pair`.
+"""Pairing: how the owner lets people and groups in, by `nanobot pair …` or `/pair`; their texts.
 
-Only the terminal makes somebody the owner or takes that back: who holds an owner's phone for a
-minute cannot keep the house.
+Only the terminal makes somebody the owner or takes that back: a minute with an owner's phone must
+not be enough to take over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from loguru import logger
 
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
-from nanobot.gateway import pairing_texts as texts
-from nanobot.security.access import Access, Approved, Request, Revoked
+from nanobot.security.access import Access, Approved, Known, Request, Revoked
+from nanobot.security.access.words import address, argument, who
+
+NAMES = "Names are what people call themselves: approve the code that somebody gives you."
+
+
+def welcome_text(known: Known) -> str:
+    """For those who were let in."""
+    if known.kind == "group":
+        return "Everyone in this group can talk to me now: mention me, or reply to me."
+    owner = ", and you are my owner" if known.owner else ""
+    return f"Hello! You can talk to me now{owner}. /help shows what you can type."
+
+
+def approved_text(approved: Approved, *, has_owner: bool) -> str:
+    """Who was let in. Without an owner on that channel, how to become it."""
+    known = approved.known
+    if not approved.news:
+        owner = " as the owner" if known.owner else ""
+        text = f"{who(known)} was let in before{owner}; nothing changed."
+    elif known.kind == "group":
+        text = f"Everyone in the group {who(known)} can talk to me now."
+    else:
+        owner = ", as the owner" if known.owner else ""
+        text = f"{who(known)} can talk to me now{owner}."
+    if approved.namesakes:
+        text += f" Careful: {_codes(approved.namesakes)} goes by the same name."
+    if known.kind == "person" and not has_owner:
+        text += f"\nIf that is you: `nanobot pair approve {argument(known)} --owner`"
+    return text
+
+
+def revoked_text(revoked: Revoked) -> str:
+    """Who was shut out."""
+    known = revoked.known
+    group = "The group " if known.kind == "group" else ""
+    text = f"{group}{who(known)} can no longer talk to me by pairing."
+    if revoked.still_in:
+        return f"{text} But config.yaml lets them in all the same: change it there."
+    return text
+
+
+def listing_text(requests: Iterable[Request], known: Iterable[Known], trouble: str) -> str:
+    """Who asked and who was let in, as Markdown for a chat."""
+    asked = [_request_line(one) for one in requests]
+    inside = [f"- {who(one)}{_role(one)}" for one in known]
+    blocks = [f"Careful: {trouble}"] if trouble else []
+    if asked:
+        blocks.append("\n".join(("Asked within the hour:", *asked, "", NAMES)))
+    if inside:
+        blocks.append("\n".join(("Let in by pairing:", *inside)))
+    return "\n\n".join(blocks or ["Nobody has asked within the hour, and nobody was let in yet."])
+
+
+def only_the_terminal(words: Sequence[str]) -> str:
+    """For who asks in a chat to make somebody the owner."""
+    given = next((word for word in words if word not in {"approve", "--owner"}), "CODE")
+    given = given.replace("`", "'")
+    return f"Only the terminal makes an owner: `nanobot pair approve {given} --owner`"
+
+
+def request_fields(request: Request) -> dict[str, object]:
+    """A request, for machines. The code is left out once it is not valid any more."""
+    asked = request.asked
+    return {
+        "channel": asked.channel,
+        "kind": asked.kind,
+        "id": asked.id,
+        "address": address(asked),
+        "name": asked.name,
+        "code": asked.code if request.seconds_left else "",
+        "seconds_left": round(request.seconds_left),
+        "asked_at": asked.at.civil.isoformat(timespec="seconds"),
+        "namesakes": list(request.namesakes),
+    }
+
+
+def known_fields(known: Known) -> dict[str, object]:
+    """Somebody who was let in, for machines."""
+    return {
+        "channel": known.channel,
+        "kind": known.kind,
+        "id": known.id,
+        "address": address(known),
+        "name": known.name,
+        "owner": known.owner,
+        "since": known.since.isoformat(timespec="seconds"),
+    }
+
+
+def _request_line(request: Request) -> str:
+    asked = request.asked
+    group = "the group " if asked.kind == "group" else ""
+    minutes = max(1, round(request.seconds_left / 60))
+    code = f"`{asked.code}` ({minutes} min)" if request.seconds_left else "code no longer valid"
+    same = f"; {_codes(request.namesakes)} goes by the same name" if request.namesakes else ""
+    return f"- {group}{who(asked)}: {code}{same}"
+
+
+def _role(known: Known) -> str:
+    return {"group": ", a group", "person": ", owner" if known.owner else ""}[known.kind]
+
+
+def _codes(addresses: Iterable[str]) -> str:
+    return ", ".join(f"`{one}`" for one in addresses)
+
 
 Arguments = Mapping[str, object]
 Welcome = Callable[[str, str, str, str], Awaitable[object]]
@@ -47,7 +151,7 @@ class Pairing:
         approved = await self._access.approve(code_or_id, owner=owner)
         if approved.news and approved.chat_id:
             try:
-                text = texts.welcome(approved.known)
+                text = welcome_text(approved.known)
                 place = approved.known.channel, approved.chat_id
                 await self._welcome(*place, text, approved.thread_id)
             except NanobotError as error:  # they are in all the same
@@ -62,19 +166,19 @@ class Pairing:
     def approved_text(self, approved: Approved) -> str:
         """Who was let in, and what to know about it."""
         has_owner = bool(self._access.owners(approved.known.channel))
-        return texts.approved(approved, has_owner=has_owner)
+        return approved_text(approved, has_owner=has_owner)
 
     def listing(self) -> dict[str, object]:
         """All of it, for machines."""
         return {
-            "requests": [texts.request_fields(one) for one in self.requests()],
-            "approved": [texts.known_fields(one) for one in self._access.approved()],
+            "requests": [request_fields(one) for one in self.requests()],
+            "approved": [known_fields(one) for one in self._access.approved()],
             "trouble": self.trouble,
         }
 
     def list_text(self) -> str:
         """All of it, for a chat."""
-        return texts.listing(self.requests(), self._access.approved(), self.trouble)
+        return listing_text(self.requests(), self._access.approved(), self.trouble)
 
 
 class PairingOperations:
@@ -97,7 +201,7 @@ class PairingOperations:
         owner = arguments.get("owner") is True
         approved = await self._pairing.approve(_text(arguments, "code"), owner=owner)
         return {
-            **texts.known_fields(approved.known),
+            **known_fields(approved.known),
             "new": approved.news,
             "namesakes": list(approved.namesakes),
             "text": self._pairing.approved_text(approved),
@@ -107,9 +211,9 @@ class PairingOperations:
         """`id`: `channel:id`."""
         revoked = await self._pairing.revoke(_text(arguments, "id"), owners_too=True)
         return {
-            **texts.known_fields(revoked.known),
+            **known_fields(revoked.known),
             "still_in": revoked.still_in,
-            "text": texts.revoked(revoked),
+            "text": revoked_text(revoked),
         }
 
 
@@ -130,7 +234,7 @@ class PairCommand:
         if call.message.is_group:
             return Answer("Others read this chat. Send me /pair in private.")
         if _OWNER_OPTION in words:
-            return Answer(texts.only_the_terminal(words))
+            return Answer(only_the_terminal(words))
         if not words or words == ["list"]:
             return Answer(self._pairing.list_text())
         match [words[0].lower(), *words[1:]]:
@@ -146,7 +250,7 @@ class PairCommand:
 
     async def _revoke(self, call: CommandCall, id: str) -> Answer:
         address = id if ":" in id else f"{call.message.channel}:{id}"
-        return Answer(texts.revoked(await self._pairing.revoke(address, owners_too=False)))
+        return Answer(revoked_text(await self._pairing.revoke(address, owners_too=False)))
 
 
 def _text(arguments: Arguments, key: str) -> str:

@@ -1,6 +1,7 @@
-"""How a nanobot is, for `nanobot status`, `/status`, `/health` and `/metrics`: one answer for all.
+"""The status of a nanobot, one answer for `nanobot status`, `/status`, `/health` and `/metrics`.
 
-Where a gateway runs it is asked; where none does, the files tell what they can.
+A running gateway is asked; without one, the files tell what they can. The answer is plain values
+all the way down, which become JSON at the edge. `Tally` counts turns and tokens since the start.
 """
 
 from __future__ import annotations
@@ -8,22 +9,189 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from nanobot.bus.sqlite_reports import QueueCounts, learning_usage, queue_counts, turn_counts, usage
+from nanobot.agent.hooks import AgentHook
+from nanobot.bus.events import TurnEnded
+from nanobot.bus.sqlite_reports import (
+    QueueCounts,
+    TurnCounts,
+    learning_usage,
+    queue_counts,
+    turn_counts,
+    usage,
+)
 from nanobot.clock import Clock
-from nanobot.gateway.figures import process_figures, sizes
-from nanobot.gateway.health import Health
-from nanobot.gateway.report import About, Report, SinceStart, Today, Work
-from nanobot.gateway.supervisor import ChannelState
-from nanobot.gateway.tally import Tally
-from nanobot.gateway.vitals import Vitals
-from nanobot.providers.prices import Prices
+from nanobot.gateway.health import Health, Vitals
+from nanobot.gateway.supervisor import ChannelSeen, ChannelState
+from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
+
+SHARES = {
+    "memory": ("workspace/memory", "workspace/people", "workspace/groups"),
+    "sessions": ("sessions",),
+    "media": ("media",),
+    "versions": ("state/memory.git",),
+    "index": ("state/index.db", "state/index.db-wal"),
+    "journal": ("state/journal.db", "state/journal.db-wal"),
+    "logs": ("logs",),
+    "spill": ("spill",),
+}
+"""What a home holds, and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFigures:
+    """This process. `resident` is in bytes."""
+
+    resident: int
+    descriptors: int
+    threads: int
+    tasks: int
+
+
+def process_figures() -> ProcessFigures:
+    """As Linux tells them. To be called on the event loop."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return ProcessFigures(
+        pages * os.sysconf("SC_PAGE_SIZE"),
+        len(os.listdir("/proc/self/fd")) - 1,  # noqa: PTH208 - less the one that this opens
+        threading.active_count(),
+        len(asyncio.all_tasks()),
+    )
+
+
+def sizes(home: Path) -> Mapping[str, int]:
+    """Bytes in each of `SHARES`, counted by the files' lengths. Blocks."""
+    return {name: sum(_size(home / path) for path in paths) for name, paths in SHARES.items()}
+
+
+def _size(path: Path) -> int:
+    """What a file or a folder holds; what goes while it is looked at counts as nothing."""
+    try:
+        if not path.is_dir() or path.is_symlink():
+            return path.lstat().st_size
+        entries = list(path.iterdir())
+    except OSError:
+        return 0
+    return sum(map(_size, entries))
+
+
+class Tally(AgentHook):
+    """`turns` by how they ended, and the tokens of those that ended."""
+
+    def __init__(self) -> None:
+        self.turns: Counter[str] = Counter()
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+
+    async def turn_ended(self, ended: TurnEnded) -> None:
+        self.turns[ended.outcome] += 1
+        self.prompt_tokens += ended.prompt_tokens
+        self.completion_tokens += ended.completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What does not change while a nanobot runs."""
+
+    version: str
+    home: str
+    provider: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Today:
+    """Since midnight: the turns, and the tokens of all calls. `memory_tokens` are those of memory's
+    own calls; they are in the cost, and in none of the others. `cost` is None without prices."""
+
+    turns: TurnCounts
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    memory_tokens: int
+    cost: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SinceStart:
+    """Since this process began: turns that ended, by outcome, their tokens, and lines of the
+    log."""
+
+    turns: Mapping[str, int]
+    prompt_tokens: int
+    completion_tokens: int
+    errors: int
+    warnings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a running gateway knows besides."""
+
+    pid: int
+    uptime_seconds: int
+    health: Health
+    turns_running: int
+    channels: tuple[ChannelSeen, ...]
+    since_start: SinceStart
+    process: ProcessFigures
+
+    def as_json(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "pid": self.pid,
+            "uptime_seconds": self.uptime_seconds,
+            "health": self.health.as_json(),
+            "turns_running": self.turns_running,
+            "channels": [asdict(channel) for channel in self.channels],
+            "since_start": asdict(self.since_start),
+            "process": asdict(self.process),
+        }
+
+
+_AT_REST: Mapping[str, object] = {
+    "pid": 0,
+    "uptime_seconds": 0,
+    "health": {"state": "stopped", "concerns": []},
+    "turns_running": 0,
+    "channels": [],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A whole status. `work` is None where no gateway runs, `today` where the journal does not
+    answer; `queue` is what it said last. `sizes` are bytes on disk."""
+
+    about: About
+    work: Work | None
+    journal_answers: bool
+    queue: QueueCounts
+    today: Today | None
+    sessions: int
+    sizes: Mapping[str, int]
+
+    def as_json(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            **asdict(self.about),
+            "running": self.work is not None,
+            **(self.work.as_json() if self.work else _AT_REST),
+            "journal_answers": self.journal_answers,
+            "queue": asdict(self.queue),
+            **({"today": asdict(self.today)} if self.today else {}),
+            "sessions": self.sessions,
+            "sizes": dict(self.sizes),
+        }
+
 
 T = TypeVar("T")
 

@@ -4,8 +4,7 @@ What always holds: a line is redacted before it goes anywhere, with its tracebac
 during a turn carries the turn's id; writing the log never raises, whatever the disk does.
 """
 
-from nanobot.logs.counted import Counted
-from nanobot.logs.outputs import Console, Stored, log_to, log_to_console, log_warnings
+from nanobot.logs.output import Console, Counted, Stored, log_to, log_to_console, log_warnings
 
 __all__ = [
     "LOG_FILE",

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from nanobot.logs.file import older_files
-from nanobot.logs.line import LogLine
+from nanobot.logs.output import LogLine, older_files
 
 Wanted = Callable[[LogLine], bool]
 

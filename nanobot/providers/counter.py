@@ -1,10 +1,10 @@
-"""`TokenCounter`: how many tokens a prompt has, as far as a decision needs to know.
+"""How many tokens a prompt has, as far as a decision needs to know, and what tokens cost.
 
 Three steps, each only where the one before does not decide. The estimate by class of character
 (`nanobot.tokens`) is free and good to about a tenth. A running ratio between what the provider
 reported and what was estimated corrects it per model. Where the result is within a tenth of a
 threshold, tiktoken counts exactly in a process of its own, which ends afterwards: its tables take
-79 MiB. Where its encoding is not to be had (no network), the estimate decides with a margin.
+79 MiB. Where its encoding is not available (no network), the estimate decides with a margin.
 
 Counting moves thresholds, never the bytes of a prompt.
 """
@@ -15,8 +15,11 @@ import asyncio
 import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from loguru import logger
+
+from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink, Usage
 
 ExactCount = Callable[[str], Awaitable[int | None]]
 """Counts the tokens of a text; None where that cannot be done."""
@@ -118,3 +121,40 @@ class Tiktoken:
                 worker.kill()
                 await worker.wait()
         return int(answer)  # empty where the encoding is not to be had
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The price of a million tokens of each kind, in the owner's currency; 0 where not known."""
+
+    input: float = 0.0
+    cached_input: float = 0.0
+    output: float = 0.0
+
+    def cost(self, *, prompt: int, cached: int, completion: int) -> float | None:
+        """What calls cost that took so many tokens (`cached` are some of `prompt`); None where no
+        price is known."""
+        if not (self.input or self.cached_input or self.output):
+            return None
+        fresh = max(0, prompt - cached)
+        total = fresh * self.input + cached * self.cached_input + completion * self.output
+        return total / 1_000_000
+
+
+class MeteredProvider:
+    """Passes calls on to `provider` and tells `record` what each one used."""
+
+    def __init__(self, provider: Provider, record: Callable[[Usage], None]) -> None:
+        self._provider, self._record = provider, record
+
+    async def complete(
+        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
+    ) -> Reply:
+        """See `Provider`."""
+        reply = await self._provider.complete(prompt, options, on_text)
+        self._record(reply.usage)
+        return reply
+
+    async def close(self) -> None:
+        """See `Provider`."""
+        await self._provider.close()

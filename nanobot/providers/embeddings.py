@@ -23,8 +23,7 @@ from nanobot.errors import (
     ProviderGarbage,
     ProviderUnavailable,
 )
-from nanobot.providers.failures import Endpoint
-from nanobot.providers.fields import items, mapping, parse_json
+from nanobot.providers.failures import Endpoint, items, mapping, parse_json
 from nanobot.providers.opening import open_connection
 from nanobot.providers.retry import RetryPolicy, wait_before_retry
 

@@ -1,15 +1,17 @@
-"""What went wrong between us and a model server, in the words of the error tree.
+"""What went wrong between us and a model server, as errors of the provider tree.
 
 Servers that call themselves OpenAI-compatible agree on little when they refuse, so this is where
 statuses, codes and wordings become decisions. No text made here holds the API key, whatever the
-server echoes, and none is long.
+server echoes, and none is long. The readers of foreign JSON give the type asked for, or its empty
+value.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -24,7 +26,39 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderUnavailable,
 )
-from nanobot.providers.fields import mapping, parse_json, string
+
+
+def parse_json(data: bytes | str) -> object:
+    """The value of `data`; raises `ValueError` for what is no JSON or nested too deeply."""
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    try:
+        value: object = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return value
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """`value` if it is an object."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> Sequence[object]:
+    """`value` if it is an array."""
+    return value if isinstance(value, list) else ()
+
+
+def string(value: object) -> str:
+    """`value` if it is a string."""
+    return value if isinstance(value, str) else ""
+
+
+def count(value: object) -> int:
+    """`value` if it is a whole number that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return 0
+    return max(value, 0)
+
 
 _DETAIL_CHARACTERS = 300
 _LONGEST_WAIT = 86_400.0

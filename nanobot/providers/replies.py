@@ -3,19 +3,248 @@
 `IncomingReply` takes the body of an answer with status 200 as it arrives, a stream of events or one
 JSON object, whichever the server chose to send. It gives the visible text to the sink on the way
 and the reply at the end. It holds at most `limit` bytes: no server can fill the memory.
+
+- Server-sent events: bytes go in as they arrive, the data of whole events comes out, however the
+  bytes were cut. As the standard says, lines end in LF, CRLF or CR; a byte order mark, comments and
+  fields other than `data` are skipped; data may take several lines.
+- Thinking: some servers leave the reasoning in the text as `<think>…</think>` at the start.
+  `VisibleText` gives back what may be shown. Its pieces always join to the same text, and that can
+  be encoded: surrogate halves in two pieces are joined, stray ones replaced.
+- Tool calls come whole or in pieces, with or without index or id. What comes out can always be sent
+  back: ids exist and are unique in the prompt, names use the API's characters. Arguments stay the
+  text the model wrote; only "nothing" becomes an empty object.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from nanobot.providers.calls import CallAssembler
-from nanobot.providers.failures import Endpoint
-from nanobot.providers.fields import count, items, mapping, parse_json, string
+from nanobot.messages import ToolCall
+from nanobot.providers.failures import Endpoint, count, items, mapping, parse_json, string
 from nanobot.providers.port import Reply, TextSink, Usage
-from nanobot.providers.sse import EventParser
-from nanobot.providers.thinking import VisibleText, mend_surrogates
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class EventParser:
+    """Collects one stream. `pending` is how many bytes it holds that are not yet an event."""
+
+    def __init__(self) -> None:
+        self._partial: list[bytes] = []
+        self._data: list[bytes] = []
+        self._first_line = True
+        self.pending = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The data of the events that `chunk` completes."""
+        self.pending += len(chunk)
+        self._partial.append(chunk)
+        if b"\n" not in chunk and b"\r" not in chunk and not self._ends_in_return(-2):
+            return []
+        buffer = b"".join(self._partial)
+        # A CR at the very end may be half of a CRLF; it waits for the next chunk.
+        held = buffer.endswith(b"\r")
+        *lines, rest = _LINE_END.split(buffer[:-1] if held else buffer)
+        self._partial = [rest + b"\r" if held else rest]
+        return self._take(lines)
+
+    def close(self) -> list[bytes]:
+        """The data of a last event that no blank line ended; the parser is used up."""
+        lines = _LINE_END.split(b"".join(self._partial))
+        self._partial = []
+        return self._take([*lines, b""])
+
+    def _ends_in_return(self, position: int) -> bool:
+        return len(self._partial) >= -position and self._partial[position].endswith(b"\r")
+
+    def _take(self, lines: list[bytes]) -> list[bytes]:
+        events = []
+        for line in lines:
+            if self._first_line:
+                line = line.removeprefix(_BYTE_ORDER_MARK)  # noqa: PLW2901
+                self._first_line = False
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].removeprefix(b" "))
+            elif line == b"data":
+                self._data.append(b"")
+            elif not line and self._data:
+                events.append(b"\n".join(self._data))
+                self._data = []
+        self.pending = sum(map(len, self._data)) + sum(map(len, self._partial))
+        return events
+
+
+_OPENING = ("<think>", "<thinking>")
+_LONGEST_CLOSING = len("</thinking>")
+_WHITESPACE = " \t\r\n"
+
+
+class VisibleText:
+    """The visible part of one reply."""
+
+    def __init__(self) -> None:
+        self._half = ""
+        self._held = ""
+        self._closing = ""
+        self._at_start = True
+        self._trim = False
+
+    def feed(self, piece: str) -> str:
+        """What `piece` lets be shown now."""
+        piece = self._half + piece
+        self._half = ""
+        if piece and "\ud800" <= piece[-1] <= "\udbff":
+            piece, self._half = piece[:-1], piece[-1]
+        return self._show(mend_surrogates(piece))
+
+    def close(self) -> str:
+        """What was held back and turned out to be text."""
+        shown = self._show(mend_surrogates(self._half))
+        held = "" if self._closing else self._held
+        self._half = self._held = ""
+        return shown + (held.lstrip(_WHITESPACE) if self._trim else held)
+
+    def _show(self, piece: str) -> str:
+        if not self._at_start:
+            return piece
+        self._held += piece
+        while self._skip_thinking() if self._closing else self._skip_tag():
+            pass
+        return self._release()
+
+    def _release(self) -> str:
+        """What is held, once it is known to be text."""
+        if self._closing or self._at_start:
+            return ""
+        shown, self._held = self._held, ""
+        return shown
+
+    def _skip_tag(self) -> bool:
+        """Look at how the text starts; True if it is with an opening tag, which is dropped."""
+        text = self._held.lstrip(_WHITESPACE)
+        low = text[: len(_OPENING[-1])].lower()
+        for tag in _OPENING:
+            if low.startswith(tag):
+                self._held, self._closing = text[len(tag) :], f"</{tag[1:]}"
+                return True
+        if not text or any(tag.startswith(low) for tag in _OPENING):
+            return False
+        if self._trim:
+            self._held = text
+        self._at_start = False
+        return False
+
+    def _skip_thinking(self) -> bool:
+        """Drop up to the closing tag; False while it has not come."""
+        end = self._held.lower().find(self._closing)
+        if end < 0:
+            self._held = self._held[-_LONGEST_CLOSING:]
+            return False
+        self._held = self._held[end + len(self._closing) :]
+        self._closing, self._trim = "", True
+        return True
+
+
+def mend_surrogates(text: str) -> str:
+    """`text` with surrogate pairs joined and stray halves replaced by U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
+_ID_LENGTH = 9
+"""Every server takes ids of nine letters and digits; some take nothing else."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+class CallAssembler:
+    """The tool calls of one reply. `size` is how many characters they hold."""
+
+    def __init__(self) -> None:
+        self._drafts: list[_Draft] = []
+        self._by_index: dict[int, _Draft] = {}
+        self.size = 0
+
+    def add(self, pieces: object, *, whole: bool) -> None:
+        """Take a `tool_calls` array: of a whole message, where each item is a call, or a delta."""
+        for piece in items(pieces):
+            fields = mapping(piece)
+            function = mapping(fields.get("function"))
+            name = string(function.get("name"))
+            call_id = string(fields.get("id"))
+            draft = self._begin(call_id) if whole else self._draft(fields, call_id, name)
+            if name != draft.name:
+                draft.name += name
+            arguments = _as_text(function.get("arguments"))
+            draft.arguments.append(arguments)
+            self.size += len(name) + len(arguments)
+
+    def finish(self, taken: Iterable[str], seed: str) -> tuple[ToolCall, ...]:
+        """The calls. `taken` are ids in use; `seed` makes new ids differ from prompt to prompt."""
+        used = set(taken)
+        calls = []
+        for position, draft in enumerate(self._drafts):
+            arguments = mend_surrogates("".join(draft.arguments)).strip() or "{}"
+            call_id = draft.id
+            attempt = 0
+            while not call_id or call_id in used:
+                parts = (seed, draft.id, draft.name, arguments, str(position), str(attempt))
+                call_id = _digest("\0".join(parts))
+                attempt += 1
+            used.add(call_id)
+            calls.append(ToolCall(call_id, _sendable_name(draft.name), arguments))
+        return tuple(calls)
+
+    def _begin(self, call_id: str) -> _Draft:
+        self._drafts.append(_Draft(call_id))
+        return self._drafts[-1]
+
+    def _draft(self, piece: Mapping[str, object], call_id: str, name: str) -> _Draft:
+        """The call that a piece of a stream belongs to."""
+        index = piece.get("index")
+        if isinstance(index, int):
+            current = self._by_index.get(index)
+        else:
+            current = self._drafts[-1] if self._drafts else None
+        # Some servers number all their calls 0, or none: a new id with a name begins a new call.
+        begins = bool(name and call_id and current and current.id and current.id != call_id)
+        if current is None or begins or (index is None and name and not call_id):
+            current = self._begin(call_id)
+        current.id = current.id or call_id
+        if isinstance(index, int):
+            self._by_index[index] = current
+        return current
+
+
+def _as_text(arguments: object) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    return "" if arguments is None else json.dumps(arguments)
+
+
+def _sendable_name(name: str) -> str:
+    return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "unnamed"
+
+
+def _digest(text: str) -> str:
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return digest[:_ID_LENGTH]
+
 
 _STREAM_OVERHEAD = 16
 """An event takes a few hundred bytes to bring a few characters, so whole streams may be this much
@@ -58,7 +287,7 @@ class IncomingReply:
         self._start = b""
         self._body = bytearray()
         self._events = EventParser()
-        self._draft = _Draft(endpoint, asked, on_text)
+        self._draft = _ReplyDraft(endpoint, asked, on_text)
         self._terminated = False
 
     @property
@@ -130,7 +359,7 @@ class IncomingReply:
             raise self._endpoint.garbage(f"more than {self._limit} bytes")
 
 
-class _Draft:
+class _ReplyDraft:
     """What the events so far add up to."""
 
     def __init__(self, endpoint: Endpoint, asked: Asked, on_text: TextSink | None) -> None:

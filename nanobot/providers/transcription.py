@@ -16,8 +16,7 @@ from loguru import logger
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import ContextTooLong, ProviderBusy, ProviderRejected, ProviderUnavailable
-from nanobot.providers.failures import Endpoint
-from nanobot.providers.fields import mapping, parse_json
+from nanobot.providers.failures import Endpoint, mapping, parse_json
 from nanobot.providers.opening import open_connection
 from nanobot.providers.retry import RetryPolicy, wait_before_retry
 

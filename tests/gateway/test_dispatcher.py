@@ -19,7 +19,7 @@ from nanobot.bus.sqlite_journal import Journal, Outbox
 from nanobot.channel import Channel, Limits
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot.gateway.dispatcher import MOST_ATTEMPTS, Dispatcher
-from nanobot.gateway.screen import Screen
+from nanobot.gateway.host import Screen
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 from tests.bus.support import no_file_may_grow_beyond, opened, reply, rows, said

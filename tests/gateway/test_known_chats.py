@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from nanobot.app.channels import KnownChats
+from nanobot.app.base import KnownChats
 from nanobot.channel import Chat
 from nanobot.security.access import Access
 from nanobot.session.catalogue import SessionInfo

@@ -10,8 +10,7 @@ import pytest
 
 from nanobot.channel import ChannelHost
 from nanobot.errors import ChannelOff, NanobotError
-from nanobot.gateway.lending import LEASE_SECONDS, ChannelOperations
-from nanobot.gateway.supervisor import Supervisor
+from nanobot.gateway.supervisor import LEASE_SECONDS, ChannelOperations, Supervisor
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.gateway.notify import Notifier
+from nanobot.gateway.health import Notifier
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from nanobot.bus.sqlite_journal import Journal
 from nanobot.errors import NanobotError
 from nanobot.gateway.operations import Operations, Running
 from nanobot.messages import Message, ToolCall
-from nanobot.providers.prices import Prices
+from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 from tests.bus.support import done, give_up, opened, reply, said

@@ -13,15 +13,11 @@ import pytest
 from nanobot.bus.events import TurnEnded
 from nanobot.bus.journal import Completion
 from nanobot.bus.sqlite_journal import Journal
-from nanobot.gateway.endpoint import HealthEndpoint
-from nanobot.gateway.health import Concern
-from nanobot.gateway.report import About
-from nanobot.gateway.status import Live, Status
+from nanobot.gateway.health import Concern, Vitals
+from nanobot.gateway.status import About, Live, Status, Tally
 from nanobot.gateway.supervisor import ChannelState
-from nanobot.gateway.tally import Tally
-from nanobot.gateway.vitals import Vitals
-from nanobot.gateway.webserver import WebServer
-from nanobot.providers.prices import Prices
+from nanobot.gateway.webserver import HealthEndpoint, WebServer
+from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock

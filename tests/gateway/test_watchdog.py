@@ -16,11 +16,15 @@ import pytest
 from loguru import logger
 
 from nanobot.bus.sqlite_journal import MIGRATIONS
-from nanobot.gateway.notify import Notifier
-from nanobot.gateway.pulse import BEAT_SECONDS, Pulse
-from nanobot.gateway.stall import StallWatch
+from nanobot.gateway.health import (
+    BEAT_SECONDS,
+    JournalDatabase,
+    Notifier,
+    Pulse,
+    StallWatch,
+    Vitals,
+)
 from nanobot.gateway.supervisor import ChannelState
-from nanobot.gateway.vitals import JournalDatabase, Vitals
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from nanobot.cli.main import main
-from nanobot.logs.file import LogFile
-from nanobot.logs.line import LogLine
+from nanobot.logs.output import LogFile, LogLine
 from nanobot.logs.reading import Mark, Tail, newest_lines
 
 

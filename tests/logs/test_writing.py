@@ -13,8 +13,7 @@ import pytest
 from loguru import logger
 
 from nanobot.logs import Counted, Stored, log_to
-from nanobot.logs.file import LogFile, older_files
-from nanobot.logs.line import LogLine
+from nanobot.logs.output import LogFile, LogLine, older_files
 from nanobot.security.redaction import REDACTED, Redactor
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel

@@ -14,8 +14,8 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderUnavailable,
 )
-from nanobot.providers.fallback import FallbackProvider, NamedProvider, combined
 from nanobot.providers.port import CallOptions, Prompt, Reply, Toolset, user_message
+from nanobot.providers.retry import FallbackProvider, NamedProvider, combined
 from nanobot.testing import FakeClock, ScriptedModel, fails, says
 from nanobot.testing.model import Line
 

@@ -15,9 +15,7 @@ from nanobot.clock import SystemClock
 from nanobot.errors import ProviderError
 from nanobot.providers.failures import Endpoint
 from nanobot.providers.port import Reply
-from nanobot.providers.replies import Asked, IncomingReply
-from nanobot.providers.sse import EventParser
-from nanobot.providers.thinking import VisibleText
+from nanobot.providers.replies import Asked, EventParser, IncomingReply, VisibleText
 
 ALWAYS_THE_SAME = settings(derandomize=True, deadline=None, database=None)
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from nanobot.errors import ProviderRejected, ProviderUnavailable
-from nanobot.providers.probing import served_models
+from nanobot.providers.discovery import served_models
 from nanobot.testing import FakeClock
 from tests.doubles.openai.server import FakeOpenAI
 

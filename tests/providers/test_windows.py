@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from nanobot.clock import SystemClock
-from nanobot.providers.windows import told_window
+from nanobot.providers.discovery import told_window
 from tests.doubles.server import Served
 
 MODELS = {"data": [{"id": "other", "max_model_len": 7}, {"id": "tiny"}]}

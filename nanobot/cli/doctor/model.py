@@ -13,8 +13,8 @@ from nanobot.errors import NanobotError, ProviderUnavailable
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
+    from nanobot.providers.discovery import Served
     from nanobot.providers.port import Reply
-    from nanobot.providers.probing import Served
 
 _PROBE_SECONDS = 8.0
 _WHOLE_PROBE_SECONDS = 20.0
@@ -81,7 +81,7 @@ def _window(case: Case, model: _Model) -> Iterator[Finding]:
     """Whether the server takes as much as the settings say, and whether that is enough to talk."""
     from nanobot.cli.onboard.window import is_near
     from nanobot.config.model import SMALL_WINDOW
-    from nanobot.providers.windows import told_window
+    from nanobot.providers.discovery import told_window
 
     if not is_near(model.base_url):
         return
@@ -103,7 +103,7 @@ def _window(case: Case, model: _Model) -> Iterator[Finding]:
 
 
 async def _probe(case: Case, model: _Model) -> Served:
-    from nanobot.providers.probing import probe
+    from nanobot.providers.discovery import probe
 
     key = model.api_key.get_secret_value()
     try:

@@ -181,7 +181,7 @@ async def _address(person: Guide, last: str) -> str:
 
 async def _with_key(person: Guide, base_url: str, known: Known, clock: Clock) -> Candidate:
     """A model at a server that wants a key, or perhaps wants one."""
-    from nanobot.providers.probing import served_models
+    from nanobot.providers.discovery import served_models
 
     key = known[base_url].key if base_url in known else ""
     if is_official(base_url):

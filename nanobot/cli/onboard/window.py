@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SMALL_WINDOW, ModelSettings
 from nanobot.config.values import is_official
-from nanobot.providers.windows import Window, make_larger, told_window
+from nanobot.providers.discovery import Window, make_larger, told_window
 
 if TYPE_CHECKING:
     from nanobot.cli.onboard.candidate import Candidate

@@ -146,7 +146,7 @@ def _journal(command: tuple[str, ...]) -> int:
 
 def _shown(stored: bytes, *, colours: bool) -> Iterator[str]:
     """An entry of the journal: a line of nanobot's log, or what somebody else said about it."""
-    from nanobot.logs.line import LogLine
+    from nanobot.logs.output import LogLine
 
     with suppress(ValueError, RecursionError):
         entry = json.loads(stored)

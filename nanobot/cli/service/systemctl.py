@@ -127,7 +127,7 @@ class Systemd:
 
 def plain(message: str) -> str:
     """A message of the journal for people: a line of our log as `nanobot logs` shows it."""
-    from nanobot.logs.line import LogLine
+    from nanobot.logs.output import LogLine
 
     own = LogLine.parse(message.encode("utf-8", "replace"))
     return own.to_text() if own else message

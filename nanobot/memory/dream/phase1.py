@@ -15,7 +15,7 @@ from typing import Literal
 
 from nanobot.memory.dream.entries import Entry
 from nanobot.memory.store.guard import bare
-from nanobot.providers.fields import items, mapping, string
+from nanobot.providers.failures import items, mapping, string
 
 LONG_TERM, PERSON, MANNER = "memory/MEMORY.md", "USER.md", "SOUL.md"
 FILES = (LONG_TERM, PERSON, MANNER)

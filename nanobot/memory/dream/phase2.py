@@ -16,7 +16,7 @@ from nanobot.memory.dream.words import data_tokens, says_no_more, shared
 from nanobot.memory.store.guard import bare, indent, lost_facts, standing
 from nanobot.memory.text.layout import is_heading, lines_of
 from nanobot.memory.text.lines import Operation
-from nanobot.providers.fields import items, mapping, string
+from nanobot.providers.failures import items, mapping, string
 
 _LONGEST_HEADING = 40
 

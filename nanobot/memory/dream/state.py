@@ -16,7 +16,7 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.memory.text.lines import Operation
-from nanobot.providers.fields import count, items, mapping, parse_json, string
+from nanobot.providers.failures import count, items, mapping, parse_json, string
 from nanobot.security.paths import Root
 
 _LIMIT = 50_000_000

@@ -1,0 +1,386 @@
+"""What runs around the agent: platforms, routines, upkeep, backups, and the watch over it all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+import nanobot
+from nanobot.agent.limits import SenderRate
+from nanobot.agent.notifier import Courier
+from nanobot.app.agent import Agent
+from nanobot.app.base import Base, build_web, menu_of
+from nanobot.app.home import Stores
+from nanobot.app.memory import Remembering
+from nanobot.app.model import about, prices, secrets
+from nanobot.app.tools import Toolbox
+from nanobot.bus.events import Address, Button
+from nanobot.bus.sqlite_journal import Outbox
+from nanobot.bus.sqlite_reports import mentioned
+from nanobot.channel import ChannelHost
+from nanobot.commands import CommandRegistry
+from nanobot.config.settings import Settings
+from nanobot.cron.heartbeat import ActiveHours, Heartbeat
+from nanobot.cron.schedule import parse
+from nanobot.errors import NanobotError, StorageError
+from nanobot.gateway.dispatcher import Dispatcher
+from nanobot.gateway.gateway import Routine
+from nanobot.gateway.health import Concern, Notifier, Pulse, Vitals
+from nanobot.gateway.host import Host, HostParts
+from nanobot.gateway.status import Live, Status, Tally
+from nanobot.gateway.supervisor import Supervisor
+from nanobot.gateway.webserver import HealthEndpoint, WebServer
+from nanobot.logs import Counted
+from nanobot.memory.dream import DreamReport
+from nanobot.memory.scopes import OWNER
+from nanobot.memory.service.views import held_text, shown_of_held
+from nanobot.memory.store.pending import PendingFact
+from nanobot.memory.store.reading import FACTS, MemoryReader
+from nanobot.security.redaction import Redactor
+from nanobot.upkeep.retention import MEDIA_NAME, Limits, Retention
+from nanobot.upkeep.room import Room
+from nanobot.upkeep.selection import SNAPSHOT
+from nanobot.upkeep.snapshot import BackupOperations
+
+if TYPE_CHECKING:
+    from nanobot.upkeep.backups import Order
+    from nanobot.upkeep.schedule import BackupRoutine
+
+
+_DECISIONS = ("Accept", "Drop")
+
+
+async def send_digest(courier: Courier, report: DreamReport) -> None:
+    """What Dream changed, with a button that takes it back."""
+    number = report.undoable
+    undo = [Button("Undo", f"/dream-restore --version {number}")] if number else []
+    await courier.tell(report.scope, report.digest, undo)
+
+
+async def send_held(
+    courier: Courier, scope: str, facts: Sequence[PendingFact], session: str
+) -> None:
+    """Facts that wait from now on, with buttons that decide: in the chat that they come from, those
+    of Dream in the chat that the owner used last."""
+    if not facts or not (session or scope == OWNER):
+        return
+    codes = " ".join(fact.code for fact in shown_of_held(facts))
+    every = " all" if len(facts) > 1 else ""
+    buttons = [Button(f"{verb}{every}", f"/memory {verb.lower()} {codes}") for verb in _DECISIONS]
+    text = held_text(facts)
+    try:
+        if session:
+            await courier.say_at(Address.of(session), text, buttons)
+        else:
+            await courier.tell(scope, text, buttons)
+    except StorageError as error:
+        logger.warning("{}: nobody was told what waits for their word: {}", scope, error)
+
+
+async def send_trouble(courier: Courier, scope: str, text: str) -> None:
+    """Why Dream could not work."""
+    logger.warning("dream for {}: {}", scope, text)
+    await courier.tell(OWNER, text)
+
+
+def tell_of_channel(base: Base, channel: str, detail: str) -> None:
+    """That a channel stays off."""
+    warn_of_channel(base, channel, f"The channel {channel} is off: {detail}")
+
+
+def warn_of_channel(base: Base, channel: str, text: str) -> None:
+    """What is wrong with a channel, told on another one; the same once a day."""
+    reason = hashlib.sha256(text.encode()).hexdigest()[:8]
+    name = f"off-{channel}-{base.clock.now():%y%m%d}-{reason}"
+    telling = base.courier.warn_elsewhere(channel, text, name)
+    base.background.start(telling, name=f"warn of {channel}")
+
+
+@dataclass(frozen=True, slots=True)
+class Platforms:
+    """What others need to reach in it."""
+
+    supervisor: Supervisor
+    dispatcher: Dispatcher
+    web: WebServer
+
+
+def build_platforms(base: Base, commands: CommandRegistry) -> Platforms:
+    """Put it together. `commands` are those that channels show in their menus."""
+    outbox = Outbox(base.stores.journal.database)
+    dispatcher = Dispatcher(base.outlets, outbox, base.screen, base.clock, base.rng)
+    hosts: dict[str, ChannelHost] = {}
+    supervisor = Supervisor(
+        base.outlets,
+        hosts,
+        base.clock,
+        base.rng,
+        on_off=partial(tell_of_channel, base),
+        redactor=Redactor(secrets(base.settings)),
+    )
+    web = build_web(base.settings)
+    parts = HostParts(
+        base.bus,
+        base.stores.journal,
+        base.access,
+        web,
+        base.settings.home,
+        base.clock,
+        base.background,
+        menu=partial(menu_of, commands),
+        report=supervisor.report,
+        connected=supervisor.connected,
+        alive=supervisor.alive,
+        rate=SenderRate(base.settings.limits.messages_per_minute, base.clock, commands.is_owner),
+        show=base.screen.show,
+        warn=partial(warn_of_channel, base),
+    )
+    hosts.update((name, Host(name, parts, waits=name != base.cli.name)) for name in base.outlets)
+    return Platforms(supervisor, dispatcher, web)
+
+
+HEARTBEAT = "HEARTBEAT.md"
+
+
+def build_routines(base: Base, memory: Remembering, toolbox: Toolbox) -> Sequence[Routine]:
+    """What runs by itself, as far as the owner wants it to."""
+    settings, cron = base.settings, toolbox.around.cron
+    dreaming = () if memory.schedule is None else (memory.schedule,)
+    jobs = (cron,) if settings.cron.enabled else ()
+    every = settings.heartbeat.interval
+    if every is None:
+        return (*dreaming, *jobs)
+    document = memory.memories.of(OWNER).store
+    heartbeat = Heartbeat(
+        lambda: document.read(HEARTBEAT),
+        document.template_of(HEARTBEAT),
+        toolbox.job_chats.owners_latest,
+        base.bus.note,
+        base.clock,
+        every,
+        ActiveHours(*settings.heartbeat.hours),
+        busy=base.stores.journal.is_busy,
+    )
+    return (*dreaming, *jobs, heartbeat)
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """The routines, and what they have to say about the health."""
+
+    room: Room
+    retention: Retention
+
+    @property
+    def routines(self) -> tuple[Room, Retention]:
+        """What runs by itself."""
+        return self.room, self.retention
+
+    def concern(self) -> Concern | None:
+        """That messages wait because the disk is nearly full."""
+        return Concern("failing", self.room.text, self.room.hint) if self.room.low else None
+
+
+def build_upkeep(base: Base) -> Upkeep:
+    """Put it together."""
+    settings, clock = base.settings, base.clock
+    kept = settings.retention
+    limits = Limits(kept.media_days, kept.media_megabytes, kept.spill_days, kept.audit_days)
+    database = base.stores.journal.database
+
+    async def awaited() -> frozenset[str]:
+        return await database.run(lambda db: mentioned(db, MEDIA_NAME))
+
+    return Upkeep(
+        Room(
+            settings.home,
+            kept.disk_reserve_megabytes,
+            base.bus,
+            clock,
+            partial(base.courier.warn_elsewhere, ""),
+        ),
+        Retention(settings.home, limits, clock, awaited),
+    )
+
+
+_MEGABYTE = 1_000_000
+Operation = Callable[[Mapping[str, object]], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Backups:
+    """The operations, and the routine where a schedule is set."""
+
+    home: Path
+    operations: BackupOperations
+    routine: BackupRoutine | None
+
+    @property
+    def routines(self) -> tuple[BackupRoutine, ...]:
+        """What runs by itself."""
+        return (self.routine,) if self.routine else ()
+
+    def begin(self) -> None:
+        """Clear what a process that was killed has left: second names of what may be erased."""
+        if not (self.home / SNAPSHOT).exists():
+            return
+        from nanobot.upkeep.backups import UnderWay, alone
+
+        try:
+            with alone(self.home):
+                logger.info("what a backup that was cut short left is cleared")
+        except UnderWay:
+            return
+        except StorageError as error:
+            logger.warning("what a backup left cannot be cleared: {}", error)
+
+    def table(self) -> Mapping[str, Operation]:
+        """The operations by name."""
+        return self.operations.table()
+
+    def concern(self) -> Concern | None:
+        """That the backup which was due could not be made, or older ones not be removed."""
+        trouble = self.routine.trouble if self.routine else ""
+        if not trouble:
+            return None
+        return Concern(
+            "degraded",
+            trouble,
+            "It is tried again by itself; `nanobot backup` makes one at once.",
+        )
+
+
+def build_backups(base: Base) -> Backups:
+    """Put it together."""
+    settings, clock, home = base.settings, base.clock, base.settings.home
+    operations = BackupOperations(home, base.stores.journal.database, clock, live=True)
+    if not settings.backup.schedule:
+        return Backups(home, operations, None)
+    from nanobot.upkeep.backups import folder_of
+    from nanobot.upkeep.schedule import BackupRoutine
+
+    routine = BackupRoutine(
+        home,
+        folder_of(home, settings.backup.folder),
+        parse(settings.backup.schedule),
+        settings.backup.keep,
+        order_of(settings),
+        operations,
+        clock,
+        base.courier.warn,
+    )
+    return Backups(home, operations, routine)
+
+
+def order_of(settings: Settings) -> Order:
+    """What the configuration wants of a backup."""
+    from nanobot.upkeep.backups import Order
+
+    return Order(
+        media=settings.backup.media,
+        recipient=settings.backup.recipient,
+        version=nanobot.__version__,
+        reserve=settings.retention.disk_reserve_megabytes * _MEGABYTE,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """`status` answers whoever asks; the routines run beside everything else."""
+
+    notifier: Notifier
+    status: Status
+    routines: tuple[Pulse | HealthEndpoint, ...]
+
+
+def dead_threads(stores: Stores) -> Concern | None:
+    """A thread that ended by a fault: only a new process has it again, and finds everything in the
+    journal."""
+    if stores.journal.database.has_died:
+        what = "the journal"
+    elif stores.sessions.has_died:
+        what = "conversations"
+    else:
+        return None
+    text = f"the thread that writes {what} has died"
+    return Concern("failing", text, "Restart nanobot; `nanobot logs` says why.", stuck=True)
+
+
+def unreadable_conversations(stores: Stores) -> Concern | None:
+    """Conversations whose files cannot be read: messages in them wait."""
+    errors = stores.sessions.unreadable
+    if not errors:
+        return None
+    key, error = next(iter(errors.items()))
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return Concern("degraded", f"conversation {key} cannot be read{more}: {error}", error.hint)
+
+
+def damaged_memory(memory: MemoryReader) -> Concern | None:
+    """A file of long-term memory that a power loss or a broken disk left unreadable."""
+    for path in FACTS:
+        try:
+            is_damaged = "\0" in memory.read(path)
+        except (NanobotError, OSError) as error:
+            return Concern("degraded", f"{path} cannot be read: {error}", "`nanobot doctor`")
+        if is_damaged:
+            hint = "`nanobot memory restore --list` shows its versions, and takes one back."
+            return Concern("degraded", f"{path} is damaged: it holds zero bytes", hint)
+    return None
+
+
+def build_watching(
+    base: Base,
+    agent: Agent,
+    supervisor: Supervisor,
+    tally: Tally,
+    counted: Counted,
+    memory: MemoryReader,
+    others: Sequence[Callable[[], Concern | None]],
+) -> Watching:
+    """Put it together. `others` tell of what else is wrong; `memory` is the owner's."""
+    vitals = Vitals(
+        supervisor.states.values,
+        base.stores.journal.database,
+        base.clock,
+        base.background,
+        (
+            *others,
+            partial(dead_threads, base.stores),
+            partial(unreadable_conversations, base.stores),
+            partial(damaged_memory, memory),
+        ),
+    )
+    live = Live(
+        born=base.clock.monotonic(),
+        turns_running=lambda: agent.turns.count,
+        channels=supervisor.states.values,
+        vitals=vitals,
+        tally=tally,
+        logged=lambda: (counted.errors, counted.warnings),
+    )
+    settings, stores = base.settings, base.stores
+    status = Status(
+        about(settings),
+        stores.journal.database,
+        stores.sessions,
+        prices(settings),
+        base.clock,
+        live,
+    )
+    notifier = Notifier.from_environment(os.environ)
+    pulse = Pulse(vitals, notifier, base.clock)
+    health = settings.health
+    if not health.enabled:
+        return Watching(notifier, status, (pulse,))
+    web = WebServer(health.host, health.port, section="health", public_hosts=None)
+    token = health.token.get_secret_value()
+    endpoint = HealthEndpoint(web, vitals, status.report, metrics=health.metrics, token=token)
+    return Watching(notifier, status, (pulse, endpoint))

@@ -1,0 +1,397 @@
+"""The log: its lines, its file with rotation, where it goes, and how often something went wrong.
+
+`nanobot.log` becomes `nanobot.log.1`, that `nanobot.log.2` and so on; the oldest goes. Every line
+is in exactly one of them. What the disk refuses is lost, which is reported once on standard error,
+and writing goes on when it can; a line that was cut short never runs into the next one.
+
+A stored line is one JSON object in ASCII: `time` (ISO 8601 with the offset from UTC), `level`
+(`debug`, `info`, `warning` or `error`), `turn` (if it was logged during one), `where` (module and
+line), `message`, and `error` (a traceback, if there is one). The log is set up once per process, by
+the command that starts it; secrets never reach it, and what other packages log through the standard
+library goes the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, TextIO
+from zoneinfo import ZoneInfo
+
+from loguru import logger
+
+from nanobot.security.atomic import write_all
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from loguru import Message, Record
+
+    from nanobot.security.redaction import Redactor
+
+
+_OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
+"""Longer ones are dates: copies that somebody keeps."""
+
+Complain = Callable[[str], None]
+
+
+class LogFile:
+    """The log at `path`, of up to `max_bytes`, with `keep` older files beside it. `complain` is
+    told of trouble. Calls come from one thread at a time."""
+
+    def __init__(self, path: Path, max_bytes: int, keep: int, complain: Complain) -> None:
+        self._path, self._max_bytes, self._keep = path, max_bytes, keep
+        self._complain = complain
+        self._descriptor = -1
+        self._refused = False
+        self._stuck = False
+
+    def write(self, line: str) -> None:
+        """Add a line. Never raises."""
+        data = line.encode("utf-8", "backslashreplace") + b"\n"
+        try:
+            self._open()
+            if self._is_full(len(data)):
+                self._rotate()
+            write_all(self._descriptor, data)
+        except OSError as error:
+            self.close()  # opened anew, it is looked at anew
+            if not self._refused:
+                self._complain(f"the log {self._path} cannot be written: {error.strerror or error}")
+            self._refused = True
+        else:
+            self._refused = False
+
+    def close(self) -> None:
+        """Let go of the file; the next line opens it again."""
+        if self._descriptor >= 0:
+            with suppress(OSError):
+                os.close(self._descriptor)
+        self._descriptor = -1
+
+    def _open(self) -> None:
+        """Open the file, also where somebody has moved it away or removed it."""
+        if self._descriptor >= 0 and self._is_in_place():
+            return
+        self.close()
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._descriptor = os.open(self._path, _OPEN, 0o600)
+        size = os.fstat(self._descriptor).st_size
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            write_all(self._descriptor, b"\n")
+
+    def _is_in_place(self) -> bool:
+        ours = os.fstat(self._descriptor)
+        try:
+            return os.path.samestat(ours, os.stat(self._path))  # noqa: PTH116 - for each line
+        except FileNotFoundError:
+            return False
+
+    def _is_full(self, coming: int) -> bool:
+        size = os.fstat(self._descriptor).st_size
+        return size > 0 and size + coming > self._max_bytes
+
+    def _rotate(self) -> None:
+        """Begin a new file; where the disk refuses that, the old one grows."""
+        try:
+            self._move_on()
+        except OSError as error:
+            if not self._stuck:
+                self._complain(f"no new log can be begun: {error.strerror or error}")
+            self._stuck = True
+        else:
+            self._stuck = False
+        self._open()
+
+    def _move_on(self) -> None:
+        for surplus in older_files(self._path)[self._keep :]:
+            surplus.unlink(missing_ok=True)
+        names = [self._path, *(numbered(self._path, n) for n in range(1, self._keep + 1))]
+        for newer, older in zip(names[-2::-1], names[:0:-1], strict=True):
+            with suppress(FileNotFoundError):
+                newer.replace(older)
+
+
+def numbered(path: Path, number: int) -> Path:
+    """The name of the file that is `number` files older than the one at `path`."""
+    return path.with_name(f"{path.name}.{number}")
+
+
+def older_files(path: Path) -> list[Path]:
+    """The older files of the log at `path` that are there, the newest first."""
+    found = {}
+    for file in path.parent.glob(f"{path.name}.*"):
+        number = file.name.removeprefix(f"{path.name}.")
+        if _NUMBER.fullmatch(number):
+            found[int(number)] = file
+    return [found[number] for number in sorted(found)]
+
+
+LEVELS = ("debug", "info", "warning", "error")
+"""From the least to the most important."""
+
+_MOST_MESSAGE = 10_000
+_MOST_ERROR = 30_000
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_COLOURS = {"debug": "2", "warning": "33", "error": "31"}
+_DIM = "2"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line, redacted. `turn` and `error` are empty where there is none."""
+
+    time: str
+    level: str
+    where: str
+    message: str
+    turn: str = ""
+    error: str = ""
+
+    @classmethod
+    def of(cls, record: Record, redactor: Redactor, zone: tzinfo | None = None) -> LogLine:
+        """What loguru hands on, its time in `zone` (None: the system's). What is endless is
+        shortened, once it is redacted."""
+        error, turn = record["exception"], record["extra"].get("turn", "")
+        trace = ""
+        if error is not None and error.value is not None:
+            trace = "".join(traceback.format_exception(error.value)).rstrip()
+        message, trace = redactor.redact(record["message"]), redactor.redact(trace)
+        if len(message) > _MOST_MESSAGE:
+            message = f"{message[:_MOST_MESSAGE]}… ({len(message):,} characters)"
+        if len(trace) > _MOST_ERROR:
+            trace = f"… ({len(trace):,} characters)\n{trace[-_MOST_ERROR:]}"
+        return cls(
+            record["time"].astimezone(zone).isoformat(timespec="milliseconds"),
+            level_of(record["level"].no),
+            f"{record['name']}:{record['line']}",
+            message,
+            redactor.redact(str(turn)),
+            trace,
+        )
+
+    @classmethod
+    def parse(cls, stored: bytes) -> LogLine | None:
+        """What `to_json` made; None for anything else."""
+        try:
+            data = json.loads(stored)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(data, dict):
+            return None
+        values = [data.get(key, "") for key in ("time", "level", "where", "message")]
+        extra = [data.get(key, "") for key in ("turn", "error")]
+        if data.get("level") not in LEVELS or not all(map(_is_text, (*values, *extra))):
+            return None
+        return cls(*values, *extra)
+
+    def to_json(self) -> str:
+        """The stored form, without the end of the line."""
+        fields = {"time": self.time, "level": self.level, "turn": self.turn}
+        fields |= {"where": self.where, "message": self.message, "error": self.error}
+        return json.dumps({k: v for k, v in fields.items() if v or k == "message"})
+
+    def to_text(self, *, colours: bool = False) -> str:
+        """For people: one line, what follows the first line of the message or is a traceback moved
+        to the right, so that no message looks like a line of its own. Nothing in it can control a
+        terminal."""
+        turn = f"[{self.turn}] " if self.turn else ""
+        where = "" if self.level == "info" else f"  ({self.where})"
+        level = self.level.upper().ljust(7)
+        time, message = _safe(self.time[:19].replace("T", " ")), _indented(_safe(self.message))
+        error = f"\n    {_indented(_safe(self.error))}" if self.error else ""
+        turn, where = _safe(turn), _safe(where)
+        if colours:
+            level = _in_colour(level, _COLOURS.get(self.level, ""))
+            time, turn, where, error = (_in_colour(t, _DIM) for t in (time, turn, where, error))
+        return f"{time} {level} {turn}{message}{where}{error}"
+
+
+def level_of(number: int) -> str:
+    """The level that loguru's or the standard library's number stands for."""
+    return LEVELS[max(0, min(number // 10, 4) - 1)]
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n    ")
+
+
+def _safe(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def _in_colour(text: str, colour: str) -> str:
+    return f"\x1b[{colour}m{text}\x1b[0m" if text and colour else text
+
+
+Form = Literal["auto", "text", "json"]
+"""`auto`: text in a terminal, JSON elsewhere."""
+
+
+class Output(Protocol):
+    """Takes lines. Never raises."""
+
+    def put(self, line: LogLine) -> None:
+        """One more."""
+        ...
+
+
+class Console:
+    """A stream that a person looks at, or a machine. Nothing stops where nobody reads it."""
+
+    def __init__(self, stream: TextIO, form: Form) -> None:
+        self._stream = stream
+        in_terminal = stream.isatty()
+        self._colours = in_terminal and not os.environ.get("NO_COLOR")
+        self._as_text = form == "text" or (form == "auto" and in_terminal)
+
+    def put(self, line: LogLine) -> None:
+        """See `Output`."""
+        shown = line.to_text(colours=self._colours) if self._as_text else line.to_json()
+        say(self._stream, shown)
+
+
+class Stored:
+    """Files under a folder, as JSON, for `nanobot logs`."""
+
+    def __init__(self, path: Path, max_bytes: int, keep: int) -> None:
+        self._file = LogFile(path, max_bytes, keep, partial(say, sys.stderr))
+
+    def put(self, line: LogLine) -> None:
+        """See `Output`."""
+        self._file.write(line.to_json())
+
+
+def log_to(outputs: Sequence[Output], level: str, redactor: Redactor, zone: str = "") -> None:
+    """Everything from `level` on goes to these, and to nothing else any more; times are those of
+    `zone`, an IANA name (empty: the system's)."""
+    logger.remove()
+    threading.excepthook = _log_dead_thread
+    _take_over_standard_logging()
+    if outputs:
+        sink = _Sink(outputs, redactor, ZoneInfo(zone) if zone else None)
+        logger.add(sink, level=level.upper(), format=unformatted)
+
+
+def log_to_console(level: str, redactor: Redactor, zone: str = "") -> None:
+    """For a command: everything from `level` on goes to standard error, for people."""
+    log_to((Console(sys.stderr, "text"),), level, redactor, zone)
+
+
+def unformatted(_: Record) -> str:
+    """A format of loguru's for sinks that look at the record alone."""
+    return ""
+
+
+def log_warnings(warnings: Sequence[str]) -> None:
+    """What the owner should mend in the configuration."""
+    for warning in warnings:
+        logger.warning("{}", warning)
+
+
+def say(stream: TextIO, text: str) -> None:
+    """Write a line where somebody may read it."""
+    try:
+        stream.write(f"{text}\n")
+        stream.flush()
+    except (OSError, ValueError):  # nobody reads it any more
+        return
+
+
+class _Sink:
+    """Makes a line of what loguru hands on, once for all outputs."""
+
+    def __init__(self, outputs: Sequence[Output], redactor: Redactor, zone: tzinfo | None) -> None:
+        self._outputs, self._redactor, self._zone = outputs, redactor, zone
+
+    def __call__(self, message: Message) -> None:
+        try:
+            line = LogLine.of(message.record, self._redactor, self._zone)
+            for output in self._outputs:
+                output.put(line)
+        except Exception as error:  # noqa: BLE001 - the boundary: loguru would print it unredacted
+            say(sys.stderr, f"a line of the log was lost: {type(error).__name__}")
+
+
+class _FromStandardLogging(logging.Handler):
+    """Hands on what other packages log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        level = level_of(record.levelno).upper()
+        log = logger.patch(partial(_say_where, record)).opt(exception=error)
+        log.log(level, "{}", _text_of(record))
+
+
+def _text_of(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - the boundary: arguments of others that do not fit the text
+        return str(record.msg)
+
+
+def _say_where(standard: logging.LogRecord, record: Record) -> None:
+    record["name"], record["line"] = standard.name, standard.lineno
+
+
+def _log_dead_thread(args: threading.ExceptHookArgs) -> None:
+    """A thread that ends by a fault is told in the log, not only on standard error."""
+    name = args.thread.name if args.thread else "without a name"
+    if args.exc_value is not None:
+        logger.opt(exception=args.exc_value).critical("the thread {} died", name)
+
+
+def _take_over_standard_logging() -> None:
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if isinstance(handler, _FromStandardLogging):
+            root.removeHandler(handler)
+    root.addHandler(_FromStandardLogging(logging.WARNING))
+
+
+class Counted:
+    """Counts the log's warnings and errors from `begin` to `close`, whatever level is written. The
+    log must have been set up before: setting it up again ends the counting."""
+
+    def __init__(self) -> None:
+        self.warnings = 0
+        self.errors = 0
+        self._sink: int | None = None
+
+    def begin(self) -> None:
+        """Count from now on."""
+        if self._sink is None:
+            self._sink = logger.add(self._count, level="WARNING", format=unformatted)
+
+    async def close(self) -> None:
+        """Count no more."""
+        if self._sink is not None:
+            with suppress(ValueError):  # the log was set up anew meanwhile
+                logger.remove(self._sink)
+        self._sink = None
+
+    def _count(self, message: Message) -> None:
+        if message.record["level"].no >= logger.level("ERROR").no:
+            self.errors += 1
+        else:
+            self.warnings += 1
