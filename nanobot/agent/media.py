@@ -24,7 +24,7 @@ from nanobot.errors import WriteConflict
 from nanobot.providers.port import Image
 from nanobot.security.paths import Place, Root
 from nanobot.tokens import image_tokens
-from nanobot.tools.content import image_type
+from nanobot.tools.reading import image_type
 
 _JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """Markers of the JPEG segments that hold height and width (ITU-T T.81, table B.1)."""

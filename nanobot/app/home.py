@@ -15,8 +15,7 @@ from nanobot.gateway.lock import expect_whole
 from nanobot.memory.store.template import install_template, template_folder
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
-from nanobot.tools.spill import SpillFolder
-from nanobot.tools.undo import UndoLog
+from nanobot.tools.undo import SpillFolder, UndoLog
 
 GATHER_SECONDS = 0.02
 """How long a turn's lines wait for those of others; the journal has them meanwhile."""

@@ -13,9 +13,9 @@ from loguru import logger
 import nanobot
 from nanobot.agent.commands import ServedModels
 from nanobot.clock import Clock
-from nanobot.config.base import secrets_in
 from nanobot.config.model import ModelSettings, TranscriptionSettings
 from nanobot.config.settings import Settings
+from nanobot.config.values import secrets_in
 from nanobot.errors import NanobotError, ProviderError
 from nanobot.gateway.status import About
 from nanobot.providers.counter import Prices, Tiktoken, TokenCounter

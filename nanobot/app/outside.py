@@ -22,8 +22,8 @@ from nanobot.bus.journal import Outgoing
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_reports import HelperBook
 from nanobot.clock import Clock
-from nanobot.config.mcp import McpServerSettings
 from nanobot.config.settings import Settings
+from nanobot.config.tools import McpServerSettings
 from nanobot.cron.service import CronService
 from nanobot.cron.store import JobStore
 from nanobot.memory.scopes import OWNER, Scopes

@@ -45,7 +45,7 @@ from nanobot.memory.scopes import OWNER, Scopes, is_group
 from nanobot.memory.store.store import BOOTSTRAP, LONG_TERM
 from nanobot.memory.tools.documents import Documents
 from nanobot.memory.tools.tools import Note, UpdateMemory
-from nanobot.security.access.codes import new_code
+from nanobot.security.access.rules import new_code
 from nanobot.security.audit import AuditLog
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Place, Root, Roots
@@ -54,9 +54,8 @@ from nanobot.security.sandbox import Confined, Found, NetworkRelay, find_sandbox
 from nanobot.skills import ReadSkill, is_skill_file
 from nanobot.tooling import Caller, OwnersPolicy, Tool, ToolRegistry
 from nanobot.tooling.approvals import Approvals
-from nanobot.tooling.auditing import AuditedCalls
-from nanobot.tools.changes import WorkspaceWriter
-from nanobot.tools.files import EditFile, WriteFile
+from nanobot.tooling.policy import AuditedCalls
+from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.mcp import McpServers
 from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep

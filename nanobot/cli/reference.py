@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from nanobot.cli.parser import build_parser
-from nanobot.config.pages import kept_current
+from nanobot.config.schema import kept_current
 
 PAGE = Path("docs/cli.md")
 GROUPS: Mapping[str, Sequence[str]] = {

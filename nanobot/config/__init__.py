@@ -13,19 +13,20 @@ from nanobot.config.home import home_folder
 
 if TYPE_CHECKING:
     from nanobot.config.load import load_settings
-    from nanobot.config.mcp import McpServerSettings, McpSettings
-    from nanobot.config.memory import DreamSettings, EmbeddingSettings, MemorySettings
+    from nanobot.config.memory import (
+        CronSettings,
+        DreamSettings,
+        EmbeddingSettings,
+        HeartbeatSettings,
+        LimitSettings,
+        MemorySettings,
+        SkillSettings,
+    )
     from nanobot.config.model import (
         FallbackModel,
         ModelSettings,
         PriceSettings,
         TranscriptionSettings,
-    )
-    from nanobot.config.routines import (
-        CronSettings,
-        HeartbeatSettings,
-        LimitSettings,
-        SkillSettings,
     )
     from nanobot.config.schema import config_schema, settings_table
     from nanobot.config.service import (
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
         ApprovalSettings,
         ExecSettings,
         HelperSettings,
+        McpServerSettings,
+        McpSettings,
         SearchSettings,
         ToolSettings,
         WebSettings,

@@ -12,10 +12,9 @@ from typing import TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from nanobot.config.base import secrets_in
 from nanobot.config.findings import Findings, nearest, suggestion
 from nanobot.config.tree import Items, Path, Section, Text, dotted, find, label, place_of, plain
-from nanobot.config.values import Unfit
+from nanobot.config.values import Unfit, secrets_in
 from nanobot.config.variables import variable_for
 
 M = TypeVar("M", bound=BaseModel)

@@ -14,19 +14,17 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from nanobot.config.base import Fault
 from nanobot.config.check import Checker
-from nanobot.config.files import exists, read_own_file
-from nanobot.config.findings import Findings, Place
+from nanobot.config.findings import Findings, Place, exists, read_own_file
 from nanobot.config.home import home_folder
-from nanobot.config.mcp import McpSettings
 from nanobot.config.memory import MemorySettings
 from nanobot.config.model import ModelSettings
 from nanobot.config.service import BackupSettings, HealthSettings, HttpSettings
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, ChannelSettings, Settings, keys_of
-from nanobot.config.tools import ToolSettings
+from nanobot.config.tools import McpSettings, ToolSettings
 from nanobot.config.tree import Path as KeyPath
 from nanobot.config.tree import Section
+from nanobot.config.values import Fault
 from nanobot.config.variables import Expansion, gather, override
 
 M = TypeVar("M", bound=BaseModel)

@@ -1,8 +1,19 @@
-"""The settings described: as a JSON Schema for editors, as a Markdown table for people."""
+"""Pages of the documentation that are made from the code: checked, or written anew.
+
+The settings described: as a JSON Schema for editors, as a Markdown table for people.
+
+Keeps the table of settings in docs/configuration.md true.
+
+python -m nanobot.config.schema            say whether it is (exit code 1 when it is not)
+python -m nanobot.config.schema --write    write it anew
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
@@ -19,6 +30,28 @@ from nanobot.config.channels import (
 )
 from nanobot.config.memory import OwnerSettings
 from nanobot.config.settings import SECTIONS, ChannelSettings, keys_of
+
+
+def kept_current(
+    page: Path, render: Callable[[str], str], what: str, arguments: Sequence[str] | None = None
+) -> int:
+    """The command line of a page: check it or, with --write, mend it; the exit code. `render` makes
+    the page from what stands there, empty where there is none; `what` says what is made."""
+    parser = argparse.ArgumentParser(description=f"Check {what}.")
+    parser.add_argument("--write", action="store_true", help="write it anew")
+    parser.add_argument("page", nargs="?", type=Path, default=page)
+    chosen = parser.parse_args(arguments)
+    place: Path = chosen.page
+    old = place.read_text(encoding="utf-8") if place.exists() else ""
+    new = render(old)
+    if old == new:
+        return 0
+    if chosen.write:
+        place.write_text(new, encoding="utf-8")
+        return 0
+    sys.stderr.write(f"{place}: {what} is out of date; run this with --write\n")
+    return 1
+
 
 _OWNER = OwnerSettings.model_fields["owner"]
 
@@ -192,3 +225,26 @@ def _default(field: FieldInfo) -> str:
         case value:
             shown = f"{value}"
     return f"`{shown}`"
+
+
+PAGE = Path("docs/configuration.md")
+BEGIN = "<!-- settings: begin; written by `python -m nanobot.config.schema --write` -->\n"
+END = "<!-- settings: end -->\n"
+
+
+def with_current_table(page: str) -> str:
+    """`page` with what stands between the markers replaced. Raises ValueError without them."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError("the page lacks the two markers of the table")
+    return f"{before}{BEGIN}\n{settings_table()}\n{END}{after}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check the page or, with --write, mend it; the exit code."""
+    return kept_current(PAGE, with_current_table, "the table", arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
-from nanobot.config.base import Fault, Strict
-from nanobot.config.values import ApiKey, Count, HostName, Unfit
+from nanobot.config.values import ApiKey, Count, Fault, HostName, Strict, Unfit
 from nanobot.errors import NanobotError
 from nanobot.tilde import expanded
 

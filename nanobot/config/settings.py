@@ -1,9 +1,9 @@
 """The settings: every key, its type, default, limits and meaning. Frozen once loaded.
 
 These classes own that knowledge; the table in docs/configuration.md, the JSON Schema and the checks
-are made from them. What concerns models is in `nanobot.config.model`, memory in
-`nanobot.config.memory`, tools in `nanobot.config.tools` and `nanobot.config.mcp`, what happens by
-itself in `nanobot.config.routines`, and the service in `nanobot.config.service`.
+are made from them. Models are in `nanobot.config.model`, memory and routines in
+`nanobot.config.memory`, tools and MCP servers in `nanobot.config.tools`, and the service in
+`nanobot.config.service`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from typing import Literal
 from pydantic import BaseModel, Field, SerializeAsAny, field_validator
 from pydantic.fields import FieldInfo
 
-from nanobot.config.base import Strict
 from nanobot.config.findings import nearest
-from nanobot.config.mcp import McpSettings
-from nanobot.config.memory import DreamSettings, MemorySettings
-from nanobot.config.model import ModelSettings
-from nanobot.config.routines import (
+from nanobot.config.memory import (
     CronSettings,
+    DreamSettings,
     HeartbeatSettings,
     LimitSettings,
+    MemorySettings,
     SkillSettings,
 )
+from nanobot.config.model import ModelSettings
 from nanobot.config.service import (
     BackupSettings,
     HealthSettings,
@@ -33,8 +32,8 @@ from nanobot.config.service import (
     LogSettings,
     RetentionSettings,
 )
-from nanobot.config.tools import ToolSettings
-from nanobot.config.values import Count, Duration, PersonId, Unfit, checked_id
+from nanobot.config.tools import McpSettings, ToolSettings
+from nanobot.config.values import Count, Duration, PersonId, Strict, Unfit, checked_id
 
 
 class AgentSettings(Strict):

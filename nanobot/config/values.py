@@ -1,14 +1,75 @@
-"""The kinds of values that keys take, beyond pydantic's own: addresses, keys, counts, durations."""
+"""What every section of the configuration is made of.
+
+The kinds of values that keys take, beyond pydantic's own: addresses, keys, counts, durations.
+
+Values that a program gets: its environment and HTTP headers, some of which are secrets.
+
+A value is a secret unless it plainly is none: what is held to be one is blotted out wherever it
+turns up, so a folder or a word such as `production` must not be.
+
+Folders that programs of the agent's get to see, and those that they never may.
+
+The folder of nanobot itself holds keys, sessions and the control socket: showing it, or anything
+above it or in it, would undo the sandbox. The workspace is no exception: a command could put a link
+there between the check and the use.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-from nanobot.config.base import Fault
+
+class Strict(BaseModel):
+    """Frozen, with no key beyond its own; built when first used, as every command passes here."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
+        defer_build=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Keys that do not go together. `key` is the one to change, relative to the section."""
+
+    key: tuple[str | int, ...]
+    message: str
+    hint: str
+
+
+class NoSecret(SecretStr):
+    """A value that stands where secrets do and plainly is none."""
+
+
+def secrets_in(
+    value: object, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], SecretStr]]:
+    """Every secret within a validated value, those of adapters' settings included, with the way to
+    it from `path`, which is where the value stands."""
+    if isinstance(value, NoSecret):
+        return
+    if isinstance(value, SecretStr):
+        yield path, value
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from secrets_in(getattr(value, name), (*path, name))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from secrets_in(item, (*path, str(key)))
+    elif isinstance(value, tuple | list | set | frozenset):
+        for index, item in enumerate(value):
+            yield from secrets_in(item, (*path, index))
+
 
 OFFICIAL_API = "https://api.openai.com/v1"
 
@@ -111,7 +172,7 @@ def _parts(url: str, schemes: tuple[str, ...]) -> SplitResult | None:
 
 
 def _checked_rule(text: str) -> str:
-    from nanobot.security.egress.rules import parse_exceptions  # where the rule will be read
+    from nanobot.security.egress.dialling import parse_exceptions  # where the rule will be read
 
     rule = _in_one_form(text.strip().lower())
     try:
@@ -208,3 +269,77 @@ def no_key(*key: str | int) -> Fault:
         "Write `api_key: ${OPENAI_API_KEY}` and set that variable; "
         "for another server set `base_url`.",
     )
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
+_SECRET_NAME = re.compile(r"key|token|secret|pass|auth|credential|cookie|pwd|pin\b", re.IGNORECASE)
+_PLAIN = re.compile(
+    r"""
+      [a-z]{1,12}                     # a word: production
+    | [0-9]{1,6} | true | false
+    | (?:~|\.{1,2})?/[^:@?\s]*(?::/[^:@?\s]*)*   # a path, or a list of them as in PATH
+    | [A-Za-z_]{1,10}\.[Uu][Tt][Ff]-?8           # a locale: C.UTF-8
+    | https?://[^@?\#\s]*             # an address that holds no key
+    """,
+    re.VERBOSE,
+)
+_RESERVED = frozenset({"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"})
+
+
+def revealed(values: Mapping[str, SecretStr]) -> dict[str, str]:
+    """The bare values, for whoever starts the program or makes the request."""
+    return {name: value.get_secret_value() for name, value in values.items()}
+
+
+def _variables(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
+    for name, value in revealed(values).items():
+        if not _NAME.fullmatch(name):
+            raise Unfit("must have names of variables as its keys", "Write it like `LANG: C`.")
+        if name in _RESERVED:
+            raise Unfit(f"cannot hold {name}, which changes every program", "Leave it out.")
+        if "\0" in value:
+            raise Unfit(f"{name} holds a character that no variable can", "Type it again.")
+    return {name: _told_apart(name, value) for name, value in values.items()}
+
+
+def _told_apart(name: str, value: SecretStr) -> SecretStr:
+    bare = value.get_secret_value()
+    plain = not _SECRET_NAME.search(name) and bool(_PLAIN.fullmatch(bare))
+    return NoSecret(bare) if plain else value
+
+
+def _headers(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
+    for name, value in revealed(values).items():
+        if not _HEADER.fullmatch(name):
+            example = "Write it like `Authorization: Bearer ${MY_TOKEN}`."
+            raise Unfit("must have names of HTTP headers as its keys", example)
+        if not all(" " <= character <= "~" for character in value):
+            hint = "Copy it again, on its own."
+            raise Unfit(f"{name} holds a line break or a character beyond ASCII", hint)
+    return values
+
+
+Variables = Annotated[Mapping[str, SecretStr], AfterValidator(_variables)]
+Headers = Annotated[Mapping[str, SecretStr], AfterValidator(_headers)]
+
+
+def unfit_to_show(path: Path, home: Path) -> str:
+    """Why programs may not read `path`, which is absolute; empty where they may."""
+    path, home = path.resolve(), home.resolve()
+    if path in (Path("/proc"), Path("/dev"), Path("/sys"), Path("/run")):
+        return "holds no files but the system itself"
+    if home.is_relative_to(path):
+        return "would show nanobot's own folder, with its keys and sessions"
+    return "is in nanobot's own folder" if path.is_relative_to(home) else ""
+
+
+def _absolute(text: str) -> str:
+    path = text.strip()
+    if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
+        example = "Write it from the root, such as /home/ada/notes or ${HOME}/notes."
+        raise Unfit("must be an absolute path", example)
+    return path.rstrip("/") or "/"
+
+
+AbsolutePath = Annotated[str, AfterValidator(_absolute)]

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nanobot.config.files import read_own_file
-from nanobot.config.findings import ENVIRONMENT, Findings, Place, nearest
-from nanobot.config.secretlines import entry_in
+from nanobot.config.editing import entry_in
+from nanobot.config.findings import ENVIRONMENT, Findings, Place, nearest, read_own_file
 from nanobot.config.tree import Items, Node, Section, Text, dotted, put
 from nanobot.config.tree import Path as KeyPath
 

@@ -13,7 +13,7 @@ from loguru import logger
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
 from nanobot.security.access import Access, Approved, Known, Request, Revoked
-from nanobot.security.access.words import address, argument, who
+from nanobot.security.access.book import address, argument, who
 
 NAMES = "Names are what people call themselves: approve the code that somebody gives you."
 

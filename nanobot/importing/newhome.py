@@ -18,7 +18,7 @@ from nanobot.agent.media import FOLDER, MediaStore, kept_name
 from nanobot.disk import sync_folder
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.source import blocks
-from nanobot.security.atomic import write_all
+from nanobot.security.paths import write_all
 from nanobot.upkeep.room import has_room
 from nanobot.upkeep.swapping import swap
 

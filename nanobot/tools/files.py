@@ -1,20 +1,210 @@
-"""`write_file` and `edit_file`: changes to the workspace, each of which can be undone."""
+"""Replacing an exact piece of text, and saying why it was not found. Pure.
+
+Models quote from memory: they lose indentation, change line endings, or remember an older version.
+So a miss shows the lines that come closest, with their numbers; the cost of looking for them is
+bounded by the number and the length of the lines that are compared.
+
+The one way in which the file tools change the workspace.
+
+First what stood there is kept for `/undo`, durably; then the change is made, only if the file still
+is what the tool read, and for long-term files by their own guarded writer.
+
+`write_file` and `edit_file`: changes to the workspace, each of which can be undone.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Protocol
 
 from pydantic import Field
 
 from nanobot.errors import ToolError
+from nanobot.security.confine import autorun
 from nanobot.security.paths import Place
 from nanobot.tooling import Arguments, Caller, Risk, RootsOf, ToolResult
-from nanobot.tools.changes import WorkspaceWriter, runs_by_itself
-from nanobot.tools.content import binary_kind, image_type
-from nanobot.tools.editing import replace_exactly
-from nanobot.tools.reading import missing
+from nanobot.tools.reading import DocumentStore, binary_kind, image_type, missing
+from nanobot.tools.undo import UndoLog
+
+_MAX_COMPARED = 4_000
+_MAX_COMPARED_LENGTH = 200
+_MAX_SHOWN = 12
+_ALIKE = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """The new text, and the lines (from 1) at which something was replaced."""
+
+    text: str
+    lines: tuple[int, ...]
+
+
+def replace_exactly(text: str, old: str, new: str, *, everywhere: bool) -> Edited:
+    """Replace `old` by `new`; raises `ToolError` unless it is clear which place is meant.
+
+    In a file that ends its lines with CR LF throughout, so do the texts given.
+    """
+    if not old:
+        raise ToolError("old_text is empty; write_file creates files")
+    if "\r\n" in text and text.count("\n") == text.count("\r\n"):
+        old, new = _with_crlf(old), _with_crlf(new)
+    if old == new:
+        raise ToolError("old_text and new_text are the same; nothing would change")
+    places = _places(text, old)
+    if not places:
+        raise ToolError(f"old_text was not found. {_why_not_found(text, old)}")
+    lines = _line_numbers(text, places)
+    if len(places) > 1 and not everywhere:
+        at = ", ".join(map(str, lines[:10])) + (", …" if len(lines) > 10 else "")
+        raise ToolError(
+            f"old_text stands there {len(places)} times (lines {at}); give more of the text "
+            "around the one that is meant, or set replace_all"
+        )
+    return Edited(text.replace(old, new), lines)
+
+
+def _with_crlf(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")
+
+
+def _places(text: str, old: str) -> list[int]:
+    places, at = [], text.find(old)
+    while at >= 0:
+        places.append(at)
+        at = text.find(old, at + len(old))
+    return places
+
+
+def _line_numbers(text: str, places: list[int]) -> tuple[int, ...]:
+    numbers, line, counted = [], 1, 0
+    for place in places:
+        line += text.count("\n", counted, place)
+        counted = place
+        numbers.append(line)
+    return tuple(numbers)
+
+
+def _why_not_found(text: str, old: str) -> str:
+    reason = ""
+    if " ".join(old.split()) in " ".join(text.split()):
+        reason = "Only spaces, indentation or line endings differ. "
+    elif old.casefold() in text.casefold():
+        reason = "Only upper and lower case differ. "
+    lines = text.split("\n")
+    wanted = old.strip("\n").split("\n")
+    anchor = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
+    best = _most_similar(lines, wanted[anchor])
+    if best is None:
+        return f"{reason}Nothing like it stands there; read the file again."
+    start = max(0, best - anchor)
+    shown = lines[start : start + min(len(wanted), _MAX_SHOWN)]
+    region = "\n".join(f"{start + i}: {line[:500]}" for i, line in enumerate(shown, 1))
+    return f"{reason}The closest lines are (with their numbers in front):\n{region}"
+
+
+def _most_similar(lines: list[str], wanted: str) -> int | None:
+    wanted = wanted.strip()[:_MAX_COMPARED_LENGTH]
+    matcher = SequenceMatcher(None, autojunk=False)
+    matcher.set_seq2(wanted)
+    best, best_ratio = None, _ALIKE
+    for index, line in enumerate(lines[:_MAX_COMPARED]):
+        stripped = line.strip()[:_MAX_COMPARED_LENGTH]
+        if stripped == wanted:
+            return index
+        matcher.set_seq1(stripped)
+        if matcher.real_quick_ratio() > best_ratio and matcher.quick_ratio() > best_ratio:
+            ratio = matcher.ratio()
+            if ratio > best_ratio:
+                best, best_ratio = index, ratio
+    return best
+
+
+MAX_CHANGED = 20_000_000
+"""Bytes of the largest file that tools change: its old content is kept as well."""
+
+
+class Commands(Protocol):
+    """What runs in the folders that are written in."""
+
+    def refuse_if_held(self, caller: Caller) -> None:
+        """Raise `ToolError` while a command has the caller's folder to itself."""
+        ...
+
+    def refuse_if_running(self, caller: Caller) -> None:
+        """Raise `ToolError` while any command runs there."""
+        ...
+
+
+class WorkspaceWriter:
+    """Writes files for tools."""
+
+    def __init__(self, undo: UndoLog, documents: DocumentStore, commands: Commands) -> None:
+        self._undo = undo
+        self._documents = documents
+        self._commands = commands
+
+    def path_of(self, place: Place) -> str:
+        """A place's path from the workspace, of which a caller's own root may be a part."""
+        return self._undo.path_of(place)
+
+    def is_document(self, place: Place, caller: Caller) -> bool:
+        """Whether a guarded writer decides about what is written there."""
+        return self._documents.is_document(place.relative, caller)
+
+    async def read(self, place: Place) -> bytes | None:
+        """What stands at `place` before a change; None where nothing does."""
+        place.refuse_unless_writable()
+        return await asyncio.to_thread(place.read_bytes, MAX_CHANGED)
+
+    async def write(self, place: Place, text: str, previous: bytes | None, caller: Caller) -> bytes:
+        """Put `text` where `previous` stood; return the bytes written."""
+        try:
+            new = text.encode()
+        except UnicodeEncodeError as error:
+            raise ToolError(
+                f"the text holds a broken character at position {error.start}",
+                hint="Half of a surrogate pair stands there; write the character itself.",
+            ) from error
+        if len(new) > MAX_CHANGED:
+            raise ToolError(f"{len(new):,} bytes are too much for one file")
+        await self._refuse_beside_commands(place, caller)
+        await asyncio.to_thread(
+            self._undo.before_change, caller.turn_id, self.path_of(place), previous, new
+        )
+        if self.is_document(place, caller):
+            await self._documents.replace(
+                place.relative,
+                text,
+                expected=None if previous is None else previous.decode("utf-8", "replace"),
+                caller=caller,
+            )
+        else:
+            await asyncio.to_thread(place.write_bytes, new, expected=previous)
+        return new
+
+    async def _refuse_beside_commands(self, place: Place, caller: Caller) -> None:
+        """What the owner was asked about stays as it is, and a command in whose sight something
+        appears that runs by itself would be ended, and that renamed."""
+        self._commands.refuse_if_held(caller)
+        if not self.is_document(place, caller) and await asyncio.to_thread(runs_by_itself, place):
+            self._commands.refuse_if_running(caller)
+
+
+def runs_by_itself(place: Place) -> bool:
+    """Whether it is of `autorun`'s list or in a folder of it, or makes or is in a bare repository.
+    Blocks."""
+    folder = Place(place.root, ())
+    for name in place.names:
+        there = {one for one in autorun.SHAPE if one == name.lower() or folder.child(one).stat()}
+        head = name.upper() == "HEAD" or folder.child("HEAD").stat() is not None
+        if autorun.kind(folder.relative, name) or (head and autorun.is_repository(there)):
+            return True
+        folder = folder.child(name)
+    return False
 
 
 class WriteFileArguments(Arguments):

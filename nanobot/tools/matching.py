@@ -1,4 +1,4 @@
-"""The process that matches lines against a regular expression; see `nanobot.tools.matcher`.
+"""The process that matches lines against a regular expression; see `nanobot.tools.search`.
 
 It runs as a script, without the rest of nanobot: a JSON request, then for each file a JSON header
 and its content on standard input; one JSON answer on standard output.

@@ -1,4 +1,9 @@
-"""`read_file` and `list_dir`: what stands in the workspace, in pieces that fit a prompt."""
+"""What kind of content bytes are, told from how they begin and never from a file's name.
+
+Who writes the files that decide future behaviour: never a file tool by itself.
+
+`read_file` and `list_dir`: what stands in the workspace, in pieces that fit a prompt.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import Protocol
 
 from pydantic import Field
 
@@ -14,7 +20,64 @@ from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.names import printable
 from nanobot.security.paths import Entry, Place
 from nanobot.tooling import MAX_RESULT, Arguments, Caller, RootsOf, ToolResult
-from nanobot.tools.content import binary_kind, image_type
+
+_BINARY = (
+    (b"%PDF-", "PDF document"),
+    (b"PK\x03\x04", "zip archive or office document"),
+    (b"\x1f\x8b", "gzip archive"),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip archive"),
+    (b"\x7fELF", "program"),
+    (b"SQLite format 3\0", "SQLite database"),
+    (b"ID3", "MP3 audio"),
+    (b"OggS", "Ogg audio"),
+    (b"fLaC", "FLAC audio"),
+    (b"RIFF", "audio or video"),
+    (b"\xff\xfe", "UTF-16 text"),
+    (b"\xfe\xff", "UTF-16 text"),
+)
+
+
+def image_type(content: bytes) -> str:
+    """The MIME type of an image that models take; empty for anything else."""
+    if content.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if content.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if content.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
+        return "image/webp"
+    return ""
+
+
+def binary_kind(content: bytes) -> str:
+    """What binary content is, in words; empty for text (in any 8-bit encoding)."""
+    if b"\0" not in content[:8192] and not content.startswith(b"%PDF-"):
+        return ""
+    if content[4:8] == b"ftyp":
+        return "MPEG-4 audio or video"
+    return next((kind for start, kind in _BINARY if content.startswith(start)), "unknown kind")
+
+
+class DocumentStore(Protocol):
+    """The guarded writer of long-term files.
+
+    Paths are relative to the caller's workspace; whose memory one belongs to, the caller says.
+    """
+
+    def is_document(self, path: str, caller: Caller) -> bool:
+        """Whether writes to `path` must come here."""
+        ...
+
+    async def replace(self, path: str, text: str, *, expected: str | None, caller: Caller) -> int:
+        """Write `text` where `expected` (the text that was read; None: no file) still stands.
+
+        Returns the number of the version that this made, 0 for none. Raises `WriteConflict` where
+        something else stands there, `ToolError` where the guard refuses the text or foreign content
+        in the conversation may have caused it.
+        """
+        ...
+
 
 MAX_LINES = 2_000
 MAX_TEXT = MAX_RESULT - 500

@@ -1,23 +1,142 @@
-"""`find_files` and `grep`: where something is, by name or by content."""
+"""Glob patterns: `*`, `?`, `[…]` within a name, `**` over folders, `{a,b}` choices. Pure.
+
+A pattern without a slash matches names at any depth, as people mean it. Matching takes time linear
+in the names of the path for each name of the pattern, whatever the pattern.
+
+Matching lines against a regular expression that a model wrote, without risk to the daemon.
+
+Python's `re` can take exponential time on thirty characters, and holds the interpreter's lock all
+the while: neither a bound on the length of lines nor a look at the clock between them helps. So the
+pattern is matched in a process of its own, which is killed when its time is up.
+
+`find_files` and `grep`: where something is, by name or by content.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from asyncio.subprocess import Process
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from pydantic import Field
 
 from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.paths import Entry, Place
 from nanobot.tooling import Arguments, Caller, RootsOf, ToolResult
-from nanobot.tools.content import binary_kind
-from nanobot.tools.globs import compile_glob
-from nanobot.tools.matcher import Matcher
-from nanobot.tools.matching import Request, Source
-from nanobot.tools.reading import MAX_TEXT, missing
+from nanobot.tools import matching
+from nanobot.tools.matching import Answer, Request, Source
+from nanobot.tools.reading import MAX_TEXT, binary_kind, missing
+
+_CHOICE = re.compile(r"\{([^{}]*)\}")
+_MAX_PATTERN, _MAX_CHOICES = 300, 64
+
+
+def compile_glob(pattern: str) -> Callable[[Sequence[str]], bool]:
+    """A test for the names of a relative path. Raises `ToolError` for a useless pattern."""
+    if not pattern.strip() or len(pattern) > _MAX_PATTERN:
+        raise ToolError("the pattern is empty or too long; an example is **/*.md")
+    if pattern.startswith("/") or ".." in pattern.split("/"):
+        raise ToolError("the pattern is relative to path and cannot leave it; use path instead")
+    choices = [_names(choice) for choice in _expanded(pattern)]
+    return lambda names: any(_matches(choice, names) for choice in choices)
+
+
+def _expanded(pattern: str) -> list[str]:
+    waiting, done = [pattern], []
+    while waiting:
+        current = waiting.pop()
+        if (choice := _CHOICE.search(current)) is None:
+            done.append(current)
+            continue
+        before, after = current[: choice.start()], current[choice.end() :]
+        waiting += [f"{before}{middle}{after}" for middle in choice[1].split(",")]
+        if len(waiting) + len(done) > _MAX_CHOICES:
+            raise ToolError("the pattern has too many {a,b} choices")
+    return done
+
+
+def _names(pattern: str) -> list[str]:
+    names = [name for name in pattern.split("/") if name not in ("", ".")]
+    return ["**", *names] if "/" not in pattern else names
+
+
+def _matches(pattern: Sequence[str], names: Sequence[str]) -> bool:
+    # reached[i]: the pattern so far can have matched the first i names.
+    reached = [True] + [False] * len(names)
+    for part in pattern:
+        if part == "**":
+            first = reached.index(True) if True in reached else len(reached)
+            reached = [index >= first for index in range(len(reached))]
+        else:
+            reached = [False] + [
+                before and fnmatchcase(name, part)
+                for before, name in zip(reached, names, strict=False)
+            ]
+    return reached[-1]
+
+
+_AT_ONCE = 64 * 1024
+"""Bytes that wait for the process at most, beside the portion that they are of."""
+
+
+class Matcher:
+    """Runs a request in a process of its own, for at most `seconds`."""
+
+    def __init__(self, seconds: float = matching.SECONDS) -> None:
+        self._seconds = seconds
+
+    async def match(self, request: Request, portions: Iterator[Sequence[Source]]) -> Answer:
+        """The matches. The sources come in `portions`, which are asked for in a thread, one when
+        the process has taken the last: so no more is held than that. Raises `ToolError` when the
+        pattern takes too long, and what `portions` raises."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", "-B", "-W", "ignore", matching.__file__,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={},
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(self._seconds):
+                with suppress(BrokenPipeError, ConnectionResetError):  # it ended: see below
+                    await _feed(process, request, portions)
+                assert process.stdout is not None
+                output = await process.stdout.read()
+                await process.wait()
+        except TimeoutError as error:
+            raise ToolError(
+                f"the pattern took longer than {self._seconds:g} seconds",
+                hint="Avoid repeats inside repeats such as (a+)+, or search less.",
+            ) from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            raise ToolError("the search was stopped: it needed too much time or memory")
+        lines, shown, matched, files = json.loads(output)
+        return Answer(tuple(lines), shown, matched, files)
+
+
+async def _feed(process: Process, request: Request, portions: Iterator[Sequence[Source]]) -> None:
+    pipe = process.stdin
+    assert pipe is not None
+    pipe.write(json.dumps(request).encode() + b"\n")
+    while (portion := await asyncio.to_thread(next, portions, None)) is not None:
+        for source in portion:
+            pipe.write(json.dumps([source.name, len(source.content)]).encode() + b"\n")
+            for start in range(0, len(source.content), _AT_ONCE):
+                pipe.write(source.content[start : start + _AT_ONCE])
+                await pipe.drain()
+    pipe.close()  # asyncio logs a broken pipe where waiting for this is cancelled
+
 
 MAX_VISITED = 50_000
 """Entries that one search looks at."""

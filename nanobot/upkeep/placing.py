@@ -23,7 +23,7 @@ from pathlib import Path
 
 from nanobot.disk import sync_folder
 from nanobot.errors import NanobotError
-from nanobot.security.atomic import replace as put_file
+from nanobot.security.paths import replace as put_file
 from nanobot.upkeep.selection import BACKUPS, UNFINISHED
 from nanobot.upkeep.swapping import swap
 

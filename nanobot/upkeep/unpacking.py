@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from nanobot.errors import NanobotError, StorageError
-from nanobot.security.atomic import write_all
+from nanobot.security.paths import write_all
 from nanobot.upkeep.contents import FORMAT, Head, decode_sums
 from nanobot.upkeep.packing import HEAD, HOME, MANIFEST, Progress
 from nanobot.upkeep.room import has_room

@@ -10,8 +10,8 @@ import pytest
 
 from nanobot.app.model import secrets
 from nanobot.config import config_schema
-from nanobot.config.base import secrets_in
 from nanobot.config.channels import COMMON
+from nanobot.config.values import secrets_in
 from tests.config.homes import Home
 
 MODULE = """

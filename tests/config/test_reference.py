@@ -13,11 +13,12 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from nanobot.config import config_schema, docs, load_settings, settings_table
+from nanobot.config import config_schema, load_settings, settings_table
 from nanobot.config.channels import COMMON
-from nanobot.config.mcp import McpServerSettings
 from nanobot.config.model import FallbackModel
+from nanobot.config.schema import BEGIN, END, PAGE, main
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, ChannelSettings, keys_of
+from nanobot.config.tools import McpServerSettings
 from nanobot_telegram.settings import TelegramSettings
 from nanobot_whatsapp.settings import WhatsAppSettings
 from tests.config.homes import Home
@@ -89,7 +90,7 @@ def test_the_commented_parts_of_the_example_are_right_too(home: Home) -> None:
 
 
 def test_the_table_in_the_documentation_is_current() -> None:
-    assert docs.main([str(ROOT / docs.PAGE)]) == 0
+    assert main([str(ROOT / PAGE)]) == 0
 
 
 @pytest.mark.parametrize("page", ["configuration.md", "channels/telegram.md"])
@@ -107,7 +108,7 @@ def test_what_the_documentation_tells_people_to_write_can_be_used(home: Home, pa
 
 
 def test_the_errors_in_the_documentation_are_those_a_person_sees(home: Home) -> None:
-    page = (ROOT / docs.PAGE).read_text()
+    page = (ROOT / PAGE).read_text()
     section = page.partition("## When something is wrong")[2]
     _, config, _, said, _, misspelt, _ = section.split("```", 6)
     home.write(config.removeprefix("yaml\n"))
@@ -120,19 +121,19 @@ def test_a_table_that_is_out_of_date_is_reported_and_mended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{docs.BEGIN}old\n{docs.END}after\n")
-    assert docs.main([str(page)]) == 1
+    page.write_text(f"before\n{BEGIN}old\n{END}after\n")
+    assert main([str(page)]) == 1
     assert "the table is out of date; run this with --write" in capsys.readouterr().err
-    assert docs.main([str(page), "--write"]) == 0
-    assert docs.main([str(page)]) == 0
-    assert page.read_text() == (f"before\n{docs.BEGIN}\n{settings_table()}\n{docs.END}after\n")
+    assert main([str(page), "--write"]) == 0
+    assert main([str(page)]) == 0
+    assert page.read_text() == (f"before\n{BEGIN}\n{settings_table()}\n{END}after\n")
 
 
 def test_a_page_without_the_markers_is_left_alone(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("nothing here")
     with pytest.raises(ValueError, match="the page lacks the two markers"):
-        docs.main([str(page), "--write"])
+        main([str(page), "--write"])
     assert page.read_text() == "nothing here"
 
 

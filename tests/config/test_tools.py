@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.config.base import secrets_in
+from nanobot.config.values import secrets_in
 from tests.config.homes import Home
 
 ABSOLUTE = "Write it from the root, such as /home/ada/notes or ${HOME}/notes."

@@ -23,7 +23,7 @@ from nanobot.security.egress import (
     EgressResponse,
     Resolve,
 )
-from nanobot.security.egress.addresses import IpAddress
+from nanobot.security.egress.urls import IpAddress
 from tests.doubles.web import Asked, FakeWeb, Line
 
 MEGABYTE = 1_000_000

@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanobot.errors import NanobotError, PathRefused, StorageError, ToolError, WriteConflict
-from nanobot.security import atomic
-from nanobot.security.paths import Root, Roots
+from nanobot.security.paths import Root, Roots, replace
 
 CANARY = b"canary: never to be read"
 
@@ -224,9 +223,7 @@ def test_what_a_crash_left_behind_is_cleared_by_the_next_write(root: Root) -> No
     folder = os.open(root.path / "notes", os.O_RDONLY)
     seen: list[str] = []
     try:
-        atomic.replace(
-            folder, "a.txt", b"1", 0o600, lambda: seen.extend(names_in(root.path / "notes"))
-        )
+        replace(folder, "a.txt", b"1", 0o600, lambda: seen.extend(names_in(root.path / "notes")))
     finally:
         os.close(folder)
     [temporary] = set(seen) - {"a.txt"}

@@ -25,7 +25,7 @@ from nanobot.tooling import (
     ToolRegistry,
     ToolResult,
 )
-from nanobot.tooling.auditing import AuditedCalls
+from nanobot.tooling.policy import AuditedCalls
 
 CALLER = Caller("cli", "direct", "cli:direct", "turn-1", "me")
 TAINTED = Caller("cli", "direct", "cli:direct", "turn-1", "me", origins=lambda: ("tool:web",))

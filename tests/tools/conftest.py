@@ -13,13 +13,11 @@ from nanobot.errors import WriteConflict
 from nanobot.messages import ToolCall
 from nanobot.security.paths import Root, Roots
 from nanobot.tooling import Caller, ToolRegistry, ToolResult
-from nanobot.tools.changes import WorkspaceWriter
-from nanobot.tools.files import EditFile, WriteFile
+from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep
 from nanobot.tools.shell import Processes
-from nanobot.tools.spill import SpillFolder
-from nanobot.tools.undo import UndoLog
+from nanobot.tools.undo import SpillFolder, UndoLog
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nanobot.tooling import MAX_RESULT
-from nanobot.tools.spill import SpillFolder
+from nanobot.tools.undo import SpillFolder
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Desk

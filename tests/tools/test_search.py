@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from nanobot.errors import ToolError
 from nanobot.tooling import MAX_RESULT
-from nanobot.tools.globs import compile_glob
-from nanobot.tools.matcher import Matcher
 from nanobot.tools.matching import Request, Source
+from nanobot.tools.search import Matcher, compile_glob
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Desk

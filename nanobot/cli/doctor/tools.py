@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nanobot.cli.doctor.finding import Case, Finding
 
 if TYPE_CHECKING:
-    from nanobot.config.mcp import McpServerSettings
+    from nanobot.config.tools import McpServerSettings
 
 _MENDING = "docs/security.md, “Which sandbox, and how to get it”, says what to do."
 _SYSTEM = ("/usr", "/bin", "/sbin")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from nanobot.cli.onboard.parts import Before, Part
 from nanobot.config.load import CONFIG_FILE, SECRETS_FILE, load_settings
 from nanobot.errors import ConfigError, NanobotError, StorageError
-from nanobot.security import atomic
+from nanobot.security.paths import replace
 
 if TYPE_CHECKING:
     from nanobot.config.settings import Settings
@@ -181,7 +181,7 @@ def _replace(path: Path, content: bytes, was: str) -> None:
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            atomic.replace(folder, path.name, content, 0o600, lambda: _expect(path, was))
+            replace(folder, path.name, content, 0o600, lambda: _expect(path, was))
         finally:
             os.close(folder)
     except OSError as error:

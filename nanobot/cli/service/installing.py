@@ -190,7 +190,7 @@ def _tried(unit: Unit, systemd: Systemd) -> Unit:
 
 
 def _write(file: Path, text: str) -> None:
-    from nanobot.security.atomic import replace as put_in_place
+    from nanobot.security.paths import replace as put_in_place
 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -15,8 +15,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
-from nanobot.security.atomic import write_all
-from nanobot.security.paths import Place, fingerprint_of
+from nanobot.security.paths import Place, fingerprint_of, write_all
 
 Fingerprint = tuple[int, int, int] | None
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 
 from nanobot.memory.files.linefile import LIMIT
-from nanobot.security.atomic import write_all
-from nanobot.security.paths import Place
+from nanobot.security.paths import Place, write_all
 
 
 class Readable:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nanobot.memory.forgetting.needle import Needle
 from nanobot.memory.forgetting.scanning import count_in, matches
-from nanobot.security.atomic import read_up_to
+from nanobot.security.paths import read_up_to
 
 
 class Kind(StrEnum):

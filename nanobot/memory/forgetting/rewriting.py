@@ -17,7 +17,7 @@ from nanobot.disk import sync_folder
 from nanobot.errors import StorageError, WriteConflict
 from nanobot.memory.forgetting.needle import Needle, blot
 from nanobot.memory.forgetting.scanning import matches
-from nanobot.security.atomic import replace
+from nanobot.security.paths import replace
 
 _STRUCTURED = {".json", ".jsonl"}
 

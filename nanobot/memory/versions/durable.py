@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nanobot.disk import sync_folder
 from nanobot.errors import StorageError
-from nanobot.security.atomic import replace
+from nanobot.security.paths import replace
 
 _CONFIG = (
     b"[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tfilemode = false\n"

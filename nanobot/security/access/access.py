@@ -20,7 +20,6 @@ from loguru import logger
 
 from nanobot.channel import Chat, Sender
 from nanobot.clock import Clock
-from nanobot.security.access import words
 from nanobot.security.access.book import (
     CODE_SECONDS,
     REQUEST_SECONDS,
@@ -30,13 +29,23 @@ from nanobot.security.access.book import (
     Kind,
     Known,
     Moment,
+    address,
     alike,
+    expired,
+    greeting,
+    locked,
+    no_owner,
+    nobody_asked,
+    not_a_code,
+    not_paired,
+    owner_stays,
     tidy_name,
     usable_id,
+    used,
+    wrong_code,
 )
-from nanobot.security.access.codes import as_code, matching, new_code
-from nanobot.security.access.keeper import Keeper
-from nanobot.security.access.rules import AccessRules, Policy
+from nanobot.security.access.file import Keeper
+from nanobot.security.access.rules import AccessRules, Policy, as_code, matching, new_code
 
 _TRIES = 20
 """How often a code that is taken is replaced by another one."""
@@ -126,7 +135,7 @@ class Access:
             return None
         code = self._unused_code(book)
         self._keeper.note(Asked(*key, tidy_name(name), chat.id, code, now, chat.thread_id))
-        return words.greeting(kind, code) if code else None
+        return greeting(kind, code) if code else None
 
     def withdraw(self, channel: str, sender: Sender, chat: Chat) -> None:
         """Forget what `stranger` has noted, since it could not be said."""
@@ -163,7 +172,7 @@ class Access:
             if ":" in code_or_id:
                 key = _by_address(code_or_id, (*book.asked.values(), *book.known.values()))
                 if key is None:
-                    raise words.nobody_asked(code_or_id)
+                    raise nobody_asked(code_or_id)
             else:
                 key = await self._by_code(code_or_id, book, now)
             return await self._let_in(key, book, now, owner=owner)
@@ -177,9 +186,9 @@ class Access:
             if key is None:
                 kinds: tuple[Kind, ...] = ("person", "group")
                 configured = any(self._policy.configured((channel, kind, id)) for kind in kinds)
-                raise words.not_paired(address, configured=configured)
+                raise not_paired(address, configured=configured)
             if book.known[key].owner and not owners_too:
-                raise words.owner_stays(book.known[key])
+                raise owner_stays(book.known[key])
             await self._keeper.change(lambda book: book.without(key))
             return Revoked(book.known[key], self._policy.configured(key))
 
@@ -205,19 +214,19 @@ class Access:
 
     async def _by_code(self, text: str, book: Book, now: Moment) -> Key:
         if not (code := as_code(text)):
-            raise words.not_a_code()
+            raise not_a_code()
         if book.locked:
-            raise words.locked(CODE_SECONDS - book.wrong[0].age(now))
+            raise locked(CODE_SECONDS - book.wrong[0].age(now))
         requests = list(book.asked.values())
         position = matching(code, [one.code for one in requests])
         if position < 0:
             await self._keeper.note_wrong_code(now)
-            raise words.wrong_code()
+            raise wrong_code()
         asked = requests[position]
         if asked.used:
-            raise words.used(asked)
+            raise used(asked)
         if not asked.code_seconds(now):
-            raise words.expired(asked)
+            raise expired(asked)
         return asked.key
 
     async def _let_in(self, key: Key, book: Book, now: Moment, *, owner: bool) -> Approved:
@@ -225,7 +234,7 @@ class Access:
         shown = asked or before
         assert shown is not None
         if owner and shown.kind == "group":
-            raise words.no_owner(shown)
+            raise no_owner(shown)
         chat_id, thread_id = (asked.chat_id, asked.thread_id) if asked else ("", "")
         if before is not None and before.owner >= owner:
             return Approved(before, chat_id, news=False, thread_id=thread_id)
@@ -242,7 +251,7 @@ def _key(channel: str, sender: Sender, chat: Chat) -> Key:
 def _by_address(text: str, ones: Collection[Asked | Known]) -> Key | None:
     """The one whose address `text` is, exactly or as it is shown."""
     exact = (one.key for one in ones if f"{one.channel}:{one.id}" == text)
-    shown = (one.key for one in ones if words.address(one) == text)
+    shown = (one.key for one in ones if address(one) == text)
     return next(exact, None) or next(shown, None)
 
 
@@ -251,4 +260,4 @@ def _namesakes(book: Book, one: Asked | Known) -> Iterator[str]:
     name = alike(one.name)
     for key, other in others.items():
         if name and key != one.key and alike(other.name) == name:
-            yield words.address(other)
+            yield address(other)

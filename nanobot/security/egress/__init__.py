@@ -5,17 +5,18 @@ goes to the very address that was checked. `egress` is the client, `addresses`, 
 decide (pure), `dialling` connects, `transport` speaks HTTP, `bodies` reads within limits.
 """
 
-from nanobot.security.egress.addresses import is_public
 from nanobot.security.egress.dialling import Resolve
 from nanobot.security.egress.egress import Egress
-from nanobot.security.egress.urls import Url, parse_url
-from nanobot.security.egress.values import (
+from nanobot.security.egress.urls import (
     MEGABYTE,
     EgressError,
     EgressLimits,
     EgressRefused,
     EgressRequest,
     EgressResponse,
+    Url,
+    is_public,
+    parse_url,
 )
 
 __all__ = [

@@ -17,7 +17,7 @@ import httpcore2
 import httpx2
 
 from nanobot.security.egress.dialling import Dialler
-from nanobot.security.egress.values import EgressError
+from nanobot.security.egress.urls import EgressError
 
 _ERRORS: tuple[tuple[type[Exception], type[httpx2.TransportError]], ...] = (
     (httpcore2.ConnectTimeout, httpx2.ConnectTimeout),

@@ -8,15 +8,8 @@ Here is what nanobot says about it; `nanobot.security.confine` is the program th
 """
 
 from nanobot.security.sandbox.finding import find_sandbox
+from nanobot.security.sandbox.kinds import Confined, Found, Kind, Launch, Sandbox, SandboxRefused
 from nanobot.security.sandbox.relay import NetworkRelay
-from nanobot.security.sandbox.values import (
-    Confined,
-    Found,
-    Kind,
-    Launch,
-    Sandbox,
-    SandboxRefused,
-)
 
 __all__ = [
     "Confined",

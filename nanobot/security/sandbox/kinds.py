@@ -1,18 +1,253 @@
-"""The ways to run a command, each as the instructions for the program that does it."""
+"""What a command may touch, and what starts it.
+
+What every command sees of the system: programs, libraries, certificates; nothing personal.
+
+An allow-list. Not in it: home folders, /run, /var, /opt, /sys, and of /etc what is not named here.
+
+What a sandbox is not asked to do.
+
+The ways to run a command, each as the instructions for the program that does it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal, Protocol
 
+from nanobot.errors import ToolError
 from nanobot.security.confine.spec import VARIABLE, Limits, Spec
 from nanobot.security.confine.stage import RELAY_PORT
-from nanobot.security.sandbox import system
-from nanobot.security.sandbox.checks import refuse_unless_usable
-from nanobot.security.sandbox.values import Confined, Kind, Launch, SandboxRefused
+
+Kind = Literal["bubblewrap", "landlock", "none"]
+
+
+class SandboxRefused(ToolError):
+    """This sandbox cannot run a command in this way; nothing was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confined:
+    """The little that a command gets. All paths are absolute, save those of `read_only` and
+    `hidden`.
+
+    `workspace` exists and is shown at its own path; with `writable` it is all that can be written.
+    `read_only` are paths below the workspace that cannot be changed, `hidden` ones that cannot be
+    seen either. They need not exist; one that ends in `/` is a folder then. `hide_git` does the
+    same to every `.git` in what can be written, and what a command makes of that name is called
+    `dot-git` when it ends. `extra_read_only` and `writable` lie elsewhere.
+
+    `network`: `relay` gives HTTP through a proxy that the other end of the relay decides about.
+    `environment` is added to a small fixed one. `memory_megabytes` hold for each process, for all
+    together, and for all commands that write what they use into one `ledger` (an open file; -1 for
+    none). `processes` counts threads as well, `file_megabytes` is the longest file. `cwd` is the
+    workspace where nothing is said.
+    """
+
+    workspace: Path
+    read_only: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    hide_git: bool = True
+    extra_read_only: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    network: Literal["none", "relay"] = "none"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    memory_megabytes: int = 2_048
+    processes: int = 256
+    file_megabytes: int = 1_024
+    cwd: Path | None = None
+    ledger: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """For `asyncio.create_subprocess_exec(*argv, env=…, cwd=…, pass_fds=…,
+    start_new_session=True)`, in a thread that lives as long as the command.
+
+    The process is the leader of a group: end it by killing the group. What is left of it, in
+    whatever way it ended, is cleared away by a watcher, which holds standard error open until it
+    is done; what it has to say ("more than 256 processes") stands there, after `nanobot: `.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str | None = None
+    pass_fds: tuple[int, ...] = ()
+
+
+class Sandbox(Protocol):
+    """A way to run commands."""
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def notes(self) -> str:
+        """What a command cannot do here that it could elsewhere, in a sentence; mostly empty."""
+        ...
+
+    def launch(
+        self, command: Sequence[str], confined: Confined, relay: Path | None = None
+    ) -> Launch:
+        """What starts `command` with only what `confined` gives. Cheap, starts nothing.
+
+        `relay` is the socket of a `NetworkRelay`, for `network="relay"`. Raises `SandboxRefused`.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A sandbox that was proven to hold, or none and what to do about it. A `problem` beside a
+    sandbox is why a better one was not used."""
+
+    sandbox: Sandbox | None
+    problem: str = ""
+
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""On most systems links into /usr."""
+
+_ALWAYS = (
+    "/usr",
+    "/nix/store",
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/fonts",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/lsb-release",
+    "/etc/mime.types",
+    "/etc/os-release",
+    "/etc/pki/ca-trust/extracted",
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/openssl.cnf",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/shells",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+    "/etc/timezone",
+    "/etc/xdg/fonts",
+)
+
+_NAMES = ("/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/etc/passwd")
+"""Readable as they are where they cannot be replaced."""
+
+
+def links() -> tuple[tuple[str, str], ...]:
+    """The links at the top, as (target, path)."""
+    return tuple((str(Path(path).readlink()), path) for path in _FOLDERS if Path(path).is_symlink())
+
+
+def readable(*, names: bool) -> tuple[str, ...]:
+    """What is shown and cannot be changed; `names` of people and hosts on this machine as well."""
+    real = (path for path in _FOLDERS if not Path(path).is_symlink())
+    return (*real, *_ALWAYS, *(_NAMES if names else ()))
+
+
+@cache
+def interpreter() -> str:
+    """The Python that this one was made from, without its virtual environment."""
+    return os.path.realpath(sys.executable)
+
+
+@cache
+def libraries() -> str:
+    """Where that one's own modules are."""
+    return os.path.realpath(sys.base_prefix)
+
+
+_SYSTEMS = tuple(
+    Path(name)
+    for name in (
+        "/bin",
+        "/boot",
+        "/dev",
+        "/etc",
+        "/lib",
+        "/lib64",
+        "/proc",
+        "/sbin",
+        "/sys",
+        "/usr",
+    )
+)
+_TOO_MUCH = frozenset(map(Path, ("/", "/home", "/run", "/tmp", "/var", "/opt", "/mnt")))  # noqa: S108
+
+
+def refuse_unless_usable(confined: Confined, private: Sequence[Path]) -> None:
+    """Raise `SandboxRefused` for what would give a command more than was meant. Blocks briefly.
+
+    `private` are folders of ours: a workspace may lie in one; nothing that is given holds one.
+    """
+    for name in (*confined.read_only, *confined.hidden):
+        _refuse_unless_below(name)
+    ours = [_real(path) for path in private]
+    for folder in (confined.workspace, *confined.writable):
+        _refuse_unless_folder(folder)
+        _refuse_if_holding(folder, ours)
+    for path in confined.extra_read_only:
+        _refuse_unless_whole(path)
+        _refuse_if_holding(path, ours)
+    outside = (*confined.writable, *confined.extra_read_only)
+    for path in outside:
+        if any(_real(path).is_relative_to(folder) for folder in ours):
+            raise SandboxRefused(f"{path} is not given to commands, for it is nanobot's own")
+    _refuse_overlaps(confined)
+
+
+def _refuse_unless_below(path: str) -> None:
+    names = path.rstrip("/").split("/")
+    if not all(names) or any(name in {".", ".."} or "\0" in name for name in names):
+        raise SandboxRefused(f"{path!r} is not a path below the workspace")
+
+
+def _refuse_unless_whole(path: Path) -> None:
+    if not path.is_absolute() or ".." in path.parts or "\0" in str(path):
+        raise SandboxRefused(f"{path} is not a full path")
+
+
+def _refuse_unless_folder(folder: Path) -> None:
+    _refuse_unless_whole(folder)
+    if not folder.is_dir():
+        raise SandboxRefused(f"there is no folder {folder}")
+    real = _real(folder)
+    if real in _TOO_MUCH or any(real.is_relative_to(system) for system in _SYSTEMS):
+        raise SandboxRefused(f"commands may not write in {folder}: the system lives there")
+
+
+def _refuse_if_holding(path: Path, ours: Sequence[Path]) -> None:
+    real = _real(path)
+    if any(folder.is_relative_to(real) for folder in ours):
+        raise SandboxRefused(f"{path} is not given to commands, for nanobot's own files are in it")
+
+
+def _refuse_overlaps(confined: Confined) -> None:
+    """What is mounted last would win, whatever was meant."""
+    trees = [_real(folder) for folder in (confined.workspace, *confined.writable)]
+    for index, tree in enumerate(trees):
+        if any(tree.is_relative_to(other) for other in (*trees[:index], *trees[index + 1 :])):
+            raise SandboxRefused(f"{tree} lies in another folder that can be written")
+    for path in confined.extra_read_only:
+        if any(_real(path).is_relative_to(tree) for tree in trees):
+            raise SandboxRefused(f"{path} lies in a folder that can be written")
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
 
 _PROGRAM = Path(__file__).parent.parent / "confine"
 _DISK_MEGABYTES = 512
@@ -38,9 +273,9 @@ class Bubblewrap:
             raise SandboxRefused("a command with network needs a relay, and one without has none")
         environment = {"HOME": "/tmp/home", "TMPDIR": "/tmp", **_environment(confined)}  # noqa: S108
         spec = _spec(self.kind, confined, environment)._replace(
-            readable=(*system.readable(names=False), *map(str, confined.extra_read_only)),
+            readable=(*readable(names=False), *map(str, confined.extra_read_only)),
             borrowed=_borrowed(),
-            links=system.links(),
+            links=links(),
             bubblewrap=self.program,
             relay=str(relay or ""),
         )
@@ -72,7 +307,7 @@ class Landlock:
                 hint="It needs bubblewrap (`nanobot doctor` says how); web_fetch works.",
             )
         spec = _spec(self.kind, confined, _environment(confined))._replace(
-            readable=(*system.readable(names=True), *map(str, confined.extra_read_only)),
+            readable=(*readable(names=True), *map(str, confined.extra_read_only)),
             temporary=str(self.temporary),
         )
         return _launch(spec, command)
@@ -121,7 +356,7 @@ def _environment(confined: Confined) -> dict[str, str]:
     """Small and fixed; nothing of ours is inherited."""
 
     fixed = {
-        "PATH": system.PATH,
+        "PATH": PATH,
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "USER": "agent",
@@ -136,11 +371,11 @@ def _environment(confined: Confined) -> dict[str, str]:
 
 def _borrowed() -> tuple[str, ...]:
     """What the second half of the program runs on, as far as commands do not see it anyway."""
-    own = (system.libraries(), str(_PROGRAM))
+    own = (libraries(), str(_PROGRAM))
     return tuple(path for path in own if not Path(path).is_relative_to("/usr"))
 
 
 def _launch(spec: Spec, command: Sequence[str]) -> Launch:
-    start = (system.interpreter(), "-E", "-s", "-S", str(_PROGRAM), "start")
+    start = (interpreter(), "-E", "-s", "-S", str(_PROGRAM), "start")
     passed = (spec.ledger,) if spec.ledger >= 0 else ()
     return Launch((*start, *command), {VARIABLE: spec.as_text()}, "/", passed)

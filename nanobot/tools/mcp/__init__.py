@@ -9,11 +9,8 @@ keeps what was accepted, `launching`, `pipes`, `web` and `session` reach a serve
 one alive, `servers` keeps them all, `tool` is what the model calls, `operations` what people ask.
 """
 
-from nanobot.tools.mcp.launching import Programs
-from nanobot.tools.mcp.operations import McpOperations
-from nanobot.tools.mcp.servers import McpServers, Registry
-from nanobot.tools.mcp.session import Connections
-from nanobot.tools.mcp.tool import McpTool
+from nanobot.tools.mcp.servers import McpOperations, McpServers, McpTool, Registry
+from nanobot.tools.mcp.session import Connections, Programs
 from nanobot.tools.mcp.values import Card, McpServer
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nanobot.security.names import printable
 from nanobot.tooling import ToolResult
-from nanobot.tools.content import image_type
+from nanobot.tools.reading import image_type
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock

@@ -1,4 +1,9 @@
-"""`state/mcp.json`: what servers listed, and what of it was accepted.
+"""A server's description of a tool, as the model may see it. Pure.
+
+What always holds: a card is bounded whatever the server sent, nothing in it is hidden from the
+person who judges it, and equal cards mean that the model sees the same.
+
+`state/mcp.json`: what servers listed, and what of it was accepted.
 
 What always holds: a file that cannot be read in every detail is not used. It is kept under another
 name, never changed and never written over; the servers then list their tools anew.
@@ -8,17 +13,83 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nanobot.errors import NanobotError, StorageError, ToolError
+from nanobot.security.names import visible
 from nanobot.security.paths import Root
-from nanobot.tools.mcp.listings import Listing
-from nanobot.tools.mcp.values import Card
+from nanobot.tools.mcp.values import Card, Listing
+
+MOST_KEPT = 256
+"""Tools of one server that are known at all."""
+
+MOST_TOOLS, MOST_TEXT = 64, 100_000
+"""Tools of one server that are offered, and the characters of their cards: prompts carry them."""
+
+MOST_DESCRIPTION = 1_500
+MOST_SCHEMA = 8_000
+"""Characters. A tool whose schema is longer takes any arguments, and its server judges them."""
+
+_MOST_NAME = 128
+_ANYTHING = '{"properties":{},"type":"object"}'
+# What APIs refuse at the top of a schema, or what says nothing to a model.
+_NOT_AT_THE_TOP = frozenset({"$schema", "$id", "anyOf", "oneOf", "allOf", "not", "enum", "title"})
+
+
+def card(name: str, description: str, schema: Mapping[str, Any], *, read_only: bool) -> Card:
+    """The card of a tool that a server has described so."""
+    text = visible(description).strip()
+    if len(text) > MOST_DESCRIPTION:
+        text = f"{text[: MOST_DESCRIPTION - 1]}…"
+    return Card(name, text, _schema(schema), read_only)
+
+
+def usable(cards: Iterable[Card]) -> tuple[Card, ...]:
+    """One card of each name, in order of their names."""
+    found: dict[str, Card] = {}
+    for one in cards:
+        if one.name.isprintable() and 0 < len(one.name) <= _MOST_NAME:
+            found.setdefault(one.name, one)
+    return tuple(found[name] for name in sorted(found)[:MOST_KEPT])
+
+
+def bearable(cards: Iterable[Card], wanted: Iterable[str] = ()) -> tuple[Card, ...]:
+    """Those of the `wanted` names (all where there are none), as many as a prompt can bear."""
+    names, left = frozenset(wanted), MOST_TEXT
+    chosen: list[Card] = []
+    for one in cards:
+        size = len(one.description) + len(one.schema)
+        if (not names or one.name in names) and len(chosen) < MOST_TOOLS and size <= left:
+            chosen.append(one)
+            left -= size
+    return tuple(chosen)
+
+
+def _schema(given: Mapping[str, Any]) -> str:
+    top = {key: value for key, value in given.items() if key not in _NOT_AT_THE_TOP}
+    top["type"] = "object"
+    if not isinstance(top.get("properties"), dict):
+        top["properties"] = {}
+    try:
+        text = json.dumps(_clean(top), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    except (RecursionError, ValueError):
+        return _ANYTHING
+    return text if len(text) <= MOST_SCHEMA else _ANYTHING
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {visible(str(key)): _clean(inner) for key, inner in value.items()}
+    return [_clean(inner) for inner in value] if isinstance(value, list) else value
+
 
 VERSION = 1
 _LIMIT = 50_000_000

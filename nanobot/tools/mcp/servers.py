@@ -1,31 +1,97 @@
-"""All of the owner's MCP servers, and which tools they give the agent.
+"""A tool of a server, as the gate knows it.
+
+All of the owner's MCP servers, and which tools they give the agent.
 
 What always holds: exactly the tools are registered that are as the owner accepted them; known ones
 are offered without their server being started; a server is never awaited by whoever starts nanobot.
+
+What people ask of MCP servers: `nanobot mcp …`.
+
+Whoever reaches these is the owner of the home. What a server says about itself is shown whole, with
+nothing hidden in it, and never taken for more than its words.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from loguru import logger
+from pydantic import ConfigDict
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
+from nanobot.security.names import printable
 from nanobot.tasks import Background
-from nanobot.tooling import Tool, ToolResult
-from nanobot.tools.mcp.cards import bearable
-from nanobot.tools.mcp.ledger import Ledger
-from nanobot.tools.mcp.listings import Listing
-from nanobot.tools.mcp.names import offered_names
+from nanobot.tooling import Arguments, Caller, Risk, Tool, ToolResult
+from nanobot.tools.mcp.ledger import Ledger, bearable
 from nanobot.tools.mcp.running import Running
-from nanobot.tools.mcp.tool import McpTool
-from nanobot.tools.mcp.values import Card, Connect, McpError, McpServer
+from nanobot.tools.mcp.values import Card, Connect, Listing, McpError, McpServer, offered_names
+
+
+class McpArguments(Arguments):
+    """Whatever the server's schema asks for; the server judges it."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+Call = Callable[[McpServer, Card, dict[str, Any]], Awaitable[ToolResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """`call` calls it; what comes back is nobody's word."""
+
+    name: str
+    server: McpServer
+    card: Card
+    call: Call
+    arguments: type[McpArguments] = McpArguments
+
+    @property
+    def description(self) -> str:
+        """As the owner accepted it."""
+        return self.card.description or f"{self.card.name} of the MCP server {self.server.name}"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The server's schema."""
+        return self.card.parameters()
+
+    @property
+    def effects(self) -> bool:
+        """Whether it may change something: always, unless the owner believes the server."""
+        return not (self.server.trust_read_only and self.card.read_only)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether calls may run beside others."""
+        return not self.effects
+
+    @property
+    def owners_only(self) -> bool:
+        """Whether it exists for the owner alone."""
+        return self.server.people == "owner"
+
+    async def risk(self, arguments: McpArguments, _: Caller) -> Risk | None:
+        """Somebody's program gets these arguments, and does with them what it likes."""
+        if not self.effects:
+            return None
+        given = json.dumps(arguments.model_extra, indent=2, ensure_ascii=False)
+        called = f"{printable(self.card.name)} of the MCP server {printable(self.server.name)}"
+        return Risk("mcp", "call a tool of an MCP server", f"{called}\n{given}")
+
+    async def __call__(self, arguments: McpArguments, caller: Caller) -> ToolResult:
+        # Lone surrogates cannot be sent; nothing else changes on this way.
+        text = json.dumps(arguments.model_extra, ensure_ascii=False)
+        given = json.loads(text.encode("utf-8", "replace"))
+        return await self.call(self.server, self.card, given)
+
 
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 1_800.0
 """Seconds until a server is tried again that could not be asked for its tools yet."""
@@ -264,3 +330,88 @@ def _changed(server: McpServer, card: Card) -> McpError:
 
 def _gone(server: McpServer, card: Card) -> McpError:
     return McpError(f"the MCP server {server.name} has no tool {card.name} any more")
+
+
+Request = Mapping[str, object]
+Table = Mapping[str, Callable[[Request], Awaitable[object]]]
+
+
+class McpOperations:
+    """The operations named `mcp.…`. Request and results are JSON."""
+
+    def __init__(self, servers: McpServers) -> None:
+        self._servers = servers
+
+    def table(self) -> Table:
+        """By name, as they are called over the socket."""
+        return {
+            "mcp.list": self.list,
+            "mcp.check": self.check,
+            "mcp.waiting": self.waiting,
+            "mcp.approve": self.approve,
+        }
+
+    async def list(self, _: Request) -> dict[str, object]:
+        """No arguments: all servers, as they are known; none is started."""
+        return {
+            "servers": [_fields(state) for state in self._servers.states()],
+            "trouble": self._servers.trouble,
+        }
+
+    async def check(self, arguments: Request) -> dict[str, object]:
+        """`server`: start it, and see its tools."""
+        return _fields(await self._servers.check(_text(arguments, "server")))
+
+    async def waiting(self, arguments: Request) -> dict[str, object]:
+        """`server`: which of its tools wait to be accepted, as they were and as they would be.
+        `digest` stands for just that; it is empty where nothing waits. One that was never asked
+        for its tools is started."""
+        state = self._servers.state(_text(arguments, "server"))
+        if state.listing is None:
+            state = await self._servers.check(state.server.name)
+        listing = state.listing or Listing("")
+        return {
+            "server": state.server.name,
+            "digest": listing.digest,
+            "waiting": [
+                {
+                    "name": card.name,
+                    "before": _card(listing.accepted.get(card.name)),
+                    "now": _card(card),
+                }
+                for card in listing.waiting
+            ],
+        }
+
+    async def approve(self, arguments: Request) -> dict[str, object]:
+        """`server`, and the `digest` of what was looked at: from now on those tools are offered."""
+        name, digest = _text(arguments, "server"), _text(arguments, "digest")
+        return _fields(await self._servers.accept(name, digest))
+
+
+def _fields(state: State) -> dict[str, object]:
+    listing, chosen = state.listing, state.server.tools
+    wanted = [c for c in listing.offered if not chosen or c.name in chosen] if listing else []
+    return {
+        "name": state.server.name,
+        "where": state.server.shown,
+        "sandbox": bool(state.server.command) and state.server.sandbox,
+        "people": state.server.people,
+        "known": listing is not None,
+        "running": state.runs,
+        "trouble": state.trouble,
+        "tools": list(state.names),
+        "left_out": len(wanted) - len(state.names),
+        "waiting": [card.name for card in listing.waiting] if listing else [],
+    }
+
+
+def _card(card: Card | None) -> dict[str, object] | None:
+    return asdict(card) if card else None
+
+
+def _text(arguments: Request, key: str) -> str:
+    value = arguments.get(key)
+    if not isinstance(value, str) or not value:
+        raise NanobotError(f"the operation needs a text in {key!r}")
+    return value

@@ -1,12 +1,24 @@
-"""What an MCP server and a tool of one are, and how a connection to a server looks from inside."""
+"""What an MCP server and a tool of one are, and how a connection to a server looks from inside.
+
+The names under which the tools of servers are offered: `<server>__<tool>`. Pure.
+
+What always holds: a name is one that every model's API takes, no two tools share one, and a tool
+keeps its name whatever else is offered unless another one has a better right to it.
+
+Which of a server's tools are offered: those that are as the owner accepted them. Pure.
+
+Whatever is new or different waits, the first listing as well: a description speaks to the model in
+every conversation.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
@@ -115,3 +127,68 @@ class Signals:
 Connect = Callable[[McpServer, Signals], AbstractAsyncContextManager[Session]]
 """Opens a connection for as long as the context lasts, and ends the program with it. Entering
 raises `NanobotError`; so may leaving."""
+
+
+LONGEST = 64
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def offered_names(tools: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+    """The name for each (server, tool).
+
+    Those whose own names need no change come first, so that nobody takes theirs.
+    """
+    plain = {key: _plain(*key) for key in tools}
+    order = sorted(plain, key=lambda key: (plain[key] != "__".join(key), key))
+    taken: dict[str, tuple[str, str]] = {}
+    for key in order:
+        name = plain[key]
+        taken.setdefault(name, key)
+        if taken[name] != key:
+            taken[_marked(name, key)] = key
+    return {key: name for name, key in taken.items()}
+
+
+def _plain(server: str, tool: str) -> str:
+    name = _UNFIT.sub("_", f"{server}__{tool}")
+    return name if len(name) <= LONGEST else _marked(name, (server, tool))
+
+
+def _marked(name: str, key: tuple[str, str]) -> str:
+    mark = hashlib.sha256("\0".join(key).encode("utf-8", "backslashreplace")).hexdigest()[:8]
+    return f"{name[: LONGEST - len(mark) - 1]}_{mark}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a server listed last, and what of it was ever accepted, by name. `identity` is the
+    server's."""
+
+    identity: str
+    listed: tuple[Card, ...] = ()
+    accepted: Mapping[str, Card] = field(default_factory=dict)
+
+    def seen(self, cards: Iterable[Card]) -> Listing:
+        """After the server has listed its tools again."""
+        return replace(self, listed=tuple(cards))
+
+    def accept(self) -> Listing:
+        """After the owner has accepted what waits."""
+        waiting = {card.name: card for card in self.waiting}
+        return replace(self, accepted={**self.accepted, **waiting})
+
+    @property
+    def offered(self) -> tuple[Card, ...]:
+        """The tools that may be called."""
+        return tuple(card for card in self.listed if self.accepted.get(card.name) == card)
+
+    @property
+    def waiting(self) -> tuple[Card, ...]:
+        """The tools that are new or not what they were."""
+        return tuple(card for card in self.listed if self.accepted.get(card.name) != card)
+
+    @property
+    def digest(self) -> str:
+        """Stands for exactly what waits; empty where nothing does."""
+        waiting = [astuple(card) for card in self.waiting]
+        return hashlib.sha256(json.dumps(waiting).encode()).hexdigest()[:16] if waiting else ""

@@ -1,4 +1,15 @@
-"""One command that runs: its output is read, its time is limited, and nothing of it is left.
+"""What a command has printed: kept within bounds, and shown to whoever watches at a pace that a
+screen can follow. However much is printed, what is kept in memory stays small.
+
+How fast output is read: all commands share one measure, so that however many print at once, and
+whatever they print, there is time left for everything else. A flood makes its program wait.
+
+What a program prints, as plain text: without colours, cursor movements and other orders to a
+terminal. Pure, linear in the text, and quick for whatever a program may print on purpose.
+
+Waiting for something, but not for ever.
+
+One command that runs: its output is read, its time is limited, and nothing of it is left.
 
 What always holds: the command and what it starts are a process group of their own. When the command
 ends, in whatever way, the rest of its group is killed, and so is all of it when this is cancelled.
@@ -7,19 +18,230 @@ ends, in whatever way, the rest of its group is killed, and so is all of it when
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
+import re
 import signal
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from nanobot.clock import Clock
 from nanobot.security.sandbox import Launch
-from nanobot.tools.shell.output import Output, Showing
-from nanobot.tools.shell.pace import Pace
-from nanobot.tools.shell.plain import PlainText
-from nanobot.tools.shell.waiting import first_of
+from nanobot.tasks import Background
+
+KEPT = 100_000
+"""Characters that are kept of the beginning of an output, and as many of its end."""
+
+_LONGEST_WORD = 4_000
+"""Characters; what is longer is no secret."""
+
+_SHOWN_PER_SECOND = 4_000
+_LONGEST_LINE = 2_000
+
+
+class Output:
+    """The beginning and the end of what was printed since it was last taken."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._clear()
+
+    def add(self, text: str) -> None:
+        """More was printed."""
+        room = self._kept - self._head_size
+        if room > 0:
+            self._head.append(text[:room])
+            self._head_size += len(self._head[-1])
+            text = text[room:]
+        if not text:
+            return
+        self._tail.append(text)
+        self._tail_size += len(text)
+        while self._tail_size - len(self._tail[0]) >= self._kept:
+            gone = len(self._tail.popleft())
+            self._tail_size -= gone
+            self._gone += gone
+
+    def take(self) -> str:
+        """What came since the last time; a note stands where the middle is left out. It begins
+        and ends between words where there are any near: half of a secret would not be found."""
+        head, tail = "".join(self._head), "".join(self._tail)
+        total = len(head) + self._gone + len(tail)
+        gone = self._gone or len(tail) > self._kept
+        self._clear()
+        if not gone:
+            return head + tail
+        head, tail = _without_last_word(head), _without_first_word(tail[-self._kept :])
+        left_out = total - len(head) - len(tail)
+        return f"{head}\n[… {left_out:,} characters are left out here …]\n{tail}"
+
+    def __bool__(self) -> bool:
+        return self._head_size > 0
+
+    def _clear(self) -> None:
+        self._head: list[str] = []
+        self._tail: deque[str] = deque()
+        self._head_size = self._tail_size = self._gone = 0
+
+
+def _without_last_word(text: str) -> str:
+    """`text` up to its last white space, where that is near its end."""
+    for at in range(len(text) - 1, max(0, len(text) - _LONGEST_WORD) - 1, -1):
+        if text[at].isspace():
+            return text[: at + 1]
+    return text
+
+
+def _without_first_word(text: str) -> str:
+    """`text` from its first white space on, where that is near its beginning."""
+    for at, character in enumerate(text[:_LONGEST_WORD]):
+        if character.isspace():
+            return text[at:]
+    return text
+
+
+class Showing:
+    """Shows output as it comes, in whole lines: a secret that is cut in two would not be found."""
+
+    def __init__(self, show: Callable[[str], None], clock: Clock) -> None:
+        self._show, self._clock = show, clock
+        self._begun = ""
+        self._skipped = 0
+        self._since, self._room = clock.monotonic(), _SHOWN_PER_SECOND
+
+    def add(self, text: str) -> None:
+        """More was printed."""
+        lines, newline, rest = text.rpartition("\n")
+        if newline:
+            self._lines(f"{self._begun}{lines}\n")
+            self._begun = rest
+        else:
+            self._begun += rest
+        if len(self._begun) > _LONGEST_LINE:
+            self.end()
+
+    def end(self) -> None:
+        """Nothing more will come, or none that belongs to the line."""
+        begun, self._begun = self._begun, ""
+        if begun:
+            self._lines(begun)
+
+    def _lines(self, text: str) -> None:
+        now = self._clock.monotonic()
+        if now - self._since >= 1.0:
+            self._since, self._room = now, _SHOWN_PER_SECOND
+        fits = len(text) <= self._room
+        shown = text if fits else text[: text.rfind("\n", 0, self._room) + 1]
+        left_out = len(text) - len(shown)
+        if shown and self._skipped:
+            shown = f"[… {self._skipped:,} characters are not shown …]\n{shown}"
+            self._skipped = 0
+        self._skipped += left_out
+        self._room = 0 if left_out else self._room - len(shown)
+        if shown:
+            self._show(shown)
+
+
+_PER_SECOND = 2_000_000
+_AT_ONCE = 4_000_000
+
+
+class Pace:
+    """`per_second` bytes, of which `at_once` may come together after a rest."""
+
+    def __init__(
+        self, clock: Clock, per_second: int = _PER_SECOND, at_once: int = _AT_ONCE
+    ) -> None:
+        self._clock = clock
+        self._per_second, self._at_once = per_second, at_once
+        self._since, self._left = clock.monotonic(), float(at_once)
+
+    async def keep(self, size: int) -> None:
+        """So many bytes were read: wait until there may be more."""
+        now = self._clock.monotonic()
+        rested = (now - self._since) * self._per_second
+        self._since, self._left = now, min(self._at_once, self._left + rested) - size
+        if self._left < 0:
+            await self._clock.sleep(-self._left / self._per_second)
+
+
+_ORDERS = re.compile(
+    "\x1b\\[[0-?]*[ -/]*[@-~]"  # colours, cursor movements
+    "|\x1b[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)"  # titles, links and other strings
+    "|\x1b[ -/]*[0-OQ-WYZ\\\\`-~]"
+)
+_BEGUN = re.compile("(?:\x1b(?:\\[[0-?]*[ -/]*|[\\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?|\r)\\Z")
+_MEANT_FOR_NOBODY = bytes({*range(0x20), 0x7F} - {*b"\x07\t\n\r\x1b"})
+"""Means nothing in an order either. (In the middle of one terminals ignore it, too.)"""
+
+_ESCAPES, _BELLS = re.compile(b"\x1b{2,}"), re.compile(b"\x07{2,}")
+_HIGH = re.compile("[\x80-\x9f]+")
+_LOW = dict.fromkeys((*range(9), *range(11, 32), 127))
+_LONGEST_ORDER = 1_000
+"""Characters for which the end of an order is waited for."""
+
+
+class PlainText:
+    """Reads bytes as they come, wherever they were cut; what is no UTF-8 becomes U+FFFD."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+
+    def feed(self, chunk: bytes) -> str:
+        """The text that is complete with `chunk`; every end of a line is a newline."""
+        return self._plain(self._decoder.decode(_thinned(chunk)))
+
+    def end(self) -> str:
+        """The text that was still waited with."""
+        text = self._plain(self._decoder.decode(b"", final=True))
+        rest, self._held = self._held, ""
+        return text + _cleaned(rest)
+
+    def _plain(self, text: str) -> str:
+        text = self._held + text
+        begun = _BEGUN.search(text, max(0, len(text) - _LONGEST_ORDER))
+        end = begun.start() if begun else len(text)
+        self._held = text[end:]
+        return _cleaned(text[:end])
+
+
+def _thinned(chunk: bytes) -> bytes:
+    """Without most of what will be taken out anyway, while that costs least."""
+    chunk = chunk.translate(None, _MEANT_FOR_NOBODY)
+    chunk = _ESCAPES.sub(b"\x1b", chunk) if b"\x1b\x1b" in chunk else chunk
+    return _BELLS.sub(b"\x07", chunk) if b"\x07\x07" in chunk else chunk
+
+
+def _cleaned(text: str) -> str:
+    text = _ORDERS.sub("", text) if "\x1b" in text else text
+    text = text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+    if text.isascii():
+        return text.translate(_LOW)
+    return _HIGH.sub("", text).translate(_LOW)
+
+
+async def first_of(
+    clock: Clock, seconds: float | None, *tasks: asyncio.Future[Any]
+) -> asyncio.Future[Any] | None:
+    """The first of `tasks` that is done, None where `seconds` pass before (None: without end).
+
+    Cancelling it cancels none of them.
+    """
+    timer = Background()
+    waited = set(tasks)
+    if seconds is not None:
+        waited.add(timer.start(clock.sleep(seconds), name="a time limit"))
+    try:
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        timer.cancel()
+        await timer.drain(0)
+    return next((task for task in tasks if task.done()), None)
+
 
 GRACE = 2.0
 """Seconds between the request to end and the end."""

@@ -18,10 +18,9 @@ from nanobot.clock import Clock
 from nanobot.errors import ToolError
 from nanobot.security.names import printable
 from nanobot.tooling import Arguments, Caller, Risk, ToolResult
-from nanobot.tools.shell.processes import Processes, Running
+from nanobot.tools.shell.process import first_of
+from nanobot.tools.shell.processes import Processes, Running, begin, changed_since
 from nanobot.tools.shell.shell import Shell, Wanted
-from nanobot.tools.shell.stillness import begin, changed_since
-from nanobot.tools.shell.waiting import first_of
 
 _AT_ONCE = 0.5
 """Seconds in which a background command that cannot work mostly says so."""

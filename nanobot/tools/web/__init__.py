@@ -5,8 +5,6 @@
 """
 
 from nanobot.tools.web.fetch import WebFetch
-from nanobot.tools.web.known import Addresses
-from nanobot.tools.web.providers import ProviderName, SearchSettings
-from nanobot.tools.web.search import WebSearch
+from nanobot.tools.web.search import Addresses, ProviderName, SearchSettings, WebSearch
 
 __all__ = ["Addresses", "ProviderName", "SearchSettings", "WebFetch", "WebSearch"]

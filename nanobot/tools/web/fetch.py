@@ -21,11 +21,9 @@ from nanobot.security.egress import (
 )
 from nanobot.tooling import Caller, Risk, ToolResult
 from nanobot.tooling.policy import OWNER
-from nanobot.tools.content import binary_kind, image_type
-from nanobot.tools.web.charsets import decode, is_wide
-from nanobot.tools.web.kept import KeptPages
-from nanobot.tools.web.known import FETCH, Addresses, WebFetchArguments
-from nanobot.tools.web.pages import read_page
+from nanobot.tools.reading import binary_kind, image_type
+from nanobot.tools.web.pages import KeptPages, decode, is_wide, read_page
+from nanobot.tools.web.search import FETCH, Addresses, WebFetchArguments
 
 PIECE = 12_000
 """Characters of a page in one result."""

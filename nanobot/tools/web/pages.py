@@ -1,16 +1,28 @@
-"""What an HTML page holds, read by a process of its own.
+"""Bytes of a page as text, whatever they claim to be.
+
+Pages lie about their encoding. Text in another encoding is hardly ever valid UTF-8, so what is
+valid UTF-8 is taken for it; then what the server says, what the page says, and at last
+Windows-1252, in which every byte means something.
+
+What an HTML page holds, read by a process of its own.
 
 A page comes from anywhere and an HTML parser is a large program in C: so it runs in a child with
 limits on memory, time and output and without this process's environment. Whatever happens there is
 one `ToolError` here. The child is `page_worker`, which imports nothing of nanobot.
+
+Pages that conversations have fetched, in memory, and which addresses each has asked for.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import subprocess
 import sys
 import tempfile
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -18,6 +30,58 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from nanobot.errors import ToolError
+from nanobot.security.egress import EgressResponse
+
+_KNOWN = re.compile(
+    r"utf-?(8|16|16le|16be|32)|us-ascii|ascii|iso-?8859-?[0-9]{1,2}|latin-?[0-9]{1,2}"
+    r"|(windows|cp)-?125[0-8]|windows-874|koi8-[ru]|gb2312|gbk|gb18030|big5|big5-hkscs|euc-jp|euc-kr"
+    r"|shift[_-]jis|sjis|iso-2022-(jp|kr)|macintosh|tis-620"
+)
+"""Only these: Python knows others that are slow, or no encodings of text at all."""
+
+_NOT_LIKE_ASCII = ("utf-16", "utf16", "utf-32", "utf32", "iso-2022")
+"""In these, text may look like valid UTF-8 and is not."""
+
+_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+_META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_-]{2,20})", re.IGNORECASE)
+_HEADER = re.compile(r"charset\s*=\s*[\"']?\s*([a-zA-Z0-9_-]{2,20})", re.IGNORECASE)
+
+
+def decode(content: bytes, content_type: str = "") -> str:
+    """The text of `content`; `content_type` is the header with its parameters."""
+    for mark, name in _MARKS:
+        if content.startswith(mark):
+            return content.decode(name, "replace")
+    for name in _candidates(content, content_type):
+        try:
+            return content.decode(name)
+        except (UnicodeDecodeError, LookupError):
+            continue
+    return content.decode("windows-1252", "replace")
+
+
+def is_wide(content: bytes, content_type: str) -> bool:
+    """Whether text may hold NUL bytes because its characters have several."""
+    declared = _declared(content_type)
+    return declared.startswith(_NOT_LIKE_ASCII) or content.startswith((b"\xff\xfe", b"\xfe\xff"))
+
+
+def _candidates(content: bytes, content_type: str) -> list[str]:
+    declared = _declared(content_type)
+    found = _META.search(content[:4_096])
+    inside = found[1].decode("ascii").lower() if found else ""
+    names = ["utf-8", declared, inside]
+    if declared.startswith(_NOT_LIKE_ASCII):
+        names = [declared, "utf-8", inside]
+    elif not declared and inside.startswith("iso-2022"):
+        names = [inside, "utf-8"]
+    return [name for name in names if _KNOWN.fullmatch(name)]
+
+
+def _declared(content_type: str) -> str:
+    found = _HEADER.search(content_type)
+    return found[1].lower() if found else ""
+
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -104,3 +168,79 @@ def _run(
             raise ToolError(f"the page {url} cannot be read: {reason}") from error
         output.seek(0)
         return output.read(), done.returncode
+
+
+KeptPage = tuple[str, int]
+"""An address, and in how many messages the person had typed it when it was fetched."""
+
+_BYTES = 64_000_000
+_PAGES = 1_000
+_CONVERSATIONS = 1_000
+
+_Answer = EgressResponse | ToolError
+
+
+class KeptPages:
+    """At most `_BYTES` of bodies; those go first that were not used for longest. A failure is kept
+    like a page: trying again would be a request more."""
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[tuple[str, KeptPage], _Answer] = OrderedDict()
+        self._asked: OrderedDict[str, set[str]] = OrderedDict()
+        self._locks: dict[tuple[str, KeptPage], asyncio.Lock] = {}
+
+    def has(self, conversation: str, page: KeptPage) -> bool:
+        """Whether a page is here."""
+        key = (conversation, page)
+        if key in self._answers:
+            self._answers.move_to_end(key)  # it is about to be read
+        return key in self._answers
+
+    def takes_place(self, conversation: str, url: str, before: Iterable[str], most: int) -> bool:
+        """Whether `url` is among the first `most` addresses of a conversation, which is noted.
+        `before` are those of earlier steps, which an earlier process may have fetched."""
+        asked = self._asked.setdefault(conversation, set())
+        self._asked.move_to_end(conversation)
+        while len(self._asked) > _CONVERSATIONS:
+            self._asked.popitem(last=False)
+        asked.update(before)
+        if url not in asked and len(asked) >= most:
+            return False
+        asked.add(url)
+        return True
+
+    async def once(
+        self, conversation: str, page: KeptPage, ask: Callable[[], Awaitable[EgressResponse]]
+    ) -> EgressResponse:
+        """The page, from here or by asking. Raises `ToolError`, the same one each time."""
+        key = (conversation, page)
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:
+                if key not in self._answers:
+                    self._keep(key, await _answer(ask))
+                answer = self._answers[key]
+        finally:
+            if not lock.locked():
+                self._locks.pop(key, None)
+        if isinstance(answer, ToolError):
+            raise answer
+        return answer
+
+    def _keep(self, key: tuple[str, KeptPage], answer: _Answer) -> None:
+        self._answers[key] = answer
+        while len(self._answers) > 1 and (
+            len(self._answers) > _PAGES or sum(map(_size, self._answers.values())) > _BYTES
+        ):
+            self._answers.popitem(last=False)
+
+
+async def _answer(ask: Callable[[], Awaitable[EgressResponse]]) -> _Answer:
+    try:
+        return await ask()
+    except ToolError as error:
+        return error
+
+
+def _size(answer: _Answer) -> int:
+    return 0 if isinstance(answer, ToolError) else len(answer.body)

@@ -20,8 +20,7 @@ from nanobot.memory.tools.tools import Note, UpdateMemory
 from nanobot.messages import Message, ToolCall
 from nanobot.security.paths import Root, Roots
 from nanobot.tooling import Caller, ToolRegistry, ToolResult
-from nanobot.tools.changes import WorkspaceWriter
-from nanobot.tools.files import EditFile, WriteFile
+from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.shell import Processes
 from nanobot.tools.undo import UndoLog
 

@@ -12,7 +12,7 @@ import pytest
 
 from nanobot.security.confine import landlock
 from nanobot.security.sandbox import Confined, Kind, Launch, Sandbox, find_sandbox
-from nanobot.security.sandbox.canary import proven
+from nanobot.security.sandbox.finding import proven
 from nanobot.security.sandbox.kinds import Bubblewrap, Unconfined
 
 

@@ -7,7 +7,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.tools.mcp.cards import (
+from nanobot.tools.mcp.ledger import (
     MOST_DESCRIPTION,
     MOST_SCHEMA,
     MOST_TEXT,
@@ -16,9 +16,7 @@ from nanobot.tools.mcp.cards import (
     card,
     usable,
 )
-from nanobot.tools.mcp.listings import Listing
-from nanobot.tools.mcp.names import offered_names
-from nanobot.tools.mcp.values import Card, McpServer
+from nanobot.tools.mcp.values import Card, Listing, McpServer, offered_names
 
 
 @settings(max_examples=25)

@@ -14,7 +14,7 @@ from nanobot.messages import ToolCall
 from nanobot.tooling import OwnersPolicy, ToolRegistry
 from nanobot.tools.mcp import McpServer
 from nanobot.tools.mcp.pipes import Bounds
-from nanobot.tools.mcp.tool import McpArguments
+from nanobot.tools.mcp.servers import McpArguments
 from tests.tools.mcp.conftest import OWNER, House, accept, until
 
 

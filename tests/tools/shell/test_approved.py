@@ -15,8 +15,7 @@ from nanobot.errors import ToolError
 from nanobot.messages import ToolCall
 from nanobot.security.paths import Root, Roots
 from nanobot.tooling import Allowed, Ask, Caller, Denied, OwnersPolicy, ToolRegistry, ToolResult
-from nanobot.tools.changes import WorkspaceWriter
-from nanobot.tools.files import WriteFile, WriteFileArguments
+from nanobot.tools.files import WorkspaceWriter, WriteFile, WriteFileArguments
 from nanobot.tools.shell import ExecKill
 from nanobot.tools.undo import UndoLog
 

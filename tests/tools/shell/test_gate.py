@@ -9,7 +9,7 @@ import pytest
 
 from nanobot.errors import ToolError
 from nanobot.security.sandbox import find_sandbox
-from nanobot.tools.shell.courtesy import slip_in
+from nanobot.tools.shell.shell import slip_in
 from nanobot.tools.shell.tools import ExecArguments
 from tests.tools.shell.conftest import Life
 

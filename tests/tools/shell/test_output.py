@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
-from nanobot.tools.shell.output import Output, Showing
-from nanobot.tools.shell.pace import Pace
-from nanobot.tools.shell.plain import PlainText
+from nanobot.tools.shell.process import Output, Pace, PlainText, Showing
 
 
 def test_output_is_plain_text_wherever_it_was_cut() -> None:

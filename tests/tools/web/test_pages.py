@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nanobot.errors import ToolError
-from nanobot.tools.web.charsets import decode
-from nanobot.tools.web.pages import PageLimits, read_page
+from nanobot.tools.web.pages import PageLimits, decode, read_page
 
 SITE = "https://site.example/a/b"
 PAGE = """<html><head><title>A &amp;  B</title><style>p{}</style></head><body>
