@@ -31,8 +31,8 @@ from nanobot.app.services import Backups, Platforms
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
-from nanobot.config.editing import entries, with_entries
 from nanobot.config.load import SECRETS_FILE
+from nanobot.config.variables import entries, with_entries
 from nanobot.cron.commands import CronCommand
 from nanobot.cron.operations import CronOperations
 from nanobot.errors import NanobotError, StorageError

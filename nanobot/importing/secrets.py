@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from nanobot.config.editing import fits, with_entries
+from nanobot.config.variables import fits, with_entries
 from nanobot.importing.foreign import Fields
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
