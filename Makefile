@@ -45,6 +45,7 @@ lint: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@PYTHONPATH=.:channels $(BIN)/lint-imports
+	@$(BIN)/python -m scripts.size --report
 	@if $(NODE_FOUND); then $(MAKE) --silent --no-print-directory bridge && $(NPM) run check; fi
 
 format: $(VENV)/.dev

@@ -1,0 +1,167 @@
+"""How large each room of the house is, against its budget.
+
+    python -m scripts.size            the table; fails where a room passes its budget by a tenth
+    python -m scripts.size --report   the table alone
+
+Lines are those of the formatted files, comments and docstrings included. Statements are nodes of
+the syntax tree, so that denser lines do not look like less code; `docs` is the share of lines that
+are docstrings or comments. A budget makes a choice visible: a promise that needs more lines than a
+room has is worth more than the budget, which is then changed with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+LARGE, SMALL = 500, 40
+"""Lines from which on, and up to which, a file needs a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Part of the product: the paths below the root that belong to it, and its budget."""
+
+    name: str
+    lines: int
+    files: int
+    paths: tuple[str, ...] = ()
+
+    def contains(self, path: Path) -> bool:
+        """Whether a file (relative to the root) belongs to this room."""
+        return any(path.is_relative_to(own) for own in self.paths or (f"nanobot/{self.name}",))
+
+
+# The first room that contains a file counts it.
+ROOMS = (
+    Room("agent", 3_400, 14),
+    Room("bus", 2_100, 9),
+    Room("session", 2_000, 8),
+    Room("channel", 600, 5),
+    Room("offline", 900, 4, ("nanobot/providers/offline",)),
+    Room("providers", 2_600, 14),
+    Room("memory", 8_500, 45),
+    Room("tools, tooling", 4_600, 28, ("nanobot/tools", "nanobot/tooling")),
+    Room("skills, cron", 2_200, 12, ("nanobot/skills", "nanobot/cron")),
+    Room("security", 4_200, 22),
+    Room("gateway, app, logs", 3_700, 20, ("nanobot/gateway", "nanobot/app", "nanobot/logs")),
+    Room("config", 2_200, 12),
+    Room("cli", 4_600, 30),
+    Room("upkeep, importing", 2_600, 16, ("nanobot/upkeep", "nanobot/importing")),
+    Room("testing", 900, 6),
+    Room("root modules", 900, 10, ("nanobot",)),
+    Room("nanobot_cli", 1_300, 8, ("channels/nanobot_cli",)),
+    Room("nanobot_telegram", 3_700, 18, ("channels/nanobot_telegram",)),
+    Room("nanobot_whatsapp", 4_600, 24, ("channels/nanobot_whatsapp",)),
+)
+KERNEL = ("agent", "bus", "session", "channel", "providers")
+PRODUCT = Room("product", 55_000, 300)
+KERNEL_BUDGET = Room("kernel", 11_000, 50)
+BRIDGE = Room("bridge/src", 3_500, 16, ("channels/nanobot_whatsapp/bridge/src",))
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a file or a room comes to."""
+
+    lines: int = 0
+    files: int = 0
+    statements: int = 0
+    documentation: int = 0
+
+    def __add__(self, other: Size) -> Size:
+        return Size(
+            self.lines + other.lines,
+            self.files + other.files,
+            self.statements + other.statements,
+            self.documentation + other.documentation,
+        )
+
+
+def size_of(text: str) -> Size:
+    """The size of one Python file."""
+    tree = ast.parse(text)
+    documentation = {
+        line for node in ast.walk(tree) if _is_docstring(node) for line in _lines_of(node)
+    }
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    documentation |= {token.start[0] for token in tokens if token.type == tokenize.COMMENT}
+    statements = sum(isinstance(node, ast.stmt) for node in ast.walk(tree))
+    return Size(text.count("\n"), 1, statements, len(documentation))
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    """A bare string: the docstring of a module, class or function, or of the constant above it."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def _lines_of(node: ast.AST) -> range:
+    assert isinstance(node, ast.Expr)
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def python_files() -> Iterator[Path]:
+    """The product's Python files, relative to the root."""
+    for source in ("nanobot", "channels"):
+        for path in sorted((ROOT / source).rglob("*.py")):
+            if "node_modules" not in path.parts:
+                yield path.relative_to(ROOT)
+
+
+def measure() -> tuple[dict[str, Size], dict[Path, Size]]:
+    """The size of each room by its name, and of each file."""
+    files = {path: size_of((ROOT / path).read_text("utf-8")) for path in python_files()}
+    rooms = {room.name: Size() for room in ROOMS}
+    for path, size in files.items():
+        room = next(room for room in ROOMS if room.contains(path))
+        rooms[room.name] += size
+    return rooms, files
+
+
+def bridge_size() -> Size:
+    """The size of the WhatsApp helper's sources, which are TypeScript."""
+    texts = [path.read_text("utf-8") for path in (ROOT / BRIDGE.paths[0]).rglob("*.ts")]
+    return Size(sum(text.count("\n") for text in texts), len(texts))
+
+
+def main() -> int:
+    """Print the table; 1 where a room passes its budget by more than a tenth."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.size", description=__doc__)
+    parser.add_argument("--report", action="store_true", help="never fail")
+    report_only = parser.parse_args().report
+    rooms, files = measure()
+    rows = [(room, rooms[room.name]) for room in ROOMS]
+    rows.append((KERNEL_BUDGET, sum((rooms[name] for name in KERNEL), Size())))
+    rows.append((PRODUCT, sum(rooms.values(), Size())))
+    rows.append((BRIDGE, bridge_size()))
+    print(
+        f"{'room':20}{'lines':>8}{'budget':>8}{'files':>7}{'budget':>8}{'statements':>12}{'docs':>6}"
+    )
+    for room, size in rows:
+        over = " over" if size.lines > room.lines or size.files > room.files else ""
+        share = f"{size.documentation / size.lines:6.0%}" if size.documentation else f"{'':6}"
+        print(
+            f"{room.name:20}{size.lines:8,}{room.lines:8,}{size.files:7}{room.files:8}"
+            f"{size.statements:12,}{share}{over}"
+        )
+    large = [str(path) for path, size in files.items() if size.lines > LARGE]
+    small = [path for path, size in files.items() if size.lines < SMALL]
+    print(f"{len(large)} files over {LARGE} lines: {', '.join(large)}")
+    print(f"{len(small)} files under {SMALL} lines")
+    passed = [room.name for room, size in rows if size.lines > room.lines * 1.1]
+    if passed and not report_only:
+        print(f"over budget by more than a tenth: {', '.join(passed)}", file=sys.stderr)
+    return int(bool(passed) and not report_only)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
