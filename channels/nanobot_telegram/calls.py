@@ -23,9 +23,10 @@ from telegram import (
 )
 
 from nanobot.bus.events import Button
+from nanobot.channel.text import valid_unicode
 from nanobot_telegram.files import Shape
 from nanobot_telegram.refusals import Attempt
-from nanobot_telegram.texts import NO_LINK_PREVIEW, Saying, whole
+from nanobot_telegram.texts import NO_LINK_PREVIEW, Saying
 
 _InputMedia = InputMediaAudio | InputMediaDocument | InputMediaPhoto | InputMediaVideo
 
@@ -112,7 +113,10 @@ def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
     if not buttons:
         return None
     return InlineKeyboardMarkup(
-        [[InlineKeyboardButton(whole(button.label), callback_data=button.id)] for button in buttons]
+        [
+            [InlineKeyboardButton(valid_unicode(button.label), callback_data=button.id)]
+            for button in buttons
+        ]
     )
 
 

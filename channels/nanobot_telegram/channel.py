@@ -12,6 +12,8 @@ from telegram.error import TelegramError
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
+from nanobot.channel.health import HealthReporter
+from nanobot.channel.waiting import first_error
 from nanobot.errors import SendRefused
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
@@ -25,7 +27,6 @@ from nanobot_telegram.polling import Polling
 from nanobot_telegram.preview import Previews
 from nanobot_telegram.settings import TelegramSettings
 from nanobot_telegram.taking import Updates
-from nanobot_telegram.trouble import Trouble
 from nanobot_telegram.webhook import Webhook
 
 _ALBUM = 10
@@ -85,7 +86,7 @@ class TelegramChannel:
         try:
             await self._run(host, client)
         except BaseExceptionGroup as group:
-            raise _first(group) from None
+            raise first_error(group) from None
         finally:
             self._running.clear()
             self._live = None
@@ -138,26 +139,18 @@ class TelegramChannel:
         previews = Previews(client, chats, host.clock, enabled=self._options.previews)
         self._live = _Live(client, Outbound(client, chats, host, previews), previews)
         self._running.set()
-        trouble = Trouble(host)
+        health = HealthReporter(self.name, host)
         async with asyncio.TaskGroup() as group:
             group.create_task(previews.run())
-            identity = await client.identify(trouble.say)
-            trouble.over()
+            identity = await client.identify(health)
+            health.resolve("connection")
             host.connected(f"@{identity.username}")
             group.create_task(tell_menu(client, host, identity.id))
             names = frozenset(entry.name for entry in host.menu())
             me = Me(identity.id, identity.username, names)
             updates = Updates(client, host, chats, me, group.create_task)
             if self._options.mode == "webhook":
-                webhook = Webhook(client, host, self._options, self._new_secret(), trouble)
+                webhook = Webhook(client, host, self._options, self._new_secret(), health)
                 await webhook.run(updates.take, updates.put_aside)
             else:
-                await Polling(client, host, updates.take, identity.id, trouble).run()
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that ended a group of tasks, for the supervisor to judge."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+                await Polling(client, host, updates.take, identity.id, health).run()

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from loguru import logger
 from telegram import Bot
 from telegram.error import BadRequest, Forbidden, InvalidToken, TelegramError
 
+from nanobot.channel.health import HealthReporter
+from nanobot.channel.waiting import Backoff
 from nanobot.clock import Clock
 from nanobot.errors import ChannelOff, SendError, SendRefused
-from nanobot_telegram.failures import MaybeSent, as_send_error
-from nanobot_telegram.pauses import Pauses
+from nanobot_telegram.failures import MaybeSent, as_send_error, requested_wait
 from nanobot_telegram.settings import TelegramSettings
 from nanobot_telegram.wire import ApiRequest, Wire
 
@@ -112,31 +112,33 @@ class TelegramClient:
             return identity
         raise MaybeSent("an answer that is not Telegram's")
 
-    async def identify(self, report: Callable[[str], None]) -> Identity:
+    async def identify(self, health: HealthReporter) -> Identity:
         """Who the bot is. Asks until Telegram is reached, and meanwhile reports why it is not.
 
         Raises `ChannelOff` for a token that Telegram does not accept.
         """
-        pauses = Pauses()
+        backoff = Backoff(self._clock)
         while True:
             try:
                 identity = await self.me()
             except InvalidToken:
                 raise token_refused() from None
             except TelegramError as error:
-                report(f"Telegram cannot be reached: {error}")
-                await self._clock.sleep(pauses.after(error))
+                health.report("connection", f"Telegram cannot be reached: {error}")
+                await backoff.wait(requested_wait(error))
             else:
                 logger.info("telegram: connected as @{}", identity.username)
                 return identity
 
-    async def doubt_token(self, error: InvalidToken, report: Callable[[str], None]) -> None:
+    async def doubt_token(self, error: InvalidToken, health: HealthReporter) -> None:
         """A request was answered as if the token was of no use: see if that is so.
 
         Raises `ChannelOff` where it is, and otherwise reports that it is something else.
         """
-        await self.identify(report)
-        report(f"Telegram knows the bot and refuses the request all the same: {error}")
+        await self.identify(health)
+        health.report(
+            "connection", f"Telegram knows the bot and refuses the request all the same: {error}"
+        )
 
     async def download(self, file_id: str, limit: int, seconds: float = DOWNLOAD_SECONDS) -> bytes:
         """The content of a file of at most `limit` bytes, within that time.
@@ -151,7 +153,7 @@ class TelegramClient:
             raise SendError(f"the file did not come within {seconds:.0f} s") from None
 
     async def _insist_on_file(self, file_id: str, limit: int, seconds: float) -> bytes:
-        pauses = Pauses()
+        backoff = Backoff(self._clock)
         for attempt in range(1, _DOWNLOAD_TRIES + 1):
             try:
                 return await self._download(file_id, limit, seconds)
@@ -160,7 +162,7 @@ class TelegramClient:
             except TelegramError as error:
                 if attempt == _DOWNLOAD_TRIES:
                     raise as_send_error(error) from None
-                await self._clock.sleep(pauses.after(error))
+                await backoff.wait(requested_wait(error))
         raise AssertionError("unreachable")
 
     async def _download(self, file_id: str, limit: int, seconds: float) -> bytes:

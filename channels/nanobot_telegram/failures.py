@@ -104,6 +104,11 @@ def wait(seconds: object) -> float:
     return min(asked, _LONGEST_WAIT) if asked > 0 else _USUAL_WAIT
 
 
+def requested_wait(error: TelegramError) -> float:
+    """The seconds for which Telegram asks to be left alone; 0 where it does not."""
+    return error.seconds if isinstance(error, Flooded) else 0.0
+
+
 def as_send_error(error: Exception) -> SendError:
     """What the core should do about `error`; raise it `from None`."""
     match error:

@@ -16,8 +16,8 @@ from typing import Literal
 from telegram import InputFile
 
 from nanobot.bus.events import Media
+from nanobot.channel.text import valid_unicode
 from nanobot.errors import SendRefused
-from nanobot_telegram.texts import whole
 
 Shape = Literal["photo", "animation", "voice", "audio", "video", "document"]
 
@@ -45,7 +45,7 @@ class Upload:
 
 def upload_of(media: Media, path: Path) -> Upload:
     """How to send a file; raises `SendRefused` where it is gone, empty or too large."""
-    name = whole(media.name or path.name)
+    name = valid_unicode(media.name or path.name)
     try:
         size = path.stat().st_size
     except OSError as error:

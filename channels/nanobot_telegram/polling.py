@@ -10,7 +10,6 @@ Failing polls are at least a second apart. A poll that hangs is given up: when n
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,12 +18,12 @@ from loguru import logger
 from telegram.error import Conflict, InvalidToken, NetworkError, TelegramError
 
 from nanobot.channel import ChannelHost
+from nanobot.channel.health import HealthReporter
+from nanobot.channel.waiting import Backoff, within
 from nanobot.errors import StorageError
 from nanobot_telegram.client import TelegramClient
-from nanobot_telegram.failures import MaybeSent
-from nanobot_telegram.pauses import Pauses
+from nanobot_telegram.failures import MaybeSent, requested_wait
 from nanobot_telegram.taking import Take
-from nanobot_telegram.trouble import Trouble
 
 POLL_SECONDS = 30
 STALL_SECONDS = 90.0
@@ -74,12 +73,17 @@ class Polling:
     """Polls for the bot with this id and hands on what comes, until cancelled."""
 
     def __init__(
-        self, client: TelegramClient, host: ChannelHost, take: Take, bot_id: int, trouble: Trouble
+        self,
+        client: TelegramClient,
+        host: ChannelHost,
+        take: Take,
+        bot_id: int,
+        health: HealthReporter,
     ) -> None:
         self._client, self._host, self._take = client, host, take
-        self._bot_id, self._trouble = bot_id, trouble
+        self._bot_id, self._health = bot_id, health
         self._clock = host.clock
-        self._pauses = Pauses()
+        self._backoff = Backoff(self._clock)
         self._answered = self._clock.monotonic()
         self._was_away = False
 
@@ -106,8 +110,8 @@ class Polling:
         following = self._after(answer, cursor)
         if answer and not await self._stored(answer, following):
             return cursor
-        self._pauses.forget()
-        self._trouble.over()
+        self._backoff.reset()
+        self._health.resolve("connection")
         self._answered = self._clock.monotonic()
         if following == cursor and self._answered - began < _QUICK:
             await self._clock.sleep(_IDLE_PAUSE)
@@ -117,13 +121,10 @@ class Polling:
     async def _poll(self, cursor: Cursor | None) -> list[object] | TelegramError | None:
         """Updates, what went wrong, or None where no poll was answered for too long."""
         left = self._answered + STALL_SECONDS - self._clock.monotonic()
-        async with asyncio.TaskGroup() as group:
-            poll = group.create_task(self._ask(cursor))
-            alarm = group.create_task(self._clock.sleep(max(left, 0.0)))
-            await asyncio.wait((poll, alarm), return_when=asyncio.FIRST_COMPLETED)
-            poll.cancel()
-            alarm.cancel()
-        return None if poll.cancelled() else poll.result()
+        try:
+            return await within(self._clock, max(left, 0.0), self._ask(cursor))
+        except TimeoutError:
+            return None
 
     async def _ask(self, cursor: Cursor | None) -> list[object] | TelegramError:
         seconds = 0 if self._was_away else POLL_SECONDS  # that it is back shows at once
@@ -143,18 +144,18 @@ class Polling:
         try:
             await self._take(updates, str(cursor) if cursor else None)
         except StorageError as error:
-            self._trouble.say(f"messages wait at Telegram: {error}")
-            await self._pause(self._pauses.next(), heard=True)
+            self._health.report("connection", f"messages wait at Telegram: {error}")
+            await self._pause(self._backoff.next(), heard=True)
             self._answered = self._clock.monotonic()
             return False
         return True
 
     async def _reconnect(self) -> None:
         text = f"no poll was answered for {STALL_SECONDS:.0f} s; connecting anew"
-        if self._trouble.known:
+        if self._health.problems:
             logger.debug("telegram: {}", text)
         else:
-            self._trouble.say(text)
+            self._health.report("connection", text)
         await self._client.rebuild_polling()
         self._answered = self._clock.monotonic()
 
@@ -165,13 +166,13 @@ class Polling:
         self._was_away = isinstance(error, NetworkError)
         match error:
             case InvalidToken():
-                await self._client.doubt_token(error, self._trouble.say)
+                await self._client.doubt_token(error, self._health)
             case Conflict():
                 await self._make_way()
             case _:
-                self._trouble.say(f"Telegram cannot be reached: {error}")
+                self._health.report("connection", f"Telegram cannot be reached: {error}")
         heard = not isinstance(error, MaybeSent)  # else it went out, and nothing came back
-        await self._pause(self._pauses.after(error), heard=heard)
+        await self._pause(self._backoff.next(requested_wait(error)), heard=heard)
 
     async def _pause(self, seconds: float, *, heard: bool) -> None:
         if heard:
@@ -185,13 +186,16 @@ class Polling:
             if webhook:
                 await self._client.bot.delete_webhook(drop_pending_updates=False)
         except TelegramError as error:
-            self._trouble.say(f"Telegram cannot be reached: {error}")
+            self._health.report("connection", f"Telegram cannot be reached: {error}")
             return
         if webhook:
-            self._trouble.say("a webhook was set for this bot; it is removed, as nanobot polls")
+            self._health.report(
+                "connection", "a webhook was set for this bot; it is removed, as nanobot polls"
+            )
         else:
-            self._trouble.say(
-                "another program polls for this bot's messages; Telegram allows one: stop the other"
+            self._health.report(
+                "connection",
+                "another program polls for this bot's messages, and Telegram allows one: stop it",
             )
 
 

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from telegram import LinkPreviewOptions, MessageEntity
 
 from nanobot.bus.split import split_text, utf16_length
+from nanobot.channel.text import valid_unicode
 from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
 
 NO_LINK_PREVIEW = LinkPreviewOptions(is_disabled=True)
-
-
-def whole(text: str) -> str:
-    """`text` with the halves of characters replaced that cannot be sent; as long as before."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +24,7 @@ class Saying:
     def of(cls, markdown: str, limit: int, *, plain: bool = False) -> Saying:
         """The text rendered. `plain`: without entities, as the source where that is short enough
         (`limit`, in UTF-16 units), since it still shows where links lead."""
-        markdown = whole(markdown)
+        markdown = valid_unicode(markdown)
         if plain and utf16_length(markdown) <= limit:
             return cls(markdown, ())
         rendered = render(markdown)
@@ -38,9 +34,9 @@ class Saying:
     def preview(cls, markdown: str, hint: str = "", output: str = "") -> Saying:
         """The last part of `markdown` that fits in a message, and under it `hint` in italics and
         `output` as it is."""
-        markdown = whole(markdown)
+        markdown = valid_unicode(markdown)
         notes = [
-            (kind, whole(note))
+            (kind, valid_unicode(note))
             for kind, note in ((MessageEntity.ITALIC, hint), (MessageEntity.PRE, output))
             if note
         ]

@@ -15,12 +15,13 @@ from telegram import WebhookInfo
 from telegram.error import BadRequest, InvalidToken, TelegramError
 
 from nanobot.channel import ChannelHost, WebhookReply, WebhookRequest, document_of
+from nanobot.channel.health import HealthReporter
+from nanobot.channel.waiting import Backoff
 from nanobot.errors import ChannelOff, StorageError
 from nanobot_telegram.client import ALLOWED_UPDATES, TelegramClient
-from nanobot_telegram.pauses import Pauses
+from nanobot_telegram.failures import requested_wait
 from nanobot_telegram.settings import TelegramSettings
 from nanobot_telegram.taking import PutAside, Take
-from nanobot_telegram.trouble import Trouble
 
 HEADER = "x-telegram-bot-api-secret-token"
 
@@ -40,9 +41,11 @@ not resolved yet, a connection that is refused, a certificate that is late."""
 class Receiver:
     """Answers the calls of Telegram."""
 
-    def __init__(self, secret: str, take: Take, put_aside: PutAside, trouble: Trouble) -> None:
+    def __init__(
+        self, secret: str, take: Take, put_aside: PutAside, health: HealthReporter
+    ) -> None:
         self._secret = secret.encode()
-        self._take, self._put_aside, self._trouble = take, put_aside, trouble
+        self._take, self._put_aside, self._health = take, put_aside, health
         self._order = asyncio.Lock()
 
     async def __call__(self, request: WebhookRequest) -> WebhookReply:
@@ -61,9 +64,9 @@ class Receiver:
             async with self._order:
                 await self._take([update])
         except StorageError as error:
-            self._trouble.say(f"messages wait at Telegram: {error}")
+            self._health.report("connection", f"messages wait at Telegram: {error}")
             return WebhookReply(500)
-        self._trouble.over()
+        self._health.resolve("connection")
         return WebhookReply(200)
 
 
@@ -76,14 +79,14 @@ class Webhook:
         host: ChannelHost,
         options: TelegramSettings,
         secret: str,
-        trouble: Trouble,
+        health: HealthReporter,
     ) -> None:
         self._client, self._host, self._options = client, host, options
-        self._secret, self._trouble = secret, trouble
+        self._secret, self._health = secret, health
 
     async def run(self, take: Take, put_aside: PutAside) -> None:
         """Raises `ChannelOff` for a token, or at the start for an address, that will never do."""
-        receiver = Receiver(self._secret, take, put_aside, self._trouble)
+        receiver = Receiver(self._secret, take, put_aside, self._health)
         async with self._host.webhook(self._options.local_path, receiver):
             await self._insist(self._register_first)
             while True:
@@ -109,7 +112,7 @@ class Webhook:
             secret_token=self._secret,
             max_connections=1,  # several would bring updates out of order
         )
-        self._trouble.over()
+        self._health.resolve("connection")
 
     async def _check(self) -> None:
         info = await self._client.bot.get_webhook_info()
@@ -117,9 +120,9 @@ class Webhook:
             await self._register()
         elif self._failed_lately(info):
             said = str(info.last_error_message)[:200]
-            self._trouble.say(f"Telegram cannot deliver to the webhook: {said}")
+            self._health.report("connection", f"Telegram cannot deliver to the webhook: {said}")
         else:
-            self._trouble.over()
+            self._health.resolve("connection")
 
     def _failed_lately(self, info: WebhookInfo) -> bool:
         if info.last_error_date is None:
@@ -128,22 +131,22 @@ class Webhook:
 
     async def _insist(self, call: Callable[[], Awaitable[None]]) -> None:
         """Make a call until Telegram is reached and takes it."""
-        pauses = Pauses()
+        backoff = Backoff(self._host.clock)
         while True:
             try:
                 return await call()
             except TelegramError as error:
                 await self._say(error)
-                pause = pauses.after(error)
-            await self._host.clock.sleep(pause)
+                pause = requested_wait(error)
+            await backoff.wait(pause)
 
     async def _say(self, error: TelegramError) -> None:
         match error:
             case InvalidToken():
-                await self._client.doubt_token(error, self._trouble.say)
+                await self._client.doubt_token(error, self._health)
             case BadRequest():
-                self._trouble.say(
-                    f"Telegram does not take the webhook, and is asked again: {error}"
+                self._health.report(
+                    "connection", f"Telegram does not take the webhook, and is asked again: {error}"
                 )
             case _:
-                self._trouble.say(f"Telegram cannot be reached: {error}")
+                self._health.report("connection", f"Telegram cannot be reached: {error}")

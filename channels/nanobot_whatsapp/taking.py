@@ -19,11 +19,11 @@ from loguru import logger
 
 from nanobot.bus.events import InboundMessage, Media, Quote
 from nanobot.channel import ChannelHost, Chat, Sender
+from nanobot.channel.health import RateLimitedLog
+from nanobot.channel.text import one_line, valid_unicode
 from nanobot_whatsapp.ids import is_group, is_id
 from nanobot_whatsapp.people import People
-from nanobot_whatsapp.seldom import Seldom
 from nanobot_whatsapp.values import Heard
-from nanobot_whatsapp.wording import one_line, whole
 
 _CHANNEL = "whatsapp"
 _COMMAND = re.compile(r"/([A-Za-z][\w-]*)(?=\s|$)", re.ASCII)
@@ -48,7 +48,7 @@ class Taking:
         self._host, self._people = host, people
         self._self_chat, self._pairing, self._prefix = self_chat, pairing, prefix
         self._commands = frozenset(entry.name for entry in host.menu())
-        self._seldom = Seldom(host.clock)
+        self._left_out = RateLimitedLog("whatsapp", host.clock)
 
     async def take(self, heard: Sequence[Heard]) -> Sequence[Heard]:
         """Store what may be heard and return when that is durable; what was admitted, in order.
@@ -74,7 +74,7 @@ class Taking:
             person = self._people.met(heard.person.ids)
             message = _message(heard, person, sender, chat, self._host)
         except (TypeError, ValueError) as error:
-            self._seldom.warn(f"a message is left out: {error}")
+            self._left_out.warn(f"a message is left out: {error}")
             return None
         if message is None:
             return None
@@ -124,7 +124,7 @@ def _message(
 ) -> InboundMessage | None:
     """What was said; None where that is nothing. `person` is the id of the sender's own chat, which
     stays the same whatever makes them known."""
-    text = whole(heard.text)
+    text = valid_unicode(heard.text)
     notes = tuple(filter(None, (one_line(note, _NOTE) for note in heard.notes)))
     changed = heard.edits or heard.deletes
     if not text.strip() and heard.media is None and not notes and not changed:
@@ -153,8 +153,8 @@ def _message(
 
 def _file(media: Media) -> Media:
     mime, name = one_line(media.mime), one_line(media.name)
-    return replace(media, ref=whole(media.ref), mime=mime, name=name)
+    return replace(media, ref=valid_unicode(media.ref), mime=mime, name=name)
 
 
 def _quote(quote: Quote) -> Quote:
-    return Quote(whole(quote.message_id), one_line(quote.sender), whole(quote.text))
+    return Quote(valid_unicode(quote.message_id), one_line(quote.sender), valid_unicode(quote.text))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from telegram import Message, TextQuote
 
 from nanobot.bus.events import Media, Quote
+from nanobot.channel.text import valid_unicode
 from nanobot_telegram.inbound.files import Content, file_of
 from nanobot_telegram.inbound.notes import label_of, unknown_in
 from nanobot_telegram.inbound.people import author_name, is_from, origin_name, user_name
-from nanobot_telegram.inbound.plain import clean
 from nanobot_telegram.inbound.rich import rich_text
 from nanobot_telegram.inbound.values import Me
 
@@ -81,13 +81,13 @@ def _is_ours(message: Message, me: Me) -> bool:
 
 
 def _content(message: Message) -> str:
-    words = clean(words_of(message))
+    words = valid_unicode(words_of(message))
     label, unknown = label_of(message), "" if words else unknown_in(message)
     return " ".join(filter(None, (label or (unknown and f"[{unknown}]"), words)))
 
 
 def _chosen(quote: TextQuote | None) -> str:
-    return "" if quote is None else clean(quote.text)
+    return "" if quote is None else valid_unicode(quote.text)
 
 
 def _other(name: str) -> str:

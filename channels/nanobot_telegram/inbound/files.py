@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from telegram import ExternalReplyInfo, Message, PhotoSize
 
 from nanobot.bus.events import Media, MediaKind
-from nanobot_telegram.inbound.plain import short
+from nanobot.channel.text import one_line
 
 Content = Message | ExternalReplyInfo
 """What can hold the same kinds of content."""
@@ -34,7 +34,7 @@ def _audio(content: Content) -> Media | None:
     if item is None:
         return None
     title = " - ".join(filter(None, (item.performer, item.title)))
-    name = short(item.file_name or title)
+    name = one_line(item.file_name or title)
     return Media(item.file_id, "audio", _mime(item.mime_type), name, item.file_size or 0)
 
 
@@ -64,7 +64,7 @@ def _video(content: Content) -> Media | None:
     item = content.animation or content.video
     if item is None:
         return None
-    mime, name = _mime(item.mime_type, "video/mp4"), short(item.file_name or "")
+    mime, name = _mime(item.mime_type, "video/mp4"), one_line(item.file_name or "")
     return Media(item.file_id, "video", mime, name, item.file_size or 0)
 
 
@@ -79,7 +79,7 @@ def _document(content: Content) -> Media | None:
     item = content.document
     if item is None:
         return None
-    mime, name = _mime(item.mime_type), short(item.file_name or "")
+    mime, name = _mime(item.mime_type), one_line(item.file_name or "")
     kind: MediaKind = "image" if mime in _PICTURES else "document"
     return Media(item.file_id, kind, mime, name, item.file_size or 0)
 
@@ -92,7 +92,7 @@ def _sticker(content: Content) -> Media | None:
 
 
 def _mime(given: str | None, usual: str = "") -> str:
-    return short(given or usual).lower()
+    return one_line(given or usual).lower()
 
 
 _READERS: tuple[Callable[[Content], Media | None], ...] = (

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from telegram import Checklist, ChecklistTask, Location, Message, Poll
 
+from nanobot.channel.text import one_line
 from nanobot_telegram.inbound.files import Content, file_of
-from nanobot_telegram.inbound.plain import note, one_line
+from nanobot_telegram.inbound.plain import note
 
 _SILENT = frozenset({"community_chat_added", "community_chat_removed"})
 """Service messages that the library does not know yet; they say nothing to us."""

@@ -20,7 +20,7 @@ from telegram import (
 )
 
 from nanobot.channel import Chat, Sender
-from nanobot_telegram.inbound.plain import short
+from nanobot.channel.text import one_line
 
 Canonical = Callable[[str], str]
 """Gives the first id that a chat had: a group that became a supergroup keeps it."""
@@ -49,7 +49,7 @@ def chat_of(chat: telegram.Chat, canonical: Canonical, thread_id: str = "") -> C
     if chat.type not in {"private", "group", "supergroup"} or chat.is_direct_messages:
         return None
     is_group = chat.type != "private"
-    title = short(chat.title or "") if is_group else ""
+    title = one_line(chat.title or "") if is_group else ""
     return Chat(canonical(str(chat.id)), is_group, title, thread_id)
 
 
@@ -63,13 +63,13 @@ def thread_of(message: Message) -> str:
 def user_name(user: User) -> str:
     """What a user is called, never empty, as even the first name may be (a deleted account)."""
     full = " ".join(filter(None, (user.first_name, user.last_name)))
-    return short(full) or short(user.username or "") or str(user.id)
+    return one_line(full) or one_line(user.username or "") or str(user.id)
 
 
 def chat_name(chat: telegram.Chat, signature: str | None = None) -> str:
     """What a chat is called, never empty, and who signed for it."""
-    name = short(chat.title or chat.first_name or chat.username or "") or str(chat.id)
-    signed = short(signature or "")
+    name = one_line(chat.title or chat.first_name or chat.username or "") or str(chat.id)
+    signed = one_line(signature or "")
     return f"{name} ({signed})" if signed else name
 
 
@@ -85,7 +85,7 @@ def origin_name(origin: MessageOrigin) -> str:
     if isinstance(origin, MessageOriginUser):
         return user_name(origin.sender_user)
     if isinstance(origin, MessageOriginHiddenUser):
-        return short(origin.sender_user_name) or _SOMEONE
+        return one_line(origin.sender_user_name) or _SOMEONE
     if isinstance(origin, MessageOriginChat):
         return chat_name(origin.sender_chat, origin.author_signature)
     if isinstance(origin, MessageOriginChannel):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from nanobot_telegram.inbound.plain import clean
+from nanobot.channel.text import valid_unicode
 
 _DEPTH = 32
 """Levels that are read; what is nested deeper than any person would is left out."""
@@ -17,7 +17,7 @@ _SHOWN = ("animation", "audio", "photo", "video", "voice_note", "location")
 
 def rich_text(message: object) -> str:
     """The text of a `RichMessage` as the Bot API sends it; empty where there is none."""
-    return clean("\n".join(_blocks(_field(message, "blocks"), _DEPTH)))
+    return valid_unicode("\n".join(_blocks(_field(message, "blocks"), _DEPTH)))
 
 
 def _blocks(blocks: object, depth: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from telegram import MessageEntity
 
-from nanobot_telegram.inbound.plain import clean
+from nanobot.channel.text import valid_unicode
 from nanobot_telegram.inbound.values import Me
 
 _COMMAND = re.compile(r"\s*/([A-Za-z0-9_-]{1,64})(?:@([A-Za-z0-9_]{1,64}))?(?!\S)(.*)", re.DOTALL)
@@ -41,7 +41,7 @@ class _Span:
 
 def hear(text: str, entities: Sequence[MessageEntity], me: Me, *, own: bool) -> Heard | None:
     """What a text says; None where it is a command for another bot. `own`: its sender wrote it."""
-    text = clean(text)
+    text = valid_unicode(text)
     spans = _spans(text, entities)
     if not own:
         return Heard(_written_out(text, spans))
@@ -88,7 +88,7 @@ def _written_out(text: str, spans: Sequence[_Span], begin: int = 0) -> str:
     pieces, at = [], begin
     for span in spans:
         shown = text[span.start : span.end]
-        url = clean(span.entity.url or "")
+        url = valid_unicode(span.entity.url or "")
         if span.start < at or span.entity.type != MessageEntity.TEXT_LINK or not url:
             continue
         pieces.append(text[at : span.end])

@@ -13,6 +13,7 @@ import re
 from loguru import logger
 
 from nanobot.bus.split import utf16_length
+from nanobot.channel.text import valid_unicode
 from nanobot_telegram.markdown.blocks import write_blocks
 from nanobot_telegram.markdown.entities import Entity, Rendered
 from nanobot_telegram.markdown.parsing import parse, too_much
@@ -79,6 +80,4 @@ def _clean(text: str) -> str:
     """`text` as the parser sees its lines, with nothing that cannot be sent: halves of characters
     are joined, or replaced where they are alone."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return valid_unicode(text)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from nanobot.bus.events import Media, MediaKind
+from nanobot.channel.text import one_line
 from nanobot_whatsapp.cloud.reading import (
     Raw,
     flag_in,
@@ -21,7 +22,6 @@ from nanobot_whatsapp.cloud.reading import (
     objects_in,
     text_in,
 )
-from nanobot_whatsapp.wording import one_line
 
 _MEDIA_ID = re.compile(r"[A-Za-z0-9_-]{1,256}", re.ASCII)
 _PICTURES = frozenset({"image/jpeg", "image/png", "image/webp", "image/gif"})

@@ -13,9 +13,9 @@ from mimetypes import guess_type
 from pathlib import Path
 
 from nanobot.bus.events import Media, MediaKind
+from nanobot.channel.text import one_line
 from nanobot.errors import SendRefused
 from nanobot_whatsapp.kinds import plain_mime, shown_as
-from nanobot_whatsapp.wording import one_line
 
 LARGEST_FILE = 100_000_000
 """Bytes of a document."""

@@ -1,7 +1,7 @@
 """The Graph API for the rest of this transport: what is asked of Meta, in words of ours.
 
 What an answer says about the token and the account is told to whoever asked for it, and to
-`Concerns`, so that `nanobot status` knows.
+`HealthReporter`, so that `nanobot status` knows.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from nanobot.channel.health import HealthReporter
 from nanobot.clock import Clock
 from nanobot.errors import SendError, SendRefused
 from nanobot_whatsapp.cloud.failures import (
@@ -24,7 +25,6 @@ from nanobot_whatsapp.cloud.failures import (
 )
 from nanobot_whatsapp.cloud.reading import Raw, number_in, objects_in, text_in
 from nanobot_whatsapp.cloud.wire import TooLarge, Wire
-from nanobot_whatsapp.concerns import Concerns
 from nanobot_whatsapp.settings import WhatsAppSettings
 
 DOWNLOAD_SECONDS = 50.0
@@ -63,9 +63,9 @@ class Graph:
     """One business number. Raises the errors of `failures`."""
 
     def __init__(
-        self, wire: Wire, options: WhatsAppSettings, clock: Clock, concerns: Concerns
+        self, wire: Wire, options: WhatsAppSettings, clock: Clock, health: HealthReporter
     ) -> None:
-        self._wire, self._clock, self._concerns = wire, clock, concerns
+        self._wire, self._clock, self._health = wire, clock, health
         self._root = f"/{options.api_version}"
         self._number = path_of(options)
         self._phone_number_id = options.phone_number_id
@@ -82,8 +82,8 @@ class Graph:
         except Refused as error:
             self._heed(error)
             raise
-        self._concerns.over("token")
-        self._concerns.over("account")
+        self._health.resolve("token")
+        self._health.resolve("account")
         ids = [text_in(one, "id") for one in objects_in(answer, "messages")]
         if not ids or not ids[0]:
             raise MaybeSent("an answer that names no message")
@@ -181,7 +181,7 @@ class Graph:
 
     def _heed(self, error: Refused) -> None:
         if trouble := trouble_of(error):
-            self._concerns.say("token" if error.kind == "token" else "account", trouble)
+            self._health.report("token" if error.kind == "token" else "account", trouble)
 
 
 def _too_large(limit: int) -> SendRefused:

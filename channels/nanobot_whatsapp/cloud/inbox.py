@@ -18,15 +18,14 @@ from typing import Protocol
 from loguru import logger
 
 from nanobot.channel import ChannelHost, Chat
+from nanobot.channel.health import HealthReporter, RateLimitedLog
 from nanobot.channel.quarantine import Quarantine
 from nanobot_whatsapp.cloud.failures import in_words, kind_of
 from nanobot_whatsapp.cloud.items import Account, Broken, Moved, Remark, Said, Status
 from nanobot_whatsapp.cloud.payload import read
 from nanobot_whatsapp.cloud.recent import Recent
 from nanobot_whatsapp.cloud.windows import Windows
-from nanobot_whatsapp.concerns import Concerns
 from nanobot_whatsapp.people import People
-from nanobot_whatsapp.seldom import Seldom
 from nanobot_whatsapp.values import Heard
 
 _MOST_CHATS = 1_000
@@ -55,14 +54,16 @@ class Inbox:
         people: People,
         taking: Take,
         recent: Recent,
-        concerns: Concerns,
+        health: HealthReporter,
         phone_number_id: str,
     ) -> None:
         self._host, self._people, self._taking = host, people, taking
-        self._recent, self._concerns = recent, concerns
-        self._windows = Windows(concerns)
+        self._recent, self._health = recent, health
+        self._windows = Windows(health)
         self._phone_number_id = phone_number_id
-        self._quarantine = Quarantine(host.state_folder, host.clock, Seldom(host.clock).warn)
+        self._quarantine = Quarantine(
+            host.state_folder, host.clock, RateLimitedLog("whatsapp", host.clock).warn
+        )
         self._last: OrderedDict[str, str] = OrderedDict()
         self._stored: OrderedDict[_Key, None] = OrderedDict()
 
@@ -114,9 +115,9 @@ class Inbox:
         match item:
             case Account(text, over):
                 if over:
-                    self._concerns.over("account")
+                    self._health.resolve("account")
                 else:
-                    self._concerns.say("account", text)
+                    self._health.report("account", text)
                 self._host.warn(f"WhatsApp: {text}. See Meta's WhatsApp Manager.")
             case Status():
                 self._status(item)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from nanobot.bus.events import Button, MediaKind
 from nanobot.bus.split import utf16_length
+from nanobot.channel.text import one_line
 from nanobot.errors import SendRefused
 from nanobot_whatsapp.ids import is_group, is_number, is_person
-from nanobot_whatsapp.wording import one_line
 
 Json = Mapping[str, object]
 

@@ -21,6 +21,7 @@ from itertools import islice
 from typing import Any
 
 from nanobot.bus.events import Quote
+from nanobot.channel.text import one_line
 from nanobot_whatsapp.cloud.content import content_of
 from nanobot_whatsapp.cloud.items import Account, Broken, Item, Moved, Remark, Said, Status
 from nanobot_whatsapp.cloud.reading import (
@@ -35,7 +36,6 @@ from nanobot_whatsapp.cloud.reading import (
 from nanobot_whatsapp.cloud.who import Unreadable, person_of, plain
 from nanobot_whatsapp.ids import is_group, is_id, is_person
 from nanobot_whatsapp.values import OURS, UNREADABLE, Heard, Person
-from nanobot_whatsapp.wording import one_line
 
 _OLDEST = datetime(2009, 1, 1, tzinfo=UTC)
 _NO_DIGITS = re.compile(r"[^0-9]+")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from nanobot_whatsapp.wording import one_line
+from nanobot.channel.text import one_line
 
 Raw = Mapping[str, object]
 """A JSON object."""

@@ -9,6 +9,8 @@ from loguru import logger
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
+from nanobot.channel.health import HealthReporter
+from nanobot.channel.waiting import Backoff, first_error
 from nanobot.errors import ChannelOff, SendRefused
 from nanobot_whatsapp.cloud.failures import GraphError, Refused, as_send_error
 from nanobot_whatsapp.cloud.files import LARGEST_FILE
@@ -19,16 +21,12 @@ from nanobot_whatsapp.cloud.recent import Recent
 from nanobot_whatsapp.cloud.seeing import Seeing
 from nanobot_whatsapp.cloud.webhook import Receiver
 from nanobot_whatsapp.cloud.wire import Wire
-from nanobot_whatsapp.concerns import Concerns
 from nanobot_whatsapp.live import Live
 from nanobot_whatsapp.markup import CAPTION_LIMIT, TEXT_LIMIT, fits
-from nanobot_whatsapp.pauses import Pauses
 from nanobot_whatsapp.people import People
 from nanobot_whatsapp.settings import WhatsAppSettings
 from nanobot_whatsapp.taking import Taking
-from nanobot_whatsapp.trouble import Trouble
 from nanobot_whatsapp.typing import Typing
-from nanobot_whatsapp.waiting import first_of
 
 _LONGEST_PAUSE = 60.0
 
@@ -62,7 +60,7 @@ class CloudTransport:
         try:
             await self._run(host, wire)
         except BaseExceptionGroup as group:
-            raise first_of(group) from None
+            raise first_error(group) from None
         finally:
             await self._live.end()
             await wire.close()
@@ -91,29 +89,29 @@ class CloudTransport:
             account.typing.show(event)
 
     async def _run(self, host: ChannelHost, wire: Wire) -> None:
-        options, concerns = self._options, Concerns(Trouble(host))
-        graph = Graph(wire, options, host.clock, concerns)
+        options, health = self._options, HealthReporter("whatsapp", host)
+        graph = Graph(wire, options, host.clock, health)
         people, recent = People(host.state_folder), Recent()
         taking = Taking(host, people, self_chat=False, pairing=options.answers_strangers)
-        inbox = Inbox(host, people, taking, recent, concerns, options.phone_number_id)
+        inbox = Inbox(host, people, taking, recent, health, options.phone_number_id)
         seeing = Seeing(graph, inbox, host.clock)
         typing = Typing(seeing, host.clock)
-        receiver = Receiver(options.app_secret, options.verify_token, inbox, concerns)
+        receiver = Receiver(options.app_secret, options.verify_token, inbox, health)
         self._live.begin(_Account(graph, Outbound(graph, people, host, recent), typing))
         # First of all Meta finds somebody at home, however long it takes to say who this is: what
         # it posts is signed, and names the number that it is for.
         async with asyncio.TaskGroup() as group, host.webhook(options.local_path, receiver):
             if options.read_receipts:  # to be seen typing, one has to have read
                 group.create_task(typing.run())
-            pauses = Pauses(host.clock, _LONGEST_PAUSE)
-            while (identity := await _asked(graph, concerns)) is None:
-                await pauses.wait()
+            backoff = Backoff(host.clock, _LONGEST_PAUSE)
+            while (identity := await _asked(graph, health)) is None:
+                await backoff.wait()
             logger.info("whatsapp: this is {} ({})", identity.number, identity.name)
             host.connected(f"+{identity.number} (cloud)")
             await asyncio.Event().wait()
 
 
-async def _asked(graph: Graph, concerns: Concerns) -> Identity | None:
+async def _asked(graph: Graph, health: HealthReporter) -> Identity | None:
     """Which number this is; None where Meta cannot say it now.
 
     Raises `ChannelOff` where a person has to mend the settings.
@@ -123,11 +121,11 @@ async def _asked(graph: Graph, concerns: Concerns) -> Identity | None:
     except Refused as error:
         if (off := settings_fault(error)) is not None:
             raise off from None
-        concerns.say("meta", f"Meta does not say which number this is: {error}")
+        health.report("meta", f"Meta does not say which number this is: {error}")
     except GraphError as error:
-        concerns.say("meta", f"Meta cannot be reached: {error}")
+        health.report("meta", f"Meta cannot be reached: {error}")
     else:
-        concerns.over("meta")
+        health.resolve("meta")
         return identity
     return None
 

@@ -17,8 +17,8 @@ from typing import Protocol
 from pydantic import SecretStr
 
 from nanobot.channel import WebhookReply, WebhookRequest, document_of
+from nanobot.channel.health import HealthReporter
 from nanobot.errors import StorageError
-from nanobot_whatsapp.concerns import Concerns
 
 HEADER = "x-hub-signature-256"
 
@@ -56,10 +56,10 @@ class Receiver:
     """Implements `nanobot.channel.WebhookHandler`."""
 
     def __init__(
-        self, app_secret: SecretStr, verify_token: SecretStr, inbox: Take, concerns: Concerns
+        self, app_secret: SecretStr, verify_token: SecretStr, inbox: Take, health: HealthReporter
     ) -> None:
         self._app_secret, self._verify_token = app_secret, verify_token
-        self._inbox, self._concerns = inbox, concerns
+        self._inbox, self._health = inbox, health
         self._order = asyncio.Lock()
         self._waiting: list[_Call] = []
 
@@ -91,9 +91,9 @@ class Receiver:
         try:
             await self._inbox.take(*(call.document for call in calls))
             status = 200
-            self._concerns.over("disk")
+            self._health.resolve("disk")
         except StorageError as error:
-            self._concerns.say("disk", f"messages wait at Meta: {error}")
+            self._health.report("disk", f"messages wait at Meta: {error}")
         finally:
             for call in calls:
                 call.reply = WebhookReply(status)

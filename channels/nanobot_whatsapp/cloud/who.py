@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nanobot.channel.text import one_line
 from nanobot_whatsapp.cloud.reading import Raw, object_in, text_in
 from nanobot_whatsapp.ids import id_of, is_number, is_person
 from nanobot_whatsapp.values import Person
-from nanobot_whatsapp.wording import one_line
 
 
 class Unreadable(Exception):

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from datetime import datetime
 
+from nanobot.channel.health import HealthReporter
 from nanobot_whatsapp.cloud.failures import OUTSIDE_WINDOW
-from nanobot_whatsapp.concerns import Concerns
 
 _MOST = 1_000
 
@@ -19,8 +19,8 @@ _MOST = 1_000
 class Windows:
     """Of all people; says it while one of those that were tried is closed."""
 
-    def __init__(self, concerns: Concerns) -> None:
-        self._concerns = concerns
+    def __init__(self, health: HealthReporter) -> None:
+        self._health = health
         self._known: OrderedDict[str, tuple[datetime, bool]] = OrderedDict()
 
     def opened(self, people: Iterable[str], at: datetime) -> None:
@@ -41,6 +41,6 @@ class Windows:
         if len(self._known) > _MOST:
             self._known.popitem(last=False)
         if all(open_ for _, open_ in self._known.values()):
-            self._concerns.over("window")
+            self._health.resolve("window")
         else:
-            self._concerns.say("window", f"a message was not delivered, since {OUTSIDE_WINDOW}")
+            self._health.report("window", f"a message was not delivered, since {OUTSIDE_WINDOW}")

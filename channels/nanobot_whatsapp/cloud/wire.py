@@ -21,9 +21,9 @@ import httpx
 from pydantic import SecretStr
 
 from nanobot.channel import fault_in_words
+from nanobot.channel.text import one_line
 from nanobot_whatsapp.cloud.failures import Fault, GraphError, MaybeSent, NotSent, Refused
 from nanobot_whatsapp.cloud.reading import Raw, number_in, object_in, text_in
-from nanobot_whatsapp.wording import one_line
 
 _CONNECT = 10.0
 _WRITE = 30.0

@@ -17,10 +17,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nanobot.bus.events import Media, MediaKind, Quote
+from nanobot.channel.text import one_line
 from nanobot_whatsapp.ids import id_of, is_group, is_id, is_number
 from nanobot_whatsapp.linked.protocol import Me
 from nanobot_whatsapp.values import OURS, UNREADABLE, Heard, Person
-from nanobot_whatsapp.wording import one_line
 
 _LONGEST_ID = 256
 _MOST_NOTES = 20

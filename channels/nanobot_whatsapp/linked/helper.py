@@ -18,6 +18,7 @@ from pathlib import Path
 
 from loguru import logger
 
+from nanobot.channel.waiting import first_error, within
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot_whatsapp.linked.greeting import greet
@@ -27,7 +28,6 @@ from nanobot_whatsapp.linked.listening import SOCKET_NAME, Listener
 from nanobot_whatsapp.linked.locks import daemon_lock, helper_lock
 from nanobot_whatsapp.linked.output import Output, printed
 from nanobot_whatsapp.linked.protocol import Welcome
-from nanobot_whatsapp.waiting import first_of, in_time
 
 START_SECONDS = 30.0
 STOP_SECONDS = 3.0
@@ -75,7 +75,7 @@ async def started(
                     for task in tasks:
                         task.cancel()
         except BaseExceptionGroup as errors:
-            raise first_of(errors) from None
+            raise first_error(errors) from None
 
 
 class _Child:
@@ -94,7 +94,7 @@ class _Child:
         status = await self._process.wait()
         words: Sequence[str] = ()
         with suppress(TimeoutError):
-            words = await in_time(clock, _LAST_WORDS_SECONDS, self._output.last())
+            words = await within(clock, _LAST_WORDS_SECONDS, self._output.last())
         end = f"signal {-status}" if status < 0 else f"status {status}"
         raise HelperFailed("; ".join((f"the WhatsApp helper ended with {end}", *words)))
 
@@ -102,7 +102,7 @@ class _Child:
         """Wait until it has left, as it does without a connection; kill it where it does not."""
         try:
             with suppress(TimeoutError):
-                await in_time(clock, STOP_SECONDS, self._process.wait())
+                await within(clock, STOP_SECONDS, self._process.wait())
         finally:
             if self._process.returncode is None:
                 logger.warning("whatsapp: the helper does not leave; killing it")
@@ -138,7 +138,7 @@ async def _connect(
     listener: Listener, welcome: Welcome, clock: Clock, take: Take | None
 ) -> BridgeLink:
     try:
-        return await in_time(clock, START_SECONDS, _greet(listener, welcome, clock, take))
+        return await within(clock, START_SECONDS, _greet(listener, welcome, clock, take))
     except TimeoutError:
         raise HelperFailed(
             f"the WhatsApp helper did not say hello within {START_SECONDS:.0f} s"

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from loguru import logger
 
 from nanobot.channel import ChannelHost
+from nanobot.channel.health import RateLimitedLog
 from nanobot.channel.quarantine import Quarantine
+from nanobot.channel.waiting import Backoff
 from nanobot.errors import SendError, StorageError
 from nanobot_whatsapp.linked.events import Spoken, Unreadable, read, unreadable
 from nanobot_whatsapp.linked.outbound import Link
 from nanobot_whatsapp.linked.protocol import Event, Me
 from nanobot_whatsapp.linked.quoting import Quotables
 from nanobot_whatsapp.linked.standing import Standing
-from nanobot_whatsapp.pauses import Pauses
-from nanobot_whatsapp.seldom import Seldom
 from nanobot_whatsapp.taking import Taking
 
 _LONGEST_PAUSE = 30.0
@@ -43,7 +43,9 @@ class Inbox:
     ) -> None:
         self._clock, self._taking = host.clock, taking
         self._standing, self._quotables = standing, quotables
-        self._quarantine = Quarantine(host.state_folder, host.clock, Seldom(host.clock).warn)
+        self._quarantine = Quarantine(
+            host.state_folder, host.clock, RateLimitedLog("whatsapp", host.clock).warn
+        )
         self._receipts = receipts
         self._unread: deque[Spoken] = deque(maxlen=_MOST_UNREAD)
         self._arrived = asyncio.Event()
@@ -82,13 +84,13 @@ class Inbox:
 
     async def _store(self, spoken: Sequence[Spoken]) -> Sequence[Spoken]:
         """Keep trying until the disk takes them; those that were admitted."""
-        pauses = Pauses(self._clock, _LONGEST_PAUSE)
+        backoff = Backoff(self._clock, _LONGEST_PAUSE)
         while True:
             try:
                 admitted = set(await self._taking.take([one.heard for one in spoken]))
             except StorageError as error:
                 self._standing.disk(str(error))
-                await pauses.wait()
+                await backoff.wait()
             else:
                 self._standing.disk("")
                 return [one for one in spoken if one.heard in admitted]

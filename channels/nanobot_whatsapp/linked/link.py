@@ -17,6 +17,7 @@ from itertools import count
 
 from loguru import logger
 
+from nanobot.channel.waiting import first_error
 from nanobot.clock import Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
 from nanobot_whatsapp.linked.hearing import HelperFailed, hung_up, next_line, understood
@@ -40,7 +41,6 @@ from nanobot_whatsapp.linked.protocol import (
     Said,
     State,
 )
-from nanobot_whatsapp.waiting import first_of
 
 PING_SECONDS = 20.0
 _MOST_UNANSWERED = 3
@@ -138,7 +138,7 @@ class BridgeLink:
                 group.create_task(self._confirm())
                 group.create_task(self._keep_alive())
         except BaseExceptionGroup as errors:
-            raise first_of(errors) from None
+            raise first_error(errors) from None
         finally:
             self.close()
 

@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 
 from nanobot.channel import LoginRequest
+from nanobot.channel.waiting import within
 from nanobot.errors import NanobotError
 from nanobot_whatsapp.ids import id_of
 from nanobot_whatsapp.linked.hearing import HelperFailed
@@ -24,7 +25,6 @@ from nanobot_whatsapp.linked.install import find_node, install
 from nanobot_whatsapp.linked.protocol import Change, Me, PairCode, Qr, State, Welcome
 from nanobot_whatsapp.linked.qr import Screen
 from nanobot_whatsapp.settings import WhatsAppSettings
-from nanobot_whatsapp.waiting import in_time
 
 PATIENCE_SECONDS = 600.0
 """How long a person may take."""
@@ -98,7 +98,7 @@ class _Dialogue:
         """Run a helper until an account is linked; False where that on disk is linked no more."""
         async with started(request.state_folder, program, welcome, request.clock) as link:
             try:
-                me = await in_time(request.clock, PATIENCE_SECONDS, self._until_open(link.states()))
+                me = await within(request.clock, PATIENCE_SECONDS, self._until_open(link.states()))
             except TimeoutError:
                 raise NanobotError(
                     f"no account was linked within {PATIENCE_SECONDS / 60:.0f} minutes",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from math import ceil
 
 from nanobot.channel import ChannelHost
+from nanobot.channel.health import HealthReporter
 from nanobot.errors import ChannelOff
-from nanobot_whatsapp.concerns import Concerns
 from nanobot_whatsapp.ids import id_of
 from nanobot_whatsapp.linked.protocol import Me, State
-from nanobot_whatsapp.trouble import Trouble
 
 LOGIN = "nanobot channels login whatsapp"
 _LINK = f"Run `{LOGIN}` and scan the code with the phone."
@@ -19,19 +18,19 @@ class Standing:
     """Tells `nanobot status`. Trouble with WhatsApp and with the disk come and go independently."""
 
     def __init__(self, host: ChannelHost) -> None:
-        self._host, self._concerns = host, Concerns(Trouble(host))
+        self._host, self._health = host, HealthReporter("whatsapp", host)
         self._is_new = True
 
     def helper_failed(self, reason: str) -> None:
         """The helper ended and is to be started again."""
-        self._concerns.say("connection", f"{reason} (it is started again)")
+        self._health.report("connection", f"{reason} (it is started again)")
 
     def disk(self, reason: str) -> None:
         """What keeps messages from being stored; empty: nothing does."""
         if reason:
-            self._concerns.say("disk", f"messages wait: {reason}")
+            self._health.report("disk", f"messages wait: {reason}")
         else:
-            self._concerns.over("disk")
+            self._health.resolve("disk")
 
     def changed(self, state: State) -> bool:
         """The connection changed; whether it is open now. Raises `ChannelOff` where only a person
@@ -44,13 +43,13 @@ class Standing:
             return False
         if (off := _off(state)) is not None:
             raise off
-        self._concerns.say("connection", _trouble(state))
+        self._health.report("connection", _trouble(state))
         return False
 
     def _opened(self, me: Me | None) -> None:
         self._is_new = False
-        self._concerns.over("connection")
-        if not self._concerns.any:
+        self._health.resolve("connection")
+        if not self._health.problems:
             self._host.report("")  # that it was connecting
         if me is not None:
             id = id_of(me.number or me.lid)
@@ -58,7 +57,7 @@ class Standing:
 
     def _connecting(self) -> None:
         """At the start this is no trouble, and later the trouble is what led to it."""
-        if self._is_new and not self._concerns.any:
+        if self._is_new and not self._health.problems:
             self._host.report("connecting to WhatsApp")
 
 

@@ -16,6 +16,7 @@ from loguru import logger
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
+from nanobot.channel.waiting import Backoff, within
 from nanobot.errors import ChannelOff, SendLater, StorageError
 from nanobot_whatsapp.ids import id_of, jid_of
 from nanobot_whatsapp.linked.files import Downloads
@@ -30,12 +31,10 @@ from nanobot_whatsapp.linked.quoting import Quotables
 from nanobot_whatsapp.linked.standing import LOGIN, Standing
 from nanobot_whatsapp.live import Live
 from nanobot_whatsapp.markup import CAPTION_LIMIT, TEXT_LIMIT, fits
-from nanobot_whatsapp.pauses import Pauses
 from nanobot_whatsapp.people import People
 from nanobot_whatsapp.settings import WhatsAppSettings
 from nanobot_whatsapp.taking import Taking
 from nanobot_whatsapp.typing import Typing
-from nanobot_whatsapp.waiting import in_time
 
 LONGEST_PAUSE = 60.0
 SILENT_SECONDS = 80.0
@@ -118,7 +117,7 @@ class LinkedTransport:
         inbox = Inbox(host, taking, standing, quotables, receipts=receipts)
         downloads = Downloads(folder, clock)
         self._core = core = _Core(host, people, inbox, quotables, standing, downloads)
-        pauses = Pauses(clock, LONGEST_PAUSE)
+        backoff = Backoff(clock, LONGEST_PAUSE)
         while True:
             began = clock.monotonic()
             host.alive(SILENT_SECONDS)
@@ -127,9 +126,9 @@ class LinkedTransport:
             except (HelperFailed, StorageError) as error:
                 standing.helper_failed(f"{error}. {error.hint}" if error.hint else str(error))
             if clock.monotonic() - began > LONGEST_PAUSE:
-                pauses.forget()
+                backoff.reset()
             host.alive(LONGEST_PAUSE + SILENT_SECONDS)
-            await pauses.wait()
+            await backoff.wait()
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver one part; see `nanobot.channel`. Waits for a connection, but not for ever."""
@@ -162,7 +161,7 @@ class LinkedTransport:
             return
         assert self._core is not None
         try:
-            await in_time(self._core.host.clock, OPEN_SECONDS, self._open.wait())
+            await within(self._core.host.clock, OPEN_SECONDS, self._open.wait())
         except TimeoutError:
             raise SendLater("WhatsApp is not connected", retry_after=OPEN_SECONDS) from None
 

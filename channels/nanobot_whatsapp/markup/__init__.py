@@ -17,10 +17,10 @@ from loguru import logger
 
 from nanobot.bus.events import Button
 from nanobot.bus.split import utf16_length
+from nanobot.channel.text import valid_unicode
 from nanobot_whatsapp.markup.blocks import write_blocks
 from nanobot_whatsapp.markup.marks import Span, write
 from nanobot_whatsapp.markup.parsing import parse
-from nanobot_whatsapp.wording import whole
 
 __all__ = ["CAPTION_LIMIT", "TEXT_LIMIT", "fits", "render", "with_choices"]
 
@@ -57,4 +57,4 @@ def with_choices(markdown: str, buttons: Sequence[Button]) -> str:
 
 def _clean(text: str) -> str:
     """`text` as the parser sees its lines, with nothing that cannot be sent."""
-    return whole(text).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+    return valid_unicode(text).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")

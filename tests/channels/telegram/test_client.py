@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from nanobot.channel.health import HealthReporter
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
 from nanobot_telegram.client import Identity, TelegramClient
 from nanobot_telegram.failures import as_send_error, wait
-from tests.channels.telegram.support import WatchedClock, options_for
+from tests.channels.telegram.support import RecordingHost, WatchedClock, options_for
 from tests.doubles.telegram import FakeTelegram
 
 PERSON = 7
@@ -140,21 +141,24 @@ def everything_in(error: BaseException) -> str:
 
 
 async def test_a_bot_api_server_may_say_little_about_the_bot(
-    telegram: FakeTelegram, client: TelegramClient, log: list[str]
+    telegram: FakeTelegram, client: TelegramClient, log: list[str], host: RecordingHost
 ) -> None:
     telegram.garble("getMe", b'{"ok":true,"result":{"id":5,"username":"small_bot"}}')
-    assert await client.identify(lambda _: None) == Identity(5, "small_bot")
+    assert await client.identify(HealthReporter("telegram", host)) == Identity(5, "small_bot")
     assert any("connected as @small_bot" in line for line in log)
 
 
 async def test_the_environment_names_no_proxy(
-    telegram: FakeTelegram, clock: WatchedClock, monkeypatch: pytest.MonkeyPatch
+    telegram: FakeTelegram,
+    clock: WatchedClock,
+    host: RecordingHost,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     client = TelegramClient(options_for(telegram), clock)
     await client.open()
-    assert (await client.identify(lambda _: None)).username == telegram.username
+    assert (await client.identify(HealthReporter("telegram", host))).username == telegram.username
     await client.close()
 
 

@@ -13,7 +13,6 @@ from nanobot.bus.events import Media, OutboundPart, Progress, Receipt, TurnStart
 from nanobot.channel import ChannelHost, Limits
 from nanobot_whatsapp import WhatsAppChannel
 from nanobot_whatsapp.settings import WhatsAppSettings
-from nanobot_whatsapp.trouble import Trouble
 from tests.channels.telegram.support import RecordingHost, WatchedClock
 
 PART = OutboundPart("k", "whatsapp", "15557770000", "hello")
@@ -82,14 +81,3 @@ def test_only_the_transport_in_use_is_imported() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert ran.stdout.strip() == "[]"
-
-
-def test_trouble_is_told_once_and_so_is_its_end(host: RecordingHost) -> None:
-    trouble = Trouble(host)
-    trouble.over()
-    for text in ("no network", "no network", "logged out"):
-        trouble.say(text)
-        assert trouble.known == text
-    trouble.over()
-    trouble.over()
-    assert host.reports == ["no network", "logged out", ""]

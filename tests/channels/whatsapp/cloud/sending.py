@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanobot.bus.events import Button, Media, MediaKind, OutboundPart, Receipt
+from nanobot.channel.health import HealthReporter
 from nanobot.errors import SendRefused
 from nanobot.testing import FakeClock
 from nanobot_whatsapp.cloud.graph import Graph
 from nanobot_whatsapp.cloud.outbound import Outbound
 from nanobot_whatsapp.cloud.recent import Recent
 from nanobot_whatsapp.cloud.wire import Wire
-from nanobot_whatsapp.concerns import Concerns
 from nanobot_whatsapp.people import People
 from nanobot_whatsapp.settings import WhatsAppSettings
-from nanobot_whatsapp.trouble import Trouble
 from tests.channels.telegram.support import RecordingHost
 from tests.doubles.graph.server import FakeGraphAPI
 
@@ -82,7 +81,7 @@ async def rigged(folder: Path, **settings: str) -> AsyncIterator[Rig]:
         given = {**meta.settings(), "webhook_url": PUBLIC, **settings}
         options = WhatsAppSettings.model_validate(given)
         wire = Wire(options.base_url, options.access_token)
-        graph = Graph(wire, options, clock, Concerns(Trouble(host)))
+        graph = Graph(wire, options, clock, HealthReporter("whatsapp", host))
         people, recent, home = People(folder), Recent(), Home(folder)
         outbound = Outbound(graph, people, home, recent)
         try:

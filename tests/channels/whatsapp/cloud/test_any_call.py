@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from nanobot.bus.sqlite_journal import Journal
+from nanobot.channel.health import HealthReporter
 from nanobot.testing import FakeClock
 from nanobot_whatsapp.cloud.inbox import Inbox
 from nanobot_whatsapp.cloud.recent import Recent
 from nanobot_whatsapp.cloud.webhook import HEADER, Receiver, signature_of
-from nanobot_whatsapp.concerns import Concerns
 from nanobot_whatsapp.people import People
 from nanobot_whatsapp.taking import Taking
-from nanobot_whatsapp.trouble import Trouble
 from tests.bus.support import rows
 from tests.channels.odd import DEEP, LONG, as_body, mutated
 from tests.channels.whatsapp.cloud.quiet import QUIET_MESSAGES, STATUSES
@@ -48,11 +47,11 @@ async def listening(home: Path) -> AsyncIterator[Post]:
     await journal.open()
     try:
         core = Core(journal, home, everyone=True, groups="all")
-        host, concerns = core.host, Concerns(Trouble(core.host))
+        host, health = core.host, HealthReporter("whatsapp", core.host)
         people = People(host.state_folder)
         taking = Taking(host, people, self_chat=False, pairing=True)
-        inbox = Inbox(host, people, taking, Recent(), concerns, OUR_ID)
-        receiver = Receiver(SecretStr(SECRET), SecretStr("word"), inbox, concerns)
+        inbox = Inbox(host, people, taking, Recent(), health, OUR_ID)
+        receiver = Receiver(SecretStr(SECRET), SecretStr("word"), inbox, health)
         async with host.webhook("/whatsapp", receiver) as url, aiohttp.ClientSession() as http:
 
             async def post(body: bytes) -> int:

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import Quote
+from nanobot.channel.health import HealthReporter
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
 from nanobot_whatsapp.cloud.inbox import Inbox
 from nanobot_whatsapp.cloud.recent import Recent
 from nanobot_whatsapp.cloud.seeing import Seeing
-from nanobot_whatsapp.concerns import Concerns
 from nanobot_whatsapp.people import People
 from nanobot_whatsapp.taking import Taking
-from nanobot_whatsapp.trouble import Trouble
 from nanobot_whatsapp.values import OURS
 from tests.channels.telegram.support import RecordingHost
 from tests.channels.whatsapp.cloud.samples import (
@@ -50,8 +49,8 @@ def rig_in(folder: Path) -> Rig:
     """The same folder again: the adapter after a restart."""
     host, recent, people = RecordingHost(folder, FakeClock(NOW)), Recent(), People(folder)
     taking = Taking(host, people, self_chat=False, pairing=True)
-    concerns = Concerns(Trouble(host))
-    return Rig(Inbox(host, people, taking, recent, concerns, OUR_ID), host, recent)
+    health = HealthReporter("whatsapp", host)
+    return Rig(Inbox(host, people, taking, recent, health, OUR_ID), host, recent)
 
 
 @pytest.fixture

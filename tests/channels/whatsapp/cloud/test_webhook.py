@@ -10,11 +10,10 @@ import pytest
 from pydantic import SecretStr
 
 from nanobot.channel import WebhookReply, WebhookRequest
+from nanobot.channel.health import HealthReporter
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
 from nanobot_whatsapp.cloud.webhook import HEADER, Receiver, signature_of
-from nanobot_whatsapp.concerns import Concerns
-from nanobot_whatsapp.trouble import Trouble
 from tests.channels.telegram.support import RecordingHost
 
 SECRET = "0123456789abcdef"
@@ -57,7 +56,7 @@ def host(tmp_path: Path) -> RecordingHost:
 
 @pytest.fixture
 def receiver(inbox: Inbox, host: RecordingHost) -> Receiver:
-    return Receiver(SecretStr(SECRET), SecretStr(WORD), inbox, Concerns(Trouble(host)))
+    return Receiver(SecretStr(SECRET), SecretStr(WORD), inbox, HealthReporter("whatsapp", host))
 
 
 def signed(body: bytes, secret: str = SECRET) -> WebhookRequest:

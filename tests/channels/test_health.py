@@ -1,0 +1,57 @@
+"""What an adapter reports and how long it waits: once per problem, a few warnings an hour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from loguru import logger
+
+from nanobot.channel.health import HealthReporter, RateLimitedLog
+from nanobot.channel.waiting import Backoff
+from nanobot.testing.clock import FakeClock
+from tests.channels.telegram.support import RecordingHost
+
+
+def test_a_problem_is_reported_once_and_so_is_its_end(tmp_path: Path) -> None:
+    host = RecordingHost(tmp_path, FakeClock())
+    health = HealthReporter("telegram", host)
+    health.resolve("connection")
+    for text in ("no network", "no network", "logged out"):
+        health.report("connection", text)
+        assert health.problems == text
+    health.resolve("connection")
+    health.resolve("connection")
+    assert host.reports == ["no network", "logged out", ""]
+
+
+def test_problems_with_different_causes_come_and_go_independently(tmp_path: Path) -> None:
+    host = RecordingHost(tmp_path, FakeClock())
+    health = HealthReporter("telegram", host)
+    health.report("connection", "no network")
+    health.report("disk", "no space")
+    health.resolve("connection")
+    health.resolve("disk")
+    assert host.reports == ["no network", "no network; no space", "no space", ""]
+
+
+async def test_a_few_an_hour_are_warnings() -> None:
+    log: list[str] = []
+    sink = logger.add(log.append, level="WARNING")
+    clock = FakeClock()
+    limited = RateLimitedLog("whatsapp", clock)
+    for _ in range(60):
+        limited.warn("nobody can read this")
+    assert 0 < len(log) < 10
+    said = len(log)
+    await clock.advance(3600.0)
+    limited.warn("nobody can read this")
+    logger.remove(sink)
+    assert len(log) == said + 1
+
+
+def test_pauses_double_up_to_a_limit_and_are_never_shorter_than_asked_for() -> None:
+    backoff = Backoff(FakeClock(), longest=5.0)
+    assert [backoff.next() for _ in range(5)] == [1.0, 2.0, 4.0, 5.0, 5.0]
+    assert backoff.next(at_least=7.0) == 7.0
+    backoff.reset()
+    assert backoff.next() == 1.0
