@@ -16,8 +16,8 @@ from nanobot.memory.history.entries import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.messages import Message
-from nanobot.providers.offline import OfflineModel
-from nanobot.providers.offline.summarise import consolidate
+from nanobot.providers.offline.learning import consolidate
+from nanobot.providers.offline.model import OfflineModel
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nanobot.providers.offline import OfflineModel
+from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, says, together
 from nanobot.testing.channel import FakeChannel

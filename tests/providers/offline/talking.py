@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from nanobot.messages import ToolCall
-from nanobot.providers.offline import OfflineModel
+from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import (
     CallOptions,
     Prompt,
@@ -45,23 +44,14 @@ TEMPLATE = """# Long-term memory
 *A footer line.*
 """
 
-ALL_TOOLS = (
-    "read_file",
-    "write_file",
-    "edit_file",
-    "list_dir",
-    "find_files",
-    "grep",
-    "note",
-    "message",
-)
+ALL_TOOLS = ("read_file", "update_memory", "note", "message", "search_memory")
 
 
 class ToolFailure(Exception):
     """What a tool tells the model."""
 
 
-class Bench:
+class Talk:
     """One conversation with the offline model in a real folder."""
 
     def __init__(
@@ -71,9 +61,8 @@ class Bench:
         memory: str | None = TEMPLATE,
         tools: Iterable[str] = ALL_TOOLS,
         header: str = "[today, Sat 2026-11-21 14:03 +01:00, cli:direct]\n",
-        page: int = 200,
     ) -> None:
-        self.folder, self.header, self.page = folder, header, page
+        self.folder, self.header = folder, header
         (folder / "memory").mkdir(exist_ok=True)
         if memory is not None:
             self.memory_file.write_text(memory)
@@ -146,58 +135,29 @@ class Bench:
         except ToolFailure as failure:
             return str(failure)
 
-    def _place(self, path: str) -> Path:
-        return self.folder / path
+    def _read_file(self, path: str) -> str:
+        if not (self.folder / path).is_file():
+            raise ToolFailure(f"Error: there is no {path}\nlist_dir shows what is there.")
+        return (self.folder / path).read_text()
 
-    def _read_file(self, path: str, start_line: int = 1, end_line: int | None = None) -> str:
-        if not self._place(path).is_file():
-            raise ToolFailure(f"there is no {path}\nlist_dir shows what is there.")
-        lines = self._place(path).read_text().splitlines(keepends=True)
-        if not lines:
-            return f"[{path} is empty]"
-        last = min(len(lines), end_line or len(lines), start_line + self.page - 1)
-        shown = "".join(lines[start_line - 1 : last])
-        if start_line == 1 and last == len(lines):
-            return shown
-        more = f"; read on with start_line={last + 1}" if last < len(lines) else ""
-        end = "" if shown.endswith("\n") else "\n"
-        return f"{shown}{end}[lines {start_line}-{last} of {len(lines)}{more}]"
-
-    def _write_file(self, path: str, content: str) -> str:
-        self._place(path).parent.mkdir(parents=True, exist_ok=True)
-        self._place(path).write_text(content)
-        return f"created {path} ({len(content)} bytes)"
-
-    def _edit_file(self, path: str, old_text: str, new_text: str, replace_all: bool = False) -> str:
-        if not self._place(path).is_file():
-            raise ToolFailure(f"there is no {path}")
-        text = self._place(path).read_text()
-        count = text.count(old_text)
-        if count == 0:
-            raise ToolFailure("old_text was not found. Read the file again.")
-        if count > 1 and not replace_all:
-            raise ToolFailure(
-                f"old_text is in {path} {count} times; give more of the text around it"
-            )
-        self._place(path).write_text(text.replace(old_text, new_text))
-        return f"edited {path}: replaced once, line 1"
-
-    def _list_dir(self, path: str = ".") -> str:
-        return "\n".join(sorted(entry.name for entry in self._place(path).iterdir()))
-
-    def _find_files(self, pattern: str, path: str = ".") -> str:
-        found = sorted(str(p.relative_to(self.folder)) for p in self._place(path).rglob(pattern))
-        return "\n".join(found) or f"nothing matches {pattern}"
-
-    def _grep(self, pattern: str, path: str = ".") -> str:
-        found = [
-            f"{file.relative_to(self.folder)}:{number}: {line}"
-            for file in sorted(self._place(path).rglob("*"))
-            if file.is_file()
-            for number, line in enumerate(file.read_text().splitlines(), 1)
-            if re.search(pattern, line)
-        ]
-        return "\n".join(found) or "no line matches"
+    def _update_memory(
+        self,
+        add: Iterable[str] = (),
+        section: str = "",
+        remove: Iterable[str] = (),
+        replace: Iterable[dict[str, str]] = (),
+    ) -> str:
+        lines = self.memory.splitlines()
+        for line in remove:
+            lines.remove(line)
+        for wish in replace:
+            lines[lines.index(wish["old"])] = f"- {wish['new']}"
+        for fact in add:
+            if section not in lines:
+                lines += ["", section, ""]
+            lines.insert(lines.index(section) + 1, f"- {fact}")
+        self.memory_file.write_text("\n".join(lines) + "\n")
+        return "MEMORY.md: changed."
 
     def _note(self, text: str) -> str:
         with (self.folder / "memory" / "2026-11-21.md").open("a") as file:
@@ -205,10 +165,9 @@ class Bench:
         return "noted in memory/2026-11-21.md"
 
     def _message(self, media: list[str]) -> str:
-        missing = [path for path in media if not self._place(path).is_file()]
-        if missing:
-            return f"Error: there is no {missing[0]}\nlist_dir shows what is there."
-        return f"Sent to this chat: {len(media)} file ({media[0]})."
+        if missing := [path for path in media if not (self.folder / path).is_file()]:
+            return f"Error: there is no {missing[0]}"
+        return f"Sent to this chat: 1 file ({media[0]})."
 
     def _search_memory(self, query: str) -> str:
         return self.search_result

@@ -1,0 +1,345 @@
+"""What the offline model understands of English and Chinese: requests, facts and questions.
+
+A fact is one sentence in the third person ("User's name is Ada", "用户住在上海"), as it stands in
+MEMORY.md. What a fact is about decides whether it replaces another one; the words that a question
+shares with a line decide whether the line answers it. All of it is pattern matching on single
+sentences: whatever no pattern fits is no fact and no request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+ENOUGH = 0.6
+"""The share of a question's words that a line must have to answer it."""
+
+_HAN = re.compile(r"[\u4e00-\u9fff]")
+_SENTENCE = re.compile(
+    r"(?<=[.!?])\s+(?=\S)|(?<=[。！？])|\n+|[，,](?=我)"
+    r"|,? and (?=(?:my|our) |i(?:'m| am| live| like| love| have| work| prefer) )",
+    re.IGNORECASE,
+)
+_QUESTION = re.compile(
+    r"(?:what|where|when|who|whose|which|why|how|is|are|am|was|were|do|does|did|have|has|can|could|"
+    r"will|would|should|tell me (?:about|what|where|who))(?:'s|'re)?\b",
+    re.IGNORECASE,
+)
+_QUESTION_ZH = re.compile(r"什么|哪|谁|怎么|几|多少|吗|呢$")
+_OWN = re.compile(
+    r"(?:my|our) (?!god|goodness|bad\b)[\w' -]{1,60}? (?:is|are|was|were)\b|"
+    r"i(?:'m| am) (?:\d|an? |the |from |called |named |allergic |afraid |vegetarian|vegan|married)|"
+    r"i (?:now |also |really |always |usually |never )?(?:live|work|like|love|prefer|hate|dislike|"
+    r"enjoy|have (?:an? |\w+ (?:children|kids|cats|dogs|sons|daughters))|own|use|drive|speak|study|"
+    r"play|park|was born|moved to|can't stand|don't (?:like|eat|drink))\b|"
+    r"(?:please )?(?:always |never )?(?:call me|answer (?:me )?in|speak \w+ (?:to|with) me)\b",
+    re.IGNORECASE,
+)
+_OWN_ZH = re.compile(
+    r"我(?:们)?(?:现在|也|很|最|非常|今年)?"
+    r"(?:叫|姓|住|搬|来自|喜欢|不喜欢|讨厌|爱|养|有|在.+(?:工作|上班)|是(?!说|不是)|\d+岁|对.+过敏"
+    r"|的.{1,12}(?:是|叫|在))"
+)
+_LASTING = re.compile(
+    r"(?:[A-Z][\w']*(?: [a-z]+)?'s|[Tt]he|[Oo]ur) [\w' -]{1,60}? (?:is|are) "
+    r"(?:called|named|on|at|in|under|behind|near|next|due|\d|[A-Z])|"
+    r"[A-Z]\w+ (?:lives?|works?|is (?:my|the|allergic|\d))\b"
+)
+_LASTING_ZH = re.compile(r"^[^我你]{1,16}(?:在|是|叫|住)[^什么]{1,30}$")
+_SMALL_TALK = re.compile(r"\b(?:weather|time|day) (?:is|was)\b|天气", re.IGNORECASE)
+_PREFERENCE = re.compile(
+    r"\b(?:favou?rite|likes?|loves?|enjoys?|prefers?|hates?|dislikes?|wants? nanobot)\b"
+    r"|喜欢|最爱|讨厌|偏好",
+    re.IGNORECASE,
+)
+_PROJECT = re.compile(
+    r"\b(?:project|deadline|repo(?:sitory)?|server|deploy\w*|release|client|milestone)\b"
+    r"|项目|截止|服务器|客户|发布",
+    re.IGNORECASE,
+)
+_PERSONAL = re.compile(r"(?:the )?user\b|用户", re.IGNORECASE)
+
+_PAST = "was were had did went got made bought came left lost won met saw said told took gave found"
+_MODAL = "will would can can't could should might must may never always also really now just"
+_UNCHANGED = frozenset(f"{_PAST} {_MODAL}".split())
+_AGREES = {"am": "is", "are": "is", "have": "has", "do": "does", "don't": "doesn't", "go": "goes"}
+_RETURNS = {third: first for first, third in _AGREES.items() if first != "am"}
+
+_COMMON = (
+    "a an the is are am was were be been do does did have has had of in on at to for from with by"
+    " and or but that this it its what where when who whose which why how i you me my your we our"
+    " user users' tell about know remember called there please can could would will many much old"
+)
+_STOP = frozenset(_COMMON.split())
+_ALIKE = {
+    "color": "colour", "favorite": "favourite", "went": "go", "bought": "buy", "met": "meet",
+    "saw": "see", "ate": "eat", "kept": "keep", "left": "leave", "wrote": "write", "told": "tell",
+    "years": "age", "year": "age", "old": "age",
+}  # fmt: skip
+_STOP_ZH = re.compile(
+    r"什么|哪里|哪儿|哪|谁|怎么|多少|几|吗|呢|请问|我们?|你们?|用户|的|了|是|在|[^\u4e00-\u9fff]"
+)
+
+
+def is_chinese(text: str) -> bool:
+    """Whether a text has Chinese characters."""
+    return _HAN.search(text) is not None
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, without the marks that end them."""
+    parts = (re.sub(r"^(?:and|but|so|also)\s+", "", part.strip()) for part in _SENTENCE.split(text))
+    return [part.rstrip(" .!。！") for part in parts if part.rstrip(" .!。！")]
+
+
+def is_question(sentence: str) -> bool:
+    """Whether a sentence asks something."""
+    if sentence.rstrip().endswith(("?", "？")):
+        return True
+    pattern = _QUESTION_ZH.search if is_chinese(sentence) else _QUESTION.match
+    return pattern(sentence.strip()) is not None
+
+
+def is_own_fact(sentence: str) -> bool:
+    """Whether the person plainly states something lasting about themselves."""
+    pattern = _OWN_ZH if is_chinese(sentence) else _OWN
+    return not is_question(sentence) and pattern.match(sentence.strip()) is not None
+
+
+def is_lasting(sentence: str) -> bool:
+    """Whether a sentence states what will still hold next month, about anything."""
+    if is_question(sentence) or _SMALL_TALK.search(sentence):
+        return False
+    pattern = _LASTING_ZH if is_chinese(sentence) else _LASTING
+    return is_own_fact(sentence) or pattern.match(sentence) is not None
+
+
+def third_person(sentence: str) -> str:
+    """A sentence of the person as a line of memory: "My dog is Rex" as "User's dog is Rex"."""
+    text = sentence.strip().rstrip(".!。！")
+    if is_chinese(text):
+        return text.replace("你", "nanobot").replace("我", "用户")
+    text = re.sub(r"^(?:please )?call me ", "I am called ", text, flags=re.IGNORECASE)
+    text = re.sub(r"\bI'm\b", "I am", text, flags=re.IGNORECASE)
+    text = re.sub(r"\bI've\b", "I have", text, flags=re.IGNORECASE)
+    text = re.sub(
+        r"\bI ((?:now|also|really|always|usually) )?([\w']+)", _agreeing, text, flags=re.I
+    )
+    text = re.sub(r"^(?:my|our)\b", "User's", text, flags=re.IGNORECASE)
+    text = re.sub(r"\b(?:my|our)\b", "their", text, flags=re.IGNORECASE)
+    text = re.sub(r"\bme\b", "them", text, flags=re.IGNORECASE)
+    text = text[:1].upper() + text[1:]
+    return re.sub(r"(?<!^)\bThe user\b", "the user", text)
+
+
+def _agreeing(match: re.Match[str]) -> str:
+    adverb, verb = match[1] or "", match[2].lower()
+    if verb in _AGREES:
+        verb = _AGREES[verb]
+    elif verb not in _UNCHANGED and not verb.endswith("ed"):
+        verb = f"{verb}es" if re.search(r"(?:s|x|ch|sh|o)$", verb) else f"{verb}s"
+        verb = re.sub(r"([^aeiou])ys$", r"\1ies", verb)
+    return f"The user {adverb}{verb}"
+
+
+def second_person(fact: str) -> str:
+    """A line of memory as it is said to the person: "User's dog is Rex" as "Your dog is Rex"."""
+    if is_chinese(fact):
+        return f"{fact.replace('nanobot', '我').replace('用户', '你').rstrip('。')}。"
+    text = re.sub(r"\b(?:the )?user's\b", "your", fact, flags=re.IGNORECASE)
+    text = re.sub(
+        r"\bthe user ((?:now|also|really|always|usually) )?([\w']+)", _returned, text, flags=re.I
+    )
+    if text != fact:
+        text = re.sub(r"\btheir\b", "your", re.sub(r"\bthem\b", "you", text))
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _returned(match: re.Match[str]) -> str:
+    adverb, verb = match[1] or "", match[2].lower()
+    if verb in _RETURNS:
+        verb = _RETURNS[verb]
+    elif verb == "is":
+        verb = "are"
+    elif verb == "was":
+        verb = "were"
+    elif verb not in _UNCHANGED and verb.endswith("s"):
+        verb = re.sub(r"ies$", "y", verb)
+        verb = re.sub(r"(?<=s|x|h|o)es$|(?<!s)s$", "", verb)
+    return f"you {adverb}{verb}"
+
+
+def plain(line: str) -> str:
+    """A line of a memory file as a fact, without its mark and full stop."""
+    return re.sub(r"^\s*[-*+]\s+", "", line).strip().rstrip(".。")
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two facts say the same, letter case, articles and punctuation aside."""
+    words = [re.sub(r"\bthe\b|[^\w ]", "", plain(fact).lower()).split() for fact in (one, other)]
+    return words[0] == words[1]
+
+
+# What a fact is about, as a pattern of the fact: only one value of each can be true.
+_SUBJECTS = (
+    ("is", re.compile(r"([\w ]{1,40}'s [\w -]{1,60}?) (?:is|are|was|were)\b")),
+    ("is", re.compile(r"用户的(.{1,12}?)(?:是|叫|在)")),
+    ("name", re.compile(r"the user is (?:called|named) |用户(?:现在)?叫", re.IGNORECASE)),
+    (
+        "age",
+        re.compile(r"the user is (?:now )?\d+(?: years old)?$|用户(?:今年)?\d+岁", re.IGNORECASE),
+    ),
+    (
+        "lives",
+        re.compile(r"the user (?:now )?(?:live|move|reside)|用户(?:现在|已经)?(?:住|搬)", re.I),
+    ),
+    ("works", re.compile(r"the user (?:now )?works? (?:at|for|as)\b", re.IGNORECASE)),
+    (
+        "taste",
+        re.compile(
+            r"the user (?:now |really |does(?:n't| not) )*(?:like|love|hate|dislike|enjoy)s? (.*)"
+            r"|用户(?:也|很)?(?:不喜欢|喜欢|讨厌)(.{1,20})",
+            re.IGNORECASE,
+        ),
+    ),
+)
+
+
+def subject(fact: str) -> tuple[str, ...]:
+    """What only one fact can be true of; empty where facts add up."""
+    text = plain(fact)
+    for kind, pattern in _SUBJECTS:
+        if match := pattern.match(text):
+            about = terms(" ".join(filter(None, match.groups())))
+            return ("name",) if (kind, about) == ("is", ["name"]) else (kind, *about)
+    return ()
+
+
+def section_of(fact: str) -> int:
+    """Where a fact belongs: 0 the person, 1 preferences, 2 projects, 3 anything else."""
+    if _PREFERENCE.search(fact):
+        return 1
+    if _PROJECT.search(fact):
+        return 2
+    return 0 if _PERSONAL.match(plain(fact)) else 3
+
+
+def is_personal(fact: str) -> bool:
+    """Whether a fact is about the person."""
+    return _PERSONAL.match(plain(fact)) is not None
+
+
+def terms(text: str) -> list[str]:
+    """The telling words of a text, each once: English words without endings, Chinese characters."""
+    words = (word.removesuffix("'s") for word in re.findall(r"[a-z0-9][\w'.-]*", text.lower()))
+    english = [_stem(word.rstrip(".-'")) for word in words if word.rstrip(".-'") not in _STOP]
+    return list(dict.fromkeys([*english, *_STOP_ZH.sub("", text)]))
+
+
+def _stem(word: str) -> str:
+    word = _ALIKE.get(word, word)
+    return re.sub(r"(?:ings?|ed|es|s|e)$", "", word) if len(word) > 3 else word
+
+
+def best(question: str, lines: Iterable[str]) -> str:
+    """The line that answers a question best, the later one of equals; empty where none does."""
+    wanted = terms(question)
+    found, most = "", ENOUGH
+    for line in lines:
+        if wanted and (score := share(wanted, line)) >= most:
+            found, most = line, score
+    return found
+
+
+def share(wanted: list[str], line: str) -> float:
+    """The share of the `wanted` words that a line has."""
+    has = set(terms(plain(line)))
+    return sum(term in has for term in wanted) / len(wanted)
+
+
+MOST = 8
+"""Requests of one message that are answered."""
+
+_STATEMENT = re.compile(
+    r"\b(?:is|are|was|were|am|has|have|had|will|i|i'm|my|we|our)\b|我|是|在|了|有", re.IGNORECASE
+)
+_COURTESY = ("greeting", "unclear", "heard")
+
+_REMEMBER = re.compile(
+    r"(?:please |can you |and )*(?:remember|memori[sz]e|keep in mind|don't forget)"
+    r"(?::|,| that\b:?)?\s+(?P<fact>\S.*)$"
+    r"|(?:请|帮我)?(?:记住了?|记得|别忘了?)[:：，,]?\s*(?P<zh>.+)$",
+    re.IGNORECASE,
+)
+_AFTERWARDS = re.compile(
+    r"[\s,;.!]+(?:and |so |please )*(?:remember|memori[sz]e|keep|don't forget)"
+    r"(?: (?:that|this|it))(?: in mind)?(?: please)?$|[，,。\s]*(?:请|帮我)?记(?:住|得|一下)了?$",
+    re.IGNORECASE,
+)
+_THAT = re.compile(
+    r"(?:please |and )*(?:remember|memori[sz]e|save|store|keep|don't forget) (?:that|this|it)$"
+    r"|(?:请|帮我)?记住(?:这个|它|了)?$",
+    re.IGNORECASE,
+)
+_NAME = r"[`\"“]?(?P<text>[^\s`\"”，。]{1,200})[`\"”]?"
+_NAME_ZH = _NAME.replace("text", "zh")
+_FORMS: Mapping[str, str] = {
+    "note": r"(?:take a )?note(?::| that)\s*(?P<text>\S.*)|记一下[:：，, ](?P<zh>.+)",
+    "send": rf"(?:please )?send me (?:the file )?{_NAME}|请?把 ?{_NAME_ZH} ?发给我",
+    "help": r"help|what can you do|(?:who|what) are you|帮助|你能做什么|你是谁",
+    "greeting": r"(?:hi|hello|hey)(?: there| nanobot)?|你好",
+}
+_PATTERNS: Mapping[str, re.Pattern[str]] = {
+    kind: re.compile(form, re.IGNORECASE | re.DOTALL) for kind, form in _FORMS.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One thing that is wanted. `facts` are what is to be remembered (none where "remember that"
+    points at the message before)."""
+
+    kind: str
+    text: str
+    facts: tuple[str, ...] = ()
+
+
+def told_to_remember(text: str) -> list[str]:
+    """What a text states that is to be remembered: what the person asks to, and plain facts about
+    themselves."""
+    return [fact for request in requests_in(text) for fact in request.facts]
+
+
+def requests_in(text: str) -> Iterator[Request]:
+    """The requests of a message, in order; several facts are one request, and small talk beside
+    them goes unanswered."""
+    facts: list[str] = []
+    rest: list[Request] = []
+    before = ""
+    is_note = _PATTERNS["note"].fullmatch(text.strip())
+    for sentence in [text.strip()] if is_note else sentences(text):
+        asked, stated = _REMEMBER.match(sentence), _AFTERWARDS.sub("", sentence)
+        if _THAT.match(sentence):
+            rest += [] if before else [Request("remember", sentence)]
+            facts += [before] if before else []
+        elif asked:
+            facts.append((asked["fact"] or asked["zh"]).strip())
+        elif stated != sentence or is_own_fact(sentence):
+            facts.append(stated)
+        else:
+            rest.append(_other(sentence))
+        before = stated
+    if facts:
+        yield Request("remember", text, tuple(dict.fromkeys(facts)))
+    yield from [one for one in rest if not facts or one.kind not in _COURTESY][:MOST]
+
+
+def _other(sentence: str) -> Request:
+    for kind, pattern in _PATTERNS.items():
+        if match := pattern.fullmatch(sentence.rstrip(" ?？")):
+            return Request(kind, next(filter(None, match.groups()), sentence))
+    if is_question(sentence):
+        return Request("ask", sentence)
+    return Request("heard" if _STATEMENT.search(sentence) else "unclear", sentence)

@@ -1,0 +1,310 @@
+"""Consolidation and Dream without a language model: an extract of what the person stated.
+
+Requests are recognised by what they ask for, and answered in the form that they ask for. Only what
+the person said can become a fact; what tools and others wrote is never used. Nothing is made up,
+and nothing that a file says already is said again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from nanobot.providers.offline.language import (
+    is_chinese,
+    is_lasting,
+    is_own_fact,
+    is_personal,
+    is_question,
+    plain,
+    same,
+    section_of,
+    sentences,
+    subject,
+    third_person,
+    told_to_remember,
+)
+
+SAVE_MEMORY = "save_memory"
+SECTIONS = (
+    "## User Information", "## Preferences", "## Project Context", "## Important Notes"
+)  # fmt: skip
+MEMORY = "memory/MEMORY.md"
+
+_ALIASES = (
+    ("user", "basics", "about", "personal", "用户", "个人", "基本"),
+    ("preference", "interest", "likes", "偏好", "兴趣"),
+    ("project", "work", "项目", "工作"),
+    ("note", "important", "misc", "备注", "重要"),
+)
+_SPOKEN = re.compile(
+    r"^\[?(?P<when>\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\?)[^\]\s]{0,20}\]?\s+(?P<who>USER|ASSISTANT|TOOL)"
+    r"(?:\s*\[tools:(?P<tools>[^\]\n]{0,400})\])?:[ ]?",
+    re.MULTILINE,
+)
+_PLACEHOLDER = re.compile(r"\s*(?:[-*]\s+)?[*_]{0,2}[(（].*[)）][*_]{0,2}\s*$|\s*<!--.*-->\s*$")
+_NO_FACT = re.compile(r"\s*(?:#|-{3,}\s*$|\*{3,}\s*$|\*[^*].*\*\s*$|\[cut here|$)")
+_MOST_FACTS, _MOST_SENTENCES, _LONGEST = 40, 4, 220
+
+_PHASE = re.compile(r"#\s+Dream, phase (?P<number>[12])\b")
+_FILE = re.compile(r"^### (?:memory/MEMORY\.md|USER\.md|SOUL\.md)[ \t]*$", re.MULTILINE)
+_AGE = re.compile(r"\s*←\s*\d+\s*d[ \t]*$")
+_ENTRY = re.compile(
+    r"^\[(?P<number>\d{1,6})\] (?:\[\d{4}-\d\d-\d\d[^\]\n]{0,30}\] ?)?(?P<head>[^\n]*)$",
+    re.MULTILINE,
+)
+_FOREIGN = re.compile(r"[(\[](?:from|origin:?) [^)\]\n]{1,300}[)\]]|^from \S+", re.IGNORECASE)
+_SAID = re.compile(r"The user said: “([^”\n]{3,400})”|用户说：“([^”\n]{2,400})”")
+_QUOTED_LINE = re.compile(r"(?:\[[^\]\n]{1,40}\] ?)?USER(?: \[[^\]\n]{0,200}\])?: (?P<text>\S.*)$")
+_UPDATE = re.compile(
+    r"^\s*(?:\[\d+\]|\d+[.)]|[-*])\s+(?P<kind>add|replace): (?P<text>.*)$", re.MULTILINE
+)
+_INSTEAD = " (instead of: "
+
+
+def fact_lines(markdown: str) -> list[str]:
+    """The lines of a memory file that are facts: no headings, placeholders, rules or footers."""
+    lines = markdown.splitlines()
+    return [line for line in lines if not _NO_FACT.match(line) and not _PLACEHOLDER.match(line)]
+
+
+def rival_of(fact: str, lines: Iterable[str]) -> str:
+    """The line that `fact` replaces because both are about the same thing; empty without one."""
+    about = subject(fact)
+    return next((line for line in lines if about and subject(line) == about), "")
+
+
+def heading_for(fact: str, text: str) -> str:
+    """The heading in `text` that a new fact goes under, or the usual one that is to be made."""
+    kind = section_of(fact)
+    headings = [line.strip() for line in text.splitlines() if line.startswith("##")]
+    for word in _ALIASES[kind]:
+        if fitting := next((one for one in headings if word in one.lower()), ""):
+            return fitting
+    return SECTIONS[kind]
+
+
+# Consolidation
+
+
+class _Message(NamedTuple):
+    when: str
+    who: str
+    tools: str
+    text: str
+
+
+def consolidate(request: str, now: datetime) -> dict[str, object]:
+    """The arguments of `save_memory`: `history_entry`, `memory_update`, `key_facts`."""
+    _, _, after = request.partition("## Current Long-term Memory")
+    current, _, conversation = after.partition("\n## Conversation to Process")
+    memory = current.strip("\n")
+    empty = memory.strip() in ("", "(empty)")
+    messages = _messages(conversation)
+    stated = [
+        third_person(statement)
+        for message in messages
+        for statement in (told_to_remember(message.text[:8_000]) if message.who == "USER" else ())
+    ]
+    facts = [*dict.fromkeys(stated)][:_MOST_FACTS]
+    updated = _with_facts("# Long-term Memory\n" if empty else memory, facts)
+    return {
+        "history_entry": _history(messages, now),
+        "memory_update": updated or ("" if empty else memory),
+        "key_facts": facts,
+    }
+
+
+def _messages(conversation: str) -> list[_Message]:
+    marks = list(_SPOKEN.finditer(conversation))
+    ends = [*(mark.start() for mark in marks[1:]), len(conversation)]
+    return [
+        _Message(
+            mark["when"].strip("?").replace("T", " "),
+            mark["who"],
+            mark["tools"] or "",
+            text.strip(),
+        )
+        for mark, end in zip(marks, ends, strict=False)
+        if (text := conversation[mark.end() : end]) is not None
+    ]
+
+
+def _with_facts(memory: str, facts: list[str]) -> str:
+    """`memory` with the facts it lacks; empty where it lacks none."""
+    lines = memory.rstrip("\n").split("\n")
+    new = [fact for fact in facts if not any(same(fact, line) for line in fact_lines(memory))]
+    for fact in new:
+        if old := rival_of(fact, fact_lines("\n".join(lines))):
+            lines[lines.index(old)] = f"- {fact}"
+            continue
+        heading = heading_for(fact, "\n".join(lines))
+        if heading not in lines:
+            lines += ["", heading]
+        at = lines.index(heading) + 1
+        end = next((n for n in range(at, len(lines)) if re.match(r"#|---", lines[n])), len(lines))
+        body = [li for li in lines[at:end] if li.strip() and not _PLACEHOLDER.match(li)]
+        lines[at:end] = ["", *body, f"- {fact}", *([""] if end < len(lines) else [])]
+    return "\n".join(lines) + "\n" if new else ""
+
+
+def _history(messages: list[_Message], now: datetime) -> str:
+    """Two to five sentences on what the person said, asked and stated, with its details."""
+    last = next((m.when for m in reversed(messages) if m.when), f"{now:%Y-%m-%d %H:%M}")
+    people = [message for message in messages if message.who == "USER" and message.text]
+    chinese = is_chinese(" ".join(message.text[:200] for message in people[:20]))
+    told = [_summed_up(message, chinese) for message in people]
+    ranked = sorted(range(len(told)), key=lambda at: (-told[at][0], at))[:_MOST_SENTENCES]
+    chosen = list(dict.fromkeys(told[at][1] for at in sorted(ranked)))
+    tools = dict.fromkeys(name.strip() for m in messages for name in m.tools.split(",") if name)
+    if tools:
+        names = ", ".join([*tools][:8])
+        chosen.append(f"用到的工具：{names}。" if chinese else f"Tools used: {names}.")
+    if len(chosen) < 2:
+        count = len(messages)
+        many = (
+            f"这段对话共有 {count} 条消息。"
+            if chinese
+            else f"The conversation had {count} messages."
+        )
+        chosen.append(many)
+    return f"[{last}] " + ("" if chinese else " ").join(chosen)
+
+
+def _summed_up(message: _Message, chinese: bool) -> tuple[int, str]:
+    """How much a message tells, and the sentence about it."""
+    stop = "。" if chinese else "."
+    if stated := told_to_remember(message.text[:8_000]):
+        facts = "; ".join(third_person(fact) for fact in stated)
+        return 3, _one_sentence(facts) + stop
+    asked = is_question(message.text)
+    who = (
+        ("用户问" if asked else "用户说") if chinese else f"The user {'asked' if asked else 'said'}"
+    )
+    told = (not asked) + bool(re.search(r"\d|[A-Z][a-z]+ [A-Z]|/|\.\w", message.text))
+    return told, f"{who}{'：' if chinese else ': '}“{_one_sentence(message.text)}”{stop}"
+
+
+def _one_sentence(text: str) -> str:
+    """`text` on one line and without sentence ends inside, cut where it is long."""
+    line = re.sub(r"[.!?]+\s+(?=\S)", "; ", " ".join(text[: 4 * _LONGEST].split()))
+    line = re.sub(r"[。！？]+(?=.)", "；", line).rstrip(".!?。！？;； ")
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1].rstrip()}…"
+
+
+# Dream
+
+
+def dream_phase(system: str) -> int:
+    """Which phase of a Dream these instructions ask for, 0 where they ask for something else."""
+    match = _PHASE.match(system.lstrip())
+    return int(match["number"]) if match else 0
+
+
+def dream(phase: int, request: str) -> str:
+    """The answer to a phase's request, as JSON."""
+    answer = _extract(request) if phase == 1 else _integrate(request)
+    return json.dumps(answer, ensure_ascii=False)
+
+
+def _extract(request: str) -> dict[str, object]:
+    """Phase 1: what the new entries state that no file says yet."""
+    shown, _, new = request.partition("\n## New entries")
+    marks = list(_FILE.finditer(shown))
+    on_file = [_AGE.sub("", line) for line in shown[marks[0].end() :].splitlines()] if marks else []
+    on_file = [line.strip() for line in fact_lines("\n".join(on_file))]
+    known: dict[tuple[str, ...], list[str]] = {}
+    for line in on_file:
+        known.setdefault(subject(line), []).append(line)
+    said = {_key(line) for line in on_file}
+    found: dict[str, list[dict[str, object]]] = {
+        key: []
+        for key in ("user_updates", "memory_updates", "soul_updates", "contradictions", "obsolete")
+    }
+    processed: list[int] = []
+    newest: dict[object, tuple[str, int]] = {}
+    for number, facts in _entries(new):
+        processed.append(number)
+        for fact in facts:
+            newest.pop(subject(fact) or fact, None)
+            newest[subject(fact) or fact] = (fact, number)
+    for fact, number in newest.values():
+        if _key(fact) in said:
+            continue
+        rivals = known.get(subject(fact), []) if subject(fact) else []
+        if rivals:
+            found["contradictions"].append(
+                {"text": fact, "replaces": rivals.pop(0), "entry": number}
+            )
+        else:
+            personal = is_personal(fact) and section_of(fact) != 2
+            file = "user_updates" if personal else "memory_updates"
+            found[file].append({"text": fact, "entry": number})
+    return {**found, "processed_entries": processed}
+
+
+def _key(line: str) -> str:
+    return re.sub(r"\bthe\b|[^\w]", "", plain(line).lower())
+
+
+def _entries(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The entries by their numbers, each with the lasting facts that it states."""
+    marks: list[re.Match[str]] = []
+    for mark in _ENTRY.finditer(text):
+        if int(mark["number"]) == len(marks):  # a line of an entry may look like another entry
+            marks.append(mark)
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    for mark, end in zip(marks, ends, strict=False):
+        foreign = _FOREIGN.search(mark["head"]) is not None
+        stated = [] if foreign else _facts_in(f"{mark['head']}\n{text[mark.end() : end]}")
+        yield int(mark["number"]), list(dict.fromkeys(stated))
+
+
+def _facts_in(entry: str) -> Iterator[str]:
+    for line in entry.splitlines():
+        if spoken := _QUOTED_LINE.match(line.strip()):
+            yield from _from_speech(spoken["text"])
+        elif bullet := re.match(r"\s*[-*]\s+(\S.*)$", line):
+            note = re.sub(r"^\d\d:\d\d ", "", bullet[1])
+            if note.startswith("(from "):  # made of what somebody else wrote
+                continue
+            if note != bullet[1] or re.search(r"\b(?:I|I'm|my|me)\b|我", note):
+                yield from _from_speech(note)
+            elif not is_question(note) and len(plain(note)) > 2:
+                yield note.strip()
+    for said in _SAID.finditer(entry):
+        yield from _from_speech(said[1] or said[2])
+
+
+def _from_speech(text: str) -> Iterator[str]:
+    remembered = told_to_remember(text)
+    for sentence in remembered or sentences(text):
+        if remembered or is_own_fact(sentence) or is_lasting(sentence):
+            yield third_person(sentence)
+
+
+def _integrate(request: str) -> dict[str, object]:
+    """Phase 2: the edits that put the updates of `request` into its file."""
+    current, _, wanted = request.rpartition("\n## Updates")
+    current = current.partition("\n## Current text\n")[2] or current
+    edits: list[dict[str, str]] = []
+    for update in _UPDATE.finditer(wanted):
+        text, old = update["text"].strip(), ""
+        if update["kind"] == "replace" and _INSTEAD in text:
+            text, _, instead = text.removesuffix(")").rpartition(_INSTEAD)
+            old = _standing(instead, current)
+        text = re.sub(r"^[-*+]\s+", "", text)
+        if text and not any(same(text, line) for line in fact_lines(current)):
+            section = "" if old else heading_for(text, current)
+            edits.append({"old": old, "new": f"- {text}", "section": section})
+    return {"edits": edits}
+
+
+def _standing(wanted: str, text: str) -> str:
+    """The line of `text` that `wanted` names, as it stands there."""
+    bare = re.sub(r"^[-*+]\s+", "", wanted.strip())
+    lines = text.splitlines()
+    return next((li for li in lines if bare and re.sub(r"^[-*+]\s+", "", li.strip()) == bare), "")
