@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,16 +16,16 @@ from nanobot.channel.waiting import first_error
 from nanobot.errors import SendRefused
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
+from nanobot_telegram.content import Me
 from nanobot_telegram.failures import as_send_error
 from nanobot_telegram.files import LARGEST_FILE
-from nanobot_telegram.inbound import Me
+from nanobot_telegram.ingest import UpdateIngest
 from nanobot_telegram.markdown import CAPTION_LIMIT, TEXT_LIMIT, fits
 from nanobot_telegram.menu import tell_menu
 from nanobot_telegram.outbound import Outbound
 from nanobot_telegram.polling import Polling
 from nanobot_telegram.preview import Previews
 from nanobot_telegram.settings import TelegramSettings
-from nanobot_telegram.taking import Updates
 from nanobot_telegram.webhook import Webhook
 
 _ALBUM = 10
@@ -44,15 +43,10 @@ class _Live:
 
 
 class TelegramChannel:
-    """Implements `nanobot.channel.Channel`. `new_secret` makes the webhook's secret."""
+    """Implements `nanobot.channel.Channel`."""
 
-    def __init__(
-        self,
-        options: TelegramSettings,
-        *,
-        new_secret: Callable[[], str] = secrets.token_urlsafe,
-    ) -> None:
-        self._options, self._new_secret = options, new_secret
+    def __init__(self, options: TelegramSettings) -> None:
+        self._options = options
         self._live: _Live | None = None
         self._running = asyncio.Event()
         self._sending = 0
@@ -148,9 +142,9 @@ class TelegramChannel:
             group.create_task(tell_menu(client, host, identity.id))
             names = frozenset(entry.name for entry in host.menu())
             me = Me(identity.id, identity.username, names)
-            updates = Updates(client, host, chats, me, group.create_task)
+            ingest = UpdateIngest(client, host, chats, me, group)
             if self._options.mode == "webhook":
-                webhook = Webhook(client, host, self._options, self._new_secret(), health)
-                await webhook.run(updates.take, updates.put_aside)
+                secret = secrets.token_urlsafe()
+                await Webhook(client, host, ingest, self._options, secret, health).run()
             else:
-                await Polling(client, host, updates.take, identity.id, health).run()
+                await Polling(client, host, ingest, identity.id, health).run()

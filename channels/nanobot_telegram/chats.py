@@ -1,10 +1,10 @@
-"""What is known of each chat: where it is now, if it takes anything, which previews stand there.
+"""What is known of each chat: its current id, whether it is reachable, which previews stand there.
 
 A group that becomes a supergroup gets a new id. Everything of ours goes on under the first one it
 had (its conversation, its memory), so ids are translated at the edge: `canonical` on the way in,
 `current` on the way out. Moves outlive a restart, but only those of groups where somebody was
 admitted: anybody can add the bot to a group and move it. Unfinished previews that stand in groups
-are in a file of their own, which may be lost. A chat that refused us is only remembered until a
+are in a file of their own, which may be lost. That a chat refused us is only remembered until a
 restart, because asking it again costs one call.
 """
 
@@ -22,20 +22,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from nanobot.disk import replace
 from nanobot.errors import SendRefused, StorageError
 
-_FILE = "chats.json"
-_PREVIEWS = "previews.json"
-_REFUSING = 128
+_UNREACHABLE = 128
 """So many chats that refused us are remembered, strangers' as well; another costs one call."""
-
-_MOST = 1000
+_MOVES = 1000
 """So many groups, and so many moves, are kept; with one more the oldest is dropped."""
-
-_MOST_HEARD = 256
+_UNADMITTED = 256
 """The same for moves of groups where nobody was admitted yet: they are in memory only."""
 
 
-class _Stored(BaseModel):
-    """A file. `moved`: old id to new id; `groups`: first ids, where somebody was admitted."""
+class _Moves(BaseModel):
+    """The file `chats.json`. `moved`: old id to new id; `groups`: first ids of groups where
+    somebody was admitted."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -44,8 +41,8 @@ class _Stored(BaseModel):
     groups: list[str] = []
 
 
-class _Standing(BaseModel):
-    """The other file. `previews`: chat id to message ids."""
+class _Previews(BaseModel):
+    """The file `previews.json`. `previews`: chat id to message ids."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -63,23 +60,24 @@ class Chats:
     """
 
     def __init__(self, state_folder: Path) -> None:
-        self._path, self._previews_path = state_folder / _FILE, state_folder / _PREVIEWS
-        stored = _read(self._path, _Stored)
+        self._path = state_folder / "chats.json"
+        self._previews_path = state_folder / "previews.json"
+        stored = _read(self._path, _Moves)
         self._moved = stored.moved
         self._came_from = {new: old for old, new in stored.moved.items()}
         self._groups = OrderedDict.fromkeys(stored.groups)
-        self._heard: OrderedDict[str, None] = OrderedDict()
-        self._previews = _read(self._previews_path, _Standing).previews
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._unadmitted: OrderedDict[str, None] = OrderedDict()
+        self._previews = _read(self._previews_path, _Previews).previews
+        self._unreachable: OrderedDict[str, None] = OrderedDict()
         self._is_written = True
 
     def canonical(self, chat_id: str) -> str:
         """The first id that a chat had, under which the core knows it."""
-        return _path_of(chat_id, self._came_from)[-1]
+        return _path_from(chat_id, self._came_from)[-1]
 
     def current(self, chat_id: str) -> int:
         """Where to send now; raises `SendRefused` for what is no id of a chat."""
-        newest = _path_of(chat_id, self._moved)[-1]
+        newest = _path_from(chat_id, self._moved)[-1]
         try:
             return int(newest)
         except ValueError:
@@ -88,17 +86,17 @@ class Chats:
                 hint="Chats have numbers; groups have negative ones.",
             ) from None
 
-    def moved(self, old: str, new: str) -> None:
+    def move(self, old: str, new: str) -> None:
         """A group that we write to has a new id. In force at once; `StorageError` says that it is
         not on disk."""
-        self.told_of_move(old, new)
-        self.admitted(old)
-        self.keep()
+        self.note_move(old, new)
+        self.admit_group(old)
+        self.flush()
 
-    def told_of_move(self, old: str, new: str) -> None:
-        """Somebody's group has a new id. In force at once, and on disk with the next `keep` after
-        somebody there was `admitted`, be it before or after the move."""
-        latest = _path_of(old, self._moved)[-1]
+    def note_move(self, old: str, new: str) -> None:
+        """Somebody's group has a new id. In force at once, and on disk with the next `flush` after
+        `admit_group`, be that before or after the move."""
+        latest = _path_from(old, self._moved)[-1]
         if latest == new and old != new:
             return
         if new in self._came_from or self.canonical(old) == self.canonical(new):
@@ -106,61 +104,60 @@ class Chats:
             return
         self._moved[latest] = new
         self._came_from[new] = latest
-        self.back(old)
+        self.set_reachable(old)
         if self.canonical(old) in self._groups:
             self._changed()
         else:
-            self._heard[latest] = None
-            while len(self._heard) > _MOST_HEARD:
-                self._forget(self._heard.popitem(last=False)[0])
+            self._unadmitted[latest] = None
+            while len(self._unadmitted) > _UNADMITTED:
+                self._forget(self._unadmitted.popitem(last=False)[0])
 
-    def admitted(self, chat_id: str) -> None:
+    def admit_group(self, chat_id: str) -> None:
         """Somebody is listened to in this group: from now on its moves are kept."""
         first = self.canonical(chat_id)
         if first in self._groups:
             return
         self._groups[first] = None
-        if len(self._groups) > _MOST:
+        if len(self._groups) > _MOVES:
             self._groups.popitem(last=False)
-        for step in _path_of(first, self._moved):
-            self._heard.pop(step, None)
+        for step in _path_from(first, self._moved):
+            self._unadmitted.pop(step, None)
         self._changed()
 
-    def keep(self) -> None:
-        """Put on disk what is not there yet. Raises `StorageError`; the next call tries again."""
+    def flush(self) -> None:
+        """Write what is not on disk yet. Raises `StorageError`; the next call tries again."""
         if self._is_written:
             return
-        moved = {old: new for old, new in self._moved.items() if old not in self._heard}
-        self._write(self._path, _Stored(moved=moved, groups=list(self._groups)), durable=True)
+        moved = {old: new for old, new in self._moved.items() if old not in self._unadmitted}
+        _write(self._path, _Moves(moved=moved, groups=list(self._groups)), durable=True)
         self._is_written = True
 
-    def gone(self, chat_id: str) -> None:
+    def set_unreachable(self, chat_id: str) -> None:
         """A chat takes nothing from us any more: blocked, removed, deleted."""
-        self._gone[self.canonical(chat_id)] = None
-        if len(self._gone) > _REFUSING:
-            self._gone.popitem(last=False)
+        self._unreachable[self.canonical(chat_id)] = None
+        if len(self._unreachable) > _UNREACHABLE:
+            self._unreachable.popitem(last=False)
 
-    def is_gone(self, chat_id: str) -> bool:
+    def is_unreachable(self, chat_id: str) -> bool:
         """Whether sending is pointless until someone there writes again."""
-        return self.canonical(chat_id) in self._gone
+        return self.canonical(chat_id) in self._unreachable
 
-    def back(self, chat_id: str) -> None:
+    def set_reachable(self, chat_id: str) -> None:
         """Someone there wrote, or let us in again."""
-        self._gone.pop(self.canonical(chat_id), None)
+        self._unreachable.pop(self.canonical(chat_id), None)
 
-    def preview_stands(self, chat_id: str, message_id: int) -> None:
+    def add_preview(self, chat_id: str, message_id: int) -> None:
         """A message in a group shows a reply that is still being written. Best effort on disk."""
         self._previews.setdefault(self.canonical(chat_id), []).append(message_id)
         self._write_previews()
 
-    def preview_removed(self, chat_id: str, message_id: int) -> None:
+    def remove_preview(self, chat_id: str, message_id: int) -> None:
         """That message is there no more, or cannot be removed."""
-        chat = self.canonical(chat_id)
-        left = [known for known in self._previews.get(chat, []) if known != message_id]
-        if left:
-            self._previews[chat] = left
-        else:
-            self._previews.pop(chat, None)
+        ids = self._previews.get(self.canonical(chat_id), [])
+        if message_id in ids:
+            ids.remove(message_id)
+        if not ids:
+            self._previews.pop(self.canonical(chat_id), None)
         self._write_previews()
 
     def previews(self) -> Mapping[str, tuple[int, ...]]:
@@ -169,26 +166,20 @@ class Chats:
 
     def _changed(self) -> None:
         self._is_written = False
-        while len(self._moved) - len(self._heard) > _MOST:
-            self._forget(next(old for old in self._moved if old not in self._heard))
+        while len(self._moved) - len(self._unadmitted) > _MOVES:
+            self._forget(next(old for old in self._moved if old not in self._unadmitted))
 
     def _forget(self, old: str) -> None:
         self._came_from.pop(self._moved.pop(old), None)
 
     def _write_previews(self) -> None:
         try:
-            self._write(self._previews_path, _Standing(previews=self._previews), durable=False)
+            _write(self._previews_path, _Previews(previews=self._previews), durable=False)
         except StorageError as error:
             logger.warning("telegram: {}", error)
 
-    def _write(self, path: Path, content: BaseModel, *, durable: bool) -> None:
-        try:
-            replace(path, content.model_dump_json().encode(), durable=durable)
-        except OSError as error:
-            raise StorageError.of(path, error) from error
 
-
-def _path_of(chat_id: str, steps: Mapping[str, str]) -> list[str]:
+def _path_from(chat_id: str, steps: Mapping[str, str]) -> list[str]:
     """The ids that follow one another from this one on."""
     path = [chat_id]
     while (step := steps.get(path[-1])) is not None and step not in path:
@@ -196,9 +187,16 @@ def _path_of(chat_id: str, steps: Mapping[str, str]) -> list[str]:
     return path
 
 
+def _write(path: Path, content: BaseModel, *, durable: bool) -> None:
+    try:
+        replace(path, content.model_dump_json().encode(), durable=durable)
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+
+
 def _read(path: Path, kind: type[_Content]) -> _Content:
-    """What the file says. A damaged one is put aside, and what it said is lost: a group that moved
-    has then a new id, which may be in no list, and begins a new conversation."""
+    """The content of the file. A damaged one is set aside, and what it held is lost: a group that
+    moved has then a new id, which may be in no list, and begins a new conversation."""
     try:
         return kind.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -207,7 +205,7 @@ def _read(path: Path, kind: type[_Content]) -> _Content:
         raise StorageError.of(path, error) from error
     except ValidationError:
         aside = path.with_suffix(".damaged")
-        logger.error("telegram: {} is damaged and put aside as {}", path, aside.name)
+        logger.error("telegram: {} is damaged and set aside as {}", path, aside.name)
         with suppress(OSError):
             path.replace(aside)
         return kind()

@@ -130,8 +130,8 @@ class TelegramClient:
                 logger.info("telegram: connected as @{}", identity.username)
                 return identity
 
-    async def doubt_token(self, error: InvalidToken, health: HealthReporter) -> None:
-        """A request was answered as if the token was of no use: see if that is so.
+    async def verify_token(self, error: InvalidToken, health: HealthReporter) -> None:
+        """A request was answered as if the token was invalid: check whether it is.
 
         Raises `ChannelOff` where it is, and otherwise reports that it is something else.
         """

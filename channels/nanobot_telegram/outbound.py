@@ -67,7 +67,7 @@ class Outbound:
             logger.warning("telegram: {}: previews are not cleared away: {!r}", part.key, error)
 
     def _first_attempt(self, part: OutboundPart) -> Attempt:
-        if self._chats.is_gone(part.chat_id):
+        if self._chats.is_unreachable(part.chat_id):
             raise _lost("it refused us before")
         chat_id = self._chats.current(part.chat_id)
         # Where the group has another id by now, messages have other ones as well.
@@ -86,7 +86,7 @@ class Outbound:
             except BadRequest as error:
                 attempt = self._mended(part, attempt, error)
             except Forbidden as error:
-                self._chats.gone(part.chat_id)
+                self._chats.set_unreachable(part.chat_id)
                 raise _lost(error.message) from None
             except Flooded as error:
                 self._previews.hold(part.chat_id, error.seconds)
@@ -113,7 +113,7 @@ class Outbound:
 
     def _at_new_id(self, part: OutboundPart, attempt: Attempt, new_id: int) -> Attempt:
         try:
-            self._chats.moved(part.chat_id, str(new_id))
+            self._chats.move(part.chat_id, str(new_id))
         except StorageError as error:
             logger.warning("telegram: {}", error)  # the next start asks the old chat once more
         # Messages have other ids there.
@@ -121,7 +121,7 @@ class Outbound:
 
     def _mended(self, part: OutboundPart, attempt: Attempt, error: BadRequest) -> Attempt:
         if is_chat_lost(error.message):
-            self._chats.gone(part.chat_id)
+            self._chats.set_unreachable(part.chat_id)
             raise _lost(error.message)
         again = mended(attempt, error.message, has_files=bool(part.media))
         if again is None:

@@ -1,11 +1,11 @@
-"""Long polling: nothing is confirmed to Telegram before it is in the inbox.
+"""Long polling: nothing is acknowledged to Telegram before it is in the inbox.
 
-A poll with an offset confirms all updates before it, and Telegram forgets them. So the offset of a
-poll is the one that was stored, in one transaction, with the messages it covers. Whatever happens
-in between, the same updates come again, and the inbox knows those that it has.
+A poll with an offset acknowledges all updates before it, and Telegram forgets them. So the offset
+of a poll is the one that was stored, in one transaction, with the messages it covers. Whatever
+happens in between, the same updates come again, and the inbox knows those that it has.
 
 Failing polls are at least a second apart. A poll that hangs is given up: when none was answered for
-90 s, the connections are made anew. Time is the host's clock.
+90 s, the connections are rebuilt. Time is the host's clock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nanobot.channel.waiting import Backoff, within
 from nanobot.errors import StorageError
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.failures import MaybeSent, requested_wait
-from nanobot_telegram.taking import Take
+from nanobot_telegram.ingest import UpdateIngest
 
 POLL_SECONDS = 30
 STALL_SECONDS = 90.0
@@ -35,7 +35,7 @@ _IDLE_PAUSE = 0.25
 """Seconds between polls that are answered at once with nothing new, as Telegram never does."""
 
 _QUICK = 1.0
-_NO_ID = 2**63
+_ID_LIMIT = 2**63
 """From here on a number is no id of an update, and no offset that Telegram takes."""
 
 
@@ -64,23 +64,23 @@ class Cursor:
             return None
         return cursor if cursor.at.tzinfo is not None else None
 
-    def usable(self, bot_id: int, now: datetime) -> bool:
+    def is_usable(self, bot_id: int, now: datetime) -> bool:
         """Whether Telegram numbers on from here."""
         return self.bot_id == bot_id and abs(now - self.at) <= _FRESH
 
 
 class Polling:
-    """Polls for the bot with this id and hands on what comes, until cancelled."""
+    """Polls for the bot with this id and ingests what comes, until cancelled."""
 
     def __init__(
         self,
         client: TelegramClient,
         host: ChannelHost,
-        take: Take,
+        ingest: UpdateIngest,
         bot_id: int,
         health: HealthReporter,
     ) -> None:
-        self._client, self._host, self._take = client, host, take
+        self._client, self._host, self._ingest = client, host, ingest
         self._bot_id, self._health = bot_id, health
         self._clock = host.clock
         self._backoff = Backoff(self._clock)
@@ -92,66 +92,53 @@ class Polling:
         cursor = Cursor.parse(await self._host.cursor())
         self._host.alive(ROUND_SECONDS)
         while True:
-            usable = cursor is not None and cursor.usable(self._bot_id, self._clock.now())
-            cursor = await self._round(cursor if usable else None)
+            is_usable = cursor is not None and cursor.is_usable(self._bot_id, self._clock.now())
+            cursor = await self._poll(cursor if is_usable else None)
 
-    async def _round(self, cursor: Cursor | None) -> Cursor | None:
-        """Poll once; the cursor to go on with."""
-        began = self._clock.monotonic()
-        answer = await self._poll(cursor)
-        if answer is None:
+    async def _poll(self, cursor: Cursor | None) -> Cursor | None:
+        """Poll once and store what came; the cursor to go on with."""
+        asked = self._clock.monotonic()
+        left = max(self._answered + STALL_SECONDS - asked, 0.0)
+        seconds = 0 if self._was_away else POLL_SECONDS  # that it is back shows at once
+        offset = cursor.offset if cursor else None
+        try:
+            updates = await within(self._clock, left, self._client.get_updates(offset, seconds))
+        except TimeoutError:
             await self._reconnect()
             return cursor
-        if isinstance(answer, TelegramError):
-            await self._recover(answer)
+        except TelegramError as error:
+            await self._recover(error)
             return cursor
         self._host.alive(ROUND_SECONDS)
         self._was_away = False
-        following = self._after(answer, cursor)
-        if answer and not await self._stored(answer, following):
-            return cursor
-        self._backoff.reset()
-        self._health.resolve("connection")
-        self._answered = self._clock.monotonic()
-        if following == cursor and self._answered - began < _QUICK:
-            await self._clock.sleep(_IDLE_PAUSE)
-        self._host.alive(ROUND_SECONDS)
-        return following
-
-    async def _poll(self, cursor: Cursor | None) -> list[object] | TelegramError | None:
-        """Updates, what went wrong, or None where no poll was answered for too long."""
-        left = self._answered + STALL_SECONDS - self._clock.monotonic()
+        following = self._after(updates, cursor)
         try:
-            return await within(self._clock, max(left, 0.0), self._ask(cursor))
-        except TimeoutError:
-            return None
-
-    async def _ask(self, cursor: Cursor | None) -> list[object] | TelegramError:
-        seconds = 0 if self._was_away else POLL_SECONDS  # that it is back shows at once
-        try:
-            return await self._client.get_updates(cursor.offset if cursor else None, seconds)
-        except TelegramError as error:
-            return error
-
-    def _after(self, updates: Sequence[object], cursor: Cursor | None) -> Cursor | None:
-        ids = [number for update in updates if (number := _update_id(update)) is not None]
-        following = max(ids, default=-1) + 1
-        if not ids or (cursor is not None and following <= cursor.offset):
-            return cursor
-        return Cursor(self._bot_id, following, self._clock.now())
-
-    async def _stored(self, updates: Sequence[object], cursor: Cursor | None) -> bool:
-        try:
-            await self._take(updates, str(cursor) if cursor else None)
+            if updates:
+                await self._ingest.ingest(updates, str(following) if following else None)
         except StorageError as error:
             self._health.report("connection", f"messages wait at Telegram: {error}")
             await self._pause(self._backoff.next(), heard=True)
             self._answered = self._clock.monotonic()
-            return False
-        return True
+            return cursor
+        self._backoff.reset()
+        self._health.resolve("connection")
+        self._answered = self._clock.monotonic()
+        if following == cursor and self._answered - asked < _QUICK:
+            await self._clock.sleep(_IDLE_PAUSE)
+        self._host.alive(ROUND_SECONDS)
+        return following
+
+    def _after(self, updates: Sequence[object], cursor: Cursor | None) -> Cursor | None:
+        """The cursor that covers these updates as well."""
+        ids = [update.get("update_id") for update in updates if isinstance(update, dict)]
+        known = [id for id in ids if isinstance(id, int) and 0 <= id < _ID_LIMIT]
+        following = max(known, default=-1) + 1
+        if not known or (cursor is not None and following <= cursor.offset):
+            return cursor
+        return Cursor(self._bot_id, following, self._clock.now())
 
     async def _reconnect(self) -> None:
-        text = f"no poll was answered for {STALL_SECONDS:.0f} s; connecting anew"
+        text = f"no poll was answered for {STALL_SECONDS:.0f} s; connecting again"
         if self._health.problems:
             logger.debug("telegram: {}", text)
         else:
@@ -160,15 +147,15 @@ class Polling:
         self._answered = self._clock.monotonic()
 
     async def _recover(self, error: TelegramError) -> None:
-        """Say what is wrong, do what can be done about it, and wait."""
+        """Report what is wrong, do what can be done about it, and wait."""
         if not isinstance(error, NetworkError):  # Telegram itself answered
             self._answered = self._clock.monotonic()
         self._was_away = isinstance(error, NetworkError)
         match error:
             case InvalidToken():
-                await self._client.doubt_token(error, self._health)
+                await self._client.verify_token(error, self._health)
             case Conflict():
-                await self._make_way()
+                await self._resolve_conflict()
             case _:
                 self._health.report("connection", f"Telegram cannot be reached: {error}")
         heard = not isinstance(error, MaybeSent)  # else it went out, and nothing came back
@@ -179,8 +166,8 @@ class Polling:
             self._host.alive(seconds + ROUND_SECONDS)
         await self._clock.sleep(seconds)
 
-    async def _make_way(self) -> None:
-        """Somebody else gets the updates: a webhook, which goes, or another program."""
+    async def _resolve_conflict(self) -> None:
+        """Somebody else gets the updates: a webhook, which is removed, or another program."""
         try:
             webhook = (await self._client.bot.get_webhook_info()).url
             if webhook:
@@ -188,17 +175,7 @@ class Polling:
         except TelegramError as error:
             self._health.report("connection", f"Telegram cannot be reached: {error}")
             return
+        text = "another program polls for this bot's messages, and Telegram allows one: stop it"
         if webhook:
-            self._health.report(
-                "connection", "a webhook was set for this bot; it is removed, as nanobot polls"
-            )
-        else:
-            self._health.report(
-                "connection",
-                "another program polls for this bot's messages, and Telegram allows one: stop it",
-            )
-
-
-def _update_id(update: object) -> int | None:
-    number = update.get("update_id") if isinstance(update, dict) else None
-    return number if isinstance(number, int) and 0 <= number < _NO_ID else None
+            text = "a webhook was set for this bot; it is removed, as nanobot polls"
+        self._health.report("connection", text)

@@ -86,7 +86,7 @@ class Previews:
         """Take note of an event; returns at once."""
         if self._tasks is None:
             return
-        if self._chats.is_gone(event.chat_id) and not isinstance(event, TurnEnded):
+        if self._chats.is_unreachable(event.chat_id) and not isinstance(event, TurnEnded):
             return
         desk, now = self._desk(event.chat_id), self._clock.monotonic()
         board = desk.board

@@ -48,9 +48,9 @@ class Steps:
     def _is_settled(self, chat_id: str, step: Step, error: BadRequest | Forbidden) -> bool:
         """Whether a refusal means that nothing is left to do."""
         if isinstance(error, Forbidden):
-            self._chats.gone(chat_id)
+            self._chats.set_unreachable(chat_id)
         if isinstance(step, Remove):  # not there any more, or never ours to remove again
-            self._chats.preview_removed(chat_id, step.message_id)
+            self._chats.remove_preview(chat_id, step.message_id)
             return True
         if is_not_modified(error.message):
             return True
@@ -69,7 +69,7 @@ class Steps:
                 return await self._write(chat_id, chat, step)
             case Remove():
                 await bot.delete_message(chat, step.message_id)
-                self._chats.preview_removed(chat_id, step.message_id)
+                self._chats.remove_preview(chat_id, step.message_id)
             case Say():
                 await self._post(chat, Saying.preview(step.text), step.thread_id)
         return 0
@@ -95,7 +95,7 @@ class Steps:
             return 0
         if not step.message_id:
             message_id = await self._post(chat, saying, step.thread_id)
-            self._chats.preview_stands(chat_id, message_id)
+            self._chats.add_preview(chat_id, message_id)
             return message_id
         await self._client.bot.edit_message_text(
             saying.text,

@@ -1,7 +1,7 @@
-"""Webhook mode: Telegram calls us. It is told 200 only when its update is in the inbox, and comes
-again with what got another answer.
+"""Webhook mode: Telegram calls us. It is answered 200 only when its update is in the inbox, and
+repeats what got another answer.
 
-Calls are known by a secret that is new with each start and known to Telegram alone.
+Calls are authenticated by a secret that is new with each start and known to Telegram alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hmac
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from telegram import WebhookInfo
 from telegram.error import BadRequest, InvalidToken, TelegramError
 
 from nanobot.channel import ChannelHost, WebhookReply, WebhookRequest, document_of
@@ -20,15 +19,15 @@ from nanobot.channel.waiting import Backoff
 from nanobot.errors import ChannelOff, StorageError
 from nanobot_telegram.client import ALLOWED_UPDATES, TelegramClient
 from nanobot_telegram.failures import requested_wait
+from nanobot_telegram.ingest import UpdateIngest
 from nanobot_telegram.settings import TelegramSettings
-from nanobot_telegram.taking import PutAside, Take
 
 HEADER = "x-telegram-bot-api-secret-token"
 
 _CHECK = 300.0
 """Seconds between looks at what Telegram says about the webhook."""
 
-_FOR_A_PERSON = (
+_INVALID_ADDRESS = (
     "https url must be provided",
     "can be set up only on ports",
     "invalid webhook url",
@@ -38,70 +37,60 @@ _FOR_A_PERSON = (
 not resolved yet, a connection that is refused, a certificate that is late."""
 
 
-class Receiver:
-    """Answers the calls of Telegram."""
+class Webhook:
+    """Serves the calls of Telegram and keeps the webhook registered, until cancelled."""
 
     def __init__(
-        self, secret: str, take: Take, put_aside: PutAside, health: HealthReporter
+        self,
+        client: TelegramClient,
+        host: ChannelHost,
+        ingest: UpdateIngest,
+        options: TelegramSettings,
+        secret: str,
+        health: HealthReporter,
     ) -> None:
-        self._secret = secret.encode()
-        self._take, self._put_aside, self._health = take, put_aside, health
+        self._client, self._host, self._ingest = client, host, ingest
+        self._options, self._secret, self._health = options, secret, health
         self._order = asyncio.Lock()
 
-    async def __call__(self, request: WebhookRequest) -> WebhookReply:
+    async def run(self) -> None:
+        """Raises `ChannelOff` for a token, or at the start for an address, that will never do."""
+        async with self._host.webhook(self._options.local_path, self._receive):
+            await self._insist(self._register_first)
+            while True:
+                await self._host.clock.sleep(_CHECK)
+                await self._insist(self._check)
+
+    async def _receive(self, request: WebhookRequest) -> WebhookReply:
         """The answer to one call."""
         if request.method != "POST":
             return WebhookReply(405)
         given = request.headers.get(HEADER, "").encode("utf-8", "surrogateescape")
-        if not hmac.compare_digest(given, self._secret):
+        if not hmac.compare_digest(given, self._secret.encode()):
             return WebhookReply(403)
         try:
             update = document_of(request.body)
         except ValueError as error:
-            self._put_aside(request.body.decode("utf-8", "replace"), error)
+            self._ingest.quarantine(request.body.decode("utf-8", "replace"), error)
             return WebhookReply(200)
         try:
             async with self._order:
-                await self._take([update])
+                await self._ingest.ingest([update])
         except StorageError as error:
             self._health.report("connection", f"messages wait at Telegram: {error}")
             return WebhookReply(500)
         self._health.resolve("connection")
         return WebhookReply(200)
 
-
-class Webhook:
-    """Registers the webhook and sees to it that it stays registered, until cancelled."""
-
-    def __init__(
-        self,
-        client: TelegramClient,
-        host: ChannelHost,
-        options: TelegramSettings,
-        secret: str,
-        health: HealthReporter,
-    ) -> None:
-        self._client, self._host, self._options = client, host, options
-        self._secret, self._health = secret, health
-
-    async def run(self, take: Take, put_aside: PutAside) -> None:
-        """Raises `ChannelOff` for a token, or at the start for an address, that will never do."""
-        receiver = Receiver(self._secret, take, put_aside, self._health)
-        async with self._host.webhook(self._options.local_path, receiver):
-            await self._insist(self._register_first)
-            while True:
-                await self._host.clock.sleep(_CHECK)
-                await self._insist(self._check)
-
     async def _register_first(self) -> None:
         try:
             await self._register()
         except BadRequest as error:
-            if not any(words in error.message.casefold() for words in _FOR_A_PERSON):
+            if not any(words in error.message.casefold() for words in _INVALID_ADDRESS):
                 raise
             raise ChannelOff(
                 f"Telegram refuses the webhook address: {error}",
-                hint="Mend channels.telegram.webhook_url, or set mode to polling.",
+                hint="Correct channels.telegram.webhook_url, or set mode to polling.",
             ) from None
 
     async def _register(self) -> None:
@@ -116,37 +105,28 @@ class Webhook:
 
     async def _check(self) -> None:
         info = await self._client.bot.get_webhook_info()
+        failed = info.last_error_date
         if info.url != self._options.webhook_url:
             await self._register()
-        elif self._failed_lately(info):
+        elif failed is not None and self._host.clock.now() - failed < timedelta(seconds=_CHECK):
             said = str(info.last_error_message)[:200]
             self._health.report("connection", f"Telegram cannot deliver to the webhook: {said}")
         else:
             self._health.resolve("connection")
 
-    def _failed_lately(self, info: WebhookInfo) -> bool:
-        if info.last_error_date is None:
-            return False
-        return self._host.clock.now() - info.last_error_date < timedelta(seconds=_CHECK)
-
     async def _insist(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Make a call until Telegram is reached and takes it."""
+        """Make a call until it succeeds."""
         backoff = Backoff(self._host.clock)
         while True:
             try:
                 return await call()
+            except InvalidToken as error:
+                await self._client.verify_token(error, self._health)
+                pause = 0.0
             except TelegramError as error:
-                await self._say(error)
+                what = "does not take the webhook, and is asked again"
+                if not isinstance(error, BadRequest):
+                    what = "cannot be reached"
+                self._health.report("connection", f"Telegram {what}: {error}")
                 pause = requested_wait(error)
             await backoff.wait(pause)
-
-    async def _say(self, error: TelegramError) -> None:
-        match error:
-            case InvalidToken():
-                await self._client.doubt_token(error, self._health)
-            case BadRequest():
-                self._health.report(
-                    "connection", f"Telegram does not take the webhook, and is asked again: {error}"
-                )
-            case _:
-                self._health.report("connection", f"Telegram cannot be reached: {error}")

@@ -9,7 +9,8 @@ from datetime import UTC, tzinfo
 import telegram
 
 from nanobot.bus.events import InboundMessage
-from nanobot_telegram.inbound import Me, Understood, understand
+from nanobot_telegram.content import Me
+from nanobot_telegram.updates import ParsedUpdate, parse_update
 
 ME = Me(900, "nano_test_bot", frozenset({"help", "new", "status", "dream-log"}))
 BOT = {"id": 900, "is_bot": True, "first_name": "Nano", "username": "Nano_Test_Bot"}
@@ -40,10 +41,10 @@ def read(
     kind: str = "message",
     canonical: Callable[[str], str] = str,
     zone: tzinfo = UTC,
-) -> Understood | None:
+) -> ParsedUpdate | None:
     """What an update that holds `raw` says, by way of JSON as the poll loop gets it."""
     update = json.loads(json.dumps({"update_id": 1, kind: raw}))
-    return understand(telegram.Update.de_json(update), ME, canonical, zone)
+    return parse_update(telegram.Update.de_json(update), ME, canonical, zone)
 
 
 def heard(raw: Mapping[str, object], kind: str = "message") -> InboundMessage:

@@ -17,8 +17,8 @@ from nanobot.bus.sqlite_journal import Journal
 from nanobot.testing import FakeClock
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
+from nanobot_telegram.ingest import UpdateIngest
 from nanobot_telegram.settings import TelegramSettings
-from nanobot_telegram.taking import Updates
 from tests.bus.support import rows
 from tests.channels.telegram.inbound_samples import (
     ANN,
@@ -124,13 +124,8 @@ async def taken(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str | Non
             options = TelegramSettings.model_validate({"token": "1:secret"})
             client = TelegramClient(options, clock)
             chats = Chats(core.host.state_folder)
-            pressed: list[object] = []
-
-            def start(work: object) -> None:
-                pressed.append(work)
-                work.close()  # type: ignore[attr-defined]
-
-            await Updates(client, core.host, chats, ME, start).take(updates, "9:9:now")
+            async with asyncio.TaskGroup() as tasks:
+                await UpdateIngest(client, core.host, chats, ME, tasks).ingest(updates, "9:9:now")
             await core.background.drain(5.0)
             cursor = await core.host.cursor()
         finally:

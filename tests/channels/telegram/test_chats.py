@@ -12,9 +12,9 @@ from nanobot_telegram.chats import Chats
 
 def test_a_group_keeps_its_first_id_however_often_it_moves(tmp_path: Path) -> None:
     chats = Chats(tmp_path)
-    chats.moved("-1", "-1002")
-    chats.moved("-1002", "-1003")
-    chats.moved("-1", "-1003")  # said again
+    chats.move("-1", "-1002")
+    chats.move("-1002", "-1003")
+    chats.move("-1", "-1003")  # said again
     for known in (chats, Chats(tmp_path)):
         assert [known.canonical(id) for id in ("-1", "-1002", "-1003", "-9")] == ["-1"] * 3 + ["-9"]
         assert [known.current(id) for id in ("-1", "-1002", "-1003", "-9")] == [-1003] * 3 + [-9]
@@ -22,30 +22,30 @@ def test_a_group_keeps_its_first_id_however_often_it_moves(tmp_path: Path) -> No
 
 def test_a_move_is_kept_once_somebody_in_the_group_was_admitted(tmp_path: Path) -> None:
     chats = Chats(tmp_path)
-    chats.told_of_move("-1", "-1001")
-    chats.told_of_move("-2", "-1002")
-    chats.keep()
+    chats.note_move("-1", "-1001")
+    chats.note_move("-2", "-1002")
+    chats.flush()
     assert (chats.canonical("-1001"), chats.canonical("-1002")) == ("-1", "-2")
     assert list(tmp_path.iterdir()) == []  # nothing is written for strangers
-    chats.admitted("-1001")
-    chats.keep()
+    chats.admit_group("-1001")
+    chats.flush()
     later = Chats(tmp_path)
     assert (later.canonical("-1001"), later.canonical("-1002")) == ("-1", "-1002")
-    later.told_of_move("-1001", "-1003")
-    later.keep()
+    later.note_move("-1001", "-1003")
+    later.flush()
     assert Chats(tmp_path).canonical("-1003") == "-1"
 
 
 def test_moves_of_strangers_push_out_only_each_other(tmp_path: Path) -> None:
     chats = Chats(tmp_path)
-    chats.admitted("-1")
-    chats.told_of_move("-1", "-1001")
+    chats.admit_group("-1")
+    chats.note_move("-1", "-1001")
     for number in range(10_000, 20_000):
-        chats.told_of_move(f"-{number}", f"-100{number}")
-    chats.told_of_move("-9", "-1001")  # somebody else's
+        chats.note_move(f"-{number}", f"-100{number}")
+    chats.note_move("-9", "-1001")  # somebody else's
     known = [chats.canonical(f"-100{number}") != f"-100{number}" for number in (10_000, 19_999)]
     assert known == [False, True]
-    chats.keep()
+    chats.flush()
     for kept in (chats, Chats(tmp_path)):
         assert kept.canonical("-1001") == "-1"
     assert (tmp_path / "chats.json").stat().st_size < 200
@@ -53,16 +53,16 @@ def test_moves_of_strangers_push_out_only_each_other(tmp_path: Path) -> None:
 
 def test_moves_never_go_in_a_circle(tmp_path: Path) -> None:
     chats = Chats(tmp_path)
-    chats.moved("-1", "-2")
-    chats.moved("-2", "-1")
-    chats.moved("-3", "-3")
+    chats.move("-1", "-2")
+    chats.move("-2", "-1")
+    chats.move("-3", "-3")
     assert (chats.current("-1"), chats.current("-2"), chats.current("-3")) == (-2, -2, -3)
 
 
 def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
     chats = Chats(tmp_path)
-    chats.moved("-1", "-2")
-    chats.preview_stands("-1", 5)
+    chats.move("-1", "-2")
+    chats.add_preview("-1", 5)
     assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {
         "chats.json": 0o600,
         "previews.json": 0o600,
@@ -71,10 +71,10 @@ def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
 
 def test_previews_never_touch_the_file_of_the_moves(tmp_path: Path) -> None:
     chats = Chats(tmp_path)
-    chats.moved("-1", "-2")
+    chats.move("-1", "-2")
     before = (tmp_path / "chats.json").stat()
-    chats.preview_stands("-1", 5)
-    chats.preview_removed("-1", 5)
+    chats.add_preview("-1", 5)
+    chats.remove_preview("-1", 5)
     after = (tmp_path / "chats.json").stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
@@ -83,7 +83,7 @@ def test_previews_never_touch_the_file_of_the_moves(tmp_path: Path) -> None:
 def test_a_damaged_file_is_put_aside(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "chats.json").write_bytes(content)
     chats = Chats(tmp_path)
-    chats.moved("-1", "-2")
+    chats.move("-1", "-2")
     assert Chats(tmp_path).current("-1") == -2
     assert (tmp_path / "chats.damaged").read_bytes() == content
 
@@ -96,31 +96,31 @@ def test_a_move_that_the_disk_refuses_holds_at_once_and_is_written_when_told_aga
     chats = Chats(folder)
     folder.rmdir()
     with pytest.raises(StorageError):
-        chats.moved("-1", "-2")
+        chats.move("-1", "-2")
     assert chats.current("-1") == -2
     folder.mkdir()
-    chats.moved("-1", "-2")  # as the update that says so comes again
+    chats.move("-1", "-2")  # as the update that says so comes again
     assert Chats(folder).current("-1") == -2
 
 
 def test_a_chat_that_is_gone_is_so_under_all_its_ids_until_it_is_back(tmp_path: Path) -> None:
     chats = Chats(tmp_path)
-    chats.moved("-1", "-2")
-    chats.gone("-2")
-    assert chats.is_gone("-1")
-    assert not chats.is_gone("-3")
-    chats.back("-1")
-    assert not chats.is_gone("-2")
+    chats.move("-1", "-2")
+    chats.set_unreachable("-2")
+    assert chats.is_unreachable("-1")
+    assert not chats.is_unreachable("-3")
+    chats.set_reachable("-1")
+    assert not chats.is_unreachable("-2")
 
 
 def test_previews_that_stand_somewhere_outlive_a_restart(tmp_path: Path) -> None:
     chats = Chats(tmp_path)
-    chats.preview_stands("-1", 5)
-    chats.preview_stands("-1", 6)
-    chats.preview_stands("-2", 7)
-    chats.preview_removed("-1", 5)
-    chats.preview_removed("-2", 7)
-    chats.preview_removed("-3", 8)
+    chats.add_preview("-1", 5)
+    chats.add_preview("-1", 6)
+    chats.add_preview("-2", 7)
+    chats.remove_preview("-1", 5)
+    chats.remove_preview("-2", 7)
+    chats.remove_preview("-3", 8)
     assert Chats(tmp_path).previews() == {"-1": (6,)}
 
 

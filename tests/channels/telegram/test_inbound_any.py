@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanobot.bus.events import InboundMessage
-from nanobot_telegram.inbound import Understood, from_press, understand
+from nanobot_telegram.updates import ParsedUpdate, from_press, parse_update
 from tests.channels.telegram.inbound_samples import (
     BOB,
     BOT,
@@ -41,7 +41,7 @@ marks = st.builds(
 )
 
 
-def checked(understood: Understood | None) -> None:
+def checked(understood: ParsedUpdate | None) -> None:
     """What holds for everything that is understood."""
     if understood is None:
         return
@@ -154,7 +154,7 @@ def test_any_update_of_the_schema_is_understood_or_none() -> None:
         name = kinds[max(0, KINDS.index(kind) - 1)]
         raw = schema.make(name, rnd, 4)
         update = telegram.Update.de_json(json.loads(json.dumps({"update_id": 1, kind: raw})))
-        understood = understand(update, ME)
+        understood = parse_update(update, ME)
         seen.add(understood is None)
         checked(understood)
 

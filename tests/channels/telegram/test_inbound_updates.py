@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from nanobot.channel import Chat, Sender
-from nanobot_telegram.inbound import Albums, Understood
+from nanobot_telegram.updates import AlbumTracker, ParsedUpdate
 from tests.channels.telegram.inbound_samples import (
     ANN,
     BOB,
@@ -209,17 +209,17 @@ def test_a_button_under_a_message_that_is_gone_is_understood() -> None:
 
 
 def test_one_mention_addresses_a_whole_album() -> None:
-    def item(number: int, **fields: object) -> Understood | None:
+    def item(number: int, **fields: object) -> ParsedUpdate | None:
         raw = message(GROUP, message_id=number, photo=[SIZE], media_group_id="g", **fields)
         return read(raw)
 
     name: Raw = {"caption": "@nano_test_bot", "caption_entities": [entity("mention", 0, 14)]}
-    albums = Albums()
+    albums = AlbumTracker()
     first = albums.complete([item(1), item(2, **name), None, item(3, **{"from": BOB})])
     assert [bool(each and each.addressed) for each in first] == [True, True, False, False]
     (late,) = albums.complete([item(4)])
     assert late is not None
     assert late.addressed
-    (other,) = Albums().complete([item(4)])
+    (other,) = AlbumTracker().complete([item(4)])
     assert other is not None
     assert not other.addressed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot_telegram.inbound import from_press
+from nanobot_telegram.updates import from_press
 from tests.channels.telegram.inbound_samples import (
     ANN,
     BOB,

@@ -216,7 +216,7 @@ async def test_a_chat_that_is_gone_is_refused_without_a_call_until_it_writes_aga
         with pytest.raises(SendRefused, match="takes nothing"):
             await rig.send("hello")
     assert calls(rig) == ["sendMessage"]
-    rig.chats.back(str(PERSON))
+    rig.chats.set_reachable(str(PERSON))
     await rig.send("hello")
     assert rig.telegram.texts() == ["hello"]
 

@@ -389,7 +389,7 @@ async def test_a_notice_is_said_once_a_minute(rig: Rig) -> None:
 async def test_a_chat_that_refuses_us_is_shown_nothing(rig: Rig) -> None:
     rig.telegram.fail("sendChatAction", 403, "Forbidden: bot was blocked by the user")
     await show(rig, start())
-    await until(lambda: rig.chats.is_gone(str(PERSON)))
+    await until(lambda: rig.chats.is_unreachable(str(PERSON)))
     await show(rig, text("one"), notice("two"), end(), start("t2"))
     await rig.clock.advance(30)
     assert len(rig.telegram.calls) == 1

@@ -1,0 +1,324 @@
+"""What a message of the Bot API holds: its text, at most one file, and notes about the rest. Pure.
+
+A file becomes a reference that `fetch` understands. What is neither text nor a file (a place, a
+contact, a poll) becomes a note of one line, and so does content that is newer than this program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from telegram import (
+    ChecklistTask,
+    ExternalReplyInfo,
+    Location,
+    Message,
+    MessageEntity,
+    PhotoSize,
+    Sticker,
+)
+
+from nanobot.bus.events import Media, MediaKind
+from nanobot.channel.text import one_line, valid_unicode
+
+Content = Message | ExternalReplyInfo
+"""What can hold the same kinds of content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Me:
+    """The bot itself. `username` has no `@`; `commands` are the names of our slash commands."""
+
+    id: int
+    username: str
+    commands: frozenset[str] = frozenset()
+
+
+# --- text: mentions and links lie where Telegram's entities say, nothing is found by searching
+
+_COMMAND = re.compile(r"\s*/([A-Za-z0-9_-]{1,64})(?:@([A-Za-z0-9_]{1,64}))?(?!\S)(.*)", re.DOTALL)
+_START = "start"
+"""What the app sends for the button that opens a chat, perhaps with where the person came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedText:
+    """The text as the agent gets it; `addressed`: it mentions or commands us."""
+
+    text: str
+    addressed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """An entity and where it lies, in characters."""
+
+    entity: MessageEntity
+    start: int
+    end: int
+
+
+def parse_text(
+    text: str, entities: Sequence[MessageEntity], me: Me, *, own: bool
+) -> ParsedText | None:
+    """The text with its links written out; None for a command to another bot.
+
+    `own`: the sender wrote it. What somebody else wrote mentions and commands nobody.
+    """
+    text = valid_unicode(text)
+    spans = _spans(text, entities)
+    if not own:
+        return ParsedText(_with_links(text, spans))
+    mentions = [span for span in spans if _mentions(text, span, me)]
+    text = _with_links(text, spans, _after_mention(text, mentions))
+    command = _COMMAND.fullmatch(text)
+    if command is None:
+        return ParsedText(text, bool(mentions))
+    name, bot, rest = command.groups()
+    if bot and bot.casefold() != me.username.casefold():
+        return None
+    if name.lower() == _START:  # in a group, every bot has it
+        return ParsedText("/help", bool(mentions or bot))
+    known = name.lower().replace("_", "-") in me.commands
+    return ParsedText(f"/{name}{rest}" if bot else text, bool(mentions or bot or known))
+
+
+def words_of(message: Message) -> str:
+    """Text, caption, or the text of a rich message, without what entities add."""
+    return message.text or message.caption or _rich_text(message.api_kwargs.get("rich_message"))
+
+
+def _mentions(text: str, span: _Span, me: Me) -> bool:
+    if span.entity.type == MessageEntity.MENTION:
+        return text[span.start : span.end].casefold() == f"@{me.username}".casefold()
+    user = span.entity.user
+    return span.entity.type == MessageEntity.TEXT_MENTION and user is not None and user.id == me.id
+
+
+def _after_mention(text: str, mentions: Sequence[_Span]) -> int:
+    """Where the text goes on after a mention of us in front; 0 for none, or if nothing follows: a
+    bare mention is a message as well."""
+    first = next((span for span in mentions if not text[: span.start].strip()), None)
+    if first is None:
+        return 0
+    rest = text[first.end :].lstrip()
+    if rest[:1] in {",", ":"}:
+        rest = rest[1:].lstrip()
+    return len(text) - len(rest) if rest else 0
+
+
+def _with_links(text: str, spans: Sequence[_Span], begin: int = 0) -> str:
+    """The text from `begin` on, with the addresses of its links."""
+    pieces, at = [], begin
+    for span in spans:
+        url = valid_unicode(span.entity.url or "")
+        if span.start < at or span.entity.type != MessageEntity.TEXT_LINK or not url:
+            continue
+        pieces.append(text[at : span.end])
+        if url.rstrip("/") != text[span.start : span.end].rstrip("/"):
+            pieces.append(f" ({url})")
+        at = span.end
+    return "".join([*pieces, text[at:]])
+
+
+def _spans(text: str, entities: Sequence[MessageEntity]) -> list[_Span]:
+    """The entities that lie on whole characters, in the order of the text. Their offsets are in
+    UTF-16 code units."""
+    if not entities:
+        return []
+    units = accumulate((1 + (ord(char) > 0xFFFF) for char in text), initial=0)
+    index = {unit: at for at, unit in enumerate(units)}
+    found = []
+    for entity in entities:
+        start, end = index.get(entity.offset), index.get(entity.offset + entity.length)
+        if start is not None and end is not None and start < end:
+            found.append(_Span(entity, start, end))
+    return sorted(found, key=lambda span: span.start)
+
+
+# --- rich messages: a tree of blocks that the library passes on unparsed
+
+_DEPTH = 32
+"""Levels that are read; deeper ones, which no person writes, are left out."""
+_NAMED = ("animation", "audio", "photo", "video", "voice_note", "location")
+
+
+def _rich_text(message: object) -> str:
+    """The text of a `RichMessage`. Unknown shapes are skipped and nothing is raised, whatever the
+    tree holds."""
+    return valid_unicode("\n".join(_blocks(_field(message, "blocks"), _DEPTH)))
+
+
+def _blocks(blocks: object, depth: int) -> Iterator[str]:
+    for block in _list(blocks) if depth else ():
+        if isinstance(block, Mapping) and block.get("type") != "thinking":
+            yield from _block(block, depth - 1)
+
+
+def _block(block: Mapping[str, object], depth: int) -> Iterator[str]:
+    """The lines of a block, whatever its type: the kinds differ in which fields they have."""
+    yield from (f"[{kind.replace('_', ' ')}]" for kind in _NAMED if kind in block)
+    own = (_inline(block.get(name), depth) for name in ("summary", "text", "expression"))
+    yield from filter(None, own)
+    yield from _blocks(block.get("blocks"), depth)
+    for item in _list(block.get("items")):
+        lines = "\n  ".join(_blocks(_field(item, "blocks"), depth))
+        yield f"{_inline(_field(item, 'label'), depth)} {lines}".strip()
+    for row in _list(block.get("cells")):
+        yield " | ".join(_inline(_field(cell, "text"), depth) for cell in _list(row))
+    caption = block.get("caption")
+    below = (caption, _field(caption, "credit"), block.get("credit"))
+    yield from filter(None, (_inline(value, depth) for value in below))
+
+
+def _inline(value: object, depth: int) -> str:
+    """A `RichText`: a string, a list of them, or one with attributes."""
+    if isinstance(value, str) or not depth:
+        return value if isinstance(value, str) else ""
+    if isinstance(value, list):
+        return "".join(_inline(part, depth - 1) for part in value)
+    if not isinstance(value, Mapping):
+        return ""
+    text = _inline(value.get("text"), depth - 1)
+    url = value.get("url")
+    if isinstance(url, str) and url.rstrip("/") != text.rstrip("/"):
+        return f"{text} ({url})"
+    return text or _inline(value.get("alternative_text") or value.get("expression"), depth - 1)
+
+
+def _field(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+# --- files
+
+_PICTURES = frozenset({"image/jpeg", "image/png", "image/webp", "image/gif"})
+"""Sent as files these are still pictures to look at; other images (drawings, raw) are documents."""
+_FILES: tuple[tuple[str, MediaKind, str], ...] = (
+    ("voice", "voice", "audio/ogg"),
+    ("audio", "audio", ""),
+    ("live_photo", "video", "video/mp4"),
+    ("animation", "video", "video/mp4"),
+    ("video", "video", "video/mp4"),
+    ("video_note", "video", "video/mp4"),
+    ("document", "document", ""),
+)
+"""Field, kind, usual MIME type. Telegram repeats some kinds under an older name (an animation as a
+document): the first one that is present counts."""
+
+
+def file_of(content: Content) -> Media | None:
+    """The file of a message, or None."""
+    photos: Sequence[PhotoSize] = content.photo or ()
+    if not photos and content.live_photo is not None:
+        photos = content.live_photo.photo or ()
+    if photos:
+        best = max(photos, key=lambda photo: photo.width * photo.height)
+        return _media(best, "image", "image/jpeg")
+    for name, kind, mime in _FILES:
+        if (item := getattr(content, name)) is not None:
+            return _media(item, kind, mime)
+    sticker = content.sticker
+    return _media(sticker, "image", "image/webp") if sticker and _is_still(sticker) else None
+
+
+def _media(item: Any, kind: MediaKind, mime: str) -> Media:
+    fields: dict[str, str] = item.to_dict()
+    title = " - ".join(filter(None, (fields.get("performer"), fields.get("title"))))
+    mime = one_line(fields.get("mime_type") or mime).lower()
+    name = one_line(fields.get("file_name") or title)
+    kind = "image" if kind == "document" and mime in _PICTURES else kind
+    return Media(item.file_id, kind, mime, name, item.file_size or 0)
+
+
+def _is_still(sticker: Sticker) -> bool:
+    return not (sticker.is_animated or sticker.is_video)
+
+
+# --- notes
+
+_SILENT = frozenset({"community_chat_added", "community_chat_removed"})
+"""Service messages that the library does not know yet; they say nothing to us."""
+_LONGEST = 10_000
+"""Characters of a detail: a full checklist has half of that."""
+
+
+def note(kind: str, *details: str | None) -> str:
+    """`kind: detail, detail`, or `kind` where no detail is known."""
+    lines = (one_line(detail, _LONGEST) for detail in details if detail)
+    known = ", ".join(filter(None, lines))
+    return f"{kind}: {known}" if known else kind
+
+
+def note_of(content: Content) -> str:
+    """The note for content that the agent gets in no other way; empty for none."""
+    for name, describe in _NOTES.items():
+        if (value := getattr(content, name)) is not None:
+            return describe(value)
+    return ""
+
+
+def label_of(content: Content) -> str:
+    """What kind of content a quoted message has, in brackets; empty where it has only text."""
+    file = file_of(content)
+    label = note_of(content) or (f"{file.kind} {file.name}".rstrip() if file else "")
+    return label and f"[{label}]"
+
+
+def unknown_in(message: Message) -> str:
+    """A note about content that this program and its library are too old for; empty for none."""
+    for name, value in message.api_kwargs.items():
+        if isinstance(value, dict | list) and name not in _SILENT:
+            return note("unsupported message", name.replace("_", " "))
+    return ""
+
+
+def _coordinates(location: Location) -> str:
+    """Latitude and longitude in degrees, to about a decimetre."""
+    numbers = (f"{degrees:.6f}" for degrees in (location.latitude, location.longitude))
+    return ", ".join(number.rstrip("0").rstrip(".") for number in numbers)
+
+
+def _location(location: Location) -> str:
+    # As a dictionary: the library warns of its own plans where the attribute is read.
+    moves = location.to_dict().get("live_period")
+    return note("live location" if moves else "location", _coordinates(location))
+
+
+def _task(task: ChecklistTask) -> str:
+    done = task.completed_by_user or task.completed_by_chat
+    return f"{'done' if done else 'to do'}: {task.text}"
+
+
+_NOTES: Mapping[str, Callable[[Any], str]] = {
+    "sticker": lambda sticker: f"sticker {one_line(sticker.emoji or '')}".rstrip(),
+    "venue": lambda venue: note("venue", venue.title, venue.address, _coordinates(venue.location)),
+    "location": _location,
+    "contact": lambda contact: note(
+        "contact",
+        " ".join(filter(None, (contact.first_name, contact.last_name))),
+        contact.phone_number,
+    ),
+    "poll": lambda poll: note(
+        "poll", f"{poll.question} ({' / '.join(option.text for option in poll.options)})"
+    ),
+    "checklist": lambda checklist: note(
+        "checklist", f"{checklist.title} ({'; '.join(map(_task, checklist.tasks))})"
+    ),
+    "dice": lambda dice: note("dice", f"{dice.emoji} {dice.value}"),
+    "game": lambda game: note("game", game.title),
+    "invoice": lambda invoice: note("invoice", invoice.title),
+    "paid_media": lambda paid: note("paid media", f"{paid.star_count} stars"),
+    "giveaway": lambda giveaway: note("giveaway", giveaway.prize_description),
+    "giveaway_winners": lambda _: "giveaway winners",
+    "story": lambda _: "story",
+}
+"""How each field is described; a venue also comes as a location, so it stands before that."""

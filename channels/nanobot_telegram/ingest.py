@@ -1,0 +1,158 @@
+"""From raw updates to messages in the core's inbox: the one way in, for polling and webhook.
+
+Each update is parsed alone: one that cannot be parsed is quarantined, and the others are handled.
+A batch is published at once, together with the cursor that covers it. An error of the core is no
+fault of an update: it is raised, nothing is confirmed, and Telegram delivers the batch again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loguru import logger
+from telegram import Update
+from telegram.error import TelegramError
+
+from nanobot.bus.events import InboundMessage
+from nanobot.channel import ChannelHost
+from nanobot.channel.quarantine import Quarantine
+from nanobot.channel.text import valid_unicode
+from nanobot.errors import SendRefused
+from nanobot_telegram.chats import Chats
+from nanobot_telegram.client import TelegramClient
+from nanobot_telegram.content import Me
+from nanobot_telegram.updates import (
+    AlbumTracker,
+    ParsedUpdate,
+    Press,
+    from_press,
+    parse_update,
+    unreadable,
+)
+
+_NOT_VALID = "This button is no longer valid."
+_NOT_EPHEMERAL = (
+    "I can't answer messages that only I can see. Send it as an ordinary message, or write to me"
+    " in a private chat."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What an update becomes. `toast` is shown to the person who pressed a button."""
+
+    message: InboundMessage | None = None
+    press: Press | None = None
+    toast: str = ""
+
+
+class UpdateIngest:
+    """Ingests updates of the bot that `me` is. `tasks` own what goes on afterwards by itself."""
+
+    def __init__(
+        self,
+        client: TelegramClient,
+        host: ChannelHost,
+        chats: Chats,
+        me: Me,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._client, self._host, self._chats = client, host, chats
+        self._me, self._tasks = me, tasks
+        self._albums = AlbumTracker()
+        self._quarantine = Quarantine(
+            host.state_folder, host.clock, lambda text: logger.warning("telegram: {}", text)
+        )
+
+    async def ingest(self, updates: Sequence[object], cursor: str | None = None) -> None:
+        """Handle updates as they came from Telegram; returns when all are durable with `cursor`.
+
+        Raises `StorageError`, and then none of them is.
+        """
+        parsed = self._albums.complete([self._parse(update) for update in updates])
+        outcomes = [await self._handle(update) for update in parsed if update is not None]
+        messages = [item.message for item in outcomes if item.message is not None]
+        self._chats.flush()  # before Telegram forgets the updates that say so
+        await self._host.publish(messages, cursor)
+        for item in outcomes:
+            if item.press is not None:
+                self._tasks.create_task(self._acknowledge(item.press, item))
+
+    def quarantine(self, update: object, error: Exception) -> None:
+        """Keep what is no update aside."""
+        self._quarantine.keep(update, f"malformed, {type(error).__name__}")
+
+    def _parse(self, update: object) -> ParsedUpdate | None:
+        now = self._host.clock.now()
+        assert now.tzinfo is not None
+        try:
+            update = _valid(update)
+            parsed = parse_update(
+                Update.de_json(update, None), self._me, self._chats.canonical, now.tzinfo
+            )
+            if parsed is not None and parsed.moved is not None:
+                # At once: what was said in the new group comes next, and is the old one's.
+                self._chats.note_move(*parsed.moved)
+        except Exception as error:  # noqa: BLE001 - the boundary: one update, whatever is in it
+            self.quarantine(update, error)
+            return unreadable(update, self._chats.canonical, now)
+        return parsed
+
+    async def _handle(self, update: ParsedUpdate) -> _Outcome:
+        sender, chat, press = update.sender, update.chat, update.press
+        if update.gone is True:
+            self._chats.set_unreachable(chat.id)
+        elif update.gone is False:
+            self._chats.set_reachable(chat.id)
+        if press is None and update.message is None and not update.ephemeral:
+            return _Outcome()
+        if self._host.admit(sender, chat, addressed=update.addressed) != "allowed":
+            return _Outcome()
+        self._chats.set_reachable(chat.id)
+        if chat.is_group:
+            self._chats.admit_group(chat.id)
+        if update.ephemeral:
+            self._tasks.create_task(self._decline(sender.id, chat.id))
+            return _Outcome()
+        if press is None:
+            return _Outcome(update.message)
+        value = await self._host.pressed(press.button_id, sender, chat)
+        if value is None:
+            return _Outcome(press=press, toast=_NOT_VALID)
+        return _Outcome(from_press(update, value, self._host.clock.now()), press)
+
+    async def _decline(self, person: str, chat_id: str) -> None:
+        """Say, to them alone, that a message which nobody else sees is not answered: an answer of
+        several parts would not stay between us. Best effort."""
+        try:
+            await self._client.bot.send_message(
+                self._chats.current(chat_id),
+                _NOT_EPHEMERAL,
+                api_kwargs={"receiver_user_id": person},
+            )
+        except (TelegramError, SendRefused) as error:
+            logger.warning("telegram: an ephemeral message was not answered: {}", error)
+
+    async def _acknowledge(self, press: Press, outcome: _Outcome) -> None:
+        """Stop the button's spinner, and take the buttons away once one of them was used; best
+        effort."""
+        bot = self._client.bot
+        try:
+            await bot.answer_callback_query(press.query_id, text=outcome.toast or None)
+            if outcome.message is not None:
+                await bot.edit_message_reply_markup(press.place, press.message_id)
+        except TelegramError as error:
+            logger.debug("telegram: a pressed button was not acknowledged: {}", error)
+
+
+def _valid(update: object) -> dict[str, object]:
+    """The update, without lone surrogates (JSON can hold them, files and SQLite cannot)."""
+    if not isinstance(update, dict):
+        raise TypeError("an update is an object")
+    text = json.dumps(update, ensure_ascii=False)
+    valid = valid_unicode(text)
+    document: dict[str, object] = update if valid == text else json.loads(valid)
+    return document
