@@ -18,10 +18,10 @@ from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.content import Me
 from nanobot_telegram.failures import as_send_error
-from nanobot_telegram.files import LARGEST_FILE
 from nanobot_telegram.ingest import UpdateIngest
 from nanobot_telegram.markdown import CAPTION_LIMIT, TEXT_LIMIT, fits
 from nanobot_telegram.menu import tell_menu
+from nanobot_telegram.message import LARGEST_FILE
 from nanobot_telegram.outbound import Outbound
 from nanobot_telegram.polling import Polling
 from nanobot_telegram.preview import Previews

@@ -1,79 +1,131 @@
 """Delivers one part with exactly one call of the Bot API that succeeds.
 
-A refusal that can be mended (a quoted message that is gone, a topic that was deleted, a photo that
-Telegram cannot read) is mended and tried again at once: nothing was sent by the call refused.
-Everything else becomes a `SendError`, and the core decides when to try again. Once Telegram took a
-part it is delivered: nothing that is done afterwards changes that.
+A refusal that another form avoids (a quoted message that is gone, a topic that was deleted, a photo
+that Telegram cannot read) is answered by sending that form at once: nothing was sent by the call
+refused. Everything else becomes a `SendError`, and the core decides when to try again. Once
+Telegram took a part it is delivered: nothing that is done afterwards changes that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
 from loguru import logger
+from telegram import (
+    InlineKeyboardButton,
+    InlineKeyboardMarkup,
+    InputFile,
+    InputMediaAudio,
+    InputMediaDocument,
+    InputMediaPhoto,
+    InputMediaVideo,
+    Message,
+    ReplyParameters,
+)
 from telegram.error import BadRequest, ChatMigrated, Forbidden
 
-from nanobot.bus.events import Media, OutboundPart, Receipt
+from nanobot.bus.events import Button, OutboundPart, Receipt
+from nanobot.channel import ChannelHost
+from nanobot.channel.text import valid_unicode
 from nanobot.errors import SendRefused, StorageError
-from nanobot_telegram.calls import number, send_album, send_file, send_text
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.failures import Flooded, as_send_error
-from nanobot_telegram.files import Upload, as_documents, opened, together, upload_of
 from nanobot_telegram.markdown import CAPTION_LIMIT, TEXT_LIMIT
+from nanobot_telegram.message import (
+    NO_LINK_PREVIEW,
+    MessageText,
+    Shape,
+    Upload,
+    as_documents,
+    number,
+    opened,
+    uploads_of,
+)
 from nanobot_telegram.preview import Previews
-from nanobot_telegram.refusals import Attempt, is_chat_lost, mended
-from nanobot_telegram.texts import Saying
 
 _MOST_ATTEMPTS = 7
-"""One more than there are ways to mend a part."""
+"""One more than there are other forms of a part."""
+
+# The Bot API tells its refusals apart only by their texts, so they are read here and nowhere else.
+# What is not known is final.
+_NO_REPLY = (
+    "message to be replied not found",
+    "message to reply not found",
+    "replied message not found",
+    "reply_message_id_invalid",
+    "message_id_invalid",
+)
+_NO_TOPIC = ("thread not found", "topic_deleted", "topic_closed", "topic_id_invalid")
+_NO_ENTITIES = ("entities", "entity_", "can't parse", "invalid url", "url_invalid")
+_NO_CHAT = ("chat not found", "peer_id_invalid", "user_is_blocked", "user not found")
+_FINAL = (
+    "not enough rights to send text",
+    "have no rights to send",
+    "chat_write_forbidden",
+    "too large",
+)
+_TOO_LONG = ("too long", "too_long")
 
 
-class Files(Protocol):
-    """Where outbound files lie; the host of the adapter knows."""
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One form of a part. `thread` and `reply_to` are ids or None; `plain`: without entities;
+    `documents`: every file as a plain document."""
 
-    def path_of(self, media: Media) -> Path:
-        """On disk; raises `SendRefused` where it is gone."""
-        ...
+    chat_id: int
+    thread: int | None = None
+    reply_to: int | None = None
+    plain: bool = False
+    documents: bool = False
+
+    def after(self, refusal: str, *, has_files: bool) -> Attempt | None:
+        """The form to try after one was refused with this text; None where there is none. Each
+        change is made once, so that trying ends."""
+        if _says(refusal, _FINAL):
+            return None
+        if self.thread is not None and _says(refusal, _NO_TOPIC):
+            return replace(self, thread=None)
+        if self.reply_to is not None and _says(refusal, _NO_REPLY):
+            return replace(self, reply_to=None)
+        is_too_long = _says(refusal, _TOO_LONG)
+        if not self.plain and (is_too_long or _says(refusal, _NO_ENTITIES)):
+            return replace(self, plain=True)  # the source may be shorter than what is made of it
+        if has_files and not self.documents and not is_too_long:
+            return replace(self, documents=True)
+        return None
 
 
 class Outbound:
-    """Sends parts. `previews` are cleared away around each send."""
+    """Sends parts. `previews` are removed around each send."""
 
     def __init__(
-        self, client: TelegramClient, chats: Chats, files: Files, previews: Previews
+        self, client: TelegramClient, chats: Chats, host: ChannelHost, previews: Previews
     ) -> None:
-        self._client, self._chats, self._files, self._previews = client, chats, files, previews
+        self._client, self._chats, self._host, self._previews = client, chats, host, previews
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver a part; raises one of the `SendError`s. Buttons go with a text or a single file:
         an album can have none."""
-        attempt = self._first_attempt(part)
-        uploads = together([upload_of(file, self._files.path_of(file)) for file in part.media])
-        if not uploads and not part.content.strip():
-            raise SendRefused("there is nothing to send")
-        await self._previews.settle(part.chat_id)
-        message_id = await self._deliver(part, uploads, attempt)
-        self._clear_away(part)
-        return Receipt(str(message_id))
-
-    def _clear_away(self, part: OutboundPart) -> None:
-        try:
-            self._previews.finished(part.chat_id)
-        except Exception as error:  # noqa: BLE001 - the boundary: raising would send it once more
-            logger.warning("telegram: {}: previews are not cleared away: {!r}", part.key, error)
-
-    def _first_attempt(self, part: OutboundPart) -> Attempt:
         if self._chats.is_unreachable(part.chat_id):
             raise _lost("it refused us before")
         chat_id = self._chats.current(part.chat_id)
         # Where the group has another id by now, messages have other ones as well.
         place, _, answered = part.reply_to.rpartition("/")
         is_there = (place or part.chat_id) == str(chat_id)
-        return Attempt(chat_id, number(part.thread_id), number(answered) if is_there else None)
+        reply_to = number(answered) if is_there else None
+        uploads = uploads_of([(media, self._host.path_of(media)) for media in part.media])
+        if not uploads and not part.content.strip():
+            raise SendRefused("there is nothing to send")
+        await self._previews.settle(part.chat_id)
+        attempt = Attempt(chat_id, number(part.thread_id), reply_to)
+        message_id = await self._deliver(part, uploads, attempt)
+        try:
+            self._previews.note_reply(part.chat_id)
+        except Exception as error:  # noqa: BLE001 - the boundary: raising would send it once more
+            logger.warning("telegram: {}: previews are not removed: {!r}", part.key, error)
+        return Receipt(str(message_id))
 
     async def _deliver(
         self, part: OutboundPart, uploads: Sequence[Upload], attempt: Attempt
@@ -84,7 +136,7 @@ class Outbound:
             except ChatMigrated as error:
                 attempt = self._at_new_id(part, attempt, error.new_chat_id)
             except BadRequest as error:
-                attempt = self._mended(part, attempt, error)
+                attempt = self._in_another_form(part, attempt, error)
             except Forbidden as error:
                 self._chats.set_unreachable(part.chat_id)
                 raise _lost(error.message) from None
@@ -97,19 +149,58 @@ class Outbound:
                 raise as_send_error(error) from None
         raise SendRefused("Telegram refuses this in every form")
 
-    async def _call(self, part: OutboundPart, uploads: Sequence[Upload], attempt: Attempt) -> int:
+    async def _call(self, part: OutboundPart, uploads: Sequence[Upload], to: Attempt) -> int:
+        """One call; the id of the (first) message. Raises the library's errors."""
         limit = CAPTION_LIMIT if uploads else TEXT_LIMIT
-        saying = Saying.of(part.content, limit, plain=attempt.plain)
-        bot, buttons = self._client.bot, part.buttons
+        text = MessageText.of(part.content, limit, plain=to.plain)
+        reply = None
+        if to.reply_to is not None:
+            reply = ReplyParameters(to.reply_to, allow_sending_without_reply=True)
         if not uploads:
-            return await send_text(bot, attempt, saying, buttons)
-        if attempt.documents:
+            message = await self._client.bot.send_message(
+                to.chat_id,
+                text.text,
+                entities=text.entities or None,
+                reply_markup=_keyboard(part.buttons),
+                message_thread_id=to.thread,
+                reply_parameters=reply,
+                link_preview_options=NO_LINK_PREVIEW,
+            )
+            return message.message_id
+        if to.documents:
             uploads = as_documents(uploads)
         with opened(uploads) as files:
-            if len(files) == 1:
-                return await send_file(bot, attempt, saying, uploads[0].shape, files[0], buttons)
-            shapes = [upload.shape for upload in uploads]
-            return await send_album(bot, attempt, saying, shapes, files)
+            if len(files) > 1:
+                items = [
+                    _album_item(upload.shape, file, MessageText() if at else text)
+                    for at, (upload, file) in enumerate(zip(uploads, files, strict=True))
+                ]
+                messages = await self._client.bot.send_media_group(
+                    to.chat_id, items, message_thread_id=to.thread, reply_parameters=reply
+                )
+                return messages[0].message_id
+            message = await self._sender(uploads[0].shape)(
+                to.chat_id,
+                files[0],
+                caption=text.text or None,
+                caption_entities=text.entities or None,
+                reply_markup=_keyboard(part.buttons),
+                message_thread_id=to.thread,
+                reply_parameters=reply,
+            )
+            return message.message_id
+
+    def _sender(self, shape: Shape) -> Callable[..., Awaitable[Message]]:
+        bot = self._client.bot
+        senders: dict[Shape, Callable[..., Awaitable[Message]]] = {
+            "photo": bot.send_photo,
+            "animation": bot.send_animation,
+            "voice": bot.send_voice,
+            "audio": bot.send_audio,
+            "video": bot.send_video,
+            "document": bot.send_document,
+        }
+        return senders[shape]
 
     def _at_new_id(self, part: OutboundPart, attempt: Attempt, new_id: int) -> Attempt:
         try:
@@ -119,15 +210,41 @@ class Outbound:
         # Messages have other ids there.
         return replace(attempt, chat_id=new_id, reply_to=None)
 
-    def _mended(self, part: OutboundPart, attempt: Attempt, error: BadRequest) -> Attempt:
-        if is_chat_lost(error.message):
+    def _in_another_form(self, part: OutboundPart, attempt: Attempt, error: BadRequest) -> Attempt:
+        if _says(error.message, _NO_CHAT):
             self._chats.set_unreachable(part.chat_id)
             raise _lost(error.message)
-        again = mended(attempt, error.message, has_files=bool(part.media))
+        again = attempt.after(error.message, has_files=bool(part.media))
         if again is None:
             raise as_send_error(error) from None
         logger.info("telegram: {}: {}; sent in another form", part.key, error.message)
         return again
+
+
+_AlbumItem = InputMediaAudio | InputMediaDocument | InputMediaPhoto | InputMediaVideo
+
+
+def _album_item(shape: Shape, file: InputFile, text: MessageText) -> _AlbumItem:
+    kinds: dict[Shape, Callable[..., _AlbumItem]] = {
+        "photo": InputMediaPhoto,
+        "video": InputMediaVideo,
+        "audio": InputMediaAudio,
+    }
+    make = kinds.get(shape, InputMediaDocument)
+    return make(file, caption=text.text or None, caption_entities=text.entities or None)
+
+
+def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
+    """One button to a line: labels are words of people, and phones are narrow."""
+    rows = [
+        [InlineKeyboardButton(valid_unicode(button.label), callback_data=button.id)]
+        for button in buttons
+    ]
+    return InlineKeyboardMarkup(rows) if rows else None
+
+
+def _says(refusal: str, texts: Sequence[str]) -> bool:
+    return any(text in refusal.casefold() for text in texts)
 
 
 def _lost(reason: str) -> SendRefused:

@@ -14,24 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 
-from nanobot.bus.events import (
-    Notice,
-    Progress,
-    TextDelta,
-    ToolOutput,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-)
+from loguru import logger
+from telegram.constants import ChatAction
+from telegram.error import BadRequest, Forbidden
+
+from nanobot.bus.events import Progress, TurnEnded
+from nanobot.channel.waiting import within
 from nanobot.clock import Clock
-from nanobot_telegram.actions import Step, Text, Typing
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
-from nanobot_telegram.showing import Board
-from nanobot_telegram.steps import Outcome, Steps
+from nanobot_telegram.failures import Flooded, is_not_modified
+from nanobot_telegram.message import NO_LINK_PREVIEW, MessageText, number
+from nanobot_telegram.preview_board import PostNotice, PreviewBoard, Remove, Step, Text, Typing
 
 _GRACE = 1.0
 """Seconds that a send waits for a call under way that shows something of a turn which is over.
@@ -41,18 +38,40 @@ _MANY = 1_000
 """Boards of that many chats are kept before those without a use are looked for."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """How a step went. `message_id` is that of a new preview message, else 0; `wait` is what
+    Telegram asks for, in seconds."""
+
+    ok: bool
+    message_id: int = 0
+    wait: float = 0.0
+
+
 @dataclass(slots=True)
 class _Desk:
-    """A chat's board, and who works on it. `asleep_until` is when the worker looks up by itself
-    (in the past: it does not sleep), `step` the one that `call` makes."""
+    """A chat's board, and its worker. `asleep_until` is when the worker wakes up by itself (in the
+    past: it does not sleep), `step` the one that `call` makes."""
 
     chat_id: str
-    board: Board
+    board: PreviewBoard
     wake: asyncio.Event
     has_worker: bool = False
     asleep_until: float = -math.inf
     step: Step | None = None
-    call: asyncio.Task[Outcome] | None = None
+    call: asyncio.Task[_Outcome] | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the call under way shows something of a turn that is over. The message of a group
+        is deleted afterwards instead, and its id is needed for that."""
+        match self.step:
+            case Typing(turn_id):
+                return not self.board.is_running(turn_id)
+            case Text(turn_id):
+                return not self.board.is_group and not self.board.is_running(turn_id)
+            case _:
+                return False
 
 
 class Previews:
@@ -61,21 +80,25 @@ class Previews:
     def __init__(
         self, client: TelegramClient, chats: Chats, clock: Clock, *, enabled: bool = True
     ) -> None:
-        self._chats, self._clock, self._enabled = chats, clock, enabled
-        self._steps = Steps(client, chats)
+        self._client, self._chats = client, chats
+        self._clock, self._enabled = clock, enabled
         self._desks: dict[str, _Desk] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
         """Own the tasks of the chats until cancelled; without it nothing is shown.
 
-        Takes away first what an earlier process left standing in groups.
+        Deletes first what an earlier process left in groups.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 try:
-                    self._take_up()
+                    for chat_id, message_ids in self._chats.previews().items():
+                        desk = self._desk(chat_id)
+                        for message_id in message_ids:
+                            desk.board.remove(message_id, self._clock.monotonic())
+                        self._wake(desk)
                     await asyncio.Event().wait()
                 finally:
                     self._tasks = None  # from here on the group takes no tasks
@@ -88,38 +111,26 @@ class Previews:
             return
         if self._chats.is_unreachable(event.chat_id) and not isinstance(event, TurnEnded):
             return
-        desk, now = self._desk(event.chat_id), self._clock.monotonic()
-        board = desk.board
-        match event:
-            case TurnStarted():
-                board.started(event.turn_id, event.thread_id, now)
-            case TextDelta():
-                board.wrote(event.turn_id, event.text, now, restart=event.restart)
-            case ToolStarted():
-                board.ran_tool(event.turn_id, event.hint, now)
-            case ToolOutput():
-                board.printed(event.turn_id, event.text, now)
-            case TurnEnded():
-                board.ended(event.turn_id, now)
-            case Notice():
-                board.notice(event.text, event.thread_id, now)
-        self._rouse(desk)
+        desk = self._desk(event.chat_id)
+        desk.board.note(event, self._clock.monotonic())
+        self._wake(desk)
 
     async def settle(self, chat_id: str) -> None:
         """Before a send: nothing of a turn that is over may be shown after it."""
         desk = self._desks.get(self._chats.canonical(chat_id))
-        if desk is None or desk.call is None or not _is_late(desk):
+        if desk is None or desk.call is None or not desk.is_late:
             return
         call = desk.call
-        await _first(self._clock.sleep(_GRACE), asyncio.wait((call,)))
+        with suppress(TimeoutError):
+            await within(self._clock, _GRACE, asyncio.wait((call,)))
         call.cancel()
 
-    def finished(self, chat_id: str) -> None:
-        """After a send: previews of turns that are over are taken away."""
+    def note_reply(self, chat_id: str) -> None:
+        """After a send: previews of turns that are over are deleted."""
         desk = self._desks.get(self._chats.canonical(chat_id))
         if desk is not None:
-            desk.board.replied(self._clock.monotonic())
-            self._rouse(desk)
+            desk.board.note_reply(self._clock.monotonic())
+            self._wake(desk)
 
     def hold(self, chat_id: str, seconds: float) -> None:
         """Telegram asked to leave a chat alone that long."""
@@ -127,32 +138,22 @@ class Previews:
         if desk is not None:
             desk.board.hold(self._clock.monotonic(), seconds)
 
-    def _take_up(self) -> None:
-        for chat_id, message_ids in self._chats.previews().items():
-            desk = self._desk(chat_id)
-            for message_id in message_ids:
-                desk.board.stands(message_id, self._clock.monotonic())
-            self._rouse(desk)
-
     def _desk(self, chat_id: str) -> _Desk:
         chat_id = self._chats.canonical(chat_id)
         desk = self._desks.get(chat_id)
         if desk is None:
             if len(self._desks) >= _MANY:
-                self._clear_away()
-            board = Board(is_group=chat_id.startswith("-"), texts=self._enabled)
+                now = self._clock.monotonic()
+                for id, idle in list(self._desks.items()):
+                    if not idle.has_worker and idle.board.is_idle(now):
+                        del self._desks[id]
+            board = PreviewBoard(is_group=chat_id.startswith("-"), texts=self._enabled)
             desk = self._desks[chat_id] = _Desk(chat_id, board, asyncio.Event())
         return desk
 
-    def _clear_away(self) -> None:
-        now = self._clock.monotonic()
-        for chat_id, desk in list(self._desks.items()):
-            if not desk.has_worker and desk.board.is_idle(now):
-                del self._desks[chat_id]
-
-    def _rouse(self, desk: _Desk) -> None:
-        """See that somebody works on what is due. A worker that would look up in time sleeps on:
-        pieces of text come by the hundred."""
+    def _wake(self, desk: _Desk) -> None:
+        """See that a worker does what is due. One that would wake up in time sleeps on: pieces of
+        text come by the hundred."""
         due = desk.board.due()
         if desk.has_worker:
             if due < desk.asleep_until:
@@ -166,25 +167,23 @@ class Previews:
             while (due := desk.board.due()) < math.inf:
                 now = self._clock.monotonic()
                 step = desk.board.next(now)
-                if step is None:
-                    await self._sleep(desk, due - now)
-                else:
+                if step is not None:
                     await self._take(desk, step)
+                    continue
+                desk.wake.clear()
+                desk.asleep_until = due
+                with suppress(TimeoutError):
+                    await within(self._clock, due - now, desk.wake.wait())
+                desk.asleep_until = -math.inf
         finally:
             desk.has_worker = False
-
-    async def _sleep(self, desk: _Desk, seconds: float) -> None:
-        desk.wake.clear()
-        desk.asleep_until = self._clock.monotonic() + seconds
-        await _first(self._clock.sleep(seconds), desk.wake.wait())
-        desk.asleep_until = -math.inf
 
     async def _take(self, desk: _Desk, step: Step) -> None:
         """Make the call as a task of its own, which `settle` may cut."""
         assert self._tasks is not None
-        desk.step, desk.call = step, self._tasks.create_task(self._steps.take(desk.chat_id, step))
+        desk.step, desk.call = step, self._tasks.create_task(self._outcome(desk.chat_id, step))
         await asyncio.wait((desk.call,))
-        outcome = Outcome(ok=False) if desk.call.cancelled() else desk.call.result()
+        outcome = _Outcome(ok=False) if desk.call.cancelled() else desk.call.result()
         desk.step = desk.call = None
         now = self._clock.monotonic()
         if outcome.ok:
@@ -193,23 +192,75 @@ class Previews:
         else:
             desk.board.failed(step, now, wait=outcome.wait)
 
+    async def _outcome(self, chat_id: str, step: Step) -> _Outcome:
+        """Take a step in a chat: one call of the Bot API. Raises nothing."""
+        try:
+            return _Outcome(ok=True, message_id=await self._call(chat_id, step))
+        except Flooded as error:
+            return _Outcome(ok=False, wait=error.seconds)
+        except (BadRequest, Forbidden) as error:
+            if isinstance(error, Forbidden):
+                self._chats.set_unreachable(chat_id)
+            if isinstance(step, Remove):  # not there any more, or never ours to remove again
+                self._chats.remove_preview(chat_id, step.message_id)
+                return _Outcome(ok=True)
+            logger.debug("telegram: {} in {}: {}", type(step).__name__, chat_id, error)
+            return _Outcome(ok=is_not_modified(error.message))
+        except Exception as error:  # noqa: BLE001 - the boundary: progress is best effort
+            logger.debug("telegram: {} in {}: {!r}", type(step).__name__, chat_id, error)
+            return _Outcome(ok=False)
 
-def _is_late(desk: _Desk) -> bool:
-    """Whether the call under way shows something of a turn that is over. The message of a group is
-    deleted afterwards instead, and its id is needed for that."""
-    match desk.step:
-        case Typing(turn_id):
-            return not desk.board.is_running(turn_id)
-        case Text(turn_id):
-            return not desk.board.is_group and not desk.board.is_running(turn_id)
-        case _:
-            return False
+    async def _call(self, chat_id: str, step: Step) -> int:
+        """Make the call; the id of a new preview message, else 0."""
+        bot, chat = self._client.bot, self._chats.current(chat_id)
+        match step:
+            case Typing():
+                thread = number(step.thread_id)
+                await bot.send_chat_action(chat, ChatAction.TYPING, message_thread_id=thread)
+            case Text():
+                return await self._show_text(chat_id, chat, step)
+            case Remove():
+                await bot.delete_message(chat, step.message_id)
+                self._chats.remove_preview(chat_id, step.message_id)
+            case PostNotice():
+                await self._post(chat, MessageText.preview(step.text), step.thread_id)
+        return 0
 
+    async def _show_text(self, chat_id: str, chat: int, step: Text) -> int:
+        """As a draft in private, else as a message of the group.
 
-async def _first(*works: Coroutine[object, object, object]) -> None:
-    """Return when one of these has ended; the others are cancelled."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(work) for work in works]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
+        One that was posted while the answer was lost has no id for us, and stays.
+        """
+        shown = MessageText.preview(step.text, step.hint, step.output)
+        if not shown.text.strip():
+            return 0
+        bot, entities = self._client.bot, shown.entities or None
+        if chat > 0:
+            thread = number(step.thread_id)
+            await bot.send_message_draft(
+                chat, step.draft_id, shown.text, message_thread_id=thread, entities=entities
+            )
+        elif step.message_id:
+            await bot.edit_message_text(
+                shown.text,
+                chat,
+                step.message_id,
+                entities=entities,
+                link_preview_options=NO_LINK_PREVIEW,
+            )
+        else:
+            message_id = await self._post(chat, shown, step.thread_id)
+            self._chats.add_preview(chat_id, message_id)
+            return message_id
+        return 0
+
+    async def _post(self, chat: int, shown: MessageText, thread_id: str) -> int:
+        message = await self._client.bot.send_message(
+            chat,
+            shown.text,
+            entities=shown.entities or None,
+            disable_notification=True,
+            message_thread_id=number(thread_id),
+            link_preview_options=NO_LINK_PREVIEW,
+        )
+        return message.message_id

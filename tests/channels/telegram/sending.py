@@ -18,28 +18,26 @@ from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.outbound import Outbound
 from nanobot_telegram.preview import Previews
 from nanobot_telegram.settings import TelegramSettings
+from tests.channels.telegram.support import RecordingHost
 from tests.doubles.telegram import FakeTelegram
 
 GROUP = -42
 PERSON = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
-    """Where outbound files lie."""
-
-    folder: Path
+class Home(RecordingHost):
+    """A host whose outbound files lie in its folder."""
 
     def path_of(self, media: Media) -> Path:
         """A file of the folder."""
-        path = self.folder / media.ref
+        path = self.state_folder / media.ref
         if not path.exists():
             raise SendRefused(f"{media.ref} is gone")
         return path
 
     def file(self, ref: str, content: bytes = b"content", **fields: str) -> Media:
         """Make a file; its kind and so on as given."""
-        (self.folder / ref).write_bytes(content)
+        (self.state_folder / ref).write_bytes(content)
         return Media(ref, name=ref, size=len(content), **fields)  # type: ignore[arg-type]
 
 
@@ -99,7 +97,7 @@ async def restarted(
     client = TelegramClient(options, clock)
     await client.open()
     shown = Previews(client, chats, clock, enabled=previews)
-    home = Home(folder)
+    home = Home(folder, clock)
     try:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(shown.run())

@@ -158,7 +158,7 @@ async def test_a_file_that_telegram_never_takes_is_refused_without_a_call(
     rig: Rig, size: int, said: str
 ) -> None:
     media = rig.home.file("a.bin", b"")
-    with (rig.home.folder / "a.bin").open("r+b") as file:
+    with (rig.home.state_folder / "a.bin").open("r+b") as file:
         file.truncate(size)
     with pytest.raises(SendRefused, match=said):
         await rig.send("", media)
@@ -284,7 +284,7 @@ async def test_a_file_that_is_too_large_for_a_request_is_uploaded_once(rig: Rig)
 class Stumbling(Previews):
     """Cannot clear away."""
 
-    def finished(self, chat_id: str) -> None:
+    def note_reply(self, chat_id: str) -> None:
         raise RuntimeError(chat_id)
 
 

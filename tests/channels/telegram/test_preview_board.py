@@ -9,8 +9,16 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot_telegram.actions import Step, Text, Typing
-from nanobot_telegram.showing import Board
+from nanobot.bus.events import (
+    Notice,
+    Progress,
+    TextDelta,
+    ToolOutput,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from nanobot_telegram.preview_board import PreviewBoard, Step, Text, Typing
 
 Event = tuple[str, str, float]
 """What happens, to which turn, and how many seconds pass after it."""
@@ -28,7 +36,7 @@ class Play:
     """Plays events to a board and takes its steps. `texts` are the times of those with text."""
 
     def __init__(self, *, is_group: bool, crowd: int = 1) -> None:
-        self.board = Board(is_group=is_group)
+        self.board = PreviewBoard(is_group=is_group)
         self.crowd = crowd
         self.is_group, self.now = is_group, 0.0
         self.running: set[str] = set()
@@ -54,20 +62,24 @@ class Play:
         match kind:
             case "started":
                 self.running.add(turn)
-                self.board.started(turn, "", self.now)
+                self.note(TurnStarted("telegram", "7", turn))
             case "wrote":
-                self.board.wrote(turn, "word ", self.now)
+                self.note(TextDelta("telegram", "7", turn, "word "))
             case "ran_tool":
-                self.board.ran_tool(turn, "tool", self.now)
+                self.note(ToolStarted("telegram", "7", turn, "tool"))
             case "printed":
-                self.board.printed(turn, "a line\n", self.now)
+                self.note(ToolOutput("telegram", "7", turn, "a line\n"))
             case "ended":
                 self.running.discard(turn)
-                self.board.ended(turn, self.now)
+                self.note(TurnEnded("telegram", "7", turn, (), "done"))
             case "replied":
-                self.board.replied(self.now)
+                self.board.note_reply(self.now)
             case "notice":
-                self.board.notice("words", "", self.now)
+                self.note(Notice("telegram", "7", "words"))
+
+    def note(self, event: Progress) -> None:
+        """Tell the board now."""
+        self.board.note(event, self.now)
 
     def _take(self, step: Step, fails: bool) -> None:
         if isinstance(step, Text | Typing):
@@ -126,20 +138,22 @@ def test_the_draft_of_a_turn_keeps_its_number_which_is_never_zero() -> None:
 
 
 def test_the_end_of_a_tools_output_is_shown_as_a_terminal_would_until_the_turn_goes_on() -> None:
-    board = Board(is_group=False)
-    board.started("t1", "", 0.0)
-    board.ran_tool("t1", "exec make", 0.0)
-    board.printed("t1", "".join(f"line {number}\n" for number in range(500)), 0.0)
-    board.printed("t1", "\x1b[32m10%\r20%\x1b[0m\n" + "x" * 500, 0.0)
+    board = PreviewBoard(is_group=False)
+    lines = "".join(f"line {number}\n" for number in range(500))
+    progress = "\x1b[32m10%\r20%\x1b[0m\n" + "x" * 500
+    board.note(TurnStarted("telegram", "7", "t1"), 0.0)
+    board.note(ToolStarted("telegram", "7", "t1", "exec make"), 0.0)
+    board.note(ToolOutput("telegram", "7", "t1", lines), 0.0)
+    board.note(ToolOutput("telegram", "7", "t1", progress), 0.0)
     shown = _text(board, 10.0)
     assert shown.output.splitlines()[:2] == ["line 496", "line 497"]
     assert shown.output.splitlines()[-2:] == ["20%", "x" * 99 + "…"]
-    board.wrote("t1", "It is built.", 20.0)
+    board.note(TextDelta("telegram", "7", "t1", "It is built."), 20.0)
     shown = _text(board, 30.0)
     assert (shown.text, shown.hint, shown.output) == ("It is built.", "", "")
 
 
-def _text(board: Board, now: float) -> Text:
+def _text(board: PreviewBoard, now: float) -> Text:
     while not isinstance(step := board.next(now), Text):
         assert step is not None
         board.done(step, now)
