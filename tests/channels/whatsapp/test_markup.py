@@ -42,7 +42,7 @@ def formatted(line: str) -> list[str]:
         ("[https://a.example](https://a.example)", "https://a.example"),
         ("![plan](https://a.example/p.png)", "plan (https://a.example/p.png)"),
         ("![](https://a.example/p.png)", "https://a.example/p.png"),
-        ("[the docs][1]\n\n[1]: https://a.example", "the docs [1]\n\n[1]: https://a.example"),
+        ("[the docs][1]\n\n[1]: https://a.example", "[the docs][1]\n\n[1]: https://a.example"),
         ("- a\n- b\n  - c\n\ntext", "- a\n- b\n  ◦ c\n\ntext"),
         ("3) x\n3) y\n   z", "3) x\n4) y\n  z"),
         ("- [ ] open\n- [x] done", "☐ open\n☑ done"),

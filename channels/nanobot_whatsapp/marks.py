@@ -35,7 +35,7 @@ class Span:
     raw: bool = False
 
 
-def write(spans: Iterable[Span]) -> str:
+def write_line(spans: Iterable[Span]) -> str:
     """The line that these make, without blanks at its end."""
     writer = _Writer()
     for span in spans:
