@@ -86,7 +86,7 @@ _OUTAGES = (3, 8, 60)
 _LONG = 240.0
 _HELPER_CALLS = 400
 """About so many the helper makes in a conversation."""
-_MODULES = ("nanobot_whatsapp.channel", "nanobot_whatsapp.linked.transport", "markdown_it")
+_MODULES = ("nanobot_whatsapp", "nanobot_whatsapp.linked.transport", "markdown_it")
 _HANDFUL = ((50, TORN, True),)
 _OWNER_KEY, _FRIEND_KEY = f"whatsapp:{NUMBERS[OWNER]}", f"whatsapp:{LIDS[FRIEND]}@lid"
 _GROUP_KEY = f"whatsapp:{GROUP}"

@@ -1,6 +1,7 @@
-"""WhatsApp as a channel, by a linked device or through Meta's Cloud API.
+"""WhatsApp as a channel, as a linked device or through Meta's Cloud API.
 
-Nothing is imported before it is used: checking the settings must not cost either transport.
+Nothing is imported before it is used: checking the settings must not cost either transport, and
+running one must not cost the other.
 """
 
 from __future__ import annotations
@@ -8,14 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nanobot_whatsapp.channel import WhatsAppChannel
+    from nanobot.channel import Channel
+    from nanobot_whatsapp.settings import WhatsAppSettings
 
-__all__ = ["WhatsAppChannel"]
+
+def whatsapp_channel(options: WhatsAppSettings) -> Channel:
+    """The channel with the transport that `options` name."""
+    if options.transport == "cloud":
+        from nanobot_whatsapp.cloud.transport import CloudTransport
+
+        return CloudTransport(options)
+    from nanobot_whatsapp.linked.transport import LinkedTransport
+
+    return LinkedTransport(options)
 
 
-def __getattr__(name: str) -> object:
-    if name != "WhatsAppChannel":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from nanobot_whatsapp.channel import WhatsAppChannel
-
-    return WhatsAppChannel
+WhatsAppChannel = whatsapp_channel
+"""The name of the entry point."""

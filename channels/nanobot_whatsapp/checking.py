@@ -32,7 +32,7 @@ def _linked(options: WhatsAppSettings, folder: Path) -> list[CheckFinding]:
 
 
 def _node(setting: str) -> CheckFinding:
-    from nanobot_whatsapp.linked.node import find_node
+    from nanobot_whatsapp.linked.install import find_node
 
     try:
         return CheckFinding("ok", f"Node.js is {find_node(setting)}")
@@ -74,25 +74,23 @@ def _account(path: Path) -> CheckFinding:
 
 
 async def _cloud(options: WhatsAppSettings, seconds: float) -> CheckFinding:
-    from nanobot_whatsapp.cloud.failures import GraphError, Refused
-    from nanobot_whatsapp.cloud.graph import identify, path_of
-    from nanobot_whatsapp.cloud.transport import settings_fault
-    from nanobot_whatsapp.cloud.wire import Wire
+    from nanobot_whatsapp.cloud.errors import GraphError, Refused
+    from nanobot_whatsapp.cloud.graph import Graph
 
-    wire = Wire(options.base_url, options.access_token)
+    graph = Graph(options)
     try:
         async with asyncio.timeout(seconds):
-            identity = await identify(wire, path_of(options))
+            identity = await graph.whoami()
     except TimeoutError:
         return CheckFinding("fail", f"Meta did not answer within {seconds:.0f} s", _ONLINE)
     except Refused as error:
-        if (off := settings_fault(error)) is not None:
+        if (off := error.as_channel_off()) is not None:
             return CheckFinding("fail", str(off), off.hint)
         return CheckFinding("fail", f"Meta does not say which number this is: {error}", _LATER)
     except GraphError as error:
         return CheckFinding("fail", f"Meta cannot be reached: {error}", _ONLINE)
     finally:
-        await wire.close()
+        await graph.close()
     return CheckFinding("ok", f"Meta knows the number +{identity.number} ({identity.name})")
 
 

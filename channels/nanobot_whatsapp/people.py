@@ -1,20 +1,26 @@
 """Who is who: the ids of each person, and the one under which the core knows them.
 
-The same person comes under a number, a LID (linked devices) or a user id (Cloud API), and which of
-them is known may change from one message to the next. Their chat has the first id that was given
-out for it, for ever: the conversation hangs on it, and what is remembered. What always holds: an id
-is one person's, and no two people share a chat. Numbers pass to somebody else after a while, so
-where a number comes with another account (LID, user id) than before, it is somebody else's from
-then on, who gets a chat of their own. What was allowed to a number does not pass on with it: while
-it is the chat of whoever had it before, it is no id of the new holder's for lists and pairings.
+An id is a bare number (`15557770000`), or what the platform gives where it hides the number: a LID
+(`888@lid`) or the Cloud API's user id (`US.134912`). Groups are `1203…@g.us`, and in the Cloud API
+some other long word. On the wire of a linked device all of them are JIDs, where numbers end in
+`@s.whatsapp.net`.
+
+The same person appears under a number, a LID or a user id, and which of them is known may change
+from one message to the next. Their chat keeps the first id that was assigned to it: the
+conversation depends on it, and memory. Invariants: an id belongs to one person, and no two people
+share a chat. Numbers are reassigned over time, so a number that comes with another account (LID,
+user id) than before is somebody else's from then on, who gets a chat of their own. Permissions of a
+number are not reassigned with it: while it is the chat of its former owner, it is no id of the new
+one for lists and pairings.
 
 Only people who were admitted are kept on disk; some thousands of others are remembered.
 """
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
@@ -25,15 +31,89 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nanobot.channel import Sender
 from nanobot.disk import replace
-from nanobot.errors import SendRefused, StorageError
-from nanobot_whatsapp.ids import id_of, is_group, is_id, is_number, is_person, jid_of, kind_of
-from nanobot_whatsapp.values import Person
+from nanobot.errors import NanobotError, SendRefused, StorageError
 
-_FILE = "people.json"
-_MOST = 5_000
-"""So many who were admitted are kept, and so many others; then whoever was silent longest goes."""
-_MOST_IDS = 12
-"""Ids of one person; with one more the oldest goes."""
+_NUMBER = re.compile(r"\+?([0-9]{5,20})(?::[0-9]+)?(?:@(?:s\.whatsapp\.net|c\.us))?", re.ASCII)
+_DEVICE = re.compile(r"([0-9]+)(?::[0-9]+)?(@(?:hosted\.)?lid)", re.ASCII)
+_ID = re.compile(r"[!-~]{1,512}")
+_PERSON = re.compile(
+    r"[0-9]{5,20}|[0-9]{1,20}@(?:hosted\.)?lid|[A-Z]{2}\.[A-Za-z0-9.]{1,128}", re.ASCII
+)
+_GROUP = re.compile(r"[0-9-]{5,64}@g\.us|[A-Za-z0-9_=-]{20,256}", re.ASCII)
+_SERVER = "@s.whatsapp.net"
+_BETWEEN_DIGITS = re.compile(r"[\s+()./-]+")
+_PHONE = re.compile(r"[1-9][0-9]{6,14}")
+
+_FILE_NAME = "people.json"
+_MAX_PEOPLE = 5_000
+"""Of those who were admitted, and of others; then whoever was silent longest is dropped."""
+_MAX_IDS = 12
+"""Of one person; the oldest is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Someone who writes. `ids` are all that are known of them, at least one; a number comes first
+    if there is one. `name` is what they call themselves: for texts, never for decisions."""
+
+    ids: tuple[str, ...]
+    name: str = ""
+
+
+def id_of(jid: str) -> str:
+    """The id that a JID is of, without the device. LIDs and groups stay as they are, and so does
+    what is no JID at all."""
+    if number := _NUMBER.fullmatch(jid):
+        return number[1]
+    if lid := _DEVICE.fullmatch(jid):
+        return f"{lid[1]}{lid[2]}"
+    return jid
+
+
+def jid_of(id: str) -> str:
+    """The JID of an id."""
+    number = _NUMBER.fullmatch(id)
+    return f"{number[1]}{_SERVER}" if number else id
+
+
+def is_id(id: str) -> bool:
+    """Whether this can be an id at all, of a person, a group or a message: visible ASCII."""
+    return _ID.fullmatch(id) is not None
+
+
+def is_number(id: str) -> bool:
+    """Whether an id (see `id_of`) is a bare number."""
+    return id.isascii() and id.isdigit()
+
+
+def is_group(id: str) -> bool:
+    """Whether an id is of the form that those of groups have."""
+    return not is_person(id) and _GROUP.fullmatch(id) is not None
+
+
+def is_person(id: str) -> bool:
+    """Whether an id (see `id_of`) is of the form that those of people have."""
+    return _PERSON.fullmatch(id) is not None
+
+
+def phone_digits(text: str) -> str:
+    """A phone number that a person typed, as WhatsApp has it: digits only, the country code first.
+    Raises `NanobotError` if it is none."""
+    digits = _BETWEEN_DIGITS.sub("", text).removeprefix("00")
+    if not _PHONE.fullmatch(digits):
+        raise NanobotError(
+            "that is no phone number with its country code",
+            hint="For one in the United States: 15550001111",
+        )
+    return digits
+
+
+def kind_of(id: str) -> str:
+    """What kind of id it is; somebody has one of a kind at a time. `number`, `lid`, `user` and
+    `parent` (the Cloud API's `US.134912` and `US.ENT.5678`), …"""
+    if is_number(id):
+        return "number"
+    return id.partition("@")[2] or ("parent" if id.count(".") > 1 else "user")
 
 
 class _Entry(BaseModel):
@@ -45,8 +125,8 @@ class _Entry(BaseModel):
     ids: list[str]
 
 
-class _Stored(BaseModel):
-    """The file. Whoever was heard from last is at the end."""
+class _File(BaseModel):
+    """The file. Who wrote last is at the end."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -88,7 +168,7 @@ class People:
     what is known cannot be read."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / _FILE
+        self._path = folder / _FILE_NAME
         self._admitted: OrderedDict[str, _Known] = OrderedDict()
         self._others: OrderedDict[str, _Known] = OrderedDict()
         self._by_chat: dict[str, _Known] = {}
@@ -131,7 +211,9 @@ class People:
         """
         known = self._by_chat[self.met(person.ids)]
         own = [id for id in known.ids if self._by_chat.get(id, known) is known]
-        forms = dict.fromkeys(form for id in (known.chat, *own) for form in _forms(id))
+        forms = dict.fromkeys((known.chat, *own))
+        for id in filter(is_number, (known.chat, *own)):
+            forms |= {f"+{id}": None, jid_of(id): None}
         return Sender(known.chat, person.name, tuple(form for form in forms if form != known.chat))
 
     def address(self, chat_id: str) -> str:
@@ -176,7 +258,7 @@ class People:
         if self._is_written:
             return
         people = [_Entry(chats=each.chats, ids=each.ids) for each in self._admitted.values()]
-        content = _Stored(people=people).model_dump_json()
+        content = _File(people=people).model_dump_json()
         try:
             replace(self._path, content.encode())
         except OSError as error:
@@ -225,7 +307,7 @@ class People:
         else:
             known.ids.remove(id)
         known.ids.append(id)
-        while len(known.ids) > _MOST_IDS:
+        while len(known.ids) > _MAX_IDS:
             del self._by_id[known.ids.pop(0)]
         self._changed(known)
 
@@ -244,7 +326,7 @@ class People:
         group = self._admitted if known.admitted else self._others
         group[known.chat] = known
         group.move_to_end(known.chat)
-        if len(group) > _MOST:
+        if len(group) > _MAX_PEOPLE:
             self._drop(next(iter(group.values())))
 
     def _drop(self, known: _Known) -> None:
@@ -266,21 +348,13 @@ class People:
             self._by_id |= dict.fromkeys(ids, known)
 
 
-def _forms(id: str) -> Iterator[str]:
-    """An id in each way in which it may stand in a list."""
-    yield id
-    if is_number(id):
-        yield f"+{id}"
-        yield jid_of(id)
-
-
-def _read(path: Path) -> _Stored:
+def _read(path: Path) -> _File:
     """What the file says. A damaged one is put aside; whoever had another chat than their number
     then begins a new conversation."""
     try:
-        return _Stored.model_validate_json(path.read_bytes())
+        return _File.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        return _Stored()
+        return _File()
     except OSError as error:
         raise StorageError.of(path, error) from error
     except ValidationError:
@@ -289,4 +363,4 @@ def _read(path: Path) -> _Stored:
         logger.error("whatsapp: {} is damaged and put aside as {}", path, aside.name)
         with suppress(OSError):
             path.replace(aside)
-        return _Stored()
+        return _File()

@@ -6,18 +6,16 @@ Cloud API Meta is asked which number the token is for.
 
 from __future__ import annotations
 
-import re
 import secrets
 
 from pydantic import SecretStr, ValidationError
 
 from nanobot.channel import SetupRequest, SetupResult
 from nanobot.errors import NanobotError
+from nanobot_whatsapp.people import phone_digits
 from nanobot_whatsapp.settings import WhatsAppSettings
 
 _LINKED, _CLOUD = "linked", "cloud"
-_BETWEEN_DIGITS = re.compile(r"[\s+()./-]+")
-_NUMBER = re.compile(r"[1-9][0-9]{6,14}")
 _WAYS = (
     "As a linked device of a number that has WhatsApp: you scan a code. WhatsApp may ban the "
     "number for it",
@@ -40,21 +38,12 @@ async def setup(request: SetupRequest) -> SetupResult:
     if not isinstance(present, WhatsAppSettings | None):
         raise TypeError("the options are those of another channel")
     if not request.attended:
-        number = number_of(request.given.get("owner", ""))
+        number = phone_digits(request.given.get("owner", ""))
         request.person.say(f"Note: {_BAN}")
         return SetupResult({}, {}, (number,), "as a linked device", sign_in=True)
     was_cloud = present is not None and present.transport == _CLOUD
     way = await request.person.choose("How shall WhatsApp be reached?", _WAYS, int(was_cloud))
     return await (_by_cloud if way else _linked)(request, present)
-
-
-def number_of(text: str) -> str:
-    """A phone number as WhatsApp has it. Raises `NanobotError` for what is none."""
-    digits = _BETWEEN_DIGITS.sub("", text).removeprefix("00")
-    if not _NUMBER.fullmatch(digits):
-        hint = "Write it with its country code: 15550001111 for one in the United States."
-        raise NanobotError("that is no phone number", hint=hint)
-    return digits
 
 
 async def _linked(request: SetupRequest, present: WhatsAppSettings | None) -> SetupResult:
@@ -115,14 +104,13 @@ async def _checked(
         raise NanobotError(f"{key} {said.removeprefix('Value error, ')}") from None
     if not request.test:
         return "by the Cloud API"
-    from nanobot_whatsapp.cloud.graph import identify, path_of
-    from nanobot_whatsapp.cloud.wire import Wire
+    from nanobot_whatsapp.cloud.graph import Graph
 
-    wire = Wire(options.base_url, options.access_token)
+    graph = Graph(options)
     try:
-        me = await identify(wire, path_of(options))
+        me = await graph.whoami()
     finally:
-        await wire.close()
+        await graph.close()
     who = f"+{me.number} ({me.name})"
     request.person.say(f"Meta knows this number: {who}")
     return who
@@ -136,6 +124,6 @@ async def _owner(request: SetupRequest) -> tuple[str, ...]:
         if answer == default and request.owners:
             return ()
         try:
-            return (number_of(answer),)
+            return (phone_digits(answer),)
         except NanobotError as error:
             request.person.say(error.for_people())

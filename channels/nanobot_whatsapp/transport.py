@@ -1,38 +1,199 @@
-"""A way to reach WhatsApp. The channel has one of them and passes everything on to it."""
+"""What both transports share: the connection they send through, the typing indicator, and which
+files WhatsApp shows or plays."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
-from nanobot.channel import ChannelHost, Limits
+from loguru import logger
+
+from nanobot.bus.events import MediaKind, Notice, Progress, TurnEnded, TurnStarted
+from nanobot.channel.waiting import within
+from nanobot.clock import Clock
+
+PARTING_SECONDS = 1.0
+"""Grace for what is being sent when the channel stops: cut off, it would be sent again."""
+
+_TYPING_SECONDS = 8.0
+"""After which typing has to be shown again; phones hide it after about ten."""
+_MAX_TURN_SECONDS = 3600.0
+"""After which a turn whose end was missed is no longer shown."""
+_MAX_CHATS = 256
+"""Chats with a typing indicator, and notices remembered, at a time."""
+_NOTICE_SECONDS = 60.0
+"""A notice is not repeated in a chat within this time."""
+
+_PLAYABLE: Mapping[MediaKind, frozenset[str]] = {
+    "image": frozenset({"image/jpeg", "image/png"}),
+    "video": frozenset({"video/mp4", "video/3gpp"}),
+    "audio": frozenset({"audio/aac", "audio/amr", "audio/mp4", "audio/mpeg", "audio/ogg"}),
+    "voice": frozenset({"audio/ogg"}),
+}
+_MIME_ALIASES = {
+    "audio/mp3": "audio/mpeg",
+    "audio/m4a": "audio/mp4",
+    "audio/x-m4a": "audio/mp4",
+    "audio/opus": "audio/ogg",
+    "application/ogg": "audio/ogg",
+    "audio/x-aac": "audio/aac",
+    "image/jpg": "image/jpeg",
+    "video/3gp": "video/3gpp",
+}
+
+T = TypeVar("T")
 
 
-class Transport(Protocol):
-    """What each transport does; the rules are those of `nanobot.channel.Channel`."""
+def plain_mime(mime: str) -> str:
+    """`mime` without parameters, under the name that WhatsApp knows it by."""
+    known = mime.partition(";")[0].strip().lower()
+    return _MIME_ALIASES.get(known, known)
+
+
+def playable_as(kind: MediaKind, mime: str) -> MediaKind:
+    """What a file of this kind and plain MIME type can be sent as; "document" if WhatsApp neither
+    shows nor plays it."""
+    if kind == "voice" and mime not in _PLAYABLE["voice"]:
+        kind = "audio"
+    return kind if mime in _PLAYABLE.get(kind, ()) else "document"
+
+
+class ConnectionSlot(Generic[T]):
+    """Holds the connection that a transport sends through, which comes and goes while the channel
+    runs. Senders wait for it, and its removal waits for them."""
+
+    def __init__(self) -> None:
+        self._current: T | None = None
+        self._filled = asyncio.Event()
+        self._users = 0
+        self._released = asyncio.Event()
 
     @property
-    def limits(self) -> Limits:
-        """What one part may hold."""
-        ...
+    def current(self) -> T | None:
+        """The connection, if there is one."""
+        return self._current
 
-    async def run(self, host: ChannelHost) -> None:
-        """Receive until cancelled; raises `ChannelOff` for what only a person can mend."""
-        ...
+    async def wait(self) -> T:
+        """The connection, once there is one."""
+        while self._current is None:
+            await self._filled.wait()
+        return self._current
 
-    async def send(self, part: OutboundPart) -> Receipt:
-        """Deliver a part; raises one of the `SendError`s. Waits for `run`."""
-        ...
+    @asynccontextmanager
+    async def used(self) -> AsyncIterator[T]:
+        """The connection, once there is one, for something that `clear` waits for."""
+        current = await self.wait()
+        self._users += 1
+        try:
+            yield current
+        finally:
+            self._users -= 1
+            self._released.set()
 
-    async def reach(self) -> None:
-        """Raises a `SendError` while WhatsApp cannot be reached; nothing where sending a part twice
-        does no harm."""
-        ...
+    def fill(self, connection: T) -> None:
+        """A connection exists."""
+        self._current = connection
+        self._filled.set()
 
-    async def fetch(self, media: Media, limit: int) -> bytes:
-        """A file that someone sent, of at most `limit` bytes; raises `SendRefused`."""
-        ...
+    async def clear(self) -> None:
+        """The connection is gone. Returns when nobody uses it, or after `PARTING_SECONDS`."""
+        self._current = None
+        self._filled.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PARTING_SECONDS):
+                while self._users:
+                    self._released.clear()
+                    await self._released.wait()
 
-    async def show(self, event: Progress) -> None:
-        """Show progress; never raises for want of it."""
-        ...
+
+@dataclass(slots=True, eq=False)
+class _Chat:
+    """A chat with running turns."""
+
+    turns: set[str] = field(default_factory=set)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class TypingIndicator:
+    """Shows that the agent is typing while a turn runs, and passes on notices, which cannot wait
+    for its end.
+
+    Best effort: `show` only takes note. Each chat with a running turn has a task of its own, so
+    that a call that hangs holds up no other chat. `set_typing(chat_id, is_typing)` calls the
+    platform; without `send_notice(chat_id, text)` notices are dropped.
+    """
+
+    def __init__(
+        self,
+        set_typing: Callable[[str, bool], Awaitable[None]],
+        clock: Clock,
+        send_notice: Callable[[str, str], Awaitable[None]] | None = None,
+    ) -> None:
+        self._set_typing, self._clock, self._send_notice = set_typing, clock, send_notice
+        self._chats: dict[str, _Chat] = {}
+        self._noticed: dict[tuple[str, str], float] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Own the tasks of the chats until cancelled; while it does not run nothing is shown."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    self._tasks = None  # from here on the group accepts no tasks
+        finally:
+            self._chats.clear()
+
+    def show(self, event: Progress) -> None:
+        """Take note of an event; returns at once and never raises."""
+        match event:
+            case TurnStarted(chat_id=chat_id, turn_id=turn_id):
+                if (chat := self._chats.get(chat_id)) is not None:
+                    chat.turns.add(turn_id)
+                elif self._tasks is not None and len(self._chats) < _MAX_CHATS:
+                    chat = self._chats[chat_id] = _Chat({turn_id})
+                    self._tasks.create_task(self._type(chat_id, chat))
+            case TurnEnded(chat_id=chat_id, turn_id=turn_id):
+                chat = self._chats.get(chat_id)
+                if chat is not None and turn_id in chat.turns:
+                    chat.turns.remove(turn_id)
+                    if not chat.turns:
+                        del self._chats[chat_id]
+                        chat.ended.set()
+            case Notice(chat_id=chat_id, text=text):
+                self._notice(chat_id, text)
+            case _:
+                pass
+
+    def _notice(self, chat_id: str, text: str) -> None:
+        now = self._clock.monotonic()
+        recent = {key: at for key, at in self._noticed.items() if at > now - _NOTICE_SECONDS}
+        self._noticed = recent
+        if self._send_notice is None or self._tasks is None:
+            return
+        if (chat_id, text) not in recent and len(recent) < _MAX_CHATS:
+            recent[chat_id, text] = now
+            self._tasks.create_task(_attempt(self._send_notice(chat_id, text)))
+
+    async def _type(self, chat_id: str, chat: _Chat) -> None:
+        deadline = self._clock.monotonic() + _MAX_TURN_SECONDS
+        while not chat.ended.is_set() and self._clock.monotonic() < deadline:
+            await _attempt(self._set_typing(chat_id, True))
+            with suppress(TimeoutError):
+                await within(self._clock, _TYPING_SECONDS, chat.ended.wait())
+        if self._chats.get(chat_id) is chat:
+            del self._chats[chat_id]
+        if chat_id not in self._chats:
+            await _attempt(self._set_typing(chat_id, False))
+
+
+async def _attempt(call: Awaitable[None]) -> None:
+    try:
+        await call
+    except Exception as error:  # noqa: BLE001 - the boundary: nobody needs to see that we type
+        logger.debug("whatsapp: progress was not shown: {!r}", error)

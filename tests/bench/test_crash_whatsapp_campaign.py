@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot_whatsapp.linked.install import SOURCES, bridge_program
-from nanobot_whatsapp.linked.node import NodeMissing, find_node
+from nanobot_whatsapp.linked.install import SOURCES, NodeMissing, bridge_program, find_node
 from tests.bench.campaigns import needs_a_compiler, short
 
 

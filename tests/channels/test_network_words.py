@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from nanobot.channel import fault_in_words
-from nanobot_whatsapp.cloud.failures import in_words
+from nanobot_whatsapp.cloud.errors import explain
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from nanobot_whatsapp.cloud.failures import in_words
         (LookupError("x"), "", "LookupError"),
     ],
 )
-def test_a_fault_of_the_network_is_said_in_words(error: Exception, said: str, words: str) -> None:
+def test_a_fault_of_the_network_is_said_explain(error: Exception, said: str, words: str) -> None:
     assert fault_in_words(error, said) == words
 
 
@@ -36,4 +36,4 @@ def test_a_fault_of_the_network_is_said_in_words(error: Exception, said: str, wo
     ],
 )
 def test_an_error_without_a_code_is_not_error_0(code: int, said: str, words: str) -> None:
-    assert in_words(code, said) == words
+    assert explain(code, said) == words

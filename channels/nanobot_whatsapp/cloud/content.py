@@ -1,36 +1,72 @@
-"""What one message of the Cloud API holds, by its kind: words, a file, notes. Pure.
+"""What one message of the Cloud API contains, by its kind: text, a file, notes. Pure.
 
-Every kind that is documented is here. One that is not, or that WhatsApp itself could not carry
-(`unsupported`), becomes a note that says so: its sender wrote something and waits for an answer.
+JSON is read leniently: a value of another type than documented counts as absent, so nothing in
+here raises. Every documented kind of message is known. One that is not, or that WhatsApp itself
+could not carry (`unsupported`), becomes a note that says so: its sender waits for an answer.
+
+Notes and names end up in bracketed lines, which are nanobot's: what people choose freely never
+contains a bracket or a line end of its own.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from nanobot.bus.events import Media, MediaKind
 from nanobot.channel.text import one_line
-from nanobot_whatsapp.cloud.reading import (
-    Raw,
-    flag_in,
-    note,
-    number_in,
-    object_in,
-    objects_in,
-    text_in,
-)
+
+Raw = Mapping[str, object]
+"""A JSON object."""
 
 _MEDIA_ID = re.compile(r"[A-Za-z0-9_-]{1,256}", re.ASCII)
 _PICTURES = frozenset({"image/jpeg", "image/png", "image/webp", "image/gif"})
-"""Sent as documents these are still pictures to look at."""
-_MOST = 20
-"""Contacts, wares or answers that are named of one message."""
-_LONGEST_ANSWER = 500
+"""Sent as documents, these are still pictures to look at."""
+_DETAIL_CHARACTERS = 500
+_MAX_DETAILS = 20
+"""Contacts, products or answers that are named of one message."""
 _TOKEN = "flow_token"  # noqa: S105 - the name of a field
 _REPLIES = ("button_reply", "list_reply", "nfm_reply", "call_permission_reply")
+
+
+def object_in(raw: Raw, key: str) -> Raw:
+    """The object there; an empty one if there is none."""
+    value = raw.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def list_in(raw: Raw, key: str) -> Sequence[object]:
+    """The list there; an empty one if there is none."""
+    value = raw.get(key)
+    return value if isinstance(value, list) else ()
+
+
+def objects_in(raw: Raw, key: str) -> list[Raw]:
+    """The objects of the list there."""
+    return [item for item in list_in(raw, key) if isinstance(item, dict)]
+
+
+def text_in(raw: Raw, key: str) -> str:
+    """The text there; a whole number counts as one."""
+    value = raw.get(key)
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+
+
+def number_in(raw: Raw, key: str) -> float | None:
+    """The number there, also if it is written as a text; None unless it is finite."""
+    value = raw.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,71 +81,60 @@ class Content:
 
 def content_of(message: Raw) -> Content:
     """What a message says; never nothing."""
-    told = text_in(message, "type")
-    kind = told or next((kind for kind in _READERS if kind in message), "")
-    reader = _READERS.get(kind)
-    content = Content() if reader is None else reader(object_in(message, kind), message)
+    kind = text_in(message, "type") or next((kind for kind in _READERS if kind in message), "")
+    inner, reader = object_in(message, kind), _READERS.get(kind)
+    content = Content() if reader is None else reader(inner, message)
     notes = (*content.notes, *_circumstances(message))
     if content.text.strip() or content.media or content.notes:
-        return Content(content.text, content.media, notes, content.button)
-    return Content(notes=(_unknown(kind, message), *notes))
+        return replace(content, notes=notes)
+    named = text_in(object_in(message, "unsupported"), "type") or text_in(inner, "type") or kind
+    errors = objects_in(message, "errors")
+    reason = error_text(errors[0]) if errors else ""
+    shown = one_line(named).replace("_", " ") or "unknown"
+    return Content(
+        notes=(_note("a message of a kind that nanobot cannot read", shown, reason), *notes)
+    )
 
 
-def _unknown(kind: str, message: Raw) -> str:
-    inner = object_in(message, kind)
-    named = text_in(object_in(message, "unsupported"), "type") or text_in(inner, "type")
-    shown = one_line(named or kind).replace("_", " ")
-    said = next((_details(error) for error in objects_in(message, "errors")), "")
-    return note("a message of a kind that nanobot cannot read", shown or "unknown", said)
-
-
-def _details(error: Raw) -> str:
+def error_text(error: Raw) -> str:
+    """What Meta says of an error, the details first."""
     details = text_in(object_in(error, "error_data"), "details") or text_in(error, "details")
-    return details or text_in(error, "title")
+    return details or text_in(error, "message") or text_in(error, "title")
+
+
+def _note(kind: str, *details: str) -> str:
+    """`kind: detail, detail`, or `kind` if no detail is known."""
+    known = ", ".join(filter(None, (one_line(detail, _DETAIL_CHARACTERS) for detail in details)))
+    return f"{kind}: {known}" if known else kind
 
 
 def _circumstances(message: Raw) -> tuple[str, ...]:
-    """What Meta says of how the message came about, which is nobody's words."""
+    """What Meta says about how the message came about: an advertisement, a product."""
     referral = object_in(message, "referral")
     product = object_in(object_in(message, "context"), "referred_product")
     notes = []
     if referral:
         source = one_line(text_in(referral, "source_type")) or "link"
-        told = (text_in(referral, key) for key in ("headline", "body", "source_url"))
-        notes.append(note(f"came here from this {source}", *told))
+        about = (text_in(referral, key) for key in ("headline", "body", "source_url"))
+        notes.append(_note(f"came here from this {source}", *about))
     if product:
-        notes.append(note("about this product", text_in(product, "product_retailer_id")))
+        notes.append(_note("about this product", text_in(product, "product_retailer_id")))
     return tuple(notes)
 
 
-def _text(inner: Raw, _: Raw) -> Content:
-    return Content(text_in(inner, "body"))
-
-
 def _file(kind: MediaKind) -> Callable[[Raw, Raw], Content]:
-    def read(inner: Raw, _: Raw) -> Content:
-        return Content(text_in(inner, "caption"), _media(inner, kind))
-
-    return read
+    return lambda inner, _: Content(text_in(inner, "caption"), _media(inner, kind))
 
 
 def _audio(inner: Raw, _: Raw) -> Content:
-    return Content(media=_media(inner, "voice" if flag_in(inner, "voice") else "audio"))
-
-
-def _voice(inner: Raw, _: Raw) -> Content:
-    return Content(media=_media(inner, "voice"))
+    return Content(media=_media(inner, "voice" if inner.get("voice") is True else "audio"))
 
 
 def _document(inner: Raw, _: Raw) -> Content:
     media = _media(inner, "document")
     if media is not None and media.mime in _PICTURES:
-        media = Media(media.ref, "image", media.mime, media.name, media.size)
+        media = replace(media, kind="image")
     return Content(text_in(inner, "caption"), media)
-
-
-def _sticker(inner: Raw, _: Raw) -> Content:
-    return Content(media=_media(inner, "image"), notes=("sticker",))
 
 
 def _media(inner: Raw, kind: MediaKind) -> Media | None:
@@ -127,14 +152,14 @@ def _location(inner: Raw, _: Raw) -> Content:
         return Content()
     place = ", ".join(f"{n:.6f}".rstrip("0").rstrip(".") for n in (latitude, longitude))
     about = (text_in(inner, key) for key in ("name", "address", "url"))
-    return Content(notes=(note("location", place, *about),))
+    return Content(notes=(_note("location", place, *about),))
 
 
 def _contacts(_: Raw, message: Raw) -> Content:
     cards = objects_in(message, "contacts")
-    notes = [_card(card) for card in cards[:_MOST]]
-    if len(cards) > _MOST:
-        notes.append(f"and {len(cards) - _MOST} more contacts")
+    notes = [_card(card) for card in cards[:_MAX_DETAILS]]
+    if len(cards) > _MAX_DETAILS:
+        notes.append(f"and {len(cards) - _MAX_DETAILS} more contacts")
     return Content(notes=tuple(notes))
 
 
@@ -145,11 +170,7 @@ def _card(card: Raw) -> str:
     )
     phones = [text_in(one, "phone") or text_in(one, "wa_id") for one in objects_in(card, "phones")]
     mails = [text_in(one, "email") for one in objects_in(card, "emails")]
-    return note("contact", shown, text_in(org, "company"), *phones[:5], *mails[:5])
-
-
-def _button(inner: Raw, _: Raw) -> Content:
-    return Content(text_in(inner, "text"), button=text_in(inner, "payload"))
+    return _note("contact", shown, text_in(org, "company"), *phones[:5], *mails[:5])
 
 
 def _interactive(inner: Raw, _: Raw) -> Content:
@@ -157,12 +178,12 @@ def _interactive(inner: Raw, _: Raw) -> Content:
     reply = object_in(inner, kind)
     if kind in {"button_reply", "list_reply"}:
         about = text_in(reply, "description")
-        notes = (note("it was described there as", about),) if about else ()
+        notes = (_note("it was described there as", about),) if about else ()
         return Content(text_in(reply, "title"), notes=notes, button=text_in(reply, "id"))
     if kind == "nfm_reply":
-        return Content(notes=(note("form filled in", *_answers(reply)),))
+        return Content(notes=(_note("form filled in", *_answers(reply)),))
     if kind == "call_permission_reply":
-        return Content(notes=(note("answer about calls", text_in(reply, "response")),))
+        return Content(notes=(_note("answer about calls", text_in(reply, "response")),))
     return Content()
 
 
@@ -174,46 +195,40 @@ def _answers(reply: Raw) -> list[str]:
             answers = json.loads(answers)
         except (ValueError, RecursionError):
             answers = None
-    told = answers.items() if isinstance(answers, dict) else ()
-    lines = [f"{key.replace('_', ' ')}: {_answer(value)}" for key, value in told if key != _TOKEN]
-    return lines[:_MOST] or [text_in(reply, "body")]
-
-
-def _answer(value: object) -> str:
-    shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return shown[:_LONGEST_ANSWER]
+    lines = []
+    for key, value in answers.items() if isinstance(answers, dict) else ():
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if key != _TOKEN:
+            lines.append(f"{key.replace('_', ' ')}: {shown[:_DETAIL_CHARACTERS]}")
+    return lines[:_MAX_DETAILS] or [text_in(reply, "body")]
 
 
 def _order(inner: Raw, _: Raw) -> Content:
-    wares = objects_in(inner, "product_items")
-    told = [_ware(ware) for ware in wares[:_MOST]]
-    if len(wares) > _MOST:
-        told.append(f"and {len(wares) - _MOST} more")
-    return Content(text_in(inner, "text"), notes=(note("order", *told),))
+    products = objects_in(inner, "product_items")
+    lines = [_product(product) for product in products[:_MAX_DETAILS]]
+    if len(products) > _MAX_DETAILS:
+        lines.append(f"and {len(products) - _MAX_DETAILS} more")
+    return Content(text_in(inner, "text"), notes=(_note("order", *lines),))
 
 
-def _ware(ware: Raw) -> str:
-    price = " ".join(filter(None, (_amount(ware, "item_price"), text_in(ware, "currency"))))
-    shown = f"{_amount(ware, 'quantity') or '1'} × {text_in(ware, 'product_retailer_id')}"
-    return f"{shown} at {price}" if price else shown
-
-
-def _amount(raw: Raw, key: str) -> str:
-    number = number_in(raw, key)
-    return "" if number is None else f"{number:g}"
+def _product(product: Raw) -> str:
+    quantity, price = number_in(product, "quantity"), number_in(product, "item_price")
+    amount = "1" if quantity is None else f"{quantity:g}"
+    cost = "" if price is None else f" at {price:g} {text_in(product, 'currency')}".rstrip()
+    return f"{amount} × {text_in(product, 'product_retailer_id')}{cost}"
 
 
 _READERS: Mapping[str, Callable[[Raw, Raw], Content]] = {
-    "text": _text,
+    "text": lambda inner, _: Content(text_in(inner, "body")),
     "image": _file("image"),
     "video": _file("video"),
     "audio": _audio,
-    "voice": _voice,
+    "voice": lambda inner, _: Content(media=_media(inner, "voice")),
     "document": _document,
-    "sticker": _sticker,
+    "sticker": lambda inner, _: Content(media=_media(inner, "image"), notes=("sticker",)),
     "location": _location,
     "contacts": _contacts,
-    "button": _button,
+    "button": lambda inner, _: Content(text_in(inner, "text"), button=text_in(inner, "payload")),
     "interactive": _interactive,
     "order": _order,
 }

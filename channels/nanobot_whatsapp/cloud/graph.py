@@ -1,41 +1,69 @@
-"""The Graph API for the rest of this transport: what is asked of Meta, in words of ours.
+"""Client of the Graph API for one business number.
 
-What an answer says about the token and the account is told to whoever asked for it, and to
-`HealthReporter`, so that `nanobot status` knows.
+Invariants: the token stands in a header of the request and nowhere else, not in an error or a log
+line, and is sent to no host but Meta's (or the configured one). Answers are bounded in size and
+requests in time, even when an answer trickles in. Redirects are not followed, nothing is
+decompressed, and proxies from the environment are ignored.
+
+What an answer reveals about the token and the account is reported for `nanobot status`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import re
-from collections.abc import Mapping
+import ssl
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
+import httpx
+from pydantic import SecretStr
+
+from nanobot.channel import fault_in_words
 from nanobot.channel.health import HealthReporter
-from nanobot.clock import Clock
+from nanobot.channel.text import one_line
+from nanobot.clock import Clock, SystemClock
 from nanobot.errors import SendError, SendRefused
-from nanobot_whatsapp.cloud.failures import (
+from nanobot_whatsapp.cloud.content import Raw, number_in, object_in, objects_in, text_in
+from nanobot_whatsapp.cloud.errors import (
+    Fault,
     GraphError,
     MaybeSent,
+    NotSent,
     Refused,
+    TooLarge,
     as_send_error,
-    trouble_of,
 )
-from nanobot_whatsapp.cloud.reading import Raw, number_in, objects_in, text_in
-from nanobot_whatsapp.cloud.wire import TooLarge, Wire
 from nanobot_whatsapp.settings import WhatsAppSettings
 
 DOWNLOAD_SECONDS = 50.0
 """For a file in all, attempts and pauses included: the core gives up after a minute."""
 
-_DOWNLOAD_TRIES = 3
-_PAUSE = 2.0
+_CONNECT_SECONDS = 10.0
+_WRITE_SECONDS = 30.0
+_CALL_SECONDS = 60.0
+_UPLOAD_SECONDS = 600.0
+_ANSWER_BYTES = 1_000_000
+_ERROR_CHARACTERS = 300
+_DOWNLOAD_ATTEMPTS = 3
+_DOWNLOAD_PAUSE = 2.0
+
+_TOKEN_LIKE = re.compile(r"EAA[A-Za-z0-9]{12,}")
+"""Meta sometimes repeats a token that it does not accept."""
 _HOST = re.compile(r"[a-z0-9.-]+", re.ASCII)
-_ADDRESS = re.compile(r"[!-~]{1,4000}")
-_META = (".fbsbx.com", ".fbcdn.net", ".whatsapp.net")
-"""Where Meta keeps files. The token goes along, so nobody else is asked."""
+_URL = re.compile(r"[!-~]{1,4000}")
+_META_HOSTS = (".fbsbx.com", ".fbcdn.net", ".whatsapp.net")
+"""Where Meta keeps files."""
+
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+# A server acts on whole requests only, so one that broke off while it was written had no effect.
+_BROKEN_OFF = (httpx.WriteError, httpx.WriteTimeout, httpx.UnsupportedProtocol)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,71 +74,88 @@ class Identity:
     name: str
 
 
-async def identify(wire: Wire, number: str) -> Identity:
-    """Which number is at the path `number`. Raises the errors of `failures`."""
-    answer = await wire.get(number, {"fields": "display_phone_number,verified_name"})
-    shown = text_in(answer, "display_phone_number")
-    digits = "".join(filter(str.isdigit, shown))
-    return Identity(digits, text_in(answer, "verified_name"))
+class _Bearer(httpx.Auth):
+    """Puts the token into each request; printing it reveals nothing."""
 
+    def __init__(self, token: SecretStr) -> None:
+        self._token = token
 
-def path_of(options: WhatsAppSettings) -> str:
-    """Where the Graph API has the number of these settings."""
-    return f"/{options.api_version}/{quote(options.phone_number_id, safe='')}"
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        request.headers["Authorization"] = f"Bearer {self._token.get_secret_value()}"
+        yield request
 
 
 class Graph:
-    """One business number. Raises the errors of `failures`."""
+    """One business number. Close it at the end. Methods raise a `GraphError` unless they say
+    otherwise; refusals that a person has to resolve are reported to `health`."""
 
     def __init__(
-        self, wire: Wire, options: WhatsAppSettings, clock: Clock, health: HealthReporter
+        self,
+        options: WhatsAppSettings,
+        clock: Clock | None = None,
+        health: HealthReporter | None = None,
     ) -> None:
-        self._wire, self._clock, self._health = wire, clock, health
+        for name in ("httpx", "httpcore"):  # below warnings, these log addresses and headers
+            logging.getLogger(name).setLevel(logging.WARNING)
+        self._options, self._clock, self._health = options, clock or SystemClock(), health
+        self._token = options.access_token
         self._root = f"/{options.api_version}"
-        self._number = path_of(options)
-        self._phone_number_id = options.phone_number_id
-        self._base = urlsplit(options.base_url)
+        self._number = f"{self._root}/{quote(options.phone_number_id, safe='')}"
+        self._client = httpx.AsyncClient(
+            auth=_Bearer(self._token),
+            headers={"User-Agent": "nanobot", "Accept-Encoding": "identity"},
+            verify=_ssl_context(),
+            trust_env=False,
+            follow_redirects=False,
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=30.0),
+        )
+
+    async def close(self) -> None:
+        """Cut all connections."""
+        await self._client.aclose()
 
     async def whoami(self) -> Identity:
         """Which number the token may use."""
-        return await identify(self._wire, self._number)
+        query = {"fields": "display_phone_number,verified_name"}
+        answer = await self._call("GET", self._number, params=query)
+        digits = "".join(filter(str.isdigit, text_in(answer, "display_phone_number")))
+        return Identity(digits, text_in(answer, "verified_name"))
 
     async def send(self, message: Mapping[str, object]) -> str:
         """Send a message; its id. An answer without one counts as `MaybeSent`."""
-        try:
-            answer = await self._wire.post(f"{self._number}/messages", message)
-        except Refused as error:
-            self._heed(error)
-            raise
-        self._health.resolve("token")
-        self._health.resolve("account")
+        answer = await self._call("POST", f"{self._number}/messages", json=message)
+        if self._health is not None:
+            self._health.resolve("token")
+            self._health.resolve("account")
         ids = [text_in(one, "id") for one in objects_in(answer, "messages")]
         if not ids or not ids[0]:
             raise MaybeSent("an answer that names no message")
         return ids[0]
 
     async def upload(self, path: Path, name: str, mime: str) -> str:
-        """Hand a file over to Meta; the id that a message names it by. Raises `SendRefused` where
-        the file is gone."""
+        """Upload a file; the id that messages refer to it by. Raises `SendRefused` too, if the file
+        is gone."""
         try:
             file = path.open("rb")
         except OSError:
             raise SendRefused(f"the file {name} is gone") from None
         fields = {"messaging_product": "whatsapp", "type": mime}
         with file:
-            try:
-                answer = await self._wire.upload(f"{self._number}/media", fields, name, mime, file)
-            except Refused as error:
-                self._heed(error)
-                raise
+            answer = await self._call(
+                "POST",
+                f"{self._number}/media",
+                _UPLOAD_SECONDS,
+                data=fields,
+                files={"file": (name, file, mime)},
+            )
         id = text_in(answer, "id")
         if not id:
             raise MaybeSent("an answer that names no file")
         return id
 
-    async def seen(self, message_id: str, *, typing: bool) -> None:
-        """Mark a message as read and, if wanted, show that an answer is being written (Meta takes
-        that away after 25 seconds, or when something is sent)."""
+    async def mark_read(self, message_id: str, *, typing: bool) -> None:
+        """Mark a message as read and, with `typing`, show that an answer is being written (Meta
+        hides that after 25 seconds, or when something is sent)."""
         body: dict[str, object] = {
             "messaging_product": "whatsapp",
             "status": "read",
@@ -118,71 +163,151 @@ class Graph:
         }
         if typing:
             body["typing_indicator"] = {"type": "text"}
-        await self._wire.post(f"{self._number}/messages", body)
+        await self._call("POST", f"{self._number}/messages", json=body)
 
     async def download(self, media_id: str, limit: int) -> bytes:
         """A file that someone sent, of at most `limit` bytes.
 
-        Raises `SendRefused` for one that is larger or that Meta does not have, and another
-        `SendError` where it does not come in time.
+        Raises `SendRefused` if it is larger or Meta does not have it, and another `SendError` if it
+        does not arrive in time.
         """
         try:
             async with asyncio.timeout(DOWNLOAD_SECONDS):
-                return await self._insist_on_file(media_id, limit)
+                for attempt in range(_DOWNLOAD_ATTEMPTS):
+                    await self._clock.sleep(_DOWNLOAD_PAUSE * attempt)
+                    try:
+                        return await self._download(media_id, limit)
+                    except GraphError as error:
+                        failure = as_send_error(error, is_idempotent=True)
+                raise failure
         except TimeoutError:
             raise SendError(f"the file did not come within {DOWNLOAD_SECONDS:.0f} s") from None
 
-    async def _insist_on_file(self, media_id: str, limit: int) -> bytes:
-        for attempt in range(1, _DOWNLOAD_TRIES + 1):
-            try:
-                return await self._download(media_id, limit)
-            except TooLarge:
-                raise _too_large(limit) from None
-            except GraphError as error:
-                final = isinstance(error, Refused) and error.kind in {"no", "token", "account"}
-                if isinstance(error, Refused):
-                    self._heed(error)
-                if final:
-                    raise SendRefused(f"WhatsApp does not give this file: {error}") from None
-                if attempt == _DOWNLOAD_TRIES:
-                    raise as_send_error(error, harmless=True) from None
-            await self._clock.sleep(_PAUSE * attempt)
-        raise AssertionError("unreachable")
-
     async def _download(self, media_id: str, limit: int) -> bytes:
-        # The address is good for five minutes only, so each attempt asks for a new one.
-        known = await self._wire.get(
-            f"{self._root}/{quote(media_id, safe='')}", {"phone_number_id": self._phone_number_id}
-        )
-        if (number_in(known, "file_size") or 0.0) > limit:
-            raise _too_large(limit)
-        return await self._wire.download(self._checked(known), limit)
-
-    def _checked(self, known: Raw) -> str:
-        """Where the file is, if that is a place of Meta's."""
-        url = text_in(known, "url")
-        url = url if _ADDRESS.fullmatch(url) else ""
+        """One attempt: the address is good for five minutes only. Raises `SendRefused` for what no
+        other attempt changes."""
+        path = f"{self._root}/{quote(media_id, safe='')}"
         try:
-            parts = urlsplit(url)
+            known = await self._call(
+                "GET", path, params={"phone_number_id": self._options.phone_number_id}
+            )
+            _check_size(number_in(known, "file_size") or 0.0, limit)
+            request = self._download_request(text_in(known, "url"))
+            status, body, retry_after = await self._exchange(request, _CALL_SECONDS, limit)
+            if status != httpx.codes.OK:
+                self._result(status, body, retry_after)
+                raise Fault(f"HTTP status {status}")
+        except TooLarge:
+            raise SendRefused(f"the file has more than {limit:,} bytes") from None
+        except Refused as error:
+            if error.kind in {"no", "token", "account"}:
+                raise SendRefused(f"WhatsApp does not give this file: {error}") from None
+            raise
+        return body
+
+    def _download_request(self, url: str) -> httpx.Request:
+        """For a file at a host of Meta's: the token goes along. Raises `SendRefused` for others."""
+        try:
+            parts = urlsplit(url if _URL.fullmatch(url) else "")
             host, port = parts.hostname or "", parts.port
         except ValueError:
-            host, port, parts = "", None, urlsplit("")
+            parts, host, port = urlsplit(""), "", None
         is_meta = parts.scheme == "https" and port in {None, 443}
-        # Where two parsers could disagree about what the host is, it is nobody's.
-        is_meta = is_meta and _HOST.fullmatch(host) is not None and host.endswith(_META)
-        own = (parts.scheme, host, port) == (
-            self._base.scheme,
-            self._base.hostname,
-            self._base.port,
-        )
-        if not (is_meta or own) or parts.username is not None:
+        # Where two parsers could disagree about what the host is, the address is rejected.
+        is_meta = is_meta and _HOST.fullmatch(host) is not None and host.endswith(_META_HOSTS)
+        base = urlsplit(self._options.base_url)
+        is_base = (parts.scheme, host, port) == (base.scheme, base.hostname, base.port)
+        if not (is_meta or is_base) or parts.username is not None:
             raise SendRefused("WhatsApp names an address for this file that is not Meta's")
-        return url
+        try:
+            return self._client.build_request("GET", url)
+        except (httpx.InvalidURL, ValueError):  # also of a host name that cannot be
+            raise Fault("an address that is none") from None
 
-    def _heed(self, error: Refused) -> None:
-        if trouble := trouble_of(error):
-            self._health.report("token" if error.kind == "token" else "account", trouble)
+    async def _call(
+        self, method: str, path: str, seconds: float = _CALL_SECONDS, **content: Any
+    ) -> Raw:
+        """The answer; `content` is what `httpx.AsyncClient.build_request` accepts."""
+        request = self._client.build_request(method, f"{self._options.base_url}{path}", **content)
+        return self._result(*await self._exchange(request, seconds, _ANSWER_BYTES))
+
+    async def _exchange(
+        self, request: httpx.Request, seconds: float, limit: int
+    ) -> tuple[int, bytes, str]:
+        """Status, body and `Retry-After` of an answer."""
+        failure: GraphError
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._answer(request, seconds, limit)
+        except httpx.HTTPError as error:
+            text = fault_in_words(error, one_line(self._scrubbed(str(error)), 200))
+            is_unsent = isinstance(error, _UNSENT + _BROKEN_OFF)
+            failure = NotSent(text) if is_unsent else MaybeSent(text)
+        except TimeoutError:
+            failure = MaybeSent(f"no whole answer within {seconds:.0f} s")
+        except RuntimeError:  # how httpx reports that its client is closed
+            failure = NotSent("the connection to Meta is closed")
+        except OSError as error:
+            failure = NotSent(f"a file to send cannot be read ({error.strerror})")
+        raise failure  # outside of the handlers: httpx's own errors hold the request
+
+    async def _answer(
+        self, request: httpx.Request, seconds: float, limit: int
+    ) -> tuple[int, bytes, str]:
+        request.extensions["timeout"] = httpx.Timeout(
+            connect=_CONNECT_SECONDS, read=seconds, write=_WRITE_SECONDS, pool=_CONNECT_SECONDS
+        ).as_dict()
+        response = await self._client.send(request, stream=True)
+        try:
+            length = response.headers.get("Content-Length", "")
+            _check_size(int(length) if length.isdigit() else 0, limit)
+            body = bytearray()
+            async for chunk in response.aiter_raw():
+                body += chunk
+                _check_size(len(body), limit)
+        finally:
+            await response.aclose()
+        return response.status_code, bytes(body), response.headers.get("Retry-After", "")
+
+    def _result(self, status: int, body: bytes, retry_after: str) -> Raw:
+        try:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
+            answer = None
+        seconds = max(0.0, number_in({"": retry_after}, "") or 0.0)
+        if isinstance(answer, dict) and "error" in answer:
+            raise self._refusal(object_in(answer, "error"), status, seconds)
+        if status in {413, 429}:
+            raise Refused(f"HTTP status {status}", code=0, status=status, seconds=seconds)
+        if not 200 <= status < 300:
+            raise Fault(f"HTTP status {status}")
+        if not isinstance(answer, dict):
+            raise MaybeSent("an answer that is not Meta's")
+        return answer
+
+    def _refusal(self, error: Raw, status: int, seconds: float) -> Refused:
+        details = text_in(object_in(error, "error_data"), "details")
+        text = details or text_in(error, "message") or f"HTTP status {status}"
+        refused = Refused(
+            one_line(self._scrubbed(text), _ERROR_CHARACTERS).rstrip("."),
+            code=int(number_in(error, "code") or 0),
+            subcode=int(number_in(error, "error_subcode") or 0),
+            status=status,
+            seconds=seconds,
+        )
+        if self._health is not None and (problem := refused.needs_person):
+            self._health.report("token" if refused.kind == "token" else "account", problem)
+        return refused
+
+    def _scrubbed(self, text: str) -> str:
+        return _TOKEN_LIKE.sub("…", text.replace(self._token.get_secret_value(), "…"))
 
 
-def _too_large(limit: int) -> SendRefused:
-    return SendRefused(f"the file has more than {limit:,} bytes")
+def _check_size(size: float, limit: int) -> None:
+    if size > limit:
+        raise TooLarge(limit)
+
+
+@cache
+def _ssl_context() -> ssl.SSLContext:
+    return httpx.create_ssl_context(trust_env=False)

@@ -1,84 +1,123 @@
-"""Delivers one part: mostly with one message, with two where WhatsApp has no message that carries
-all of it (sound takes no words, a file no buttons).
+"""Delivers one part by the Graph API: mostly with one message, with two where WhatsApp has no
+message that carries all of it (sound takes no words, a file no buttons).
 
-What a part has got through already is remembered for as long as the process lives, so that a part
-that is tried again goes on where it stopped. A refusal that can be mended (a quoted message that
-Meta does not know, a picture that it cannot read) is mended and tried at once: nothing was sent by
-what was refused. Everything else becomes a `SendError`, and the core decides when to try again.
+A chat is a phone number, a user id of somebody whose number is hidden (`US.1349…`), or a group,
+which accepts texts and files alone. Buttons go under a text: up to three as buttons, up to ten as a
+list that opens.
+
+How far a part got is remembered while the process lives, so that a part that is tried again
+continues where it stopped. A refusal that can be avoided (a quoted message that Meta does not know,
+a picture that it cannot read) is avoided at once: nothing was sent by what was refused. Everything
+else becomes a `SendError`, and the core decides when to try again.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from mimetypes import guess_type
 from pathlib import Path
-from typing import Protocol
 
 from loguru import logger
 
-from nanobot.bus.events import Media, OutboundPart, Receipt
+from nanobot.bus.events import Button, Media, MediaKind, OutboundPart, Receipt
+from nanobot.bus.split import utf16_length
+from nanobot.channel.text import one_line
 from nanobot.errors import SendRefused
-from nanobot_whatsapp.cloud.failures import Fault, MaybeSent, Refused, as_send_error
-from nanobot_whatsapp.cloud.files import Upload, as_document, upload_of
+from nanobot_whatsapp.cloud.errors import Fault, MaybeSent, Refused, as_send_error
 from nanobot_whatsapp.cloud.graph import Graph
-from nanobot_whatsapp.cloud.messages import (
-    Json,
-    Target,
-    can_be_pressed,
-    choice_message,
-    envelope,
-    file_message,
-    takes_caption,
-    target_of,
-    text_message,
-)
-from nanobot_whatsapp.cloud.recent import Recent
+from nanobot_whatsapp.cloud.inbound import RecentMessages
+from nanobot_whatsapp.ingest import OURS
 from nanobot_whatsapp.markup import CAPTION_LIMIT, TEXT_LIMIT, fits, render, with_choices
-from nanobot_whatsapp.people import People
-from nanobot_whatsapp.values import OURS
+from nanobot_whatsapp.people import People, is_group, is_number, is_person
+from nanobot_whatsapp.transport import plain_mime, playable_as
 
-_REMEMBERED = 256
+Json = Mapping[str, object]
+
+MAX_FILE_BYTES = 100_000_000
+"""Of a document."""
+_MAX_BYTES = {"image": 5_000_000, "audio": 16_000_000, "voice": 16_000_000, "video": 16_000_000}
+_DEFAULT_MIMES: Mapping[MediaKind, str] = {
+    "image": "image/jpeg",
+    "voice": "audio/ogg",
+    "video": "video/mp4",
+}
+"""Assumed if neither the file nor its name says what it is."""
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_DOCUMENTS = frozenset(
+    {
+        "text/plain",
+        "application/pdf",
+        "application/msword",
+        "application/vnd.ms-excel",
+        "application/vnd.ms-powerpoint",
+        f"{_OFFICE}.wordprocessingml.document",
+        f"{_OFFICE}.spreadsheetml.sheet",
+        f"{_OFFICE}.presentationml.presentation",
+    }
+)
+"""The documents that the Cloud API accepts."""
+_TEXTS = frozenset(
+    {"application/json", "application/xml", "application/yaml", "application/x-yaml"}
+    | {"application/toml", "application/javascript", "application/x-sh", "application/sql"}
+)
+"""Sent as plain text, which they are to whoever opens them."""
+
+_PARTS_REMEMBERED = 256
 _BAD_REQUEST = frozenset({100, 131008, 131009})
 """What Meta says of a quoted message that it does not know, among other things."""
 _BAD_FILE = 131053
 
-
-class Files(Protocol):
-    """Where outbound files lie; the host of the adapter knows."""
-
-    def path_of(self, media: Media) -> Path:
-        """On disk; raises `SendRefused` where it is gone."""
-        ...
+_TEXT_WITH_BUTTONS = 1024
+"""UTF-16 units of a text with reply buttons; one with a list may be as long as any."""
+_BUTTONS, _ROWS = 3, 10
+_BUTTON_LABEL, _ROW_LABEL, _ROW_DESCRIPTION = 20, 24, 72
+_OPEN_LIST = "Choose"
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """A message without a file."""
+class _Upload:
+    """A file on disk, the name that people see, and what it is sent as."""
 
-    message: Json
+    path: Path
+    name: str
+    kind: MediaKind
+    mime: str
+
+    @property
+    def takes_caption(self) -> bool:
+        """Whether words can go under it."""
+        return self.kind not in {"audio", "voice"}
+
+    def as_document(self) -> _Upload:
+        """The same file as a plain document."""
+        mime = self.mime
+        if mime not in _DOCUMENTS and (mime.startswith("text/") or mime in _TEXTS):
+            mime = "text/plain"
+        return replace(self, kind="document", mime=mime or "application/octet-stream")
+
+    def message(self, media_id: str, caption: str) -> Json:
+        """The message with this file, uploaded as `media_id`."""
+        kind = "audio" if self.kind == "voice" else self.kind
+        media: dict[str, object] = {"id": media_id}
+        if self.kind == "voice":
+            media["voice"] = True
+        if caption and self.takes_caption:
+            media["caption"] = caption
+        if self.kind == "document":
+            media["filename"] = self.name
+        return {"type": kind, kind: media}
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One message: `content`, or a `file` with the `text` under it. `text` also stands for the
+    message where it is quoted."""
+
     text: str
-
-    @property
-    def shown(self) -> str:
-        """What stands for it where it is quoted."""
-        return self.text
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A message with a file, and what stands under it."""
-
-    upload: Upload
-    caption: str
-
-    @property
-    def shown(self) -> str:
-        """What stands for it where it is quoted."""
-        return self.caption or f"{self.upload.shape} {self.upload.name}"
-
-
-Step = Words | File
+    content: Json | None = None
+    file: _Upload | None = None
 
 
 @dataclass(slots=True)
@@ -86,104 +125,175 @@ class _Progress:
     """How far a part got: the ids of what was sent, and of the files that Meta has."""
 
     sent: list[str] = field(default_factory=list)
-    uploaded: dict[Upload, str] = field(default_factory=dict)
+    uploaded: dict[_Upload, str] = field(default_factory=dict)
 
 
 class Outbound:
-    """Sends parts."""
+    """Sends parts. `path_of` gives the path of an outbound file (see `ChannelHost`)."""
 
-    def __init__(self, graph: Graph, people: People, files: Files, recent: Recent) -> None:
-        self._graph, self._people, self._files, self._recent = graph, people, files, recent
+    def __init__(
+        self,
+        graph: Graph,
+        people: People,
+        path_of: Callable[[Media], Path],
+        recent: RecentMessages,
+    ) -> None:
+        self._graph, self._people, self._path_of, self._recent = graph, people, path_of, recent
         self._begun: OrderedDict[str, _Progress] = OrderedDict()
 
     async def send(self, part: OutboundPart) -> Receipt:
-        """Deliver a part; raises one of the `SendError`s."""
-        target = target_of(self._people.address(part.chat_id))
-        uploads = [upload_of(file, self._files.path_of(file)) for file in part.media]
-        steps = steps_of(part, uploads, target)
+        """Deliver a part; raises a `SendError`."""
+        target = _target_of(self._people.address(part.chat_id))
+        uploads = [_upload_of(file, self._path_of(file)) for file in part.media]
+        steps = _steps_of(part, uploads, is_group(part.chat_id))
         if not steps:
             raise SendRefused("there is nothing to send")
-        progress = self._progress(part.key)
+        progress = self._begun.setdefault(part.key, _Progress())
+        if len(self._begun) > _PARTS_REMEMBERED:
+            self._begun.popitem(last=False)
         for step in steps[len(progress.sent) :]:
             reply_to = "" if progress.sent else part.reply_to
-            id = await self._do(step, target, reply_to, progress)
+            try:
+                if step.file is not None:
+                    id = await self._send_file(step.file, step.text, target, reply_to, progress)
+                else:
+                    id = await self._send(target, step.content or {}, reply_to)
+            except Exception as error:  # noqa: BLE001 - the boundary: the core decides
+                raise as_send_error(error) from None
             progress.sent.append(id)
-            self._recent.remember(id, OURS, step.shown)
+            shown = step.text or (step.file and f"{step.file.kind} {step.file.name}") or ""
+            self._recent.remember(id, OURS, shown)
         self._begun.pop(part.key, None)
         return Receipt(progress.sent[-1])
 
-    def _progress(self, key: str) -> _Progress:
-        progress = self._begun.setdefault(key, _Progress())
-        if len(self._begun) > _REMEMBERED:
-            self._begun.popitem(last=False)
-        return progress
-
-    async def _do(self, step: Step, target: Target, reply_to: str, progress: _Progress) -> str:
-        try:
-            if isinstance(step, Words):
-                return await self._send(target, step.message, reply_to)
-            return await self._send_file(step, target, reply_to, progress)
-        except Exception as error:  # noqa: BLE001 - the boundary: the core decides
-            raise as_send_error(error) from None
-
     async def _send_file(
-        self, step: File, target: Target, reply_to: str, progress: _Progress
+        self, upload: _Upload, caption: str, target: Json, reply_to: str, progress: _Progress
     ) -> str:
-        upload = step.upload
-        for form in dict.fromkeys((upload, as_document(upload))):
+        for form in dict.fromkeys((upload, upload.as_document())):
             try:
-                media_id = await self._media_id(form, progress)
+                if form not in progress.uploaded:
+                    id = await self._graph.upload(form.path, form.name, form.mime)
+                    progress.uploaded[form] = id
+            except (MaybeSent, Fault) as error:
+                raise as_send_error(error, is_idempotent=True) from None
             except Refused as error:
                 if error.kind != "no":
                     raise
                 logger.info("whatsapp: {} is not taken as {}: {}", form.name, form.mime, error)
                 continue
-            message = file_message(form.shape, media_id, form.name, step.caption)
+            message = form.message(progress.uploaded[form], caption)
             try:
                 return await self._send(target, message, reply_to)
             except Refused as error:
                 if error.code != _BAD_FILE:
                     raise
-                logger.info("whatsapp: {} is not taken as {}: {}", form.name, form.shape, error)
+                logger.info("whatsapp: {} is not taken as {}: {}", form.name, form.kind, error)
         raise SendRefused(
             f"WhatsApp takes no such file from a business: {upload.name} ({upload.mime})",
             hint="It takes JPEG, PNG, MP4, Ogg, MP3, PDF, text and office documents.",
         )
 
-    async def _media_id(self, form: Upload, progress: _Progress) -> str:
-        """What Meta calls a file that it was given."""
-        if form not in progress.uploaded:
+    async def _send(self, target: Json, content: Json, reply_to: str) -> str:
+        """Send a message that quotes `reply_to`, if Meta knows that; its id."""
+        message = {"messaging_product": "whatsapp", **target, **content}
+        if reply_to:
             try:
-                id = await self._graph.upload(form.path, form.name, form.mime)
-            except (MaybeSent, Fault) as error:
-                raise as_send_error(error, harmless=True) from None
-            progress.uploaded[form] = id
-        return progress.uploaded[form]
-
-    async def _send(self, target: Target, message: Json, reply_to: str) -> str:
-        try:
-            return await self._graph.send(envelope(target, message, reply_to))
-        except Refused as error:
-            if not reply_to or error.code not in _BAD_REQUEST:
-                raise
-            logger.info("whatsapp: sent without quoting: {}", error)
-        return await self._graph.send(envelope(target, message, ""))
+                return await self._graph.send({**message, "context": {"message_id": reply_to}})
+            except Refused as error:
+                if error.code not in _BAD_REQUEST:
+                    raise
+                logger.info("whatsapp: sent without quoting: {}", error)
+        return await self._graph.send(message)
 
 
-def steps_of(part: OutboundPart, uploads: Sequence[Upload], target: Target) -> list[Step]:
+def _target_of(address: str) -> Json:
+    """The fields of a request to `address` (see `People.address`). Raises `SendRefused`."""
+    if is_number(address):
+        return {"recipient_type": "individual", "to": address}
+    if is_person(address) and not address.endswith("@lid"):
+        return {"recipient_type": "individual", "recipient": address}
+    if is_group(address):
+        return {"recipient_type": "group", "to": address}
+    raise SendRefused(
+        f"{one_line(address)!r} is no chat of WhatsApp",
+        hint="People have numbers with a country code and without a plus sign.",
+    )
+
+
+def _upload_of(media: Media, path: Path) -> _Upload:
+    """How to send a file; raises `SendRefused` if it is gone, empty or too large."""
+    name = one_line(media.name or path.name)
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise SendRefused(f"the file {name} is gone") from error
+    if size > MAX_FILE_BYTES:
+        raise SendRefused(
+            f"{name} has {size / 1e6:.0f} MB; WhatsApp takes at most {MAX_FILE_BYTES / 1e6:.0f} MB",
+            hint="Make it smaller or put it where it can be downloaded.",
+        )
+    if size == 0:
+        raise SendRefused(f"{name} is empty, and WhatsApp takes no empty files")
+    mime = plain_mime(media.mime or guess_type(name)[0] or _DEFAULT_MIMES.get(media.kind, ""))
+    kind = playable_as(media.kind, mime)
+    upload = _Upload(path, name, kind, mime)
+    if kind == "document" or size > _MAX_BYTES[kind]:
+        return upload.as_document()
+    return upload
+
+
+def _steps_of(part: OutboundPart, uploads: Sequence[_Upload], in_group: bool) -> list[_Step]:
     """The messages that a part becomes, in order."""
-    content = part.content
-    pressed = can_be_pressed(part.buttons, target)
-    if part.buttons and not pressed:
-        longer = with_choices(content, part.buttons)
+    content, buttons = part.content, part.buttons
+    are_buttons = all(each.id for each in buttons) and len(buttons) <= _ROWS and not in_group
+    if buttons and not are_buttons:
+        longer = with_choices(content, buttons)
         content = longer if fits(longer, TEXT_LIMIT) else content
     text = render(content) if content.strip() else ""
-    if pressed:
-        return [
-            *(File(each, "") for each in uploads),
-            Words(choice_message(text, part.buttons), text),
+    if buttons and are_buttons:
+        question = _Step(text, {"type": "interactive", "interactive": _choice(text, buttons)})
+        return [*(_Step("", file=each) for each in uploads), question]
+    if uploads and uploads[0].takes_caption and fits(content, CAPTION_LIMIT):
+        return [_Step("" if at else text, file=each) for at, each in enumerate(uploads)]
+    # Pages that the text names are not fetched for a preview.
+    words = {"type": "text", "text": {"body": text, "preview_url": False}}
+    first = [_Step(text, words)] if text.strip() else []
+    return [*first, *(_Step("", file=each) for each in uploads)]
+
+
+def _choice(text: str, buttons: Sequence[Button]) -> Json:
+    """A text with choices under it; if it is empty, the choices are the text."""
+    shown = text if text.strip() else " / ".join(button.label for button in buttons)
+    is_short = all(utf16_length(button.label.strip()) <= _BUTTON_LABEL for button in buttons)
+    if is_short and len(buttons) <= _BUTTONS and utf16_length(shown) <= _TEXT_WITH_BUTTONS:
+        replies = [
+            {"type": "reply", "reply": {"id": button.id, "title": label}}
+            for button, label in zip(buttons, _labels(buttons, _BUTTON_LABEL), strict=True)
         ]
-    if uploads and takes_caption(uploads[0].shape) and fits(content, CAPTION_LIMIT):
-        return [File(each, "" if at else text) for at, each in enumerate(uploads)]
-    words = [Words(text_message(text), text)] if text.strip() else []
-    return [*words, *(File(each, "") for each in uploads)]
+        return {"type": "button", "body": {"text": shown}, "action": {"buttons": replies}}
+    rows = []
+    for button, label in zip(buttons, _labels(buttons, _ROW_LABEL), strict=True):
+        whole = one_line(button.label, _ROW_DESCRIPTION)
+        described = {} if whole == label else {"description": whole}
+        rows.append({"id": button.id, "title": label, **described})
+    sections = [{"title": _OPEN_LIST, "rows": rows}]
+    action = {"button": _OPEN_LIST, "sections": sections}
+    return {"type": "list", "body": {"text": shown}, "action": action}
+
+
+def _labels(buttons: Sequence[Button], limit: int) -> list[str]:
+    """The label of each, of at most `limit` UTF-16 units, never empty and never the same twice."""
+    labels: list[str] = []
+    for at, button in enumerate(buttons, 1):
+        label = _cut(one_line(button.label, 200), limit) or str(at)
+        labels.append(label if label not in labels else f"{at}. {_cut(label, limit - 4)}")
+    return labels
+
+
+def _cut(text: str, limit: int) -> str:
+    """As many whole characters as fit, with an ellipsis if some are missing."""
+    if utf16_length(text) <= limit:
+        return text
+    while utf16_length(text) > limit - 1:
+        text = text[:-1]
+    return f"{text.rstrip()}…"

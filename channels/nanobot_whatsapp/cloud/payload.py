@@ -1,12 +1,16 @@
-"""From one call of Meta's webhook to what it says: pure.
+"""From one call of Meta's webhook to the items in it: pure.
 
 A call holds entries, these hold changes, and a change (its `value`) holds messages, statuses and
 errors of one business number. Each of them is read alone: one that cannot be read becomes `Broken`
-and takes no other along. Values of another type than documented count as not there, so nothing in
-here raises, whatever the document is.
+and affects no other. Values of another type than documented count as absent, so nothing in here
+raises, whatever the document is.
 
-Messages of any other number than ours, and changes that are not about messages (templates, calls,
-what was written on the business's own phone), are none of our business and left out.
+Ignored are messages of other numbers than ours, and changes that are not about messages
+(templates, calls, what was written on the business's own phone).
+
+Meta names people by number (`from`, `wa_id`), and by ids of its own that do not show the number
+(`US.1349…`; `US.ENT.1181…` for a group of businesses). Older calls have the number alone; for
+people who hide theirs there is none.
 """
 
 from __future__ import annotations
@@ -18,37 +22,30 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import islice
-from typing import Any
 
 from nanobot.bus.events import Quote
 from nanobot.channel.text import one_line
-from nanobot_whatsapp.cloud.content import content_of
-from nanobot_whatsapp.cloud.items import Account, Broken, Item, Moved, Remark, Said, Status
-from nanobot_whatsapp.cloud.reading import (
+from nanobot_whatsapp.cloud.content import (
     Raw,
-    flag_in,
+    content_of,
+    error_text,
     list_in,
     number_in,
     object_in,
     objects_in,
     text_in,
 )
-from nanobot_whatsapp.cloud.who import Unreadable, person_of, plain
-from nanobot_whatsapp.ids import is_group, is_id, is_person
-from nanobot_whatsapp.values import OURS, UNREADABLE, Heard, Person
+from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming
+from nanobot_whatsapp.people import Person, id_of, is_group, is_id, is_number, is_person
 
 _OLDEST = datetime(2009, 1, 1, tzinfo=UTC)
-_NO_DIGITS = re.compile(r"[^0-9]+")
 _MENTION = re.compile(r"@\+?([0-9]{5,20})(?![0-9])", re.ASCII)
-
 _SILENT = frozenset({"request_welcome"})
-"""Kinds that say nothing: a chat that was opened."""
-_SILENT_ELSEWHERE = frozenset({"poll_update", "pin", "unpin", "keep_in_chat"})
-"""The same, of what the Cloud API calls unsupported."""
-_MOST_WORDS = 12
+"""Kinds of messages without content: a chat that was opened."""
+_SILENT_UNSUPPORTED = frozenset({"poll_update", "pin", "unpin", "keep_in_chat"})
+"""The same, among what the Cloud API calls unsupported."""
 _NEW_NUMBER = frozenset({"user_changed_number", "customer_changed_number"})
-_FIELD = "messages"
-_ACCOUNT = {
+_ACCOUNT_FIELDS = {
     "account_alerts": "an alert",
     "account_review_update": "the review of the account",
     "account_update": "the account",
@@ -56,13 +53,76 @@ _ACCOUNT = {
 }
 """Notifications about what the business may do, and how they are called here.
 Source: https://developers.facebook.com/docs/whatsapp/cloud-api/webhooks/components"""
+_ACCOUNT_WORDS = 12
 _GOOD = frozenset(
     {"APPROVED", "REINSTATE", "RESOLVED", "UNFLAGGED", "UPGRADE", "VERIFIED_ACCOUNT", "NONE"}
 )
 
 
+class Unreadable(Exception):
+    """A message that cannot be read."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Scene:
+class Said:
+    """Someone said something. `button` is the id of the pressed button, if it was one; the text is
+    then its label."""
+
+    heard: Incoming
+    button: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Someone has another number, or another user id: `old` became `new`."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What became of our message `id`, sent to `person`. `code` and `reason` are those of an error,
+    0 and empty for none."""
+
+    id: str
+    state: str
+    person: str
+    at: datetime
+    code: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something for the log alone; `is_grave`: it may need a person."""
+
+    text: str
+    is_grave: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What Meta decided about the business account or its number, for the owner. `is_over`: an
+    earlier decision no longer holds."""
+
+    text: str
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Something that cannot be read, and why."""
+
+    raw: object
+    reason: str
+
+
+Item = Said | Moved | Status | Remark | Account | Broken
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
     """What all messages of one change have in common. `ours` are the ids of the business number."""
 
     contacts: Sequence[Raw]
@@ -71,10 +131,12 @@ class _Scene:
 
 
 def read(document: object, phone_number_id: str, now: datetime) -> list[Item]:
-    """What a call says, in its order. `now` (aware) stands in for times that are none, and its zone
-    is that of all times."""
+    """The items of a call, in its order. `now` (aware) replaces missing times, and its zone is that
+    of all times."""
     if not isinstance(document, dict):
         return [Broken(document, "no object")]
+    if not isinstance(document.get("entry"), list):
+        return [Broken(document, "no entries")]
     found: list[Item] = []
     for entry in list_in(document, "entry"):
         if not isinstance(entry, dict):
@@ -85,43 +147,34 @@ def read(document: object, phone_number_id: str, now: datetime) -> list[Item]:
                 found += _change(change, phone_number_id, now)
             else:
                 found.append(Broken(change, "a change that is no object"))
-    return found or _nothing(document)
-
-
-def _nothing(document: Raw) -> list[Item]:
-    known = isinstance(document.get("entry"), list)
-    return [] if known else [Broken(document, "no entries")]
+    return found
 
 
 def _change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
     field, value = text_in(change, "field"), object_in(change, "value")
-    if field in _ACCOUNT:
-        yield _account(field, value)
+    metadata = object_in(value, "metadata")
+    if field in _ACCOUNT_FIELDS:
+        # All short texts in it, since Meta adds kinds of notifications over time.
+        words = list(dict.fromkeys(islice(_words(value), _ACCOUNT_WORDS)))
+        about = f"Meta says about {_ACCOUNT_FIELDS[field]}: {', '.join(words) or 'nothing'}"
+        yield Account(about, bool(_GOOD.intersection(words)))
         return
-    if field != _FIELD:
+    if field != "messages":
         yield Remark(f"a notification about {one_line(field) or 'nothing'} is not used")
         return
-    metadata = object_in(value, "metadata")
     if text_in(metadata, "phone_number_id") != phone_number_id:
         yield Remark("a notification for another number is not used")
         return
-    shown = _NO_DIGITS.sub("", text_in(metadata, "display_phone_number"))
+    shown = re.sub(r"[^0-9]+", "", text_in(metadata, "display_phone_number"))
     ours = frozenset(filter(None, (shown, phone_number_id)))
-    scene = _Scene(objects_in(value, "contacts"), ours, now)
+    context = _Context(objects_in(value, "contacts"), ours, now)
     for message in list_in(value, "messages"):
-        yield from _guarded(message, scene)
+        yield from _guarded(message, context)
     for status in list_in(value, "statuses"):
         yield _status(status, now) if isinstance(status, dict) else Broken(status, "no object")
     for error in objects_in(value, "errors"):
         code = one_line(text_in(error, "code")) or "no code"
-        yield Remark(f"Meta reports {_reason(error)} ({code})", grave=True)
-
-
-def _account(field: str, value: Raw) -> Account:
-    """All short texts in a notification, since Meta adds kinds of them as it goes."""
-    words = list(dict.fromkeys(islice(_words(value), _MOST_WORDS)))
-    over = bool(_GOOD.intersection(words))
-    return Account(f"Meta says about {_ACCOUNT[field]}: {', '.join(words) or 'nothing'}", over)
+        yield Remark(f"Meta reports {_reason(error)} ({code})", is_grave=True)
 
 
 def _words(value: object, depth: int = 4) -> Iterator[str]:
@@ -132,126 +185,133 @@ def _words(value: object, depth: int = 4) -> Iterator[str]:
             yield from _words(inner, depth - 1)
 
 
-def _guarded(message: object, scene: _Scene) -> Iterator[Item]:
+def _guarded(message: object, context: _Context) -> Iterator[Item]:
     if not isinstance(message, dict):
         yield Broken(message, "a message that is no object")
         return
     try:
-        items = list(_message(message, scene))
+        items = list(_message(message, context))
     except Exception as error:  # noqa: BLE001 - the boundary: one message, whatever is in it
         reason = str(error) if isinstance(error, Unreadable) else type(error).__name__
-        items = [Broken(message, reason), *_unreadable(message, scene)]
+        items = [Broken(message, reason), *_unreadable(message, context)]
     yield from items
 
 
-def _unreadable(message: Raw, scene: _Scene) -> Iterator[Item]:
-    """A note in place of a private message, so that whoever wrote it is answered; nothing where it
-    is not clear who did. One without an id has one of what it holds, which Meta repeats."""
+def _unreadable(message: Raw, context: _Context) -> Iterator[Item]:
+    """A note in place of a private message, so that its sender is answered; nothing if the sender
+    is unclear. A missing id is replaced by a hash of the content, which Meta repeats."""
     try:
-        person = person_of(message, scene.contacts)
+        person = person_of(message, context.contacts)
     except Unreadable:
         return
-    if "group_id" in message or scene.ours.intersection(person.ids):
+    if "group_id" in message or context.ours.intersection(person.ids):
         return
     id = text_in(message, "id")
     if not is_id(id):
         id = f"unreadable-{sha256(json.dumps(message).encode()).hexdigest()[:32]}"
-    yield Said(Heard(id, person, _time(message, scene.now), notes=(UNREADABLE,)))
+    yield Said(Incoming(id, person, _time(message, context.now), notes=(UNREADABLE,)))
 
 
-def _message(message: Raw, scene: _Scene) -> Iterator[Item]:
+def person_of(message: Raw, contacts: Sequence[Raw]) -> Person:
+    """The sender of a message. Names and further ids stand in the contact with one of its ids.
+
+    A contact that has none of them is somebody else's, unless the message itself names nobody.
+    Raises `Unreadable` if nobody is named at all.
+    """
+    own = [_id(text_in(message, key)) for key in ("from", "from_user_id", "from_parent_user_id")]
+    ids = [id for id in own if is_person(id)]
+    contact = next((one for one in contacts if set(_ids_of(one)) & set(ids)), None)
+    if contact is None and not any(own) and len(contacts) == 1:
+        contact = contacts[0]
+    ids += _ids_of(contact or {})
+    if not ids:
+        raise Unreadable("nobody is named as its sender")
+    profile = object_in(contact or {}, "profile")
+    name = one_line(text_in(profile, "name")) or one_line(text_in(profile, "username"))
+    return Person(tuple(sorted(dict.fromkeys(ids), key=lambda id: not is_number(id))), name)
+
+
+def _ids_of(contact: Raw) -> list[str]:
+    known = (_id(text_in(contact, key)) for key in ("wa_id", "user_id", "parent_user_id"))
+    return [id for id in known if is_person(id)]
+
+
+def _id(text: str) -> str:
+    return id_of(text.strip())
+
+
+def _message(message: Raw, context: _Context) -> Iterator[Item]:
     kind = text_in(message, "type")
     if kind == "system":
         yield from _system(message)
         return
-    if kind in _SILENT or _unsupported(message) in _SILENT_ELSEWHERE:
+    unsupported = text_in(object_in(message, "unsupported"), "type")
+    if kind in _SILENT or unsupported in _SILENT_UNSUPPORTED:
         yield Remark(f"a message of the kind {kind} is not used")
         return
-    person = person_of(message, scene.contacts)
-    if scene.ours.intersection(person.ids):
+    person = person_of(message, context.contacts)
+    if context.ours.intersection(person.ids):
         yield Remark("a message of our own is not used")
         return
     match kind:
         case "edit":
-            yield _edited(message, person, scene)
+            edit = object_in(message, "edit")
+            original = _message_id(edit, "original_message_id")
+            shared = {key: message.get(key) for key in ("id", "timestamp", "group_id")}
+            said = _said({**object_in(edit, "message"), **shared}, person, context)
+            # It quotes what the original quoted, under an id that is not always a real one.
+            yield replace(said, heard=replace(said.heard, edits=original, quote=None))
         case "revoke":
-            original = _id_in(object_in(message, "revoke"), "original_message_id")
-            yield _without_words(message, person, scene, deletes=original)
+            original = _message_id(object_in(message, "revoke"), "original_message_id")
+            yield Said(replace(_bare(message, person, context), deletes=original))
         case "reaction":
             emoji = one_line(text_in(object_in(message, "reaction"), "emoji"), 20)
             if not emoji or text_in(message, "group_id"):  # in groups they are marks for others
                 yield Remark("a reaction is not used")
                 return
-            note = f"reaction to an earlier message: {emoji}"
-            yield _without_words(message, person, scene, notes=(note,), unanswered=True)
+            notes = (f"reaction to an earlier message: {emoji}",)
+            yield Said(replace(_bare(message, person, context), notes=notes, unanswered=True))
         case _:
-            yield _said(message, person, scene)
+            yield _said(message, person, context)
 
 
-def _unsupported(message: Raw) -> str:
-    return text_in(object_in(message, "unsupported"), "type")
-
-
-def _said(message: Raw, person: Person, scene: _Scene) -> Said:
-    content = content_of(message)
-    context = object_in(message, "context")
+def _bare(message: Raw, person: Person, context: _Context) -> Incoming:
+    """A message without its content."""
     group = text_in(message, "group_id")
     if group and not is_group(group):
         raise Unreadable("a group without an id")
-    quote = _quote(context, scene)
-    heard = Heard(
-        _id_in(message, "id"),
-        person,
-        _time(message, scene.now),
-        group=group,
+    return Incoming(_message_id(message, "id"), person, _time(message, context.now), group=group)
+
+
+def _said(message: Raw, person: Person, context: _Context) -> Said:
+    content = content_of(message)
+    around = object_in(message, "context")
+    quoted, quote = text_in(around, "id"), None
+    if is_id(quoted):
+        author = _id(text_in(around, "from"))
+        quote = Quote(quoted, OURS if author in context.ours else "")
+    heard = replace(
+        _bare(message, person, context),
         text=content.text,
         media=content.media,
         quote=quote,
-        forwarded=flag_in(context, "forwarded") or flag_in(context, "frequently_forwarded"),
+        forwarded=around.get("forwarded") is True or around.get("frequently_forwarded") is True,
         notes=content.notes,
     )
-    return Said(_in_group(heard, scene) if group else heard, content.button)
+    return Said(_in_group(heard, context) if heard.group else heard, content.button)
 
 
-def _without_words(message: Raw, person: Person, scene: _Scene, **more: Any) -> Said:
-    """What is done to another message; `more` are fields of `Heard`."""
-    group = text_in(message, "group_id")
-    if group and not is_group(group):
-        raise Unreadable("a group without an id")
-    at = _time(message, scene.now)
-    return Said(Heard(_id_in(message, "id"), person, at, group=group, **more))
-
-
-def _edited(message: Raw, person: Person, scene: _Scene) -> Said:
-    edit = object_in(message, "edit")
-    original = _id_in(edit, "original_message_id")
-    inner = {**object_in(edit, "message"), "id": message.get("id")}
-    for key in ("timestamp", "group_id"):
-        inner[key] = message.get(key)
-    said = _said(inner, person, scene)
-    # What it quotes is what the original quoted, under an id that is not always a real one.
-    return replace(said, heard=replace(said.heard, edits=original, quote=None))
-
-
-def _in_group(heard: Heard, scene: _Scene) -> Heard:
+def _in_group(heard: Incoming, context: _Context) -> Incoming:
     """Whether it is for us. The Cloud API does not mark mentions: they are an @ and our number."""
-    first = _MENTION.match(heard.text.lstrip())
-    mentioned = any(number in scene.ours for number in _MENTION.findall(heard.text))
-    answered = heard.quote is not None and heard.quote.sender == OURS
-    text = heard.text
-    if first is not None and first[1] in scene.ours:
-        rest = text.lstrip()[first.end() :].lstrip(" ,:\n")
-        text = rest or text
-    called = mentioned and not heard.forwarded
-    return replace(heard, text=text, addressed=called or answered)
-
-
-def _quote(context: Raw, scene: _Scene) -> Quote | None:
-    id = text_in(context, "id")
-    if not is_id(id):
-        return None
-    author = plain(text_in(context, "from"))
-    return Quote(id, OURS if author in scene.ours else "")
+    text = heard.text.lstrip()
+    first = _MENTION.match(text)
+    is_mentioned = any(number in context.ours for number in _MENTION.findall(text))
+    is_reply = heard.quote is not None and heard.quote.sender == OURS
+    rest = ""
+    if first is not None and first[1] in context.ours:
+        rest = text[first.end() :].lstrip(" ,:\n")
+    is_addressed = (is_mentioned and not heard.forwarded) or is_reply
+    return replace(heard, text=rest or heard.text, addressed=is_addressed)
 
 
 def _system(message: Raw) -> Iterator[Item]:
@@ -264,13 +324,13 @@ def _system(message: Raw) -> Iterator[Item]:
     if kind in _NEW_NUMBER:
         old = text_in(message, "from") or text_in(system, "customer")
         pairs.insert(0, (old, text_in(system, "wa_id") or text_in(system, "new_wa_id")))
-    for old, new in ((plain(old), plain(new)) for old, new in pairs):
+    for old, new in ((_id(old), _id(new)) for old, new in pairs):
         if is_person(old) and is_person(new) and old != new:
             yield Moved(old, new)
     yield Remark(f"a system message of the kind {kind}")
 
 
-def _id_in(raw: Raw, key: str) -> str:
+def _message_id(raw: Raw, key: str) -> str:
     id = text_in(raw, key)
     if not is_id(id):
         raise Unreadable("a message without an id")
@@ -278,7 +338,7 @@ def _id_in(raw: Raw, key: str) -> str:
 
 
 def _time(raw: Raw, now: datetime) -> datetime:
-    """When it was sent; `now` where that is not said, or cannot be."""
+    """When it was sent; `now` if that is missing or impossible."""
     seconds = number_in(raw, "timestamp") or 0.0
     seconds = seconds / 1000 if seconds > 1e11 else seconds
     try:
@@ -292,16 +352,13 @@ def _status(status: Raw, now: datetime) -> Item:
     state, id = text_in(status, "status"), text_in(status, "id")
     if not state or not id:
         return Broken(status, "a status of nothing")
-    person = text_in(status, "recipient_id") or text_in(status, "recipient_user_id")
+    person = _id(text_in(status, "recipient_id") or text_in(status, "recipient_user_id"))
+    found = Status(id, state, person, _time(status, now))
     errors = objects_in(status, "errors")
     if not errors:
-        return Status(id, state, plain(person), _time(status, now))
-    code = int(number_in(errors[0], "code") or 0)
-    return Status(id, state, plain(person), _time(status, now), code, _reason(errors[0]))
+        return found
+    return replace(found, code=int(number_in(errors[0], "code") or 0), reason=_reason(errors[0]))
 
 
 def _reason(error: Raw) -> str:
-    """What Meta says of an error, the details first."""
-    details = text_in(object_in(error, "error_data"), "details")
-    said = details or text_in(error, "message") or text_in(error, "title") or "an error"
-    return one_line(said, 300).rstrip(".")
+    return one_line(error_text(error) or "an error", 300).rstrip(".")

@@ -1,7 +1,7 @@
-"""From an event of the helper's spool to what was said: pure.
+"""From an event of the helper's spool to a message: pure.
 
-The helper has taken WhatsApp's own format apart; what is left is to tell who is who, and whether a
-message was meant for us. `Taking` sees to it that no name and no note passes for something else.
+The helper has parsed WhatsApp's own format; what is left is to tell who is who, and whether a
+message was meant for us. `Ingest` makes names and notes safe.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot.channel.text import one_line
-from nanobot_whatsapp.ids import id_of, is_group, is_id, is_number
+from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming
 from nanobot_whatsapp.linked.protocol import Me
-from nanobot_whatsapp.values import OURS, UNREADABLE, Heard, Person
+from nanobot_whatsapp.people import Person, id_of, is_group, is_id, is_number
 
-_LONGEST_ID = 256
-_MOST_NOTES = 20
-_MOST_QUOTED = 16 * 1024
-_MOST_EXCERPT = 80
-_MOST_REF = 16 * 1024
+_ID_CHARACTERS = 256
+_MAX_NOTES = 20
+_QUOTE_CHARACTERS = 16 * 1024
+_EXCERPT = 80
+_REF_CHARACTERS = 16 * 1024
 
 _MENTION = re.compile(r"\s*@\+?([0-9]{5,20})(?![0-9])[,:]?\s*", re.ASCII)
 
 
 class Unreadable(Exception):
-    """An event that is not what the helper promises. Says nothing of what is in it."""
+    """An event that violates the helper's format. The text reveals nothing of its content."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
-    """What was said, and the JIDs that WhatsApp knows its chat and its sender by."""
+class Received:
+    """A message, and the JIDs of its chat and its sender."""
 
-    heard: Heard
+    message: Incoming
     chat: str
     sender: str
 
@@ -68,7 +68,7 @@ class _Media(_Part):
 class _Message(_Part):
     """An event of the kind `message`; docs/channels/whatsapp-bridge.md says what the fields are."""
 
-    id: str = Field(min_length=1, max_length=_LONGEST_ID)
+    id: str = Field(min_length=1, max_length=_ID_CHARACTERS)
     chat: str = Field(min_length=1, max_length=256)
     sender: str = Field(min_length=1, max_length=256)
     alt: str = ""
@@ -88,9 +88,9 @@ class _Message(_Part):
     unknown: str = ""
 
 
-def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Spoken | None:
-    """What was said, None for an event of a kind that is not known. `me` is our own account as far
-    as it is known; `now` gives the time zone. Raises `Unreadable`."""
+def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Received | None:
+    """The message; None for an event of an unknown kind. `me` is our own account as far as it is
+    known; `now` gives the time zone. Raises `Unreadable`."""
     kind = body.get("kind")
     if not isinstance(kind, str):
         raise Unreadable("an event of no kind")
@@ -107,12 +107,12 @@ def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Spoken | N
     changes = heard.edits or heard.deletes
     if not (heard.text.strip() or heard.media or changes or any(map(one_line, heard.notes))):
         raise Unreadable("a message that says nothing")
-    return Spoken(heard, message.chat, message.sender)
+    return Received(heard, message.chat, message.sender)
 
 
-def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Spoken | None:
-    """A note in place of a private message that cannot be read, so that whoever wrote it is
-    answered; None where it is not clear who did. One without an id has one of what it holds."""
+def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Received | None:
+    """A note in place of a private message that cannot be read, so that its sender is answered;
+    None if the sender is unclear. A missing id is replaced by a hash of the content."""
     known = {key: body[key] for key in ("chat", "sender", "alt", "from_me") if key in body}
     id = body.get("id")
     if not isinstance(id, str) or not _plain(id):
@@ -124,22 +124,26 @@ def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Spok
     if body.get("kind") != "message" or is_group(message.chat):
         return None
     heard = replace(_heard(message, me or Me(), now), notes=(UNREADABLE,))
-    return Spoken(heard, message.chat, message.sender)
+    return Received(heard, message.chat, message.sender)
 
 
-def _heard(message: _Message, me: Me, now: datetime) -> Heard:
+def _heard(message: _Message, me: Me, now: datetime) -> Incoming:
     person = _person(message, me)
     group = message.chat if is_group(message.chat) else ""
-    called = message.mentions_me or (message.quote is not None and message.quote.ours)
+    is_called = message.mentions_me or (message.quote is not None and message.quote.ours)
     media = _media(message.media)
-    return Heard(
+    try:  # 0 if WhatsApp does not say when it was sent
+        at = datetime.fromtimestamp(message.at, now.tzinfo) if message.at > 0 else now
+    except (ValueError, OverflowError, OSError):
+        at = now
+    return Incoming(
         id=message.id,
         person=person,
-        at=_time(message.at, now),
+        at=at,
         group=group,
         title=message.title if group else "",
         own=message.from_me and not group,
-        addressed=not group or called,
+        addressed=not group or is_called,
         text=_without_mention(message.text, me) if message.mentions_me else message.text,
         media=media,
         quote=_quote(message, person),
@@ -167,56 +171,38 @@ def _person(message: _Message, me: Me) -> Person:
     return Person(tuple(sorted(ids, key=lambda id: not is_number(id))), name)
 
 
-def _time(at: float, now: datetime) -> datetime:
-    """0 is for a message of which WhatsApp does not say when it was sent."""
-    if at <= 0:
-        return now
-    try:
-        return datetime.fromtimestamp(at, now.tzinfo)
-    except (ValueError, OverflowError, OSError):
-        return now
-
-
 def _without_mention(text: str, me: Me) -> str:
     """The words behind a mention of us that stands in front; a bare one is something said too."""
     mention = _MENTION.match(text)
-    if mention is None or mention[1] not in {_user(me.number), _user(me.lid)}:
+    ours = {jid.partition("@")[0].partition(":")[0] for jid in (me.number, me.lid)}
+    if mention is None or mention[1] not in ours:
         return text
     return text[mention.end() :] or text
-
-
-def _user(jid: str) -> str:
-    return jid.partition("@")[0].partition(":")[0]
 
 
 def _quote(message: _Message, person: Person) -> Quote | None:
     quote = message.quote
     if quote is None or message.reaction:
         return None
-    return Quote(
-        _plain(quote.id), _author(quote, person), quote.text[:_MOST_QUOTED] or "(a message)"
-    )
+    sender = id_of(quote.sender)
+    name = person.name if sender in person.ids and person.name else sender
+    if quote.ours:
+        name = OURS
+    elif name.casefold() == OURS:  # nobody else gets the name that means the agent
+        name = f"someone called {name}"
+    return Quote(_plain(quote.id), name, quote.text[:_QUOTE_CHARACTERS] or "(a message)")
 
 
 def _plain(id: str) -> str:
-    """The id of another message; empty where it is none. Senders write them as they like."""
-    return id if len(id) <= _LONGEST_ID and is_id(id) else ""
-
-
-def _author(quote: _Quote, person: Person) -> str:
-    """Who wrote what is quoted; a name that means the agent is nobody else's."""
-    if quote.ours:
-        return OURS
-    author = id_of(quote.sender)
-    name = person.name if author in person.ids and person.name else author
-    return f"someone called {name}" if name.casefold() == OURS else name
+    """The id of another message; empty if it is none. Senders choose them."""
+    return id if len(id) <= _ID_CHARACTERS and is_id(id) else ""
 
 
 def _media(item: _Media | None) -> Media | None:
     if item is None:
         return None
     ref = json.dumps(item.ref, separators=(",", ":"))
-    if len(ref) > _MOST_REF:
+    if len(ref) > _REF_CHARACTERS:
         return None
     kind: MediaKind = "image" if item.kind == "sticker" else item.kind
     mime = item.mime.partition(";")[0].strip().lower()
@@ -224,9 +210,9 @@ def _media(item: _Media | None) -> Media | None:
 
 
 def _notes(message: _Message, media: Media | None) -> tuple[str, ...]:
-    notes = list(message.notes[:_MOST_NOTES])
+    notes = list(message.notes[:_MAX_NOTES])
     if message.reaction:
-        to = f" to “{message.quote.text[:_MOST_EXCERPT]}”" if message.quote else ""
+        to = f" to “{message.quote.text[:_EXCERPT]}”" if message.quote else ""
         notes.append(f"reaction{to}: {message.reaction}")
     if message.media is not None and message.media.kind == "sticker":
         notes.append("sticker")

@@ -1,14 +1,16 @@
-"""The helper on disk: whether it is there, and putting it there.
+"""The helper on disk: whether it is installed, and installing it with Node.js and npm.
 
 The package ships its sources. They run in place where they were built there (a checkout, a Docker
 image); everywhere else they are copied to `<state folder>/bridge-<hash of the sources>`, get the
-packages that the lock file names, to the byte and without running anything of theirs, and are
+packages that the lock file names, verified by hash and without running any code of theirs, and are
 built. So a new version of nanobot finds no helper of its own and asks for one, and never runs that
 of another.
 
-What always holds: a folder with such a name is whole. It is made under another name, by one process
-at a time, and renamed when all of it is on disk; what a killed installation left is removed by the
-next.
+Invariants: a folder with such a name is complete. It is made under another name, by one process at
+a time, and renamed when all of it is on disk; what a killed installation left is removed by the
+next. npm and what it starts are a process group of their own, which is killed if the installation
+is left before npm is done. It gets no more of our environment than it needs: no keys for a tree of
+packages. Node.js is used only after it has reported a version that is new enough.
 """
 
 from __future__ import annotations
@@ -19,18 +21,19 @@ import hashlib
 import os
 import re
 import shutil
+import signal
+import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nanobot.disk import sync_folder
-from nanobot.errors import StorageError
-from nanobot_whatsapp.linked.node import NodeMissing, find_node, find_npm
-from nanobot_whatsapp.linked.npm import InstallFailed, Npm, run_npm
+from nanobot.errors import NanobotError, StorageError
+from nanobot.tilde import expanded
 
-__all__ = ["InstallFailed", "NodeMissing", "bridge_program", "find_node", "install"]
-
+NODE_VERSION = 20
+"""The oldest major version of Node.js that runs the helper."""
 SOURCES = Path(__file__).parents[1] / "bridge"
 """Where the package has the helper."""
 
@@ -42,72 +45,220 @@ _SINGLE_FILES = (
     "tsconfig.build.json",
     "tsconfig.json",
 )
-_OURS = re.compile(r"bridge-[0-9a-f]{16}(?:\.new)?")
+_INSTALLED = re.compile(r"bridge-[0-9a-f]{16}(?:\.new)?")
 _LOCK = "bridge-install.lock"
 _CACHE_TAG, _CACHE_SIGNATURE = "CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55"
 """By these a backup knows that it need not hold the helper: it can be installed again."""
 
+_NODE_SECONDS = 20.0
+_NODE_ANSWER = re.compile(r"v(\d{1,4})\.\d+\.\d+")
+_GET_NODE = (
+    f"Install Node.js {NODE_VERSION} or newer (nodejs.org; `sudo apt-get install nodejs npm` where"
+    " that is new enough). If it is there and not found, write the path that `command -v node`"
+    " prints into channels.whatsapp.node in config.yaml."
+)
+
+_NPM_SECONDS = 900.0
+"""For one run, in which a slow line can bring everything."""
 _PACKAGES = (
     "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund",
     # Tried again for seconds and not for minutes: a person waits, and can start it again.
     "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000",
 )  # fmt: skip
-_MEGABYTES, _STEP_MEGABYTES, _LOOK_SECONDS = 70, 15, 1.0
 _BUILD = ("run", "build", "--ignore-scripts")
+_MEGABYTES, _STEP_MEGABYTES, _LOOK_SECONDS = 70, 15, 1.0
+_OUTPUT_BYTES = 16_384
+_OUTPUT_LINES = 12
+_ERROR_CODE = re.compile(r"^npm (?:error|ERR!) code (\S+)", re.MULTILINE)
+_NOT_UNPACKED = re.compile(rb"\bTAR_ENTRY_ERROR (E[A-Z0-9]+)[:\s]")
+_NPM_ENVIRONMENT = re.compile(
+    r"HOME|USER|LANG|LC_ALL|TERM|TMPDIR|XDG_CACHE_HOME|NODE_EXTRA_CA_CERTS|SSL_CERT_(?:FILE|DIR)"
+    r"|(?:https?|no|all)_proxy|npm_config_\w+",
+    re.IGNORECASE,
+)
+
+_OFFLINE = (
+    "The packages could not be reached. Check the connection (and https_proxy, where there is a"
+    " proxy), then run this again."
+)
+_HINTS = (
+    ("ENOSPC|EDQUOT", "The disk is full. Free some 200 MB and run this again."),
+    ("EACCES|EPERM|EROFS", "Files could not be written. Fix the permissions (npm uses ~/.npm)."),
+    (
+        ".*CERT.*|.*SIGNATURE",
+        "Something on the way to the packages shows a certificate that Node.js does not know. If"
+        " that is a proxy of yours, name its certificate in NODE_EXTRA_CA_CERTS.",
+    ),
+    (
+        "EINTEGRITY",
+        "What arrived is not what the lock file asks for: a mirror or proxy changed it.",
+    ),
+    ("EAI_AGAIN|ECONN.*|E.*UNREACH|ENOTFOUND|E.*TIMEDOUT|E.*TIMEOUT", _OFFLINE),
+)
+"""What to do, by patterns of npm's error codes."""
+
+
+class NodeMissing(NanobotError):
+    """There is no Node.js that runs the helper, or no npm beside it."""
+
+
+class InstallFailed(NanobotError):
+    """The helper could not be installed; what was there before is as it was."""
+
+
+def find_node(setting: str) -> Path:
+    """The program to run, from the setting `node`: a path, or a name on the PATH.
+
+    It is asked for its version, which blocks for some 50 ms. Raises `NodeMissing`.
+    """
+    try:
+        name = str(expanded(setting))
+    except NanobotError as error:
+        raise NodeMissing(f"Node.js cannot be looked for: {error}", hint=error.hint) from error
+    found = shutil.which(name)
+    if found is None:
+        where = "" if "/" in name else " on the PATH"
+        raise NodeMissing(
+            f"WhatsApp as a linked device needs Node.js, and there is no program {name!r}{where}",
+            hint=_GET_NODE,
+        )
+    program = Path(found).absolute()
+    try:
+        answer = subprocess.run(  # noqa: S603 - the person's own setting says what is run
+            [program, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_NODE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = (error.strerror if isinstance(error, OSError) else "") or "it does not answer"
+        raise NodeMissing(f"{program} cannot be run: {reason}", hint=_GET_NODE) from error
+    version = _NODE_ANSWER.fullmatch(answer.stdout.decode("utf-8", "replace").strip())
+    if answer.returncode or version is None:
+        raise NodeMissing(f"{program} does not answer as Node.js does", hint=_GET_NODE)
+    if int(version[1]) < NODE_VERSION:
+        raise NodeMissing(
+            f"{program} is Node.js {version[1]}; WhatsApp as a linked device needs {NODE_VERSION}"
+            " or newer",
+            hint=_GET_NODE,
+        )
+    return program
 
 
 def bridge_program(state_folder: Path, *, sources: Path = SOURCES) -> Path | None:
-    """The helper's `main.js`, None where it is not installed in the version of this package.
+    """The helper's `main.js`, None if it is not installed in the version of this package.
 
-    Raises `StorageError` where the package's own files cannot be read.
+    Raises `StorageError` if the package's own files cannot be read.
     """
     if _is_built(sources):
         return sources / _MAIN
-    main = _installed(state_folder, sources) / _MAIN
+    main = _target(state_folder, sources) / _MAIN
     return main if main.is_file() else None
 
 
 async def install(
     state_folder: Path, node: Path, say: Callable[[str], None], *, sources: Path = SOURCES
 ) -> Path:
-    """Install the helper below `state_folder` where it is missing; its `main.js`.
+    """Install the helper below `state_folder` if it is missing; its `main.js`.
 
     `node` is what `find_node` gave; `say` tells a person what takes so long. Raises `NodeMissing`
-    without npm, `InstallFailed`, and `StorageError` where the disk refuses; what is installed
-    already then stays as it was.
+    without npm, `InstallFailed`, and `StorageError` if the disk refuses; what is installed already
+    then stays as it was.
     """
     if (ready := bridge_program(state_folder, sources=sources)) is not None:
         return ready
-    programs = Npm(find_npm(node), node)
-    try:
-        with _alone(state_folder) as lock:
-            await _install(state_folder, programs, say, sources, lock)
-    except OSError as error:
-        raise StorageError.of(state_folder, error) from error
-    return _installed(state_folder, sources) / _MAIN
-
-
-async def _install(
-    state_folder: Path, programs: Npm, say: Callable[[str], None], sources: Path, lock: int
-) -> None:
-    target = _installed(state_folder, sources)
+    npm = _find_npm(node)
+    target = _target(state_folder, sources)
     fresh = target.with_name(f"{target.name}.new")
     try:
-        await asyncio.to_thread(_copy, sources, fresh)
-        say(f"Installing the WhatsApp helper (some {_MEGABYTES} MB, once for this version) …")
-        with _growth_told(fresh, say):
-            await run_npm(programs, _PACKAGES, fresh, held=lock, environ=os.environ)
-        await run_npm(programs, _BUILD, fresh, held=lock, environ=os.environ)
-        await asyncio.to_thread(_put_in_place, fresh, target)
-    except BaseException:  # cancelled as well: nothing half is left
-        await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)
-        raise
-    await asyncio.to_thread(_remove_others, target)
+        with _locked(state_folder) as lock:
+            try:
+                await asyncio.to_thread(_copy, sources, fresh)
+                say(f"Installing the WhatsApp helper (some {_MEGABYTES} MB, once per version) …")
+                with _progress(fresh, say):
+                    await _run_npm(npm, node, _PACKAGES, fresh, lock)
+                await _run_npm(npm, node, _BUILD, fresh, lock)
+                await asyncio.to_thread(_put_in_place, fresh, target)
+            except BaseException:  # cancelled as well: nothing half is left
+                await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)
+                raise
+    except OSError as error:
+        raise StorageError.of(state_folder, error) from error
+    return target / _MAIN
+
+
+def _find_npm(node: Path) -> Path:
+    """The npm that belongs to `node`, else the one on the PATH. Raises `NodeMissing`."""
+    folders = f"{node.parent}{os.pathsep}{node.resolve().parent}"
+    found = shutil.which("npm", path=folders) or shutil.which("npm")
+    if found is None:
+        raise NodeMissing(
+            "npm, which installs what the WhatsApp helper needs, is not there",
+            hint="It comes with Node.js from nodejs.org; on Debian and Ubuntu it is a package of"
+            " its own: sudo apt-get install npm",
+        )
+    return Path(found).absolute()
+
+
+async def _run_npm(
+    npm: Path, node: Path, arguments: Sequence[str], folder: Path, lock: int
+) -> None:
+    """Run `npm ARGUMENTS` with `node` in `folder`. `lock` is a descriptor that it holds open for as
+    long as any of it lives. Raises `InstallFailed` with the end of what it printed."""
+    kept = {name: value for name, value in os.environ.items() if _NPM_ENVIRONMENT.fullmatch(name)}
+    path = f"{node.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    what = f"npm {arguments[0]}"
+    try:
+        process = await asyncio.create_subprocess_exec(
+            npm,
+            *arguments,
+            cwd=folder,
+            env=kept | {"PATH": path, "npm_config_update_notifier": "false"},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            pass_fds=(lock,),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise InstallFailed(f"{npm} cannot be run: {error.strerror}") from error
+    assert process.stdout is not None
+    end, not_unpacked = b"", ""
+    try:
+        async with asyncio.timeout(_NPM_SECONDS):
+            while chunk := await process.stdout.read(_OUTPUT_BYTES):
+                # npm only warns of files that it could not write, and reports success.
+                if not not_unpacked and (found := _NOT_UNPACKED.search(end[-64:] + chunk)):
+                    not_unpacked = found[1].decode()
+                end = (end + chunk)[-_OUTPUT_BYTES:]
+            code = await process.wait()
+    except TimeoutError:
+        minutes = int(_NPM_SECONDS / 60)
+        raise InstallFailed(f"{what} took more than {minutes} minutes", hint=_OFFLINE) from None
+    finally:
+        if process.returncode is None:  # afterwards its number may be another's
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    if code or not_unpacked:
+        printed = end.decode("utf-8", "replace")
+        named = _ERROR_CODE.search(printed)
+        reason = not_unpacked or (named[1] if named else f"exit code {code}")
+        raise InstallFailed(f"{what} failed ({reason})", hint=_hint(reason, printed))
+
+
+def _hint(reason: str, printed: str) -> str:
+    for pattern, hint in _HINTS:
+        if re.fullmatch(pattern, reason):
+            return hint
+    lines = [line for line in printed.splitlines() if line.strip()]
+    return "\n  ".join(["The end of its output:", *lines[-_OUTPUT_LINES:]])
 
 
 @contextmanager
-def _growth_told(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Tell how much has arrived in `folder` meanwhile, each time it is a good deal more. From a
+def _progress(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Meanwhile, tell how much has arrived in `folder`, each time it is a good deal more. From a
     thread, as counting some thousand files takes a while."""
     over = threading.Event()
 
@@ -129,11 +280,10 @@ def _growth_told(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _bytes_in(folder: Path) -> int:
-    """What its files hold; those that go meanwhile are left out."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
-            with suppress(OSError):
+            with suppress(OSError):  # it is gone meanwhile
                 total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 - thousands
     return total
 
@@ -148,12 +298,8 @@ def _is_built(sources: Path) -> bool:
         return built.is_file() and newest >= max(
             file.stat().st_mtime for file in (sources / "src").rglob("*.ts")
         )
-    except (OSError, ValueError):  # something of it is not there
+    except (OSError, ValueError):  # something of it is missing
         return False
-
-
-def _installed(state_folder: Path, sources: Path) -> Path:
-    return state_folder / f"bridge-{_hash(sources)}"
 
 
 def _files(sources: Path) -> list[Path]:
@@ -162,8 +308,8 @@ def _files(sources: Path) -> list[Path]:
     return [*single, *sorted((sources / "src").rglob("*.ts"))]
 
 
-def _hash(sources: Path) -> str:
-    """Raises `StorageError` where the package is not whole."""
+def _target(state_folder: Path, sources: Path) -> Path:
+    """Where the helper of these sources is installed. Raises `StorageError` if some are missing."""
     digest = hashlib.sha256()
     try:
         for file in _files(sources):
@@ -172,7 +318,7 @@ def _hash(sources: Path) -> str:
             digest.update(content)
     except OSError as error:
         raise StorageError.of(error.filename or sources, error) from error
-    return digest.hexdigest()[:16]
+    return state_folder / f"bridge-{digest.hexdigest()[:16]}"
 
 
 def _copy(sources: Path, fresh: Path) -> None:
@@ -191,11 +337,8 @@ def _put_in_place(fresh: Path, target: Path) -> None:
     _remove(target)
     fresh.rename(target)
     sync_folder(target.parent)
-
-
-def _remove_others(target: Path) -> None:
     for folder in target.parent.iterdir():
-        if _OURS.fullmatch(folder.name) and folder != target:
+        if _INSTALLED.fullmatch(folder.name) and folder != target:
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -205,19 +348,18 @@ def _remove(folder: Path) -> None:
 
 
 @contextmanager
-def _alone(state_folder: Path) -> Iterator[int]:
+def _locked(state_folder: Path) -> Iterator[int]:
     """No other process installs while inside; the lock's descriptor. Raises `InstallFailed`."""
     state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     lock = os.open(state_folder / _LOCK, flags, 0o600)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InstallFailed(
-                "the WhatsApp helper is being installed already",
-                hint="Wait a minute, then run this again.",
-            ) from None
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield lock
+    except BlockingIOError:
+        raise InstallFailed(
+            "the WhatsApp helper is being installed already",
+            hint="Wait a minute, then run this again.",
+        ) from None
     finally:
         os.close(lock)

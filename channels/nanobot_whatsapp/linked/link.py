@@ -1,10 +1,9 @@
 """The connection with one helper: requests and their answers, events and their confirmation.
 
-What always holds: an event is confirmed only when `take` has returned for it, and then for good; a
-request ends in an answer or in one of the `SendError`s, however the connection ends; nothing that
-the helper does makes this side keep more than a bounded amount. A helper that says something which
-is none of the protocol, or does not answer three pings, has failed, and is to be started again.
-Time is the clock's.
+Invariants: an event is confirmed only when `ingest` has returned for it, and then permanently; a
+request ends in an answer or in a `SendError`, however the connection ends; nothing that the helper
+does makes this side keep more than a bounded amount. A helper that breaks the protocol, or does not
+answer three pings, has failed, and is to be restarted. Time is the clock's.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from loguru import logger
 
 from nanobot.channel.waiting import first_error
 from nanobot.clock import Clock
-from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
-from nanobot_whatsapp.linked.hearing import HelperFailed, hung_up, next_line, understood
-from nanobot_whatsapp.linked.lines import ack_line, ping_line, request_line
+from nanobot.errors import NanobotError, SendError, SendLater, SendRefused, SendUnknown
 from nanobot_whatsapp.linked.protocol import (
     MAX_LINE,
+    PROTOCOL,
     WINDOW,
     Answer,
     Change,
     Event,
     Failure,
+    FromHelper,
     Garbage,
     Hello,
     Identity,
@@ -38,38 +37,82 @@ from nanobot_whatsapp.linked.protocol import (
     PairCode,
     Pong,
     Qr,
-    Said,
     State,
+    Welcome,
+    encode,
+    parse,
+    request_line,
+    welcome_line,
 )
 
 PING_SECONDS = 20.0
-_MOST_UNANSWERED = 3
-"""Pings: counted, so that a daemon that was held up itself does not blame the helper."""
+_MAX_UNANSWERED = 3
+"""Pings: counted, so that a daemon that was suspended itself does not blame the helper."""
 
-_MOST_REQUESTS = 64
-_MOST_UNREAD = 4 * MAX_LINE
+_MAX_REQUESTS = 64
+_MAX_UNREAD = 4 * MAX_LINE
 """Bytes that may wait for a helper that does not read."""
-_MOST_CHANGES = 256
-_LATER_SECONDS = 5.0
+_MAX_CHANGES = 256
+_RETRY_SECONDS = 5.0
+_LEAVING_SECONDS = 2.0
 
-Take = Callable[[Sequence[Event], Me | None], Awaitable[None]]
-"""Makes events durable, in order, of the account that they came to. What it raises ends the link;
-they come again on the next one."""
+IngestEvents = Callable[[Sequence[Event], Me | None], Awaitable[None]]
+"""Makes events of an account durable, in order. What it raises ends the link; they come again on
+the next one."""
+
+
+class HelperFailed(NanobotError):
+    """The helper ended, hung, or broke the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Somebody who waits for an answer until `deadline`, on the clock."""
+    """A request that waits for its answer until `deadline`, on the clock."""
 
     answer: asyncio.Future[Answer]
     deadline: float
     method: Method
 
+    def resolve(self, answer: Answer) -> None:
+        """The answer came."""
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def fail(self, reason: str) -> None:
+        """No answer comes any more."""
+        if not self.answer.done():
+            self.answer.set_exception(SendUnknown(reason))
+
+
+async def greet(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    welcome: Welcome,
+    clock: Clock,
+) -> None:
+    """Read the helper's hello and welcome it. Raises `HelperFailed`, also for another version."""
+    line = await _next_line(reader)
+    if not line:
+        raise await _hung_up(clock)
+    hello = _parsed(line)
+    if not isinstance(hello, Hello):
+        raise HelperFailed("the WhatsApp helper did not say hello")
+    if hello.protocol != PROTOCOL:
+        writer.write(encode("goodbye", reason=f"this nanobot speaks version {PROTOCOL}"))
+        raise HelperFailed(
+            f"the WhatsApp helper speaks version {hello.protocol} of the protocol, not {PROTOCOL}",
+            hint="Build the one of this nanobot: `nanobot channels login whatsapp`.",
+        )
+    writer.write(welcome_line(welcome))
+    logger.debug(
+        "whatsapp helper {} with baileys {} on node {}", hello.bridge, hello.baileys, hello.node
+    )
+
 
 class BridgeLink:
-    """A helper that was greeted (see `greeting`). `helper.started` makes one and runs it.
+    """A helper that was greeted. `process.helper_running` makes one and runs it.
 
-    `take` gets the events; without one they stay in the helper's spool for another time.
+    `ingest` gets the events; without it they stay in the helper's spool for another time.
     """
 
     def __init__(
@@ -77,51 +120,51 @@ class BridgeLink:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         clock: Clock,
-        take: Take | None = None,
+        ingest: IngestEvents | None = None,
     ) -> None:
         self._reader, self._writer = reader, writer
-        self._clock, self._take = clock, take
+        self._clock, self._ingest = clock, ingest
         self._numbers = count(1)
         self._waiting: dict[int, _Waiting] = {}
-        self._room = asyncio.Semaphore(_MOST_REQUESTS)
+        self._room = asyncio.Semaphore(_MAX_REQUESTS)
         self._events: deque[Event] = deque()
-        self._changes: deque[Change] = deque(maxlen=_MOST_CHANGES)
-        self._news = asyncio.Event()
         self._arrived = asyncio.Event()
         self._confirmed = 0
+        self._changes: deque[Change] = deque(maxlen=_MAX_CHANGES)
+        self._changed = asyncio.Event()
         self._unanswered = 0
         self._me: Me | None = None
         self._ended = self._closed = False
 
     @property
     def me(self) -> Me | None:
-        """The account that is linked, as far as it is known."""
+        """The linked account, as far as it is known."""
         return self._me
 
     @property
-    def answers(self) -> bool:
+    def is_responsive(self) -> bool:
         """Whether the helper has answered the pings before the latest."""
-        return self._unanswered < _MOST_UNANSWERED - 1
+        return self._unanswered < _MAX_UNANSWERED - 1
 
-    async def states(self) -> AsyncGenerator[Change, None]:
-        """What becomes known of the connection and its account, from the first on, in order. For
-        one reader; ends with the link."""
+    async def changes(self) -> AsyncGenerator[Change, None]:
+        """News of the connection and its account, from the first on, in order. For one reader; ends
+        with the link."""
         while True:
             while self._changes:
                 yield self._changes.popleft()
             if self._closed:
                 return
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     async def request(
         self, method: Method, params: Mapping[str, object], patience: float = 60.0
     ) -> Mapping[str, object]:
         """Ask the helper for something; what it answers.
 
-        Raises `SendLater` where nothing was done and it may work later, `SendRefused` where it
-        never will, and `SendUnknown` where it may have been done: no answer came before the link
-        ended, or within about `patience` seconds.
+        Raises `SendLater` if nothing was done and it may work later, `SendRefused` if it never
+        will, and `SendUnknown` if it may have been done: no answer came before the link ended, or
+        within about `patience` seconds.
         """
         async with self._room:
             answer = await self._ask(method, params, patience)
@@ -130,7 +173,7 @@ class BridgeLink:
         return answer.data
 
     async def run(self) -> None:
-        """Keep the conversation going. Raises `HelperFailed` when it ends, or what `take` raises;
+        """Keep the conversation going. Raises `HelperFailed` when it ends, or what `ingest` raises;
         never returns."""
         try:
             async with asyncio.TaskGroup() as group:
@@ -143,29 +186,27 @@ class BridgeLink:
             self.close()
 
     def close(self) -> None:
-        """End the connection. Whoever still waits for an answer gets `SendUnknown`."""
+        """End the connection. Requests without an answer raise `SendUnknown`."""
         self._end()
         self._closed = True
-        self._news.set()
+        self._changed.set()
         self._writer.close()
 
     def _end(self) -> None:
-        """No answer comes any more."""
         self._ended = True
         for waiting in self._waiting.values():
-            _fail(waiting, "the WhatsApp helper ended before it answered")
+            waiting.fail("the WhatsApp helper ended before it answered")
 
     async def _ask(self, method: Method, params: Mapping[str, object], patience: float) -> Answer:
-        if self._ended or self._writer.transport.get_write_buffer_size() > _MOST_UNREAD:
-            raise SendLater("the WhatsApp helper is not there", retry_after=_LATER_SECONDS)
+        if self._ended or self._writer.transport.get_write_buffer_size() > _MAX_UNREAD:
+            raise SendLater("the WhatsApp helper is not there", retry_after=_RETRY_SECONDS)
         number = next(self._numbers)
         try:
             line = request_line(number, method, params)
         except Garbage as error:
             raise SendRefused(str(error)) from None
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        deadline = self._clock.monotonic() + patience
-        self._waiting[number] = _Waiting(answer, deadline, method)
+        self._waiting[number] = _Waiting(answer, self._clock.monotonic() + patience, method)
         try:
             self._writer.write(line)
             return await answer
@@ -173,40 +214,33 @@ class BridgeLink:
             del self._waiting[number]
 
     async def _read(self) -> None:
-        while line := await next_line(self._reader):
-            said = understood(line)
-            if said is not None:
-                self._handle(said)
+        while line := await _next_line(self._reader):
+            if (received := _parsed(line)) is not None:
+                self._handle(received)
         self._end()
-        raise await hung_up(self._clock)
+        raise await _hung_up(self._clock)
 
-    def _handle(self, said: Said) -> None:
-        match said:
+    def _handle(self, received: FromHelper) -> None:
+        match received:
             case State() | Qr() | PairCode() | Identity():
-                self._changes.append(said)
-                self._news.set()
-                if isinstance(said, State):
-                    self._me = said.me or self._me
-            case Event():
-                self._keep(said)
-            case Answer(id=number):
-                waiting = self._waiting.get(number)
-                if waiting is not None and not waiting.answer.done():
-                    waiting.answer.set_result(said)
+                self._changes.append(received)
+                self._changed.set()
+                self._me = (received.me if isinstance(received, State) else None) or self._me
+            case Event() if self._ingest is not None:
+                if len(self._events) >= 2 * WINDOW:
+                    raise HelperFailed("the WhatsApp helper sends too many unconfirmed events")
+                self._events.append(received)
+                self._arrived.set()
+            case Answer(id=number) if number in self._waiting:
+                self._waiting[number].resolve(received)
             case Pong():
                 self._unanswered = 0
             case Log(level=level, message=message):
                 logger.log(level, "whatsapp helper: {}", message)
             case Hello():
                 raise HelperFailed("the WhatsApp helper said hello twice")
-
-    def _keep(self, event: Event) -> None:
-        if self._take is None:
-            return
-        if len(self._events) >= 2 * WINDOW:
-            raise HelperFailed("the WhatsApp helper sends events that nobody confirmed yet")
-        self._events.append(event)
-        self._arrived.set()
+            case _:
+                pass  # an event for another time, a late answer
 
     async def _confirm(self) -> None:
         while True:
@@ -214,46 +248,67 @@ class BridgeLink:
             self._arrived.clear()
             batch = list(self._events)
             if new := [event for event in batch if event.seq > self._confirmed]:
-                assert self._take is not None
-                await self._take(new, self._me)
+                assert self._ingest is not None
+                await self._ingest(new, self._me)
                 self._confirmed = max(event.seq for event in new)
             for _ in batch:
                 self._events.popleft()
             if self._events:
                 self._arrived.set()
-            self._say(ack_line(self._confirmed))
+            self._write(encode("ack", seq=self._confirmed))
 
     async def _keep_alive(self) -> None:
         for number in count(1):
-            if self._unanswered >= _MOST_UNANSWERED:
+            if self._unanswered >= _MAX_UNANSWERED:
                 raise HelperFailed("the WhatsApp helper does not answer")
             self._unanswered += 1
-            self._say(ping_line(number))
+            self._write(encode("ping", id=number))
             await self._clock.sleep(PING_SECONDS)
-            self._give_up()
+            now = self._clock.monotonic()
+            for waiting in self._waiting.values():
+                if waiting.deadline <= now:
+                    waiting.fail(f"the WhatsApp helper does not answer ({waiting.method})")
 
-    def _give_up(self) -> None:
-        now = self._clock.monotonic()
-        for waiting in self._waiting.values():
-            if waiting.deadline <= now:
-                _fail(waiting, f"the WhatsApp helper does not answer ({waiting.method})")
-
-    def _say(self, line: bytes) -> None:
+    def _write(self, line: bytes) -> None:
         if not self._ended and not self._writer.is_closing():
             self._writer.write(line)
 
 
-def _fail(waiting: _Waiting, reason: str) -> None:
-    if not waiting.answer.done():
-        waiting.answer.set_exception(SendUnknown(reason))
-
-
 def _error(failure: Failure) -> SendError:
-    words = failure.message or "the WhatsApp helper did not say why"
+    reason = failure.message or "the WhatsApp helper did not say why"
     match failure.code:
         case "later":
-            return SendLater(words, retry_after=failure.retry_after or _LATER_SECONDS)
+            return SendLater(reason, retry_after=failure.retry_after or _RETRY_SECONDS)
         case "refused":
-            return SendRefused(words)
+            return SendRefused(reason)
         case "unknown":
-            return SendUnknown(words)
+            return SendUnknown(reason)
+
+
+async def _next_line(reader: asyncio.StreamReader) -> bytes:
+    """The next line, empty at the end. Raises `HelperFailed` for one that is too long."""
+    try:
+        return await reader.readuntil(b"\n")
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return b""
+    except asyncio.LimitOverrunError:
+        raise HelperFailed(
+            f"the WhatsApp helper sent a line of more than {MAX_LINE:,} bytes"
+        ) from None
+
+
+async def _hung_up(clock: Clock) -> HelperFailed:
+    """The error for a helper that ended the connection. How its process ended is more telling, so
+    what watches that goes first."""
+    await clock.sleep(_LEAVING_SECONDS)
+    return HelperFailed("the WhatsApp helper hung up")
+
+
+def _parsed(line: bytes) -> FromHelper | None:
+    try:
+        received = parse(line)
+    except Garbage as error:
+        raise HelperFailed(f"the WhatsApp helper does not keep to the protocol: {error}") from None
+    if received is None:
+        logger.debug("the WhatsApp helper sent a line of an unknown type")
+    return received

@@ -1,29 +1,31 @@
 """`nanobot channels login whatsapp`: links a WhatsApp account, with a person at the terminal.
 
-The helper is installed where it is missing, started so that it may pair, and asked for nothing: it
-says what to scan or to type in, and when it is done. What always holds: messages that arrive
-meanwhile stay in the helper's spool for the gateway; what is printed names no secret but the code
-itself, which is of no use once it was scanned or a minute has passed.
+The helper is installed if it is missing, started so that it may pair, and asked for nothing: it
+reports what to scan or to type in, and when it is done. Invariants: messages that arrive meanwhile
+stay in the helper's spool for the gateway; what is printed contains no secret but the code itself,
+which is of no use once it was scanned or a minute has passed.
+
+QR codes are drawn with two modules in a character, one above the other. Dark modules are dark on
+any terminal, because a phone may not read a code whose colours are swapped. Where colours would be
+litter (in a file, a pipe), the characters themselves are printed, for a dark background.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from nanobot.channel import LoginRequest
 from nanobot.channel.waiting import within
 from nanobot.errors import NanobotError
-from nanobot_whatsapp.ids import id_of
-from nanobot_whatsapp.linked.hearing import HelperFailed
-from nanobot_whatsapp.linked.helper import started
 from nanobot_whatsapp.linked.install import find_node, install
+from nanobot_whatsapp.linked.link import HelperFailed
+from nanobot_whatsapp.linked.process import helper_running
 from nanobot_whatsapp.linked.protocol import Change, Me, PairCode, Qr, State, Welcome
-from nanobot_whatsapp.linked.qr import Screen
+from nanobot_whatsapp.people import id_of, phone_digits
 from nanobot_whatsapp.settings import WhatsAppSettings
 
 PATIENCE_SECONDS = 600.0
@@ -33,8 +35,12 @@ SETTLING_SECONDS = 10.0
 """How long an account that was just linked stays connected: the phone and WhatsApp exchange keys
 with the new device first, and a phone that loses sight of it meanwhile calls the linking failed."""
 
-_BETWEEN_DIGITS = re.compile(r"[\s+()./-]+")
-_NUMBER = re.compile(r"[1-9][0-9]{6,14}")
+_QUIET = 2
+"""Modules of light margin. The standard wants four; phones need two, and lines are scarce."""
+_BLACK_ON_WHITE = "\x1b[38;5;16;48;5;231m"
+_NORMAL = "\x1b[0m"
+_DARK = {(True, True): "█", (True, False): "▀", (False, True): "▄", (False, False): " "}
+"""The character that is inked where the modules above and below are dark."""
 
 _WHERE = "On the phone: WhatsApp > Settings (or ⋮) > Linked devices > Link a device"
 
@@ -55,7 +61,7 @@ async def sign_in(request: LoginRequest, screen: Screen) -> None:
             f"channels.whatsapp.transport is {options.transport}, where there is nothing to link",
             hint="Write linked there, or leave it out, to use WhatsApp as a linked device.",
         )
-    number = digits_of(request.number) if request.number else ""
+    number = phone_digits(request.number) if request.number else ""
     node = await asyncio.to_thread(find_node, options.node)
     main = await install(request.state_folder, node, screen.say)
     welcome = Welcome(
@@ -72,20 +78,6 @@ async def sign_in(request: LoginRequest, screen: Screen) -> None:
     raise NanobotError("WhatsApp does not take this device", hint="Try again in some minutes.")
 
 
-def digits_of(number: str) -> str:
-    """A phone number as WhatsApp has it: digits only, the country code first.
-
-    Raises `NanobotError` for what is none.
-    """
-    digits = _BETWEEN_DIGITS.sub("", number).removeprefix("00")
-    if not _NUMBER.fullmatch(digits):
-        raise NanobotError(
-            "--pair-code wants the phone number with its country code, in digits",
-            hint="For a number in the United States: --pair-code 15550001111",
-        )
-    return digits
-
-
 class _Dialogue:
     """What a person is told, step by step."""
 
@@ -96,9 +88,9 @@ class _Dialogue:
 
     async def run(self, request: LoginRequest, program: Sequence[str], welcome: Welcome) -> bool:
         """Run a helper until an account is linked; False where that on disk is linked no more."""
-        async with started(request.state_folder, program, welcome, request.clock) as link:
+        async with helper_running(request.state_folder, program, welcome, request.clock) as link:
             try:
-                me = await within(request.clock, PATIENCE_SECONDS, self._until_open(link.states()))
+                me = await within(request.clock, PATIENCE_SECONDS, self._until_open(link.changes()))
             except TimeoutError:
                 raise NanobotError(
                     f"no account was linked within {PATIENCE_SECONDS / 60:.0f} minutes",
@@ -195,3 +187,69 @@ def _farewell(me: Me, *, anew: bool, is_set_up: bool) -> str:
         f'yourself, write whatsapp: ["{number}"] under owner, and self_chat: true beside enabled.\n'
         "Then start `nanobot gateway`; one that runs needs a restart for new settings."
     )
+
+
+def drawn(data: str, *, coloured: bool) -> tuple[str, ...]:
+    """The lines of a QR code that holds `data`: `coloured` with the terminal's black and white,
+    else by leaving out what is dark. Raises `ValueError` for more than a code can hold."""
+    import segno
+
+    code = segno.make_qr(data, error="l", boost_error=False)
+    rows = [[bool(module) for module in row] for row in code.matrix_iter(border=_QUIET)]
+    if len(rows) % 2:
+        rows.append([False] * len(rows[0]))
+    pairs = zip(rows[::2], rows[1::2], strict=True)
+    lines = (  # without colours, what is dark is left out
+        "".join(_DARK[up is coloured, low is coloured] for up, low in zip(*pair, strict=True))
+        for pair in pairs
+    )
+    return tuple(f"{_BLACK_ON_WHITE}{line}{_NORMAL}" if coloured else line for line in lines)
+
+
+class Screen:
+    """Where a person reads what to do. On a terminal (`is_terminal`) the next code takes the place
+    of the last; elsewhere it is printed below. `size` gives the terminal's columns and lines."""
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        *,
+        is_terminal: bool = False,
+        size: Callable[[], tuple[int, int]] = lambda: (80, 24),
+    ) -> None:
+        self._say, self._is_terminal, self._size = say, is_terminal, size
+        self._standing = 0
+        self._said = ""
+
+    def say(self, text: str) -> None:
+        """Print a text."""
+        self._standing = 0
+        self._say(text)
+
+    def show(self, data: str) -> None:
+        """Show the QR code of `data`, or say that the window is too small for it. Raises
+        `ValueError` for more than a code can hold."""
+        lines = drawn(data, coloured=self._is_terminal)
+        wide, high = len(lines[0]) - len(_BLACK_ON_WHITE + _NORMAL), len(lines) + 1
+        columns, height = self._size() if self._is_terminal else (wide, high)
+        advice = (
+            f"The code needs {wide} columns and {high} lines; this window has {columns} and"
+            f" {height}: make the window larger or its letters smaller (the next code comes within"
+            " a minute), or press Ctrl-C and use --pair-code NUMBER."
+        )
+        if columns < wide:  # lines that are broken are no code
+            self._advise(advice)
+            return
+        back = f"\x1b[{self._standing}F\x1b[J" if self._standing else ""
+        self._say(back + "\n".join(lines))
+        if height < high:  # said last, as what stands above is out of sight
+            self._said = ""
+            self._advise(advice)
+        else:
+            self._standing = len(lines) if self._is_terminal else 0
+
+    def _advise(self, advice: str) -> None:
+        self._standing = 0
+        if advice != self._said:
+            self._said = advice
+            self._say(advice)

@@ -1,8 +1,8 @@
-"""Delivers one part: one request to the helper, two where a sound comes with words.
+"""Delivers one part: one request to the helper, two if a sound comes with words.
 
-The id of a message is made from the part. So it is the same on every attempt, and a phone that has
-the message already drops it: an attempt whose end nobody saw costs nothing. Keys alone would not
-do: a home that is set up anew begins with the same ones, and phones would drop what it says.
+The id of a message is derived from the part. So it is the same on every attempt, and a phone that
+has the message already drops it: an attempt with an unknown outcome costs nothing. Keys alone would
+not do: a new home begins with the same ones, and phones would drop its messages.
 """
 
 from __future__ import annotations
@@ -10,38 +10,37 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
 from nanobot.bus.events import Media, MediaKind, OutboundPart, Receipt
 from nanobot.errors import SendError, SendRefused, SendUnknown
-from nanobot_whatsapp.ids import is_group, jid_of
-from nanobot_whatsapp.kinds import plain_mime, shown_as
+from nanobot_whatsapp.linked.inbound import Quotables
 from nanobot_whatsapp.linked.protocol import Me, Method
-from nanobot_whatsapp.linked.quoting import Quotables
 from nanobot_whatsapp.markup import render, with_choices
-from nanobot_whatsapp.people import People
+from nanobot_whatsapp.people import People, is_group, jid_of
+from nanobot_whatsapp.transport import plain_mime, playable_as
 
-LARGEST_FILE = 100 * 1024 * 1024
-_LARGEST_SHOWN = 16 * 1024 * 1024
+MAX_FILE_BYTES = 100 * 1024 * 1024
+_MAX_PLAYABLE_BYTES = 16 * 1024 * 1024
 """A larger picture, film or sound goes as a document."""
 
 _VOICE = "audio/ogg; codecs=opus"
 """Phones do not play a voice note that does not say so, and some do not even show it."""
 
 _TEXT_SECONDS = 60.0
-_SLOWEST = 100_000
-"""Bytes a second, as an upload goes at worst."""
-_NAME = 200
+_SLOWEST_UPLOAD = 100_000
+"""Bytes a second."""
+_NAME_CHARACTERS = 200
 
 
 class Link(Protocol):
-    """The helper."""
+    """The connection with the helper: a `BridgeLink`, and a double in tests."""
 
     @property
     def me(self) -> Me | None:
-        """The account that is linked."""
+        """The linked account."""
         ...
 
     async def request(
@@ -61,11 +60,6 @@ class _File:
     name: str
     size: int
 
-    @property
-    def is_sound(self) -> bool:
-        """Whether WhatsApp has no place for words under it."""
-        return self.kind in {"audio", "voice"}
-
     def as_params(self) -> Mapping[str, object]:
         """For the helper."""
         mime = _VOICE if self.kind == "voice" else self.mime
@@ -73,8 +67,8 @@ class _File:
 
 
 class Outbound:
-    """Sends parts. `path_of` says where a file lies (see `ChannelHost`); `prefix` stands before
-    what is said in the chat with oneself."""
+    """Sends parts. `path_of` gives the path of an outbound file (see `ChannelHost`); `prefix` goes
+    before what is sent into the chat with oneself."""
 
     def __init__(
         self,
@@ -96,12 +90,13 @@ class Outbound:
             raise SendRefused("WhatsApp takes one file with a message")
         if not files and not text.strip():
             raise SendRefused("there is nothing to send")
-        if text and self._is_self(address):
+        me = self._link.me
+        if text and me is not None and address in me.ids:
             text = f"{self._prefix}{text}"
         to, quote = jid_of(address), self._quote(part)
         if not files:
             return await self._send(sent_id(part), to, text, quote)
-        if text and files[0].is_sound:
+        if text and files[0].kind in {"audio", "voice"}:  # WhatsApp shows no words under sound
             await self._send(sent_id(part, "words"), to, text, quote)
             return await self._send(sent_id(part), to, "", None, files[0])
         return await self._send(sent_id(part), to, text, quote, files[0])
@@ -114,16 +109,11 @@ class Outbound:
         quote: Mapping[str, object] | None,
         file: _File | None = None,
     ) -> Receipt:
-        params: Mapping[str, object] = {
-            "to": to,
-            "id": id,
-            "text": text,
-            "quote": quote,
-            "file": None if file is None else file.as_params(),
-        }
+        params: dict[str, object] = {"to": to, "id": id, "text": text, "quote": quote}
+        params["file"] = None if file is None else file.as_params()
         size = 0 if file is None else file.size
         try:
-            await self._link.request("send", params, _TEXT_SECONDS + size / _SLOWEST)
+            await self._link.request("send", params, _TEXT_SECONDS + size / _SLOWEST_UPLOAD)
         except SendUnknown as error:
             # The core gives up what may have arrived twice. This costs nothing where it did, as the
             # phone knows its id, so it is tried as often as what failed for another reason.
@@ -137,16 +127,7 @@ class Outbound:
         quoted = self._quotables.find(part.chat_id, part.reply_to)
         if quoted is None:
             return None
-        return {
-            "id": quoted.id,
-            "sender": quoted.sender,
-            "text": quoted.text,
-            "from_me": False,
-        }
-
-    def _is_self(self, address: str) -> bool:
-        me = self._link.me
-        return me is not None and address in me.ids
+        return {**asdict(quoted), "from_me": False}
 
 
 def sent_id(part: OutboundPart, piece: str = "") -> str:
@@ -162,9 +143,9 @@ def _file(media: Media, path: Path) -> _File:
         size = path.stat().st_size
     except OSError:
         raise SendRefused(f"the file {media.name or media.ref} is no longer there") from None
-    if size > LARGEST_FILE:
-        raise SendRefused(f"the file has {size:,} bytes, more than {LARGEST_FILE:,}")
+    if size > MAX_FILE_BYTES:
+        raise SendRefused(f"the file has {size:,} bytes, more than {MAX_FILE_BYTES:,}")
     mime = plain_mime(media.mime) or "application/octet-stream"
-    name = " ".join((media.name or path.name).split())[:_NAME]
-    kind = shown_as(media.kind, mime) if size <= _LARGEST_SHOWN else "document"
+    name = " ".join((media.name or path.name).split())[:_NAME_CHARACTERS]
+    kind = playable_as(media.kind, mime) if size <= _MAX_PLAYABLE_BYTES else "document"
     return _File(path, kind, mime, name, size)

@@ -1,49 +1,47 @@
-"""WhatsApp as a linked device: a helper that is kept running, and what goes through it.
+"""WhatsApp as a linked device: keeps a helper running, and sends and receives through it.
 
-The helper is started again when it fails, after a pause that grows to a minute; what it has not
-been told is stored stays in its spool. What only a person can mend (no account is linked, no
-Node.js) turns the channel off, and says how.
+The helper is restarted when it fails, after a pause that grows to a minute; what it has not been
+told is stored stays in its spool. What only a person can fix (no account is linked, no Node.js)
+turns the channel off, with a hint.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 from loguru import logger
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
+from nanobot.channel.health import HealthReporter
 from nanobot.channel.waiting import Backoff, within
 from nanobot.errors import ChannelOff, SendLater, StorageError
-from nanobot_whatsapp.ids import id_of, jid_of
-from nanobot_whatsapp.linked.files import Downloads
-from nanobot_whatsapp.linked.hearing import HelperFailed
-from nanobot_whatsapp.linked.helper import started
-from nanobot_whatsapp.linked.inbox import Inbox
+from nanobot_whatsapp.ingest import Ingest
+from nanobot_whatsapp.linked.inbound import Downloads, Inbox, Quotables
 from nanobot_whatsapp.linked.install import NodeMissing, bridge_program, find_node
-from nanobot_whatsapp.linked.link import PING_SECONDS, BridgeLink
-from nanobot_whatsapp.linked.outbound import LARGEST_FILE, Outbound
+from nanobot_whatsapp.linked.link import PING_SECONDS, BridgeLink, HelperFailed
+from nanobot_whatsapp.linked.outbound import MAX_FILE_BYTES, Outbound
+from nanobot_whatsapp.linked.process import helper_running
 from nanobot_whatsapp.linked.protocol import Identity, Me, State, Welcome
-from nanobot_whatsapp.linked.quoting import Quotables
-from nanobot_whatsapp.linked.standing import LOGIN, Standing
-from nanobot_whatsapp.live import Live
 from nanobot_whatsapp.markup import CAPTION_LIMIT, TEXT_LIMIT, fits
-from nanobot_whatsapp.people import People
+from nanobot_whatsapp.people import People, id_of, jid_of
 from nanobot_whatsapp.settings import WhatsAppSettings
-from nanobot_whatsapp.taking import Taking
-from nanobot_whatsapp.typing import Typing
+from nanobot_whatsapp.transport import ConnectionSlot, TypingIndicator
 
-LONGEST_PAUSE = 60.0
+MAX_PAUSE = 60.0
 SILENT_SECONDS = 80.0
-"""A helper that does not show for so long that it lives hangs, and so does what looks after it."""
+"""After which a helper that does not answer hangs, and so does what watches it."""
 OPEN_SECONDS = 30.0
 """How long a part waits for the connection with WhatsApp before it is tried later."""
+LOGIN = "nanobot channels login whatsapp"
+_LINK_HINT = f"Run `{LOGIN}` and scan the code with the phone."
 
 FindProgram = Callable[[WhatsAppSettings, Path], Sequence[str]]
-"""How the helper is called, given the folder of the adapter. Blocks; raises `ChannelOff`."""
+"""The command line of the helper, given the folder of the adapter. Blocks; raises `ChannelOff`."""
 
 
 def installed_program(options: WhatsAppSettings, folder: Path) -> Sequence[str]:
@@ -62,180 +60,223 @@ def installed_program(options: WhatsAppSettings, folder: Path) -> Sequence[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Core:
-    """What lasts as long as the channel runs, whatever becomes of helpers."""
-
-    host: ChannelHost
-    people: People
-    inbox: Inbox
-    quotables: Quotables
-    standing: Standing
-    downloads: Downloads
-
-
-@dataclass(frozen=True, slots=True)
-class _Helper:
-    """What there is while a helper runs."""
+class _Connection:
+    """What exists while a helper runs."""
 
     link: BridgeLink
     outbound: Outbound
-    typing: Typing
+    typing: TypingIndicator
+    downloads: Downloads
 
 
 class LinkedTransport:
-    """Implements `nanobot_whatsapp.transport.Transport`. `find_program` says what to run."""
+    """Implements `nanobot.channel.Channel`. `find_program` says what to run."""
+
+    name = "whatsapp"
 
     def __init__(
         self, options: WhatsAppSettings, *, find_program: FindProgram = installed_program
     ) -> None:
         self._options, self._find_program = options, find_program
-        self._core: _Core | None = None
-        self._live: Live[_Helper] = Live()
+        self._slot: ConnectionSlot[_Connection] = ConnectionSlot()
         self._open = asyncio.Event()
+        self._host: ChannelHost | None = None
 
     @property
     def limits(self) -> Limits:
         """WhatsApp's own are higher; a longer text is hard to read on a phone."""
         return Limits(
-            text=TEXT_LIMIT, caption=CAPTION_LIMIT, files=1, file_bytes=LARGEST_FILE, fits=fits
+            text=TEXT_LIMIT, caption=CAPTION_LIMIT, files=1, file_bytes=MAX_FILE_BYTES, fits=fits
         )
 
     async def run(self, host: ChannelHost) -> None:
-        """Keep a helper running until cancelled. Raises `ChannelOff`; see `Standing`."""
+        """Keep a helper running until cancelled. Raises `ChannelOff`; see `_off`."""
         folder, clock = host.state_folder, host.clock
         program = await asyncio.to_thread(self._find_program, self._options, folder)
-        people = People(folder)
-        taking = Taking(
-            host,
-            people,
-            self_chat=self._options.self_chat,
-            pairing=self._options.answers_strangers,
-            prefix=self._options.self_chat_prefix,
-        )
-        standing = Standing(host)
-        quotables, receipts = Quotables(), self._options.read_receipts
-        inbox = Inbox(host, taking, standing, quotables, receipts=receipts)
-        downloads = Downloads(folder, clock)
-        self._core = core = _Core(host, people, inbox, quotables, standing, downloads)
-        backoff = Backoff(clock, LONGEST_PAUSE)
+        self._host = host
+        session = _Session(host, self._options, self._slot, self._open)
+        backoff = Backoff(clock, MAX_PAUSE)
         while True:
-            began = clock.monotonic()
+            started = clock.monotonic()
             host.alive(SILENT_SECONDS)
             try:
-                await self._run_helper(core, program)
+                await session.run_helper(program)
             except (HelperFailed, StorageError) as error:
-                standing.helper_failed(f"{error}. {error.hint}" if error.hint else str(error))
-            if clock.monotonic() - began > LONGEST_PAUSE:
+                reason = f"{error}. {error.hint}" if error.hint else str(error)
+                session.health.report("connection", f"{reason} (it is started again)")
+            if clock.monotonic() - started > MAX_PAUSE:
                 backoff.reset()
-            host.alive(LONGEST_PAUSE + SILENT_SECONDS)
+            host.alive(MAX_PAUSE + SILENT_SECONDS)
             await backoff.wait()
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver one part; see `nanobot.channel`. Waits for a connection, but not for ever."""
-        async with self._live.used() as helper:
+        async with self._slot.used() as connection:
             await self._until_open()
-            return await helper.outbound.send(part)
+            return await connection.outbound.send(part)
 
     async def reach(self) -> None:
         """Nothing: a part that is sent again has the same id, so phones show it once."""
 
     async def fetch(self, media: Media, limit: int) -> bytes:
         """The content of a file that someone sent; see `nanobot.channel`."""
-        await self._live.got()
-        assert self._core is not None
-        return await self._core.downloads.fetch(self._connected, media, limit)
+        connection = await self._slot.wait()
+        return await connection.downloads.fetch(self._connected, media, limit)
 
     async def show(self, event: Progress) -> None:
         """Show that somebody types; nothing while no helper runs."""
-        if (helper := self._live.now) is not None:
-            helper.typing.show(event)
+        if (connection := self._slot.current) is not None:
+            connection.typing.show(event)
 
     async def _connected(self) -> BridgeLink:
         """The helper that runs, once WhatsApp is connected; see `_until_open`."""
-        helper = await self._live.got()
+        connection = await self._slot.wait()
         await self._until_open()
-        return helper.link
+        return connection.link
 
     async def _until_open(self) -> None:
         if self._open.is_set():
             return
-        assert self._core is not None
+        assert self._host is not None
         try:
-            await within(self._core.host.clock, OPEN_SECONDS, self._open.wait())
+            await within(self._host.clock, OPEN_SECONDS, self._open.wait())
         except TimeoutError:
             raise SendLater("WhatsApp is not connected", retry_after=OPEN_SECONDS) from None
 
-    async def _run_helper(self, core: _Core, program: Sequence[str]) -> None:
+
+class _Session:
+    """What lasts as long as the channel runs, whatever becomes of helpers. `slot` is filled while a
+    helper runs, and `is_open` set while it is connected."""
+
+    def __init__(
+        self,
+        host: ChannelHost,
+        options: WhatsAppSettings,
+        slot: ConnectionSlot[_Connection],
+        is_open: asyncio.Event,
+    ) -> None:
+        self._host, self._options, self._slot, self._open = host, options, slot, is_open
+        self.health = HealthReporter("whatsapp", host)
+        self._people = People(host.state_folder)
+        self._downloads = Downloads(host.state_folder, host.clock)
+        self._quotables = Quotables()
+        ingest = Ingest(
+            host,
+            self._people,
+            self_chat=options.self_chat,
+            pairing=options.answers_strangers,
+            prefix=options.self_chat_prefix,
+        )
+        receipts = options.read_receipts
+        self._inbox = Inbox(host, ingest, self.health, self._quotables, receipts=receipts)
+        self._was_open = False
+
+    async def run_helper(self, program: Sequence[str]) -> None:
         """Run one helper to its end. Raises `HelperFailed`, `StorageError` or `ChannelOff`."""
-        core.downloads.sweep()
-        host = core.host
-        welcome = Welcome(read_receipts=self._options.read_receipts, online=self._options.online)
-        async with started(
-            host.state_folder, program, welcome, host.clock, core.inbox.take
+        self._downloads.sweep()
+        host, options = self._host, self._options
+        welcome = Welcome(read_receipts=options.read_receipts, online=options.online)
+        async with helper_running(
+            host.state_folder, program, welcome, host.clock, self._inbox.ingest
         ) as link:
             try:
-                await self._serve(core, link)
+                await self._serve(link)
             finally:
                 self._open.clear()
-                await self._live.end()
+                await self._slot.clear()
 
-    async def _serve(self, core: _Core, link: BridgeLink) -> None:
-        host, people = core.host, core.people
-        prefix = self._options.self_chat_prefix
-        outbound = Outbound(link, people, core.quotables, host.path_of, prefix)
-        typing = Typing(_typing(link, people), host.clock, _notices(outbound, host))
-        self._live.begin(_Helper(link, outbound, typing))
+    async def _serve(self, link: BridgeLink) -> None:
+        host, people, prefix = self._host, self._people, self._options.self_chat_prefix
+        outbound = Outbound(link, people, self._quotables, host.path_of, prefix)
+
+        async def set_typing(chat_id: str, on: bool) -> None:
+            await link.request("typing", {"to": jid_of(people.address(chat_id)), "on": on})
+
+        async def send_notice(chat_id: str, text: str) -> None:
+            key = f"notice {chat_id} {host.clock.now().isoformat()}"
+            await outbound.send(OutboundPart(key, "whatsapp", chat_id, text))
+
+        typing = TypingIndicator(set_typing, host.clock, send_notice)
+        self._slot.fill(_Connection(link, outbound, typing, self._downloads))
         async with asyncio.TaskGroup() as group:
             group.create_task(typing.run())
-            group.create_task(core.inbox.tell_read(link))
-            group.create_task(_show_life(host, link))
-            await self._follow(core, link)
+            group.create_task(self._inbox.send_receipts(link))
+            group.create_task(_report_alive(host, link))
+            async for change in link.changes():
+                match change:
+                    case State():
+                        self._open.clear()
+                        self._changed(change)
+                    case Identity(lid=lid, number=number):
+                        self._learn(link.me or Me(), (number, lid))
+                    case _:
+                        logger.debug("whatsapp: the helper wants to link an account unasked")
 
-    async def _follow(self, core: _Core, link: BridgeLink) -> None:
-        """Act on what becomes known of the connection."""
-        async for change in link.states():
-            match change:
-                case State():
-                    self._open.clear()
-                    if core.standing.changed(change):
-                        self._open.set()
-                case Identity(lid=lid, number=number):
-                    _learn(core.people, link.me or Me(), (number, lid))
-                case _:
-                    logger.debug("whatsapp: the helper wants to link an account unasked")
+    def _changed(self, state: State) -> None:
+        """Report the connection. Raises `ChannelOff` if only a person can fix it."""
+        if state.state == "open":
+            self._was_open = True
+            self.health.resolve("connection")
+            if not self.health.problems:
+                self._host.report("")  # that it was connecting
+            if state.me is not None:
+                id = id_of(state.me.number or state.me.lid)
+                self._host.connected(f"{'+' if id.isdigit() else ''}{id} (linked)")
+            self._open.set()
+        elif state.state == "connecting":
+            # At the start this is no problem, and later the problem is what led to it.
+            if not self._was_open and not self.health.problems:
+                self._host.report("connecting to WhatsApp")
+        elif (off := _off(state)) is not None:
+            raise off
+        else:
+            self.health.report("connection", _problem(state))
+
+    def _learn(self, me: Me, jids: Sequence[str]) -> None:
+        """These ids are one person's, unless one of them alone is ours: nobody else is who we are.
+        What is not kept now is learned again when they write."""
+        ids = {id_of(jid) for jid in jids if jid}
+        if len({id in me.ids for id in ids}) > 1:
+            logger.debug("whatsapp: somebody is said to be the account that is linked: {}", ids)
+            return
+        try:
+            self._people.met(sorted(ids))
+            self._people.keep()
+        except (ValueError, StorageError) as error:
+            logger.debug("whatsapp: who is who is not kept: {}", error)
 
 
-async def _show_life(host: ChannelHost, link: BridgeLink) -> None:
+async def _report_alive(host: ChannelHost, link: BridgeLink) -> None:
     while True:
-        if link.answers:
+        if link.is_responsive:
             host.alive(SILENT_SECONDS)
         await host.clock.sleep(PING_SECONDS)
 
 
-def _learn(people: People, me: Me, jids: Sequence[str]) -> None:
-    """These ids are one person's, unless one of them alone is ours: nobody else is who we are. What
-    is not kept now is learned again when they write."""
-    ids = {id_of(jid) for jid in jids if jid}
-    if len({id in me.ids for id in ids}) > 1:
-        logger.debug("whatsapp: somebody is said to be the account that is linked: {}", ids)
-        return
-    try:
-        people.met(sorted(ids))
-        people.keep()
-    except (ValueError, StorageError) as error:
-        logger.debug("whatsapp: who is who is not kept: {}", error)
+def _off(state: State) -> ChannelOff | None:
+    """What only a person can fix."""
+    detail = f": {state.detail}" if state.detail else ""
+    match state.state:
+        case "need_pairing":
+            return ChannelOff("no WhatsApp account is linked", hint=_LINK_HINT)
+        case "logged_out":
+            return ChannelOff(f"WhatsApp has unlinked this device{detail}", hint=_LINK_HINT)
+        case "banned" if state.retry_in is None:
+            return ChannelOff(
+                f"WhatsApp refuses this account{detail}",
+                hint=f"See on the phone what it says about the account; once that is over, run "
+                f"`{LOGIN}`, which starts the channel again.",
+            )
+    return None
 
 
-def _typing(link: BridgeLink, people: People) -> Callable[[str, bool], Awaitable[None]]:
-    async def call(chat_id: str, on: bool) -> None:
-        await link.request("typing", {"to": jid_of(people.address(chat_id)), "on": on})
-
-    return call
-
-
-def _notices(outbound: Outbound, host: ChannelHost) -> Callable[[str, str], Awaitable[None]]:
-    async def say(chat_id: str, text: str) -> None:
-        key = f"notice {chat_id} {host.clock.now().isoformat()}"
-        await outbound.send(OutboundPart(key, "whatsapp", chat_id, text))
-
-    return say
+def _problem(state: State) -> str:
+    """What passes by itself."""
+    detail = f": {state.detail}" if state.detail else ""
+    if state.state == "replaced":
+        return "another program uses the same linked device; stop it"
+    if state.state != "banned":
+        return f"WhatsApp cannot be reached{detail}"
+    seconds = state.retry_in or 0.0
+    span = f"{ceil(seconds / 60)} min" if seconds < 7200 else f"{ceil(seconds / 3600)} h"
+    return f"WhatsApp refuses this account for {span}{detail}"

@@ -1,68 +1,35 @@
-"""The channel chooses a transport and passes everything on to it."""
+"""The channel is the transport that the settings name."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from importlib.metadata import entry_points
-from pathlib import Path
 
 import pytest
 
-from nanobot.bus.events import Media, OutboundPart, Progress, Receipt, TurnStarted
-from nanobot.channel import ChannelHost, Limits
+from nanobot.channel import Reachable
 from nanobot_whatsapp import WhatsAppChannel
 from nanobot_whatsapp.settings import WhatsAppSettings
-from tests.channels.telegram.support import RecordingHost, WatchedClock
 
-PART = OutboundPart("k", "whatsapp", "15557770000", "hello")
-STARTED = TurnStarted("whatsapp", "15557770000", "t1")
-
-
-class Notebook:
-    """A transport that notes what it is asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[object] = []
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(text=7)
-
-    async def run(self, host: ChannelHost) -> None:
-        self.asked.append(host)
-
-    async def send(self, part: OutboundPart) -> Receipt:
-        self.asked.append(part)
-        return Receipt("3EB0")
-
-    async def reach(self) -> None:
-        self.asked.append("reach")
-
-    async def fetch(self, media: Media, limit: int) -> bytes:
-        self.asked.append((media, limit))
-        return b"bytes"
-
-    async def show(self, event: Progress) -> None:
-        self.asked.append(event)
+CLOUD = {
+    "transport": "cloud",
+    "phone_number_id": "106540352242922",
+    "access_token": "EAAG1234567890",
+    "app_secret": "0123456789abcdef",
+    "verify_token": "agreed-beforehand",
+    "webhook_url": "https://bot.example.org/whatsapp",
+}
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> RecordingHost:
-    """The core."""
-    return RecordingHost(tmp_path, WatchedClock())
-
-
-async def test_everything_is_passed_on(host: RecordingHost) -> None:
-    notebook = Notebook()
-    channel = WhatsAppChannel(WhatsAppSettings(), transport=notebook)
-    await channel.run(host)
-    assert (channel.name, channel.limits.text) == ("whatsapp", 7)
-    assert await channel.send(PART) == Receipt("3EB0")
-    await channel.reach()
-    assert await channel.fetch(Media("ref"), 9) == b"bytes"
-    await channel.show(STARTED)
-    assert notebook.asked == [host, PART, "reach", (Media("ref"), 9), STARTED]
+@pytest.mark.parametrize(
+    ("settings", "transport"), [({}, "LinkedTransport"), (CLOUD, "CloudTransport")]
+)
+async def test_the_settings_choose_the_transport(settings: dict[str, str], transport: str) -> None:
+    channel = WhatsAppChannel(WhatsAppSettings.model_validate(settings))
+    assert (channel.name, type(channel).__name__) == ("whatsapp", transport)
+    assert isinstance(channel, Reachable)
+    assert (channel.limits.text, channel.limits.caption, channel.limits.files) == (4096, 1024, 1)
 
 
 def test_it_is_found_by_its_entry_point() -> None:
@@ -72,7 +39,7 @@ def test_it_is_found_by_its_entry_point() -> None:
 
 def test_only_the_transport_in_use_is_imported() -> None:
     code = (
-        "import sys; from nanobot_whatsapp.channel import WhatsAppChannel\n"
+        "import sys; from nanobot_whatsapp import WhatsAppChannel\n"
         "from nanobot_whatsapp.settings import WhatsAppSettings\n"
         "WhatsAppChannel(WhatsAppSettings())\n"
         "print([name for name in sys.modules if name.startswith('nanobot_whatsapp.cloud')])"

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanobot.errors import SendRefused, StorageError
-from nanobot_whatsapp.ids import id_of, is_group, is_person, jid_of
-from nanobot_whatsapp.people import People
-from nanobot_whatsapp.values import Person
+from nanobot_whatsapp.people import People, Person, id_of, is_group, is_person, jid_of
 
 NUMBER, OTHER, LID, USER = "15557770000", "15557770001", "888@lid", "US.134912"
 GROUP = "120363040000000000@g.us"

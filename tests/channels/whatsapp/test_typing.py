@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from nanobot.bus.events import Notice, TurnEnded, TurnStarted
-from nanobot_whatsapp.typing import Typing
+from nanobot_whatsapp.transport import TypingIndicator
 from tests.channels.telegram.support import PATIENCE, WatchedClock
 
 CHAT, OTHER = "15557770000", "15557770001"
@@ -60,8 +60,8 @@ def clock() -> WatchedClock:
 
 
 @contextlib.asynccontextmanager
-async def running(phones: Phones, clock: WatchedClock) -> AsyncIterator[Typing]:
-    typing = Typing(phones.type, clock, phones.say)
+async def running(phones: Phones, clock: WatchedClock) -> AsyncIterator[TypingIndicator]:
+    typing = TypingIndicator(phones.type, clock, phones.say)
     life = asyncio.create_task(typing.run())
     await asyncio.sleep(0)
     try:
@@ -140,7 +140,7 @@ async def test_a_notice_is_said_once_in_a_minute(phones: Phones, clock: WatchedC
 
 
 async def test_nothing_is_shown_while_it_does_not_run(phones: Phones, clock: WatchedClock) -> None:
-    typing = Typing(phones.type, clock)
+    typing = TypingIndicator(phones.type, clock)
     typing.show(started())
     typing.show(Notice("whatsapp", CHAT, "the disk is full"))
     typing.show(ended())

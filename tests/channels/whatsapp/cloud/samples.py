@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from nanobot_whatsapp.cloud.items import Item, Said
-from nanobot_whatsapp.cloud.payload import read
-from nanobot_whatsapp.values import Heard
+from nanobot_whatsapp.cloud.payload import Item, Said, read
+from nanobot_whatsapp.ingest import Incoming
 
 Json = dict[str, object]
 
@@ -61,7 +60,7 @@ def said(document: object) -> list[Said]:
     return [item for item in items(document) if isinstance(item, Said)]
 
 
-def heard(kind: str, content: object = None, **fields: object) -> Heard:
+def heard(kind: str, content: object = None, **fields: object) -> Incoming:
     """The one thing that a message says."""
     (one,) = said(call(message(kind, content, **fields)))
     return one.heard

@@ -12,9 +12,8 @@ from nanobot.channel.health import HealthReporter
 from nanobot.errors import SendRefused
 from nanobot.testing import FakeClock
 from nanobot_whatsapp.cloud.graph import Graph
+from nanobot_whatsapp.cloud.inbound import RecentMessages
 from nanobot_whatsapp.cloud.outbound import Outbound
-from nanobot_whatsapp.cloud.recent import Recent
-from nanobot_whatsapp.cloud.wire import Wire
 from nanobot_whatsapp.people import People
 from nanobot_whatsapp.settings import WhatsAppSettings
 from tests.channels.telegram.support import RecordingHost
@@ -53,7 +52,7 @@ class Rig:
     graph: Graph
     outbound: Outbound
     people: People
-    recent: Recent
+    recent: RecentMessages
     host: RecordingHost
     home: Home
 
@@ -80,11 +79,10 @@ async def rigged(folder: Path, **settings: str) -> AsyncIterator[Rig]:
         meta.say("hello", person=ANN)
         given = {**meta.settings(), "webhook_url": PUBLIC, **settings}
         options = WhatsAppSettings.model_validate(given)
-        wire = Wire(options.base_url, options.access_token)
-        graph = Graph(wire, options, clock, HealthReporter("whatsapp", host))
-        people, recent, home = People(folder), Recent(), Home(folder)
-        outbound = Outbound(graph, people, home, recent)
+        graph = Graph(options, clock, HealthReporter("whatsapp", host))
+        people, recent, home = People(folder), RecentMessages(), Home(folder)
+        outbound = Outbound(graph, people, home.path_of, recent)
         try:
             yield Rig(meta, graph, outbound, people, recent, host, home)
         finally:
-            await wire.close()
+            await graph.close()

@@ -16,7 +16,7 @@ from tests.channels.whatsapp.cloud.samples import (
     message,
 )
 
-Heard = tuple[Json, str, tuple[str, ...]]
+Incoming = tuple[Json, str, tuple[str, ...]]
 """A message, its words, and what its notes tell."""
 
 ASKED = {"from": OURS, "id": "wamid.asked"}
@@ -66,7 +66,7 @@ def unsupported(**fields: object) -> Json:
     return message("unsupported", **{"errors": [reason], **fields})
 
 
-WORDS: dict[str, Heard] = {
+WORDS: dict[str, Incoming] = {
     "text": (text(), "hi", ()),
     "many lines": (text("a\n\nb"), "a\n\nb", ()),
     "right to left": (text("שלום 👋🏽"), "שלום 👋🏽", ()),
@@ -110,7 +110,7 @@ WORDS: dict[str, Heard] = {
     "in a group, an answer": (text(group_id=GROUP, context=ASKED), "hi", ()),
 }
 
-FILES: dict[str, Heard] = {
+FILES: dict[str, Incoming] = {
     "picture": (message("image", {**FILE, "mime_type": "image/jpeg"}), "", ()),
     "picture with words": (
         message("image", {**FILE, "mime_type": "image/jpeg", "caption": "look"}),
@@ -159,7 +159,7 @@ FILES: dict[str, Heard] = {
     ),
 }
 
-THINGS: dict[str, Heard] = {
+THINGS: dict[str, Incoming] = {
     "place": (message("location", PLACE), "", ("location: 52.52, 13.4",)),
     "place with a name": (
         message(
@@ -217,7 +217,7 @@ THINGS: dict[str, Heard] = {
     ),
 }
 
-PRESSED: dict[str, Heard] = {
+PRESSED: dict[str, Incoming] = {
     "button": (_chosen("button_reply", id="b-1", title="Yes"), "Yes", ()),
     "row": (_chosen("list_reply", id="b-2", title="Two"), "Two", ()),
     "row with more": (
@@ -268,7 +268,7 @@ PRESSED: dict[str, Heard] = {
     "nothing": (message("interactive", None), "", (f"{UNREADABLE}interactive",)),
 }
 
-UNREAD: dict[str, Heard] = {
+UNREAD: dict[str, Incoming] = {
     "unsupported": (unsupported(), "", (f"{UNREADABLE}unsupported, Not supported.",)),
     "poll": (unsupported(unsupported={"type": "poll_creation"}), "", ("poll creation, Not",)),
     "event": (unsupported(unsupported={"type": "event_creation"}), "", ("event creation",)),
@@ -295,7 +295,7 @@ UNREAD: dict[str, Heard] = {
     "no kind at all": ({**message("x"), "type": None}, "", (f"{UNREADABLE}unknown",)),
 }
 
-EDITS: dict[str, Heard] = {
+EDITS: dict[str, Incoming] = {
     kind: (message("edit", {"original_message_id": "wamid.0", "message": inner}), "better", ())
     for kind, inner in {
         "edit": {"type": "text", "text": {"body": "better"}, "context": {"id": "M0"}},
@@ -305,4 +305,4 @@ EDITS: dict[str, Heard] = {
     }.items()
 }
 
-HEARD: dict[str, Heard] = WORDS | FILES | THINGS | PRESSED | UNREAD | EDITS
+HEARD: dict[str, Incoming] = WORDS | FILES | THINGS | PRESSED | UNREAD | EDITS

@@ -17,11 +17,9 @@ from pydantic import SecretStr
 from nanobot.bus.sqlite_journal import Journal
 from nanobot.channel.health import HealthReporter
 from nanobot.testing import FakeClock
-from nanobot_whatsapp.cloud.inbox import Inbox
-from nanobot_whatsapp.cloud.recent import Recent
-from nanobot_whatsapp.cloud.webhook import HEADER, Receiver, signature_of
+from nanobot_whatsapp.cloud.inbound import HEADER, Inbox, Receiver, RecentMessages, signature_of
+from nanobot_whatsapp.ingest import Ingest
 from nanobot_whatsapp.people import People
-from nanobot_whatsapp.taking import Taking
 from tests.bus.support import rows
 from tests.channels.odd import DEEP, LONG, as_body, mutated
 from tests.channels.whatsapp.cloud.quiet import QUIET_MESSAGES, STATUSES
@@ -49,9 +47,11 @@ async def listening(home: Path) -> AsyncIterator[Post]:
         core = Core(journal, home, everyone=True, groups="all")
         host, health = core.host, HealthReporter("whatsapp", core.host)
         people = People(host.state_folder)
-        taking = Taking(host, people, self_chat=False, pairing=True)
-        inbox = Inbox(host, people, taking, Recent(), health, OUR_ID)
-        receiver = Receiver(SecretStr(SECRET), SecretStr("word"), inbox, health)
+        ingest = Ingest(host, people, self_chat=False, pairing=True)
+        inbox = Inbox(host, people, ingest, RecentMessages(), health, OUR_ID)
+        receiver = Receiver(
+            SecretStr(SECRET), SecretStr("word"), inbox.ingest, inbox.quarantine.keep, health
+        )
         async with host.webhook("/whatsapp", receiver) as url, aiohttp.ClientSession() as http:
 
             async def post(body: bytes) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import SendError, SendRefused
-from nanobot_whatsapp.cloud.failures import Fault, MaybeSent, NotSent, Refused
+from nanobot_whatsapp.cloud.errors import Fault, MaybeSent, NotSent, Refused
 from tests.channels.whatsapp.cloud.sending import Rig, rigged
 
 
@@ -28,8 +28,8 @@ async def test_the_number_is_known(tmp_path: Path) -> None:
 async def test_read_and_typing_are_shown_with_one_call(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         question = rig.meta.say("hello")
-        await rig.graph.seen(question, typing=False)
-        await rig.graph.seen(question, typing=True)
+        await rig.graph.mark_read(question, typing=False)
+        await rig.graph.mark_read(question, typing=True)
         assert (rig.meta.reads, rig.meta.typing) == ([question, question], [question])
         assert rig.meta.violations == []
 

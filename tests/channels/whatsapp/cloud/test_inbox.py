@@ -11,12 +11,10 @@ from nanobot.bus.events import Quote
 from nanobot.channel.health import HealthReporter
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
-from nanobot_whatsapp.cloud.inbox import Inbox
-from nanobot_whatsapp.cloud.recent import Recent
-from nanobot_whatsapp.cloud.seeing import Seeing
+from nanobot_whatsapp.cloud.inbound import Inbox, RecentMessages
+from nanobot_whatsapp.cloud.transport import ReadReceipts
+from nanobot_whatsapp.ingest import OURS, Ingest
 from nanobot_whatsapp.people import People
-from nanobot_whatsapp.taking import Taking
-from nanobot_whatsapp.values import OURS
 from tests.channels.telegram.support import RecordingHost
 from tests.channels.whatsapp.cloud.samples import (
     ANN,
@@ -42,13 +40,13 @@ class Rig:
 
     inbox: Inbox
     host: RecordingHost
-    recent: Recent
+    recent: RecentMessages
 
 
 def rig_in(folder: Path) -> Rig:
     """The same folder again: the adapter after a restart."""
-    host, recent, people = RecordingHost(folder, FakeClock(NOW)), Recent(), People(folder)
-    taking = Taking(host, people, self_chat=False, pairing=True)
+    host, recent, people = RecordingHost(folder, FakeClock(NOW)), RecentMessages(), People(folder)
+    taking = Ingest(host, people, self_chat=False, pairing=True)
     health = HealthReporter("whatsapp", host)
     return Rig(Inbox(host, people, taking, recent, health, OUR_ID), host, recent)
 
@@ -68,7 +66,7 @@ async def test_a_press_says_the_value_of_the_button_and_an_unknown_one_its_label
     known = press("button_reply", "b-1", "Yes") | {"id": "wamid.1"}
     unknown = press("list_reply", "b-9", "Other") | {"id": "wamid.2"}
     template = message("button", {"payload": "b-8", "text": "Stop"}, id="wamid.3")
-    await rig.inbox.take(call(known, unknown, template))
+    await rig.inbox.ingest(call(known, unknown, template))
     assert [said.content for said in rig.host.stored] == ["/approve 1", "Other", "Stop"]
     assert rig.host.published == 1
 
@@ -79,8 +77,8 @@ async def test_what_is_quoted_is_told_as_far_as_it_is_remembered(rig: Rig) -> No
     second = message("text", TEXT, id="wamid.2", context={"from": ANN, "id": "wamid.1"})
     third = message("text", TEXT, id="wamid.3", context={"from": OUR_ID, "id": "wamid.ours"})
     lost = message("text", TEXT, id="wamid.4", context={"from": ANN, "id": "wamid.lost"})
-    await rig.inbox.take(call(first))
-    await rig.inbox.take(call(second, third, lost))
+    await rig.inbox.ingest(call(first))
+    await rig.inbox.ingest(call(second, third, lost))
     assert [said.reply_to for said in rig.host.stored] == [
         None,
         Quote("wamid.1", "Ann", "a plan"),
@@ -91,19 +89,19 @@ async def test_what_is_quoted_is_told_as_far_as_it_is_remembered(rig: Rig) -> No
 
 async def test_strangers_leave_nothing_behind(rig: Rig) -> None:
     rig.host.strangers = {ANN}
-    await rig.inbox.take(call(message("text", {"body": "secret"}, id="wamid.1")))
+    await rig.inbox.ingest(call(message("text", {"body": "secret"}, id="wamid.1")))
     assert rig.host.stored == []
     assert rig.inbox.last_in(ANN) == ""
     assert rig.recent.filled(Quote("wamid.1")).text == ""
 
 
 async def test_a_new_number_is_the_same_person_after_a_restart(tmp_path: Path, rig: Rig) -> None:
-    await rig.inbox.take(call(message("text", TEXT, id="wamid.1"), contacts=[]))
+    await rig.inbox.ingest(call(message("text", TEXT, id="wamid.1"), contacts=[]))
     moved = message("system", {"type": "user_changed_number", "wa_id": NEW}, id="wamid.2")
-    await rig.inbox.take(call(moved, contacts=[]))
+    await rig.inbox.ingest(call(moved, contacts=[]))
     again = rig_in(tmp_path)
     told = message("text", TEXT, id="wamid.3", **{"from": NEW})
-    await again.inbox.take(call(told, contacts=[]))
+    await again.inbox.ingest(call(told, contacts=[]))
     assert [said.chat_id for said in again.host.stored] == [ANN]
 
 
@@ -112,7 +110,7 @@ async def test_what_was_said_before_a_new_number_is_theirs_who_said_it(rig: Rig)
     moved = message("system", {"type": "user_changed_number", "wa_id": NEW}, id="wamid.2")
     after = message("text", {"body": "two"}, id="wamid.3", **{"from": NEW})
     for _ in range(2):  # Meta may call again
-        await rig.inbox.take(call(before, moved, after, contacts=[]))
+        await rig.inbox.ingest(call(before, moved, after, contacts=[]))
         told = [(said.chat_id, said.content) for said in rig.host.stored]
         assert told == [(ANN, "one"), (ANN, "two")]
 
@@ -120,14 +118,14 @@ async def test_what_was_said_before_a_new_number_is_theirs_who_said_it(rig: Rig)
 async def test_nothing_is_remembered_of_what_the_disk_refused(rig: Rig) -> None:
     rig.host.disk_full = True
     with pytest.raises(StorageError):
-        await rig.inbox.take(call(message("text", TEXT)))
+        await rig.inbox.ingest(call(message("text", TEXT)))
     assert rig.inbox.last_in(ANN) == ""
 
 
 async def test_a_malformed_item_is_kept_for_a_developer_once(tmp_path: Path, rig: Rig) -> None:
     for _ in range(2):
-        await rig.inbox.take(call("malformed", message("text", TEXT)))
-    rig.inbox.put_aside("no JSON", "JSONDecodeError")
+        await rig.inbox.ingest(call("malformed", message("text", TEXT)))
+    rig.inbox.quarantine.keep("no JSON", "JSONDecodeError")
     kept = tmp_path / "quarantine.jsonl"
     assert kept.stat().st_mode & 0o777 == 0o600
     assert len(kept.read_text().splitlines()) == 2
@@ -140,12 +138,12 @@ async def test_a_restriction_of_the_account_warns_the_owner_and_shows_until_it_i
     def update(**value: object) -> Json:
         return changed({"field": "account_update", "value": value})
 
-    await rig.inbox.take(update(event="ACCOUNT_RESTRICTION", ban_info={"waba_ban_state": 7}))
+    await rig.inbox.ingest(update(event="ACCOUNT_RESTRICTION", ban_info={"waba_ban_state": 7}))
     (warning,) = rig.host.warnings
     assert "ACCOUNT_RESTRICTION" in warning
     assert "WhatsApp Manager" in warning
     assert "ACCOUNT_RESTRICTION" in rig.host.reports[-1]
-    await rig.inbox.take(update(ban_info={"waba_ban_state": "REINSTATE"}))
+    await rig.inbox.ingest(update(ban_info={"waba_ban_state": "REINSTATE"}))
     assert rig.host.reports[-1] == ""
     assert len(rig.host.warnings) == 2
 
@@ -156,30 +154,30 @@ async def test_a_closed_window_is_told_until_something_arrives_or_is_written(rig
         fields = {"id": "a", "recipient_id": ANN, "timestamp": str(SENT + late)}
         return call(statuses=[{**fields, "status": state, "errors": errors}])
 
-    await rig.inbox.take(status("read", 0))
-    await rig.inbox.take(status("failed", -30))
+    await rig.inbox.ingest(status("read", 0))
+    await rig.inbox.ingest(status("failed", -30))
     assert rig.host.reports == []
     for late, end in (
         (30, status("delivered", 60)),
         (120, call(message("text", TEXT, timestamp=str(SENT + 180)))),
     ):
-        await rig.inbox.take(status("failed", late))
+        await rig.inbox.ingest(status("failed", late))
         assert "24 hours" in rig.host.reports[-1]
-        await rig.inbox.take(status("read", late - 1))
+        await rig.inbox.ingest(status("read", late - 1))
         assert "24 hours" in rig.host.reports[-1]
-        await rig.inbox.take(end)
+        await rig.inbox.ingest(end)
         assert rig.host.reports[-1] == ""
-        await rig.inbox.take(status("failed", late))
+        await rig.inbox.ingest(status("failed", late))
         assert rig.host.reports[-1] == ""
 
 
 async def test_who_hides_their_number_by_now_can_be_written_to_once_they_write(rig: Rig) -> None:
     failed = {"id": "a", "status": "failed", "recipient_id": ANN, "errors": [{"code": 131047}]}
-    await rig.inbox.take(call(message("text", TEXT, id="wamid.1")))
-    await rig.inbox.take(call(statuses=[{**failed, "timestamp": str(SENT + 30)}]))
+    await rig.inbox.ingest(call(message("text", TEXT, id="wamid.1")))
+    await rig.inbox.ingest(call(statuses=[{**failed, "timestamp": str(SENT + 30)}]))
     assert "24 hours" in rig.host.reports[-1]
     hidden = {"from": None, "from_user_id": ANN_ID, "timestamp": str(SENT + 60)}
-    await rig.inbox.take(call(message("text", TEXT, id="wamid.2", **hidden), contacts=[]))
+    await rig.inbox.ingest(call(message("text", TEXT, id="wamid.2", **hidden), contacts=[]))
     assert rig.host.reports[-1] == ""
     assert {said.chat_id for said in rig.host.stored} == {ANN}
 
@@ -193,16 +191,16 @@ async def test_typing_is_shown_about_the_last_message_and_not_too_often(tmp_path
 
     async with rigged(tmp_path) as rig:
         lasts, clock = Lasts(), rig.host.clock
-        seeing = Seeing(rig.graph, lasts, clock)
-        await seeing(ANN, True)
+        receipts = ReadReceipts(rig.graph, lasts.last_in, clock)
+        await receipts.show(ANN, True)
         lasts.last = first = rig.meta.say("one")
         for chat in (ANN, ANN, GROUP):
-            await seeing(chat, True)
+            await receipts.show(chat, True)
         lasts.last = second = rig.meta.say("two")
-        await seeing(ANN, True)
+        await receipts.show(ANN, True)
         await clock.sleep(21.0)
-        await seeing(ANN, True)
-        await seeing(ANN, False)
+        await receipts.show(ANN, True)
+        await receipts.show(ANN, False)
         lasts.last = "wamid.unknown"
-        await seeing(ANN, True)
+        await receipts.show(ANN, True)
         assert rig.meta.typing == [first, second, second]

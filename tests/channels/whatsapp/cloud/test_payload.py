@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanobot.bus.events import Quote
-from nanobot_whatsapp.cloud.items import Account, Broken, Moved, Remark, Said, Status
-from nanobot_whatsapp.cloud.payload import read
-from nanobot_whatsapp.values import UNREADABLE
+from nanobot_whatsapp.cloud.payload import Account, Broken, Moved, Remark, Said, Status, read
+from nanobot_whatsapp.ingest import UNREADABLE
 from tests.channels.whatsapp.cloud.samples import (
     ANN,
     ANN_ID,
@@ -174,13 +173,13 @@ def test_what_meta_decides_about_the_account_is_for_the_owner(
     (item,) = items(changed({"field": field, "value": value}))
     assert isinstance(item, Account)
     assert item.text.endswith(f": {words}")
-    assert not item.over
+    assert not item.is_over
 
 
 def test_what_meta_takes_back_is_over() -> None:
     ban = {"ban_info": {"waba_ban_state": "REINSTATE"}}
     (item,) = items(changed({"field": "account_update", "value": ban}))
-    assert item == Account("Meta says about the account: REINSTATE", over=True)
+    assert item == Account("Meta says about the account: REINSTATE", is_over=True)
 
 
 @pytest.mark.parametrize(
@@ -230,13 +229,13 @@ def test_the_fate_of_what_we_sent_is_told() -> None:
 def test_errors_of_meta_are_grave_and_other_notifications_are_not() -> None:
     error = {"code": 131000, "title": "Something went wrong"}
     (grave,) = items(call(errors=[error]))
-    assert grave == Remark("Meta reports Something went wrong (131000)", grave=True)
+    assert grave == Remark("Meta reports Something went wrong (131000)", is_grave=True)
     echo = {"field": "smb_message_echoes", "value": {"message_echoes": [message("text", TEXT)]}}
     other = {"display_phone_number": "15550008888", "phone_number_id": "100000000000009"}
     for quiet in (changed(echo), call(message("text", TEXT), metadata=other)):
         (item,) = items(quiet)
         assert isinstance(item, Remark)
-        assert not item.grave
+        assert not item.is_grave
 
 
 def test_a_bad_item_takes_no_other_along() -> None:

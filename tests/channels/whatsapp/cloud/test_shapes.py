@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot_whatsapp.cloud.items import Broken, Moved, Remark, Said, Status
+from nanobot_whatsapp.cloud.payload import Broken, Moved, Remark, Said, Status
 from tests.channels.whatsapp.cloud.quiet import QUIET_MESSAGES, STATUSES, elsewhere
 from tests.channels.whatsapp.cloud.samples import call, items, said
 from tests.channels.whatsapp.cloud.shapes import HEARD

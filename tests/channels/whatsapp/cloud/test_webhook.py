@@ -13,7 +13,7 @@ from nanobot.channel import WebhookReply, WebhookRequest
 from nanobot.channel.health import HealthReporter
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
-from nanobot_whatsapp.cloud.webhook import HEADER, Receiver, signature_of
+from nanobot_whatsapp.cloud.inbound import HEADER, Receiver, signature_of
 from tests.channels.telegram.support import RecordingHost
 
 SECRET = "0123456789abcdef"
@@ -32,7 +32,7 @@ class Inbox:
         self.begun = 0
         self.entered = asyncio.Event()
 
-    async def take(self, *documents: object) -> None:
+    async def ingest(self, *documents: object) -> None:
         self.begun += 1
         self.entered.set()
         await self.gate.wait()
@@ -56,7 +56,13 @@ def host(tmp_path: Path) -> RecordingHost:
 
 @pytest.fixture
 def receiver(inbox: Inbox, host: RecordingHost) -> Receiver:
-    return Receiver(SecretStr(SECRET), SecretStr(WORD), inbox, HealthReporter("whatsapp", host))
+    return Receiver(
+        SecretStr(SECRET),
+        SecretStr(WORD),
+        inbox.ingest,
+        inbox.put_aside,
+        HealthReporter("whatsapp", host),
+    )
 
 
 def signed(body: bytes, secret: str = SECRET) -> WebhookRequest:

@@ -12,7 +12,6 @@ from nanobot.bus.events import Media, OutboundPart
 from nanobot.errors import SendError
 from nanobot_whatsapp.linked.transport import LinkedTransport
 from nanobot_whatsapp.settings import WhatsAppSettings
-from nanobot_whatsapp.transport import Transport
 from tests.channels.whatsapp.linked.helpers import PROGRAM, Core, FakeHelper, Stage, staged
 
 ANN = "15557770000"
@@ -24,7 +23,7 @@ class Scene:
     """The transport while it runs, and the tasks of a test."""
 
     core: Core
-    transport: Transport
+    transport: LinkedTransport
     stage: Stage
     group: asyncio.TaskGroup
     life: asyncio.Task[None]

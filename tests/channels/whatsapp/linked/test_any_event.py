@@ -12,12 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanobot.bus.sqlite_journal import Journal
+from nanobot.channel.health import HealthReporter
 from nanobot.testing.clock import FakeClock
-from nanobot_whatsapp.linked.inbox import Inbox
-from nanobot_whatsapp.linked.quoting import Quotables
-from nanobot_whatsapp.linked.standing import Standing
+from nanobot_whatsapp.ingest import Ingest
+from nanobot_whatsapp.linked.inbound import Inbox, Quotables
 from nanobot_whatsapp.people import People
-from nanobot_whatsapp.taking import Taking
 from tests.bus.support import rows
 from tests.channels.odd import as_body, mutated
 from tests.channels.whatsapp.linked.helpers import Line, said
@@ -50,8 +49,10 @@ async def taken(lines: Sequence[bytes], last: int) -> list[tuple[str, str]]:
         try:
             core = Core(journal, home, everyone=True, groups="all")
             host = core.host
-            taking = Taking(host, People(host.state_folder), self_chat=False, pairing=True)
-            inbox = Inbox(host, taking, Standing(host), Quotables(), receipts=False)
+            ingest = Ingest(host, People(host.state_folder), self_chat=False, pairing=True)
+            inbox = Inbox(
+                host, ingest, HealthReporter("whatsapp", host), Quotables(), receipts=False
+            )
             async with linked(home, clock, inbox) as pair:
                 for line in lines:
                     pair.helper.write(line.decode())

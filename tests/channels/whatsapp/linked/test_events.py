@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanobot.bus.events import Media, Quote
-from nanobot_whatsapp.linked.events import Spoken, Unreadable, read
+from nanobot_whatsapp.ingest import Incoming
+from nanobot_whatsapp.linked.events import Received, Unreadable, read
 from nanobot_whatsapp.linked.protocol import Me
-from nanobot_whatsapp.values import Heard, Person
+from nanobot_whatsapp.people import Person
 from tests.channels.whatsapp.linked.helpers import US, Line, said
 
 NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -21,11 +22,11 @@ GROUP = "120363000000000001@g.us"
 REF = {"directPath": "/v/t62", "mediaKey": "a2V5"}
 
 
-def heard(event: Line) -> Heard:
-    return spoken(event).heard
+def heard(event: Line) -> Incoming:
+    return spoken(event).message
 
 
-def spoken(event: Line) -> Spoken:
+def spoken(event: Line) -> Received:
     found = read(event, Me(**US), NOW)
     assert found is not None
     return found
@@ -36,8 +37,8 @@ def in_group(text: str, **more: object) -> Line:
 
 
 def test_a_private_message() -> None:
-    assert spoken(said("A1", "hello")) == Spoken(
-        Heard(
+    assert spoken(said("A1", "hello")) == Received(
+        Incoming(
             "A1",
             Person(("15557770000", "888@lid"), "Ann"),
             datetime(2026, 3, 2, 9, 0, tzinfo=UTC),
@@ -110,7 +111,7 @@ def test_a_mention_of_our_lid_in_front_goes_as_well() -> None:
     event = in_group("@99900001234: hello", mentions_me=True)
     found = read(event, Me(lid="99900001234@lid"), NOW)
     assert found is not None
-    assert found.heard.text == "hello"
+    assert found.message.text == "hello"
 
 
 @pytest.mark.parametrize(
@@ -211,5 +212,5 @@ def test_no_event_is_worse_than_unreadable(more: Line) -> None:
     except Unreadable:
         return
     assert one is not None
-    assert one.heard.person.ids
-    assert one.heard.at.tzinfo is not None
+    assert one.message.person.ids
+    assert one.message.at.tzinfo is not None

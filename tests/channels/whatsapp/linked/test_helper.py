@@ -14,9 +14,13 @@ from loguru import logger
 
 from nanobot.errors import ChannelOff, StorageError
 from nanobot.testing.clock import FakeClock
-from nanobot_whatsapp.linked.hearing import HelperFailed
-from nanobot_whatsapp.linked.helper import START_SECONDS, STOP_SECONDS, started
-from nanobot_whatsapp.linked.locks import LEAVE_SECONDS
+from nanobot_whatsapp.linked.link import HelperFailed
+from nanobot_whatsapp.linked.process import (
+    LEAVE_SECONDS,
+    START_SECONDS,
+    STOP_SECONDS,
+    helper_running,
+)
 from nanobot_whatsapp.linked.protocol import Welcome
 from tests.channels.whatsapp.linked.helpers import PROGRAM, Stage, staged
 
@@ -110,20 +114,20 @@ async def test_one_that_does_not_leave_is_killed(folder: Path, clock: FakeClock)
 
 async def test_a_program_that_is_not_there_is_said(folder: Path, clock: FakeClock) -> None:
     with pytest.raises(HelperFailed, match="/no/node: No such file") as failure:
-        async with started(folder, ("/no/node", "main.js"), Welcome(), clock):
+        async with helper_running(folder, ("/no/node", "main.js"), Welcome(), clock):
             pass
     assert "channels.whatsapp.node" in failure.value.hint
 
 
 async def test_a_folder_that_cannot_be_used_is_said(folder: Path, clock: FakeClock) -> None:
     with pytest.raises(StorageError):
-        async with started(folder / "missing", PROGRAM, Welcome(), clock):
+        async with helper_running(folder / "missing", PROGRAM, Welcome(), clock):
             pass
 
 
 async def test_an_error_of_whoever_uses_it_is_their_own(folder: Path, clock: FakeClock) -> None:
     async def use() -> None:
-        async with started(folder, PROGRAM, Welcome(), clock):
+        async with helper_running(folder, PROGRAM, Welcome(), clock):
             raise ChannelOff("unlinked")
 
     async with staged(folder) as stage, asyncio.TaskGroup() as group:
@@ -135,9 +139,9 @@ async def test_an_error_of_whoever_uses_it_is_their_own(folder: Path, clock: Fak
 async def test_two_daemons_do_not_share_a_folder(folder: Path, clock: FakeClock) -> None:
     async with staged(folder) as stage, asyncio.TaskGroup() as group:
         group.create_task(greet_next(stage))
-        async with started(folder, PROGRAM, Welcome(), clock):
+        async with helper_running(folder, PROGRAM, Welcome(), clock):
             with pytest.raises(HelperFailed, match=f"another nanobot .pid {os.getpid()}"):
-                async with started(folder, PROGRAM, Welcome(), clock):
+                async with helper_running(folder, PROGRAM, Welcome(), clock):
                     pass
 
 
@@ -195,7 +199,7 @@ async def test_a_process_that_is_no_helper_is_not_killed(folder: Path, clock: Fa
 
 async def run_until_stopped(folder: Path, clock: FakeClock, stop: asyncio.Event) -> None:
     """Have a helper until then."""
-    async with started(folder, PROGRAM, Welcome(), clock):
+    async with helper_running(folder, PROGRAM, Welcome(), clock):
         await stop.wait()
 
 

@@ -15,10 +15,8 @@ import pytest
 
 from nanobot.errors import NanobotError, SendError, SendLater, SendRefused, SendUnknown
 from nanobot.testing.clock import FakeClock
-from nanobot_whatsapp.linked.greeting import greet
-from nanobot_whatsapp.linked.hearing import HelperFailed
-from nanobot_whatsapp.linked.link import PING_SECONDS, BridgeLink
-from nanobot_whatsapp.linked.listening import SOCKET_NAME, Listener
+from nanobot_whatsapp.linked.link import PING_SECONDS, BridgeLink, HelperFailed, greet
+from nanobot_whatsapp.linked.process import SOCKET_NAME, Listener
 from nanobot_whatsapp.linked.protocol import MAX_LINE, Event, Me, Qr, State, Welcome
 from tests.channels.whatsapp.linked.helpers import US, FakeHelper, Line, Stage, staged
 
@@ -26,7 +24,7 @@ from tests.channels.whatsapp.linked.helpers import US, FakeHelper, Line, Stage, 
 class Takes(Protocol):
     """What events are given to."""
 
-    async def take(self, events: Sequence[Event], me: Me | None) -> None: ...
+    async def ingest(self, events: Sequence[Event], me: Me | None) -> None: ...
 
 
 @dataclass
@@ -37,7 +35,7 @@ class Taker:
     mine: list[Me | None] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def take(self, events: Sequence[Event], me: Me | None) -> None:
+    async def ingest(self, events: Sequence[Event], me: Me | None) -> None:
         self.batches.append([event.seq for event in events])
         self.mine.append(me)
         await self.gate.wait()
@@ -68,7 +66,7 @@ async def linked(
             helper.greet()
             streams = await coming
         await greet(*streams, welcome or Welcome(), clock)
-        link = BridgeLink(*streams, clock, taker.take if taker else None)
+        link = BridgeLink(*streams, clock, taker.ingest if taker else None)
         ended: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
@@ -138,7 +136,7 @@ async def test_what_becomes_known_comes_in_order(folder: Path, clock: FakeClock)
         pair.helper.state("connecting")
         pair.helper.say("later than this version")
         pair.helper.say("qr", data="2@x")
-        changes = pair.link.states()
+        changes = pair.link.changes()
         assert await anext(changes) == State("connecting", me=Me(**US))
         assert await anext(changes) == Qr("2@x")
         assert pair.link.me == Me(**US)
@@ -274,14 +272,14 @@ async def test_a_helper_that_does_not_wait_for_confirmation_has_failed(
     async with linked(folder, clock, Taker()) as pair:
         for seq in range(200):
             pair.helper.say("event", seq=seq, event={})
-        assert "nobody confirmed" in await pair.failure()
+        assert "too many unconfirmed" in await pair.failure()
 
 
 async def test_a_fault_of_the_core_ends_the_link_and_confirms_nothing(
     folder: Path, clock: FakeClock
 ) -> None:
     class Broken(Taker):
-        async def take(self, events: Sequence[Event], me: Me | None) -> None:
+        async def ingest(self, events: Sequence[Event], me: Me | None) -> None:
             raise NanobotError("the core is broken")
 
     async with linked(folder, clock, Broken()) as pair:

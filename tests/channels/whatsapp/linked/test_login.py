@@ -15,10 +15,10 @@ import pytest
 from nanobot.channel import LoginRequest
 from nanobot.errors import NanobotError
 from nanobot.testing.clock import FakeClock
-from nanobot_whatsapp.linked.hearing import HelperFailed
 from nanobot_whatsapp.linked.install import install
-from nanobot_whatsapp.linked.link import PING_SECONDS
-from nanobot_whatsapp.linked.login import PATIENCE_SECONDS, SETTLING_SECONDS, digits_of, login
+from nanobot_whatsapp.linked.link import PING_SECONDS, HelperFailed
+from nanobot_whatsapp.linked.login import PATIENCE_SECONDS, SETTLING_SECONDS, login
+from nanobot_whatsapp.people import phone_digits
 from nanobot_whatsapp.settings import WhatsAppSettings
 from tests.channels.whatsapp.linked.programs import BUILDS, NEW_ENOUGH, program
 
@@ -192,4 +192,4 @@ async def test_a_number_that_is_none_is_refused_before_anything_starts(
 
 
 def test_a_number_may_be_written_as_people_do() -> None:
-    assert digits_of("+49 (1555) 000-111") == digits_of("00491555000111") == "491555000111"
+    assert phone_digits("+49 (1555) 000-111") == phone_digits("00491555000111") == "491555000111"

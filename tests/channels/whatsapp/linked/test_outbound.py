@@ -12,9 +12,9 @@ import pytest
 from nanobot.bus.events import Button, Media, MediaKind, OutboundPart
 from nanobot.errors import SendRefused
 from nanobot_whatsapp.linked.events import read
-from nanobot_whatsapp.linked.outbound import LARGEST_FILE, Outbound, sent_id
+from nanobot_whatsapp.linked.inbound import Quotables
+from nanobot_whatsapp.linked.outbound import MAX_FILE_BYTES, Outbound, sent_id
 from nanobot_whatsapp.linked.protocol import Me, Method
-from nanobot_whatsapp.linked.quoting import Quotables
 from nanobot_whatsapp.people import People
 from tests.channels.whatsapp.linked.helpers import US, said
 
@@ -113,7 +113,7 @@ async def test_a_reply_in_a_group_quotes_what_it_answers(wire: Wire) -> None:
     event = said("G1", "what is it?", chat=GROUP, sender="888@lid", group=True)
     spoken = read(event, None, datetime(2026, 3, 2, tzinfo=UTC))
     assert spoken is not None
-    wire.quotables.heard(spoken)
+    wire.quotables.add(spoken)
     await wire.outbound.send(part("this", GROUP, reply_to="G1"))
     await wire.outbound.send(part("that", GROUP, reply_to="long gone"))
     assert [sent["quote"] for sent in wire.sent] == [
@@ -125,7 +125,7 @@ async def test_a_reply_in_a_group_quotes_what_it_answers(wire: Wire) -> None:
 async def test_a_private_answer_quotes_nothing(wire: Wire) -> None:
     spoken = read(said("A1"), None, datetime(2026, 3, 2, tzinfo=UTC))
     assert spoken is not None
-    wire.quotables.heard(spoken)
+    wire.quotables.add(spoken)
     await wire.outbound.send(part("this", reply_to="A1"))
     assert wire.sent[0]["quote"] is None
 
@@ -184,7 +184,7 @@ async def test_what_cannot_be_sent_is_refused_and_nothing_of_it_goes_out(wire: W
         (part("x", ANN, Media("gone")), "no longer there"),
         (part("x", ANN, picture, picture), "one file"),
         (part("x", "the neighbours"), "no chat"),
-        (part("x", ANN, wire.file("document", "", LARGEST_FILE + 1)), "more than"),
+        (part("x", ANN, wire.file("document", "", MAX_FILE_BYTES + 1)), "more than"),
     ):
         with pytest.raises(SendRefused, match=why):
             await wire.outbound.send(refused)

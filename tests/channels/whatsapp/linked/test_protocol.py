@@ -9,13 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanobot_whatsapp.linked.lines import request_line
-from nanobot_whatsapp.linked.parsing import parse
 from nanobot_whatsapp.linked.protocol import (
     MAX_LINE,
     Answer,
     Event,
     Failure,
+    FromHelper,
     Garbage,
     Hello,
     Identity,
@@ -24,8 +23,9 @@ from nanobot_whatsapp.linked.protocol import (
     PairCode,
     Pong,
     Qr,
-    Said,
     State,
+    parse,
+    request_line,
 )
 
 
@@ -61,7 +61,7 @@ from nanobot_whatsapp.linked.protocol import (
         ('{"type":"of another version"}', None),
     ],
 )
-def test_what_the_helper_says_is_understood(line: str, said: Said | None) -> None:
+def test_what_the_helper_says_is_understood(line: str, said: FromHelper | None) -> None:
     assert parse(line.encode()) == said
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import segno
 
-from nanobot_whatsapp.linked.qr import Screen, drawn
+from nanobot_whatsapp.linked.login import Screen, drawn
 
 DATA = "2@" + "kV3x" * 40 + ",abc=,def=,ghi="
 """As long as those of WhatsApp are."""

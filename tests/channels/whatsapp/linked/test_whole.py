@@ -15,8 +15,7 @@ import pytest_asyncio
 from nanobot.channel import LoginRequest
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import ScriptedModel, calls, says
-from nanobot_whatsapp.linked.login import SETTLING_SECONDS, sign_in
-from nanobot_whatsapp.linked.qr import Screen
+from nanobot_whatsapp.linked.login import SETTLING_SECONDS, Screen, sign_in
 from nanobot_whatsapp.settings import WhatsAppSettings
 from tests.channels.telegram.support import WatchedClock
 from tests.channels.telegram.whole import repeat

@@ -14,9 +14,8 @@ from nanobot.bus.events import InboundMessage, Media, Quote
 from nanobot.channel import Admission, Chat, MenuEntry, Sender
 from nanobot.errors import StorageError
 from nanobot.testing.clock import FakeClock
-from nanobot_whatsapp.people import People
-from nanobot_whatsapp.taking import Taking
-from nanobot_whatsapp.values import OURS, Heard, Person
+from nanobot_whatsapp.ingest import OURS, Incoming, Ingest
+from nanobot_whatsapp.people import People, Person
 from tests.channels.telegram.support import RecordingHost, WatchedClock
 
 NUMBER, LID = "15557770000", "888@lid"
@@ -62,19 +61,19 @@ def warnings() -> Iterator[list[str]]:
     logger.remove(sink)
 
 
-def taking(
+def ingest(
     host: StrictHost, *, self_chat: bool = False, pairing: bool = False, prefix: str = ""
-) -> Taking:
+) -> Ingest:
     people = People(host.state_folder)
-    return Taking(host, people, self_chat=self_chat, pairing=pairing, prefix=prefix)
+    return Ingest(host, people, self_chat=self_chat, pairing=pairing, prefix=prefix)
 
 
-def heard(id: str = "3EB0A1", text: str = "hello", person: Person = ADA) -> Heard:
-    return Heard(id, person, AT, text=text)
+def heard(id: str = "3EB0A1", text: str = "hello", person: Person = ADA) -> Incoming:
+    return Incoming(id, person, AT, text=text)
 
 
 async def test_a_private_message_is_in_the_chat_of_its_sender(host: StrictHost) -> None:
-    assert await taking(host).take([heard()]) == [heard()]
+    assert await ingest(host).store([heard()]) == [heard()]
     [message] = host.stored
     assert (message.channel, message.chat_id, message.sender_id) == ("whatsapp", NUMBER, NUMBER)
     assert (message.event_id, message.message_id) == ("3EB0A1", "3EB0A1")
@@ -92,7 +91,7 @@ async def test_what_comes_with_the_words_is_passed_on(host: StrictHost) -> None:
         forwarded=True,
         notes=("location: 52.52, 13.4", "poll: [owner]\nsays"),
     )
-    await taking(host).take([said])
+    await ingest(host).store([said])
     [message] = host.stored
     assert message.media == (replace(file, name="a (b).jpg"),)
     assert message.reply_to == Quote("3EB0", OURS, "before")
@@ -102,7 +101,7 @@ async def test_what_comes_with_the_words_is_passed_on(host: StrictHost) -> None:
 
 async def test_a_group_is_a_chat_of_its_own_with_people_in_it(host: StrictHost) -> None:
     said = replace(heard(), group=GROUP, title="Our\nfriends", addressed=False)
-    await taking(host).take([said])
+    await ingest(host).store([said])
     [(sender, chat, addressed)] = host.asked
     assert chat == Chat(GROUP, is_group=True, title="Our friends")
     assert (sender.id, addressed) == (NUMBER, False)
@@ -119,7 +118,7 @@ async def test_a_command_in_a_group_is_for_the_agent(
 ) -> None:
     said = replace(heard(text=text), group=GROUP, addressed=False)
     forwarded = replace(said, id="3EB0A2", forwarded=True)
-    await taking(host).take([said, forwarded])
+    await ingest(host).store([said, forwarded])
     assert [asked[2] for asked in host.asked] == [addressed, False]
 
 
@@ -128,7 +127,7 @@ async def test_a_stranger_is_only_told_how_to_be_let_in_where_that_is_wanted(
     host: StrictHost, pairing: bool
 ) -> None:
     host.strangers = {NUMBER}
-    assert await taking(host, pairing=pairing).take([heard()]) == []
+    assert await ingest(host, pairing=pairing).store([heard()]) == []
     assert [asked[2] for asked in host.asked] == [pairing]
     assert host.published == 0
     assert not (host.state_folder / "people.json").exists()
@@ -139,7 +138,7 @@ async def test_the_owner_is_known_by_whichever_id_makes_them_the_owner(
     host: StrictHost, listed: str
 ) -> None:
     host.owner_ids = ["15550009999", listed]
-    await taking(host).take([heard()])
+    await ingest(host).store([heard()])
     [message] = host.stored
     assert (message.chat_id, message.sender_id) == (NUMBER, listed)
     assert NUMBER in host.asked[0][0].also
@@ -147,15 +146,15 @@ async def test_the_owner_is_known_by_whichever_id_makes_them_the_owner(
 
 async def test_what_one_writes_to_oneself_is_heard_where_that_is_wanted(host: StrictHost) -> None:
     said = replace(heard(), own=True)
-    assert await taking(host).take([said]) == []
+    assert await ingest(host).store([said]) == []
     assert host.asked == []
-    assert await taking(host, self_chat=True).take([said]) == [said]
+    assert await ingest(host, self_chat=True).store([said]) == [said]
     assert host.asked[0][2]
 
 
 async def test_an_edit_is_an_event_of_its_own_that_names_the_first(host: StrictHost) -> None:
     edit = replace(heard("3EB0A2", "hello!"), edits="3EB0A1")
-    await taking(host).take([heard(), edit])
+    await ingest(host).store([heard(), edit])
     first, second = host.stored
     assert (second.event_id, second.edits) == ("3EB0A1:edit:3EB0A2", first.event_id)
     assert second.message_id == first.message_id
@@ -165,12 +164,12 @@ async def test_what_an_agent_wrote_to_its_owner_is_not_answered_by_another(
     host: StrictHost,
 ) -> None:
     ours, note = replace(heard(text="🤖 hello"), own=True), replace(heard("3EB0A2"), own=True)
-    way_in = taking(host, self_chat=True, prefix="🤖 ")
-    assert await way_in.take([ours, note, heard("3EB0A3", "🤖 hi")]) == [
+    way_in = ingest(host, self_chat=True, prefix="🤖 ")
+    assert await way_in.store([ours, note, heard("3EB0A3", "🤖 hi")]) == [
         note,
         heard("3EB0A3", "🤖 hi"),
     ]
-    assert await taking(host, self_chat=True).take([ours]) == [ours]
+    assert await ingest(host, self_chat=True).store([ours]) == [ours]
 
 
 async def test_nobodys_message_in_a_group_is_taken_for_somebody_elses(host: StrictHost) -> None:
@@ -180,7 +179,7 @@ async def test_nobodys_message_in_a_group_is_taken_for_somebody_elses(host: Stri
     edit = replace(heard("3EB0A2", "hello!"), group=GROUP, edits="3EB0A1")
     forged = replace(heard("3EB0A2", "no", bob), group=GROUP, edits="3EB0A1")
     for one in (first, said, edit, forged, first, said, edit, forged):
-        await taking(host).take([one])
+        await ingest(host).store([one])
     of_bob, of_ada, edited, not_edited = host.stored
     assert [message.content for message in host.stored] == ["mine first", "hello", "hello!", "no"]
     assert (edited.edits, not_edited.edits) == (of_ada.event_id, of_bob.event_id)
@@ -192,20 +191,20 @@ async def test_in_a_group_the_owner_may_be_written_down_another_way_and_keeps_th
     host: StrictHost,
 ) -> None:
     said = replace(heard(), group=GROUP)
-    await taking(host).take([said])
+    await ingest(host).store([said])
     host.owner_ids = [LID]
-    await taking(host).take([said])
+    await ingest(host).store([said])
     assert len(host.stored) == 1
 
 
 async def test_odd_ids_do_not_fill_the_log(host: StrictHost, warnings: list[str]) -> None:
-    way_in = taking(host)
+    way_in = ingest(host)
     for _ in range(100):
-        await way_in.take([heard("two words")])
+        await way_in.store([heard("two words")])
     assert 0 < len(warnings) < 10
     await host.clock.advance(3600.0)
     before = len(warnings)
-    await way_in.take([heard("two words")])
+    await way_in.store([heard("two words")])
     assert len(warnings) == before + 1
 
 
@@ -221,17 +220,17 @@ async def test_odd_ids_do_not_fill_the_log(host: StrictHost, warnings: list[str]
     ids=str,
 )
 async def test_what_says_nothing_or_cannot_be_placed_is_left_out_alone(
-    host: StrictHost, bad: Heard
+    host: StrictHost, bad: Incoming
 ) -> None:
     good = heard("3EB0A9")
-    assert await taking(host).take([bad, good]) == [good]
+    assert await ingest(host).store([bad, good]) == [good]
     assert [message.event_id for message in host.stored] == ["3EB0A9"]
 
 
 async def test_half_characters_do_not_reach_the_disk(host: StrictHost) -> None:
     person = replace(ADA, name="A\udc00da")
     said = replace(heard(text="\ud83d\ude00 \ud83d"), person=person, notes=("\udfff",))
-    await taking(host).take([said])
+    await ingest(host).store([said])
     assert host.stored[0].content == "\U0001f600 \ufffd"
     repr(host.stored[0]).encode()
 
@@ -239,15 +238,15 @@ async def test_half_characters_do_not_reach_the_disk(host: StrictHost) -> None:
 async def test_a_fault_of_the_core_is_raised_and_nothing_is_stored(host: StrictHost) -> None:
     host.fault = "Bob"
     with pytest.raises(LookupError):
-        await taking(host).take([heard(), heard("3EB0A2", person=Person(("15557770001",), "Bob"))])
+        await ingest(host).store([heard(), heard("3EB0A2", person=Person(("15557770001",), "Bob"))])
     assert host.published == 0
 
 
 async def test_a_full_disk_stores_nothing_and_the_next_try_all_of_it(host: StrictHost) -> None:
     host.disk_full = True
-    way_in = taking(host)
+    way_in = ingest(host)
     with pytest.raises(StorageError):
-        await way_in.take([heard()])
+        await way_in.store([heard()])
     host.disk_full = False
-    assert await way_in.take([heard()]) == [heard()]
+    assert await way_in.store([heard()]) == [heard()]
     assert len(host.stored) == 1

@@ -1,0 +1,263 @@
+"""Meta's calls on the way in: the webhook, and from its calls to messages in the core's inbox.
+
+Invariant: Meta gets the status 200 only when what a call contained is durable, and repeats calls
+that got another. All calls that wait are stored at once. What was said before somebody changed
+their number is stored before the change, as theirs. An error of the core is no fault of what came:
+it is raised, nothing is confirmed. Meta may repeat calls at any other time, too, when the number of
+the sender has changed already: so what was stored lately is known here as well.
+
+Calls are authenticated by their signature, which is checked on the raw body before any of it is
+parsed. It is made with the app's secret, which only Meta and the owner know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from hashlib import sha256
+from itertools import chain
+from typing import TypeVar
+
+from loguru import logger
+from pydantic import SecretStr
+
+from nanobot.bus.events import Quote
+from nanobot.channel import ChannelHost, Chat, WebhookReply, WebhookRequest, document_of
+from nanobot.channel.health import HealthReporter, RateLimitedLog
+from nanobot.channel.quarantine import Quarantine
+from nanobot.errors import StorageError
+from nanobot_whatsapp.cloud.errors import OUTSIDE_WINDOW, explain, kind_of
+from nanobot_whatsapp.cloud.payload import Account, Broken, Moved, Remark, Said, Status, read
+from nanobot_whatsapp.ingest import Incoming, Ingest
+from nanobot_whatsapp.people import People
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+HEADER = "x-hub-signature-256"
+
+_CHALLENGE_CHARACTERS = 256
+_PLAIN = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
+_MAX_CHATS = 1_000
+_MAX_MESSAGES = 2_000
+_EXCERPT = 300
+
+
+def signature_of(body: bytes, app_secret: str) -> str:
+    """The value of Meta's header for a call with this body."""
+    return "sha256=" + hmac.new(app_secret.encode(), body, sha256).hexdigest()
+
+
+@dataclass(slots=True)
+class _Call:
+    """A parsed call; `reply` is None until an attempt was made to store it."""
+
+    document: object
+    reply: WebhookReply | None = None
+
+
+class Receiver:
+    """Implements `nanobot.channel.WebhookHandler`. `ingest` is that of an `Inbox`, `put_aside` that
+    of its quarantine."""
+
+    def __init__(
+        self,
+        app_secret: SecretStr,
+        verify_token: SecretStr,
+        ingest: Callable[..., Awaitable[None]],
+        put_aside: Callable[[object, str], None],
+        health: HealthReporter,
+    ) -> None:
+        self._app_secret, self._verify_token = app_secret, verify_token
+        self._ingest, self._put_aside, self._health = ingest, put_aside, health
+        self._order = asyncio.Lock()
+        self._waiting: list[_Call] = []
+
+    async def __call__(self, request: WebhookRequest) -> WebhookReply:
+        """The answer to one call."""
+        if request.method == "GET":
+            return self._challenged(request.query)
+        if request.method != "POST":
+            return WebhookReply(405)
+        expected = signature_of(request.body, self._app_secret.get_secret_value())
+        if not _is_same(request.headers.get(HEADER, ""), expected):
+            return WebhookReply(403)
+        try:
+            call = _Call(document_of(request.body))
+        except ValueError as error:
+            text = request.body.decode("utf-8", "replace")
+            self._put_aside(text, type(error).__name__)
+            return WebhookReply(200)  # repeated, it would be no better
+        self._waiting.append(call)
+        async with self._order:  # as they came: what was said first is answered first
+            if call.reply is None:
+                await self._store()
+        return call.reply or WebhookReply(500)
+
+    async def _store(self) -> None:
+        """Store all waiting calls at once, so that a slow disk is waited for once. If it fails,
+        Meta repeats them, and what is stored already is recognized."""
+        calls, self._waiting = self._waiting, []
+        status = 500
+        try:
+            await self._ingest(*(call.document for call in calls))
+            status = 200
+            self._health.resolve("disk")
+        except StorageError as error:
+            self._health.report("disk", f"messages wait at Meta: {error}")
+        finally:
+            for call in calls:
+                call.reply = WebhookReply(status)
+
+    def _challenged(self, query: Mapping[str, str]) -> WebhookReply:
+        """Meta asks once, when the webhook is entered there, whether it is wanted here."""
+        expected = self._verify_token.get_secret_value()
+        is_known = _is_same(query.get("hub.verify_token", ""), expected)
+        if not is_known or query.get("hub.mode") != "subscribe":
+            return WebhookReply(403)
+        challenge = query.get("hub.challenge", "")[:_CHALLENGE_CHARACTERS]
+        return WebhookReply(200, challenge.encode("utf-8", "replace"), _PLAIN)
+
+
+def _is_same(given: str, expected: str) -> bool:
+    """Compared in constant time."""
+    return hmac.compare_digest(
+        given.strip().encode("utf-8", "surrogateescape"), expected.encode("utf-8")
+    )
+
+
+class RecentMessages:
+    """The last messages of all chats, by id. WhatsApp names a quoted message by its id alone; what
+    it said is unknown after a restart, or too late."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[str, str]] = OrderedDict()
+
+    def remember(self, id: str, sender: str, text: str) -> None:
+        """`sender` is a name, or `OURS`."""
+        _put(self._known, id, (sender, text[:_EXCERPT]), _MAX_MESSAGES)
+
+    def filled(self, quote: Quote) -> Quote:
+        """The same quote with sender and text, as far as they are known."""
+        sender, text = self._known.get(quote.message_id, ("", ""))
+        return Quote(quote.message_id, quote.sender or sender, quote.text or text)
+
+
+class Inbox:
+    """Ingests the calls for one business number. `quarantine` keeps what cannot be read."""
+
+    def __init__(
+        self,
+        host: ChannelHost,
+        people: People,
+        ingest: Ingest,
+        recent: RecentMessages,
+        health: HealthReporter,
+        phone_number_id: str,
+    ) -> None:
+        self._host, self._people, self._ingest = host, people, ingest
+        self._recent, self._health = recent, health
+        self._phone_number_id = phone_number_id
+        self.quarantine = Quarantine(
+            host.state_folder, host.clock, RateLimitedLog("whatsapp", host.clock).warn
+        )
+        self._last: OrderedDict[str, str] = OrderedDict()
+        self._stored: OrderedDict[tuple[str, tuple[str, ...]], None] = OrderedDict()
+        """By id, and all ids of the sender."""
+        self._windows: OrderedDict[str, tuple[datetime, bool]] = OrderedDict()
+        """The latest news of each person's 24-hour window: when, and whether it was open."""
+
+    async def ingest(self, *documents: object) -> None:
+        """Handle the calls, in order; returns when all of it is durable.
+
+        Raises `StorageError`, and then nothing is confirmed.
+        """
+        heard: list[Incoming] = []
+        now = self._host.clock.now()
+        items = [read(document, self._phone_number_id, now) for document in documents]
+        for item in chain.from_iterable(items):
+            match item:
+                case Said():
+                    if (item.heard.id, item.heard.person.ids) not in self._stored:
+                        heard.append(await self._completed(item))
+                case Moved(old, new):
+                    await self._store(heard)
+                    heard = []
+                    self._people.moved(old, new)
+                case Account(text, is_over):
+                    if is_over:
+                        self._health.resolve("account")
+                    else:
+                        self._health.report("account", text)
+                    self._host.warn(f"WhatsApp: {text}. See Meta's WhatsApp Manager.")
+                case Status():
+                    self._status(item)
+                case Broken(raw, reason):
+                    self.quarantine.keep(raw, reason)
+                case Remark(text, is_grave):
+                    logger.log("WARNING" if is_grave else "DEBUG", "whatsapp: {}", text)
+        self._people.keep()
+        await self._store(heard)
+
+    def last_in(self, chat_id: str) -> str:
+        """The id of the last message in a private chat; empty if it is unknown."""
+        return self._last.get(chat_id, "")
+
+    async def _completed(self, said: Said) -> Incoming:
+        """The message, with what it quotes and with the value of the button that was pressed."""
+        heard = said.heard
+        if heard.quote is not None:
+            heard = replace(heard, quote=self._recent.filled(heard.quote))
+        if not said.button or heard.group:
+            return heard
+        chat = Chat(self._people.met(heard.person.ids))
+        value = await self._host.pressed(said.button, self._people.sender(heard.person), chat)
+        return heard if value is None else replace(heard, text=value)
+
+    async def _store(self, heard: Sequence[Incoming]) -> None:
+        for one in await self._ingest.store(heard) if heard else ():
+            _put(self._stored, (one.id, one.person.ids), None, _MAX_MESSAGES)
+            file = one.media and f"{one.media.kind} {one.media.name}".rstrip()
+            shown = one.text or file or "; ".join(one.notes)
+            self._recent.remember(one.id, one.person.name, shown)
+            chat_id = self._people.met(one.person.ids)
+            # What did not arrive was sent there, also where they hide their number by now.
+            people = [*one.person.ids, self._people.address(chat_id)]
+            self._note_window(people, one.at, is_open=True)
+            if not one.group:
+                _put(self._last, chat_id, one.id, _MAX_CHATS)
+
+    def _status(self, status: Status) -> None:
+        """They come in any order, and repeatedly. Of use are failures: messages that Meta accepted
+        and then did not deliver, because the recipient had not written for 24 hours."""
+        if status.state == "failed":
+            reason = explain(status.code, status.reason)
+            logger.warning("whatsapp: message {} was not delivered: {}", status.id, reason)
+            if kind_of(status.code) == "window":
+                self._note_window([status.person], status.at, is_open=False)
+        elif status.state in {"delivered", "read", "played"}:
+            self._note_window([status.person], status.at, is_open=True)
+
+    def _note_window(self, people: Iterable[str], at: datetime, *, is_open: bool) -> None:
+        """What happened last counts, not what was reported last. A problem is reported while the
+        window of somebody to whom a message was sent is closed."""
+        for person in people:
+            known = self._windows.get(person)
+            if known is None or not (at < known[0] or (at, is_open) == known):
+                _put(self._windows, person, (at, is_open), _MAX_CHATS)
+        if all(is_open for _, is_open in self._windows.values()):
+            self._health.resolve("window")
+        else:
+            self._health.report("window", f"a message was not delivered, since {OUTSIDE_WINDOW}")
+
+
+def _put(known: OrderedDict[K, V], key: K, value: V, limit: int) -> None:
+    """Set it as the newest of at most `limit` entries."""
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > limit:
+        known.popitem(last=False)

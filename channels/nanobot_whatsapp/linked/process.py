@@ -1,0 +1,327 @@
+"""The helper as a child process: started, watched, ended.
+
+Invariants: one helper at a time uses the folder, and it does not outlive us: it leaves within two
+seconds of the end of its connection, and is killed if it does not. No port is opened: it connects
+to a Unix socket (0600, for our own user, for one connection), which is removed once it has. It gets
+little of our environment, and a bounded amount of what it prints is logged.
+
+Two locks in the folder see to that. `daemon.lock` is held by the process that runs the helper.
+`helper.lock` is inherited by the helper: it is held as long as a helper lives, whatever became of
+the daemon that started it. So a held `helper.lock` under a free `daemon.lock` is an orphan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+import struct
+from asyncio.subprocess import DEVNULL, Process
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from loguru import logger
+
+from nanobot.channel.waiting import first_error, within
+from nanobot.clock import Clock
+from nanobot.errors import StorageError
+from nanobot_whatsapp.linked.link import BridgeLink, HelperFailed, IngestEvents, greet
+from nanobot_whatsapp.linked.protocol import MAX_LINE, Welcome
+
+START_SECONDS = 30.0
+STOP_SECONDS = 3.0
+LEAVE_SECONDS = 3.0
+"""How long an orphan gets to leave by itself, and how long a killed one to be gone."""
+SOCKET_NAME = "bridge.sock"
+
+_ARGUMENTS = ("--socket", SOCKET_NAME, "--folder", ".")
+"""Relative to the folder, which it is started in: then no path is too long for a socket."""
+_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "NODE_EXTRA_CA_CERTS")
+_POLL_SECONDS = 0.1
+_OUTPUT_SECONDS = 1.0
+_MAX_LINES_LOGGED = 100
+_LINE_CHARACTERS = 300
+_LINES_QUOTED = 5
+_UCRED = struct.Struct("3i")
+
+
+@asynccontextmanager
+async def helper_running(
+    folder: Path,
+    program: Sequence[str],
+    welcome: Welcome,
+    clock: Clock,
+    ingest: IngestEvents | None = None,
+) -> AsyncIterator[BridgeLink]:
+    """A helper that runs until the end of the `with`.
+
+    `folder` holds what the helper keeps (account, spool, downloads); `program` is its command line,
+    with absolute paths: `("/usr/bin/node", "/…/dist/main.js")`. `ingest` gets the events (see
+    `BridgeLink`). When the helper fails, the body of the `with` is cancelled, and this raises
+    `HelperFailed`. Raises `StorageError` if the folder cannot be used.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            _lock_daemon(stack.enter_context(_open_lock(folder / "daemon.lock")))
+            lock = stack.enter_context(_open_lock(folder / "helper.lock"))
+            await _lock_helper(lock, folder, clock)
+            listener = stack.enter_context(Listener(folder))
+        except OSError as error:
+            raise StorageError.of(folder, error) from error
+        output = await stack.enter_async_context(_output())
+        process = await _start(folder, program, lock, output)
+        stack.push_async_callback(_end, process, clock)
+        _write_pid(lock, process.pid)
+        lock.close()  # the helper holds it now
+        try:
+            async with asyncio.TaskGroup() as group:
+                watching = _watch(process, output, clock)
+                tasks = [group.create_task(output.log()), group.create_task(watching)]
+                try:
+                    with closing(await _connect(listener, welcome, clock, ingest)) as link:
+                        tasks.append(group.create_task(link.run()))
+                        yield link
+                finally:
+                    listener.close()  # one that did not get to connect leaves as well
+                    for task in tasks:
+                        task.cancel()
+        except BaseExceptionGroup as errors:
+            raise first_error(errors) from None
+
+
+async def _start(folder: Path, program: Sequence[str], lock: FileIO, output: _Output) -> Process:
+    environment = {name: value for name in _ENVIRONMENT if (value := os.environ.get(name))}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *program,
+            *_ARGUMENTS,
+            cwd=folder,
+            env={**environment, "HOME": str(folder)},
+            stdin=DEVNULL,
+            stdout=output.inlet,
+            stderr=output.inlet,
+            pass_fds=(lock.fileno(),),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise HelperFailed(
+            f"the WhatsApp helper cannot be started: {program[0]}: {error.strerror}",
+            hint="`channels.whatsapp.node` says where Node.js is.",
+        ) from error
+    output.inlet.close()  # only the process prints from now on
+    return process
+
+
+async def _watch(process: Process, output: _Output, clock: Clock) -> None:
+    """Raises `HelperFailed` when it ends; never returns."""
+    status = await process.wait()
+    with suppress(TimeoutError):
+        await within(clock, _OUTPUT_SECONDS, output.ended.wait())
+    end = f"signal {-status}" if status < 0 else f"status {status}"
+    lines = filter(None, output.last if output.ended.is_set() else ())
+    raise HelperFailed("; ".join((f"the WhatsApp helper ended with {end}", *lines)))
+
+
+async def _end(process: Process, clock: Clock) -> None:
+    """Wait until it has left, as it does without a connection; kill it if it does not."""
+    try:
+        with suppress(TimeoutError):
+            await within(clock, STOP_SECONDS, process.wait())
+    finally:
+        if process.returncode is None:
+            logger.warning("whatsapp: the helper does not leave; killing it")
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # it leads a group of its own
+            await process.wait()
+
+
+async def _connect(
+    listener: Listener, welcome: Welcome, clock: Clock, ingest: IngestEvents | None
+) -> BridgeLink:
+    async def connected() -> BridgeLink:
+        reader, writer = await listener.accept()
+        try:
+            await greet(reader, writer, welcome, clock)
+        except BaseException:
+            writer.close()
+            raise
+        return BridgeLink(reader, writer, clock, ingest)
+
+    try:
+        return await within(clock, START_SECONDS, connected())
+    except TimeoutError:
+        raise HelperFailed(
+            f"the WhatsApp helper did not say hello within {START_SECONDS:.0f} s"
+        ) from None
+
+
+class Listener:
+    """Listens on `folder`/bridge.sock while inside, or until one has connected. Bound through
+    `/proc/self/fd`: an address may have 107 bytes, and a folder's path more."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._directory = -1
+        self._socket: socket.socket | None = None
+
+    def __enter__(self) -> Self:
+        """Raises `OSError`. A socket that a dead process left is replaced."""
+        self._directory = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._unlink()
+            address = f"/proc/self/fd/{self._directory}/{SOCKET_NAME}"
+            self._socket.bind(address)
+            Path(address).chmod(0o600)  # before anyone can connect: it does not listen yet
+            self._socket.setblocking(False)
+            self._socket.listen(1)
+        except OSError:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def accept(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The first connection of our own user; there is no second one."""
+        assert self._socket is not None
+        while True:
+            peer, _ = await asyncio.get_running_loop().sock_accept(self._socket)
+            credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+            if _UCRED.unpack(credentials)[1] == os.geteuid():
+                self.close()
+                return await asyncio.open_unix_connection(sock=peer, limit=MAX_LINE)
+            logger.warning("whatsapp: a process of another user connected to {}", SOCKET_NAME)
+            peer.close()
+
+    def close(self) -> None:
+        """Stop listening; idempotent."""
+        if self._socket is None:
+            return
+        self._unlink()
+        self._socket.close()
+        self._socket = None
+        os.close(self._directory)
+
+    def _unlink(self) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(SOCKET_NAME, dir_fd=self._directory)
+
+
+class _Output:
+    """What a helper prints, through a pipe of our own, not one of `asyncio`'s process: there the
+    end of a process would only be noticed once all that it printed is read. `inlet` is the end to
+    print to; `last` are the last lines, once it has `ended`."""
+
+    def __init__(self, reader: asyncio.StreamReader, inlet: FileIO) -> None:
+        self._reader, self.inlet = reader, inlet
+        self.last: deque[str] = deque(maxlen=_LINES_QUOTED)
+        self.ended = asyncio.Event()
+
+    async def log(self) -> None:
+        """Log it, to its end. What is too much is read all the same, so that nothing stalls."""
+        rest, logged = b"", 0
+        while chunk := await self._reader.read(4096):
+            *lines, rest = (rest + chunk).split(b"\n")
+            rest = rest[:_LINE_CHARACTERS]
+            for line in lines:
+                text = line[:_LINE_CHARACTERS].decode(errors="replace").rstrip()
+                self.last.append("".join(char if char.isprintable() else "?" for char in text))
+                if (logged := logged + 1) <= _MAX_LINES_LOGGED:
+                    logger.warning("whatsapp helper: {}", self.last[-1])
+        self.ended.set()
+
+
+@asynccontextmanager
+async def _output() -> AsyncIterator[_Output]:
+    outlet, inlet = os.pipe2(os.O_CLOEXEC)
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(outlet, "rb", buffering=0)
+    )
+    with closing(transport), FileIO(inlet, "w") as writable:
+        yield _Output(reader, writable)
+
+
+def _lock_daemon(lock: FileIO) -> None:
+    """Be the one who runs a helper in the folder. Raises `HelperFailed` if somebody else does."""
+    if not _locked(lock):
+        raise HelperFailed(
+            f"another nanobot (pid {_read_pid(lock) or 'unknown'}) uses WhatsApp from here",
+            hint="Stop it first.",
+        )
+    _write_pid(lock, os.getpid())
+
+
+async def _lock_helper(lock: FileIO, folder: Path, clock: Clock) -> None:
+    """Lock for a new helper, once no other lives; an orphan that does not leave is killed. Raises
+    `HelperFailed` if the lock stays held."""
+    if await _locked_in_time(lock, clock):
+        return
+    orphan = _read_pid(lock)
+    if _is_helper(orphan, folder):
+        logger.warning("whatsapp: an old helper (pid {}) does not leave; killing it", orphan)
+        with suppress(ProcessLookupError):
+            os.kill(orphan, signal.SIGKILL)
+        if await _locked_in_time(lock, clock):
+            return
+    raise HelperFailed(
+        f"an old WhatsApp helper (pid {orphan or 'unknown'}) still runs",
+        hint=f"End it; it holds {folder / 'helper.lock'}.",
+    )
+
+
+async def _locked_in_time(lock: FileIO, clock: Clock) -> bool:
+    for _ in range(round(LEAVE_SECONDS / _POLL_SECONDS)):
+        if _locked(lock):
+            return True
+        await clock.sleep(_POLL_SECONDS)
+    return _locked(lock)
+
+
+def _is_helper(pid: int, folder: Path) -> bool:
+    """Whether this is a helper that was started for `folder`: ids are reused."""
+    process = Path(f"/proc/{pid}")
+    try:
+        words = (process / "cmdline").read_bytes().split(b"\0")
+        return pid > 1 and SOCKET_NAME.encode() in words and (process / "cwd").samefile(folder)
+    except OSError:
+        return False
+
+
+def _open_lock(path: Path) -> FileIO:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return FileIO(os.open(path, flags, 0o600), "r+")
+
+
+def _locked(lock: FileIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read_pid(lock: FileIO) -> int:
+    text = os.pread(lock.fileno(), 32, 0).strip()
+    return int(text) if text.isdigit() else 0
+
+
+def _write_pid(lock: FileIO, pid: int) -> None:
+    """For people and for `_is_helper`: the lock holds without it, so a full disk is no reason."""
+    with suppress(OSError):
+        os.ftruncate(lock.fileno(), 0)
+        os.pwrite(lock.fileno(), b"%d\n" % pid, 0)
