@@ -1,4 +1,4 @@
-"""What Telegram takes: plain text, and marks on ranges of it.
+"""Text with entities as Telegram takes it: plain text, and marks on ranges of it.
 
 `Page` collects both. What it gives always holds to Telegram's rules: a range lies within the text,
 has something visible in it and does not cut a character; two ranges are nested or apart; `pre` and

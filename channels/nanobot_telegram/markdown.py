@@ -1,0 +1,407 @@
+"""Markdown as Telegram shows it: plain text with entities, which cannot fail to parse.
+
+The path is: Markdown to tokens (`_parse`, the work bounded), blocks (`_Blocks`) and what stands in
+them (`_Inline`) to a `Page`, which keeps to the rules that Telegram has for entities.
+
+Telegram knows neither headings nor lists nor tables: headings become bold, list items get a bullet
+or their number, tables are aligned in code. Quotes cannot be nested: inner ones get a `>`.
+
+Invariant: nothing visible vanishes. Where the result would be empty, or the text is nothing but
+markup or nested more deeply than anyone writes, the source is shown as it is.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from nanobot.bus.split import utf16_length
+from nanobot.channel.text import valid_unicode
+from nanobot_telegram.entities import Page, Rendered
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+TEXT_LIMIT = 4096
+"""UTF-16 units of a message."""
+CAPTION_LIMIT = 1024
+"""UTF-16 units of the caption of a file."""
+ENTITY_LIMIT = 100
+"""Entities of a message; Telegram ignores any more."""
+
+_MAX_NESTING = 20
+"""Levels of blocks, of which a list takes two; the parser drops what lies deeper."""
+_MAX_LENGTH = 8_192
+_MAX_BRACKETS = 1_000
+"""Where brackets nest, the parser takes time by the square of the length; up to these limits, which
+no message reaches, that is a tenth of a second."""
+_MAX_CELLS = 5_000
+"""The parser makes up the cells that a row of a table lacks."""
+
+_DELIMITER = re.compile(
+    r"(?<![\s*])\*++|(?<!\S)\*++(?=\S)|~~++|(?<![\w])_++(?=\S)|(?<=[^\s_])_++(?!\w)|`++"
+)
+"""The runs that begin or end most entities. They are matched whole, for linear time."""
+
+_STYLES = {"em": "italic", "strong": "bold", "s": "strikethrough"}
+_LINKABLE = re.compile(r"https?://[^/?#\s]*[^/?#\s.]\.[^/?#\s]+|tg://[\w-]+", re.IGNORECASE)
+"""What Telegram makes a link to: it silently drops those to hosts without a dot, and takes
+`mailto:a@b.c` for a web address."""
+_BULLETS = ("• ", "◦ ", "▪ ")
+_TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
+_INDENT = "    "
+_RULE = "———"
+_LANGUAGE = re.compile(r"[A-Za-z0-9+#._-]{1,32}")
+
+_WIDEST_COLUMN = 40
+"""Columns of a table are not made wider for one long cell."""
+_CELL_BORDER = re.compile(r"(?<!\\)\|")
+
+
+def render(markdown: str) -> Rendered:
+    """`markdown` as text and entities. Never raises; the work is bounded.
+
+    There are as many entities as there are; `fits` says whether Telegram takes so many.
+    """
+    source = _clean(markdown)
+    try:
+        tokens = _parse(source)
+        rendered = _Blocks(source).write(tokens) if tokens else None
+    except Exception as error:  # noqa: BLE001 - an unforeseen text must not cost the answer
+        logger.warning("Markdown is shown as it is: {}", type(error).__name__)
+        rendered = None
+    return rendered if rendered and rendered.text else Rendered(source.strip())
+
+
+def fits(markdown: str, limit: int = TEXT_LIMIT) -> bool:
+    """Whether `markdown`, once rendered, fits: UTF-16 units (`limit`) and number of entities.
+
+    Says no, without a close look, to what has so many delimiters that it hardly can.
+    """
+    if _is_parsed(markdown):
+        delimiters = _DELIMITER.findall(markdown)
+        edges = sum(min(2, (len(run) + 1) // 2) for run in delimiters)  # a long run may be two
+        edges += 2 * min(markdown.count("["), markdown.count("]("))
+        if edges > 2 * ENTITY_LIMIT:
+            return False
+    rendered = render(markdown)
+    return utf16_length(rendered.text) <= limit and len(rendered.entities) <= ENTITY_LIMIT
+
+
+def _clean(text: str) -> str:
+    """`text` as the parser sees its lines, without what cannot be sent."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+    return valid_unicode(text)
+
+
+def _is_parsed(source: str) -> bool:
+    """Whether parsing `source` takes a reasonable time: real messages do."""
+    if len(source) > _MAX_LENGTH or source.count("[") > _MAX_BRACKETS:
+        return False
+    lines = source.split("\n")
+    return max(line.count("|") for line in lines) * len(lines) <= _MAX_CELLS
+
+
+def _parse(source: str) -> list[Token] | None:
+    """The tokens of `source`; None where it is shown as it is."""
+    if not _is_parsed(source):
+        return None
+    tokens = _parser().parse(source)
+    if any(token.nesting == 1 and token.level >= _MAX_NESTING - 1 for token in tokens):
+        return None
+    return tokens
+
+
+@cache
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING})
+    # Definitions of references stay what they are, text: resolved, an unused one would vanish.
+    return parser.enable(["strikethrough", "table"]).disable("reference")
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    start: int
+    url: str
+    title: str
+
+
+class _Inline:
+    """Writes what stands within a block. Without `marks` it writes plain text."""
+
+    def __init__(self, page: Page, *, marks: bool = True) -> None:
+        self._page, self._marks = page, marks
+        self._links: list[_Link] = []
+
+    def write(self, children: Iterable[Token] | None, newline: str) -> None:
+        """Write tokens, with `newline` for each line break."""
+        for token in children or ():
+            kind = token.type
+            if kind in {"softbreak", "hardbreak"}:
+                self._page.write(newline)
+            elif kind == "code_inline":
+                if self._marks and not self._links:
+                    self._page.code(token.content)
+                else:
+                    self._page.write(token.content)
+            elif kind == "link_open":
+                self._open_link(token, "href")
+            elif kind == "link_close":
+                self._close_link()
+            elif kind == "image":
+                self._open_link(token, "src")
+                self.write(token.children, newline)
+                self._close_link()
+            elif token.tag in _STYLES:
+                self._style(_STYLES[token.tag], token.nesting)
+            else:  # text, and HTML
+                self._page.write(token.content.replace("\n", newline))
+
+    def _style(self, style: str, nesting: int) -> None:
+        if self._marks and nesting > 0:
+            self._page.open(style)
+        elif self._marks:
+            self._page.close(style)
+
+    def _open_link(self, token: Token, address: str) -> None:
+        url, title = str(token.attrs.get(address, "")), str(token.attrs.get("title", ""))
+        self._links.append(_Link(self._page.length, url, title))
+
+    def _close_link(self) -> None:
+        """Mark a link; one that cannot be a mark has its address behind it."""
+        link = self._links.pop()
+        shown = self._page.text_from(link.start)
+        if not shown.strip():
+            self._page.write(link.url)
+            shown = link.url
+        if self._marks and not self._links and _LINKABLE.match(link.url):
+            self._page.mark("text_link", link.start, url=link.url)
+        elif link.url not in {"", shown, f"mailto:{shown}"}:
+            self._page.write(f" ({link.url})")
+        if link.title:
+            self._page.write(f" ({link.title})")
+
+
+@dataclass(slots=True)
+class _List:
+    """An open list. `is_loose`: its paragraphs have blank lines between them."""
+
+    is_ordered: bool
+    items: int = 0
+    first: int = 0
+    is_counted: bool = False
+    is_loose: bool = False
+
+    def number(self, written: str) -> str:
+        """The number of the next item: as written, but counted where each repeats the first."""
+        if self.items == 0:
+            self.first = int(written)
+        elif self.items == 1:
+            self.is_counted = int(written) == self.first
+        return str(self.first + self.items) if self.is_counted else written
+
+
+class _Blocks:
+    """Writes blocks to a page. `_quotes` are where open quotes begin; `_is_begun`: the next block
+    continues in the line that a quote or item was opened in."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source.split("\n")
+        self._page = Page()
+        self._inline = _Inline(self._page)
+        self._lists: list[_List] = []
+        self._quotes: list[int] = []
+        self._prefixes: list[str] = []
+        self._is_begun = True
+
+    def write(self, tokens: Sequence[Token]) -> Rendered:
+        """What `tokens` look like."""
+        table: list[Token] = []
+        for at, token in enumerate(tokens):
+            if table or token.type == "table_open":
+                table.append(token)
+            if token.type == "table_close":
+                self._pre(_table_text(table, self._source))
+                table = []
+            elif token.type == "list_item_open":
+                self._open_item(token, tokens[at + 1 : at + 3])
+            elif not table and (handler := _HANDLERS.get(token.type)):
+                handler(self, token)
+        return self._page.finish()
+
+    @property
+    def _newline(self) -> str:
+        return "\n" + "".join(self._prefixes)
+
+    def _begin(self, newlines: int = 0) -> None:
+        """Go to where a block begins: after as many line ends, behind the prefixes."""
+        newlines = newlines or (1 if self._lists else 2)
+        if not self._is_begun:
+            self._page.write("\n" * (newlines - 1) + self._newline)
+        self._is_begun = False
+
+    def _literal(self, text: str) -> None:
+        self._begin()
+        self._page.write(text.replace("\n", self._newline))
+
+    def _paragraph(self, token: Token) -> None:
+        if self._lists and not token.hidden:
+            self._lists[-1].is_loose = True
+        self._begin(1 if token.hidden else 2)
+
+    def _heading(self, _: Token) -> None:
+        self._begin(2)
+        self._page.open("bold")
+
+    def _fence(self, token: Token) -> None:
+        language, _, rest = token.info.strip().partition(" ")
+        if not _LANGUAGE.fullmatch(language) or not token.content.strip():
+            language, rest = "", token.info.strip()
+        if rest.strip():
+            self._literal(rest.strip())
+        self._pre(token.content, language)
+
+    def _pre(self, content: str, language: str = "") -> None:
+        """Code on lines of its own, without prefixes, so that it can be copied."""
+        if not content.strip():
+            return
+        if not self._is_begun:
+            self._page.write("\n" if self._lists else "\n\n")
+        elif self._page.length and not self._quotes:
+            self._page.write("\n")
+        self._is_begun = False
+        start = self._page.length
+        self._page.write(content.rstrip("\n"))
+        self._page.mark("pre", start, language=language)
+
+    def _open_list(self, token: Token) -> None:
+        self._lists.append(_List(token.type == "ordered_list_open"))
+
+    def _close_list(self, _: Token) -> None:
+        self._lists.pop()
+
+    def _open_item(self, token: Token, inside: Sequence[Token]) -> None:
+        here = self._lists[-1]
+        if here.items:
+            self._begin(2 if here.is_loose else 1)
+        else:
+            self._begin(1 if len(self._lists) > 1 else 2)
+        if here.is_ordered:
+            self._page.write(f"{here.number(token.info)}{token.markup} ")
+        elif not (inside and inside[-1].type == "inline" and _is_task(inside[-1])):
+            depth = sum(1 for each in self._lists if not each.is_ordered) - 1
+            self._page.write(_BULLETS[depth % len(_BULLETS)])
+        here.items += 1
+        self._prefixes.append(_INDENT)
+        self._is_begun = True
+
+    def _close_item(self, _: Token) -> None:
+        self._prefixes.pop()
+        self._is_begun = False
+
+    def _open_quote(self, _: Token) -> None:
+        if self._quotes:
+            if self._is_begun:
+                self._page.write("> ")
+            self._prefixes.append("> ")
+        else:
+            self._begin()
+            self._is_begun = True
+        self._quotes.append(self._page.length)
+
+    def _close_quote(self, _: Token) -> None:
+        start = self._quotes.pop()
+        if self._quotes:
+            self._prefixes.pop()
+        else:
+            self._page.mark("blockquote", start)
+
+
+_HANDLERS: Mapping[str, Callable[[_Blocks, Token], None]] = {
+    "paragraph_open": _Blocks._paragraph,
+    "heading_open": _Blocks._heading,
+    "heading_close": lambda blocks, _: blocks._page.close("bold"),
+    "inline": lambda blocks, token: blocks._inline.write(token.children, blocks._newline),
+    "fence": _Blocks._fence,
+    "code_block": lambda blocks, token: blocks._pre(token.content),
+    "html_block": lambda blocks, token: blocks._literal(token.content.rstrip("\n")),
+    "hr": lambda blocks, _: blocks._literal(_RULE),
+    "bullet_list_open": _Blocks._open_list,
+    "ordered_list_open": _Blocks._open_list,
+    "bullet_list_close": _Blocks._close_list,
+    "ordered_list_close": _Blocks._close_list,
+    "list_item_close": _Blocks._close_item,
+    "blockquote_open": _Blocks._open_quote,
+    "blockquote_close": _Blocks._close_quote,
+}
+"""What writes each kind of token. Kept outside the object, which would otherwise refer to itself
+and wait for the garbage collector."""
+
+
+def _is_task(token: Token) -> bool:
+    """Whether a list item begins with a check box, which is then drawn."""
+    first = next(iter(token.children or ()), None)
+    if first is None or first.type != "text" or first.content[:4] not in _TASKS:
+        return False
+    first.content = _TASKS[first.content[:4]] + first.content[4:]
+    return True
+
+
+def _table_text(tokens: Sequence[Token], source: Sequence[str]) -> str:
+    """The table of `tokens` in columns, for a font of fixed width; as it stands in the source where
+    a row has more cells than the head, since the parser drops those."""
+    rows: list[list[str]] = []
+    aligns: list[str] = []
+    for token in tokens:
+        if token.type == "tr_open":
+            if rows and token.map and _cell_count(source[token.map[0]]) > len(rows[0]):
+                first, last = tokens[0].map or (0, 0)
+                return "\n".join(source[first:last])
+            rows.append([])
+        elif token.type == "th_open":
+            aligns.append(str(token.attrs.get("style", "")).rpartition(":")[2])
+        elif token.type == "inline":
+            page = Page()
+            _Inline(page, marks=False).write(token.children, " ")
+            rows[-1].append(page.finish().text)
+    bare = [" | ".join(row).rstrip() for row in rows]
+    widths = [
+        max((width for cell in column if (width := _width(cell)) <= _WIDEST_COLUMN), default=3)
+        for column in zip(*rows, strict=True)
+    ]
+    if (sum(widths) + 3 * len(widths)) * len(rows) > 3 * sum(map(len, bare)) + 400:
+        return "\n".join(bare)  # mostly blanks otherwise
+    lines = [
+        " | ".join(_padded(*cell) for cell in zip(row, widths, aligns, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join((lines[0], "-+-".join("-" * width for width in widths), *lines[1:]))
+
+
+def _padded(cell: str, width: int, align: str) -> str:
+    room = max(0, width - _width(cell))
+    before = {"center": room // 2, "right": room}.get(align, 0)
+    return f"{' ' * before}{cell}{' ' * (room - before)}"
+
+
+def _width(text: str) -> int:
+    """How many columns `text` takes: East Asian wide characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    shown = (each for each in text if unicodedata.category(each) not in {"Mn", "Me", "Cf"})
+    return sum(2 if unicodedata.east_asian_width(each) in {"W", "F"} else 1 for each in shown)
+
+
+def _cell_count(line: str) -> int:
+    """How many cells a line of a table has; marks of quotes may stand before it."""
+    cells = _CELL_BORDER.split(line.lstrip(" \t>").rstrip())
+    return len(cells) - (not cells[0]) - (not cells[-1])
