@@ -10,7 +10,7 @@ import sqlite3
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from nanobot.bus.sqlite_journal import MIGRATIONS, Journal
+from nanobot.bus.sqlite_journal import MIGRATIONS, SqliteJournal
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
 from nanobot.gateway.lock import HomeLock
@@ -69,7 +69,7 @@ def _cursor(home: Path) -> str:
 
 async def back_up(home: Path, folder: Path) -> Path:
     """As the gateway does it, and then all but two go."""
-    journal = Journal(home / "state/journal.db", _CLOCK)
+    journal = SqliteJournal(home / "state/journal.db", _CLOCK)
     await journal.open()
     try:
         with alone(home):
@@ -226,7 +226,7 @@ class Migrating(Deed):
         asyncio.run(self._open())
 
     async def _open(self) -> None:
-        journal = Journal(self.home / "state/journal.db", _CLOCK)
+        journal = SqliteJournal(self.home / "state/journal.db", _CLOCK)
         await journal.open()
         await journal.close()
 

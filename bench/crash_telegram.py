@@ -44,7 +44,7 @@ from bench.wire import Platform
 from nanobot.app import build_gateway
 from nanobot.bus.events import Button, OutboundMessage
 from nanobot.bus.journal import Outgoing
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import SystemClock
 from nanobot.config import load_settings
 from nanobot.gateway.gateway import Gateway
@@ -217,7 +217,7 @@ def _configure(home: Path, platform: TelegramPlatform, friends: list[str]) -> No
 
 async def _offer(home: Path) -> None:
     (home / "state").mkdir(mode=0o700)
-    journal = Journal(home / "state" / "journal.db", SystemClock())
+    journal = SqliteJournal(home / "state" / "journal.db", SystemClock())
     button = Button("Yes", "p7: yes")
     message = OutboundMessage("telegram", str(OWNER), "o1 choose", buttons=(button,))
     await journal.open()

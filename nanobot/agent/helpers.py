@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
 from loguru import logger
 from pydantic import Field
@@ -27,6 +26,7 @@ from nanobot.agent.intake import one_line
 from nanobot.agent.runner import AgentRunner, Unlogged
 from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.bus.events import NANOBOT, InboundMessage
+from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.memory.grounds.marks import origins_of, passed_on
@@ -43,22 +43,6 @@ may where it is not the owner's."""
 
 _REPORT_CHARACTERS = 12_000
 _LABEL_CHARACTERS = 60
-
-
-class Book(Protocol):
-    """Remembers helpers across a crash."""
-
-    async def begun(self, helper_id: str, if_lost: InboundMessage) -> None:
-        """One is about to begin; this is to be said if it is lost."""
-        ...
-
-    async def ended(self, helper_id: str) -> None:
-        """One is done for."""
-        ...
-
-    async def lost(self) -> Sequence[tuple[str, InboundMessage]]:
-        """Those of an earlier process."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +104,14 @@ class Helpers:
         self,
         *,
         equip: Callable[[str], Equipment],
-        book: Book,
+        journal: Journal,
         publish: Callable[[InboundMessage], Awaitable[object]],
         tidy: Callable[[str], Awaitable[object]],
         clock: Clock,
         new_id: Callable[[], str],
         limits: HelperLimits = HelperLimits(),
     ) -> None:
-        self._equip, self._book, self._publish, self._tidy = equip, book, publish, tidy
+        self._equip, self._journal, self._publish, self._tidy = equip, journal, publish, tidy
         self._clock, self._new_id, self._limits = clock, new_id, limits
         self._places = asyncio.Semaphore(limits.at_once)
         self._places_of_others = asyncio.Semaphore(max(1, limits.at_once // 2))
@@ -147,7 +131,7 @@ class Helpers:
         helper = _Helper(self._new_id(), label, task, caller, heard, caller.origins())
         self._at_work[helper.id] = helper
         try:
-            await self._book.begun(helper.id, self._message(helper, _lost(helper), ()))
+            await self._journal.helper_begun(helper.id, self._message(helper, _lost(helper), ()))
         except BaseException:
             del self._at_work[helper.id]
             raise
@@ -162,17 +146,17 @@ class Helpers:
             if helper.work is not None:
                 helper.work.cancel()
         for helper in mine:
-            await self._book.ended(helper.id)
+            await self._journal.helper_ended(helper.id)
         return len(mine)
 
     async def recover(self) -> None:
         """Say in their conversations which helpers an earlier process lost. Raises
         `StorageError` where it cannot be read which."""
-        for helper_id, message in await self._book.lost():
+        for helper_id, message in await self._journal.lost_helpers():
             if helper_id not in self._at_work:
                 logger.info("helper {} was lost when nanobot stopped", helper_id)
                 await self._until_stored(partial(self._publish, message))
-                await self._until_stored(partial(self._book.ended, helper_id))
+                await self._until_stored(partial(self._journal.helper_ended, helper_id))
 
     async def close(self) -> None:
         """End all of them; the next start says so."""
@@ -188,7 +172,7 @@ class Helpers:
                 report, origins = await self._report(helper)
             message = self._message(helper, report, origins)
             await self._until_stored(partial(self._publish, message))
-            await self._until_stored(partial(self._book.ended, helper.id))
+            await self._until_stored(partial(self._journal.helper_ended, helper.id))
         finally:
             del self._at_work[helper.id]
             await self._tidy(helper.key)

@@ -16,10 +16,10 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import date
-from typing import Literal, Protocol
+from typing import Literal
 
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.sqlite_reports import Spent
+from nanobot.bus.journal import JournalReports
 from nanobot.clock import Clock
 from nanobot.errors import BudgetSpent
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
@@ -38,18 +38,6 @@ _WARNING = (
 _MINUTE = 60.0
 _SENDERS = 10_000
 """People kept in mind; whoever was silent longest is forgotten first."""
-
-
-class Spending(Protocol):
-    """Keeps what each day has used."""
-
-    async def of(self, day: date) -> Spent:
-        """What a day has used until now. Raises `StorageError`."""
-        ...
-
-    def add(self, day: date, tokens: int, *, warned: bool = False) -> None:
-        """Count a call, or a warning. Not waited for."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +62,12 @@ class DayBudget:
     def __init__(
         self,
         limit: DayLimit,
-        spending: Spending,
+        reports: JournalReports,
         clock: Clock,
         background: Background,
         warn: Callable[[str], Awaitable[object]],
     ) -> None:
-        self._limit, self._spending, self._clock = limit, spending, clock
+        self._limit, self._reports, self._clock = limit, reports, clock
         self._background, self._warn = background, warn
         self._loading = asyncio.Lock()
         self._day: date | None = None
@@ -102,14 +90,14 @@ class DayBudget:
             self._used += used
             near = self._limit.is_near(self._used) and not self._warned
             self._warned = self._warned or near
-            self._spending.add(self._day or self._clock.now().date(), used, warned=near)
+            self._reports.add_spent(self._day or self._clock.now().date(), used, warned=near)
             if near:
                 text = _WARNING.format(used=self._used, limit=self._limit.tokens)
                 self._background.start(self._told(text), name="warn of the budget")
 
     async def _turn_to(self, today: date) -> None:
         if self._day != today:
-            known = await self._spending.of(today)
+            known = await self._reports.spent(today)
             self._day, self._used, self._warned = today, known.tokens, known.warned
 
     async def _told(self, text: str) -> None:

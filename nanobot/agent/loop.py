@@ -23,8 +23,7 @@ from nanobot.agent.session_queue import DISK_PAUSE, Lobby
 from nanobot.agent.turn import Responder, Turns
 from nanobot.agent.turn_state import RunningTurn
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry, Journal
 from nanobot.clock import Clock
 from nanobot.commands import Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, StorageError, TurnStopped

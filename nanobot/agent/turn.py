@@ -44,9 +44,8 @@ from nanobot.agent.turn_state import (
     turn_name,
 )
 from nanobot.bus.events import InboundMessage, TurnEnded
-from nanobot.bus.journal import GIVE_UP_AFTER, Committed, Completion, InboxEntry
+from nanobot.bus.journal import GIVE_UP_AFTER, Committed, Completion, InboxEntry, Journal
 from nanobot.bus.queue import MessageBus
-from nanobot.bus.sqlite_journal import Journal
 from nanobot.clock import Clock
 from nanobot.commands import Answer
 from nanobot.errors import (

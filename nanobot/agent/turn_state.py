@@ -21,8 +21,7 @@ from nanobot.agent.runner import Begun, open_calls
 from nanobot.agent.session_queue import Mailbox
 from nanobot.agent.system_prompt import late_notice
 from nanobot.bus.events import InboundMessage, OutboundMessage, TurnEnded
-from nanobot.bus.journal import InboxEntry, Outgoing, Step
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.journal import InboxEntry, Journal, Outgoing, Step
 from nanobot.clock import Clock
 from nanobot.errors import (
     TurnStopped,

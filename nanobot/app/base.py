@@ -20,9 +20,9 @@ from nanobot.app.home import Stores, build_stores
 from nanobot.app.memory import build_scopes
 from nanobot.app.model import build_counter, build_provider, build_transcriber, served_by
 from nanobot.bus.events import OutboundMessage
+from nanobot.bus.journal import Usage as TokenUsage
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.split import split_message, split_text, utf16_length
-from nanobot.bus.sqlite_reports import JournalSpending, JournalUsage
 from nanobot.channel import Channel, Chat, Limits, MenuEntry, Sender
 from nanobot.clock import Clock, SystemClock
 from nanobot.commands import CommandRegistry
@@ -208,7 +208,6 @@ class Models:
     provider: Provider
     learner: Provider
     counter: TokenCounter
-    used: JournalUsage
     transcriber: Transcriber | None
     served: ServedModels | None
 
@@ -262,23 +261,23 @@ def build_base(
 
 def build_models(base: Base, provider: Provider | None, learner: Provider | None) -> Models:
     """The models, within the day's budget; those given instead of the configured one."""
-    settings, clock, database = base.settings, base.clock, base.stores.journal.database
+    settings, clock, reports = base.settings, base.clock, base.stores.journal.reports
     served = served_by(settings.model, clock, asks=provider is None)
     provider = provider or build_provider(settings.model, clock, base.rng)
     budget = DayBudget(
         DayLimit(settings.limits.tokens_per_day, settings.limits.warn_at),
-        JournalSpending(database),
+        reports,
         clock,
         base.background,
         warn=base.courier.warn,
     )
     answering = BudgetedProvider(provider, budget)
-    used = JournalUsage(database)
 
     def record(usage: Usage) -> None:
-        used.learned(clock.now().date(), usage.prompt, usage.cached, usage.completion)
+        used = TokenUsage(1, usage.prompt, usage.cached, usage.completion)
+        reports.add_learning(clock.now().date(), used)
 
     learner = BudgetedProvider(learner, budget) if learner else answering
     counter = build_counter(settings.model, base.stores.state, base.background)
     transcriber = build_transcriber(settings.model.transcription, clock, base.rng)
-    return Models(answering, MeteredProvider(learner, record), counter, used, transcriber, served)
+    return Models(answering, MeteredProvider(learner, record), counter, transcriber, served)

@@ -91,7 +91,7 @@ def _conversations(base: Base, platforms: Platforms) -> Operations:
     return Operations(
         model_name(settings.model),
         prices(settings),
-        stores.journal.database,
+        stores.journal.reports,
         stores.sessions,
         Running(resume=base.bus.deliver, resend=platforms.dispatcher.submit),
     )
@@ -133,7 +133,7 @@ def register_commands(
         continuing=ContinueCommand(base.stores.sessions, base.scopes),
         discarding=DiscardCommand(memory.service, base.stores.undo, toolbox.registry.has_effects),
         scopes=base.scopes,
-        usage=models.used,
+        reports=base.stores.journal.reports,
         clock=base.clock,
         questions=Questions(
             Root(base.stores.state).place("questions.json"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.agent.media import MediaStore
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.lock import expect_whole
@@ -26,7 +26,7 @@ class Stores:
     """Everything that keeps something on disk, memory aside."""
 
     home: Path
-    journal: Journal
+    journal: SqliteJournal
     sessions: SessionManager
     media: MediaStore
     workspace: Root
@@ -49,7 +49,7 @@ def build_stores(home: Path, clock: Clock) -> Stores:
         logger.error("the workspace is in trouble: {} {}", error, error.hint)
     return Stores(
         home=home,
-        journal=Journal(home / "state" / "journal.db", clock),
+        journal=SqliteJournal(home / "state" / "journal.db", clock),
         sessions=SessionManager(
             home / "sessions", clock, on_trouble=_log_trouble, gather_seconds=GATHER_SECONDS
         ),

@@ -20,7 +20,6 @@ from nanobot.app.home import Stores
 from nanobot.bus.events import NANOBOT, InboundMessage, OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.queue import MessageBus
-from nanobot.bus.sqlite_reports import HelperBook
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.config.tools import McpServerSettings
@@ -184,7 +183,7 @@ def build_helpers(
 
     return Helpers(
         equip=equip,
-        book=HelperBook(stores.journal.database, clock),
+        journal=stores.journal,
         publish=bus.note,
         tidy=processes.stop,
         clock=clock,

@@ -22,8 +22,6 @@ from nanobot.app.memory import Remembering
 from nanobot.app.model import about, prices, secrets
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Button
-from nanobot.bus.sqlite_journal import Outbox
-from nanobot.bus.sqlite_reports import mentioned
 from nanobot.channel import ChannelHost
 from nanobot.commands import CommandRegistry
 from nanobot.config.settings import Settings
@@ -114,8 +112,7 @@ class Platforms:
 
 def build_platforms(base: Base, commands: CommandRegistry) -> Platforms:
     """Put it together. `commands` are those that channels show in their menus."""
-    outbox = Outbox(base.stores.journal.database)
-    dispatcher = Dispatcher(base.outlets, outbox, base.screen, base.clock, base.rng)
+    dispatcher = Dispatcher(base.outlets, base.stores.journal, base.screen, base.clock, base.rng)
     hosts: dict[str, ChannelHost] = {}
     supervisor = Supervisor(
         base.outlets,
@@ -193,10 +190,10 @@ def build_upkeep(base: Base) -> Upkeep:
     settings, clock = base.settings, base.clock
     kept = settings.retention
     limits = Limits(kept.media_days, kept.media_megabytes, kept.spill_days, kept.audit_days)
-    database = base.stores.journal.database
+    reports = base.stores.journal.reports
 
     async def awaited() -> frozenset[str]:
-        return await database.run(lambda db: mentioned(db, MEDIA_NAME))
+        return await reports.mentioned(MEDIA_NAME)
 
     return Upkeep(
         Room(
@@ -303,7 +300,7 @@ class Watching:
 def dead_threads(stores: Stores) -> Concern | None:
     """A thread that ended by a fault: only a new process has it again, and finds everything in the
     journal."""
-    if stores.journal.database.has_died:
+    if stores.journal.has_died:
         what = "the journal"
     elif stores.sessions.has_died:
         what = "conversations"
@@ -348,7 +345,7 @@ def build_watching(
     """Put it together. `others` tell of what else is wrong; `memory` is the owner's."""
     vitals = Vitals(
         supervisor.states.values,
-        base.stores.journal.database,
+        base.stores.journal,
         base.clock,
         base.background,
         (
@@ -369,7 +366,7 @@ def build_watching(
     settings, stores = base.settings, base.stores
     status = Status(
         about(settings),
-        stores.journal.database,
+        stores.journal.reports,
         stores.sessions,
         prices(settings),
         base.clock,

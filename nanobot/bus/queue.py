@@ -11,8 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import Committed, Completion, InboxEntry, OutboxPart, Outgoing
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.journal import Committed, Completion, InboxEntry, Journal, OutboxPart, Outgoing
 from nanobot.errors import StorageError
 
 Receiver = Callable[[InboxEntry], None]

@@ -32,13 +32,15 @@ from pathlib import Path
 
 from loguru import logger
 
-from nanobot.bus.codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
-from nanobot.bus.events import Address, InboundMessage, OutboundMessage, OutboundPart
+from nanobot.bus.codec import decode_inbound, encode_inbound, encode_outbound
+from nanobot.bus.events import Address, InboundMessage, OutboundMessage
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
+    KEEP_DAYS,
     Committed,
     Completion,
     InboxEntry,
+    JournalReports,
     Leftovers,
     OutboxPart,
     Outgoing,
@@ -46,6 +48,16 @@ from nanobot.bus.journal import (
     Unfiled,
 )
 from nanobot.bus.sqlite import Database, Work, storable
+from nanobot.bus.sqlite_reports import (
+    NOTICE,
+    NOTICES,
+    SELECT_PARTS,
+    SqliteReports,
+    decode_helper,
+    load_part,
+    part_of,
+    stored_part,
+)
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 
@@ -217,16 +229,18 @@ def insert_outgoing(
                 if message.buttons:
                     payload = encode_outbound(sent, item.event_ids, last)
                     db.execute("UPDATE outbox SET payload = ? WHERE id = ?", (payload, row[0]))
-                stored.append(OutboxPart(row[0], _part(key, sent, item.event_ids, last)))
+                stored.append(OutboxPart(row[0], part_of(key, sent, item.event_ids, last)))
     return tuple(stored)
 
 
 def open_parts(db: sqlite3.Connection) -> Iterator[OutboxPart]:
     """What was not confirmed, oldest first. A part that cannot be read any more is dead."""
-    rows = db.execute(f"{_SELECT} WHERE state IN ('pending', 'sending') ORDER BY id").fetchall()
+    rows = db.execute(
+        f"{SELECT_PARTS} WHERE state IN ('pending', 'sending') ORDER BY id"
+    ).fetchall()
     for row in rows:
         try:
-            yield _stored_part(row)
+            yield stored_part(row)
         except ValueError as error:
             logger.error("reply out-{} cannot be read: {}", row[0], error)
             db.execute(
@@ -234,81 +248,6 @@ def open_parts(db: sqlite3.Connection) -> Iterator[OutboxPart]:
                 (f"it cannot be read: {error}", row[0]),
             )
 
-
-def load_part(db: sqlite3.Connection, part_id: int) -> OutboxPart:
-    """One part. Raises `ValueError` if it cannot be read."""
-    return _stored_part(db.execute(f"{_SELECT} WHERE id = ?", (part_id,)).fetchone())
-
-
-class Outbox:
-    """The dispatcher's marks on the parts it sends."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def sending(self, part_id: int) -> None:
-        """An attempt begins. Queued, not awaited: if it is lost nothing changes."""
-        self._database.post(
-            lambda db: db.execute(
-                "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE id = ?",
-                (part_id,),
-            ),
-            patient=True,
-            keep=False,
-        )
-
-    async def sent(self, item: OutboxPart, platform_id: str) -> tuple[OutboxPart, ...]:
-        """The platform accepted it. Returns when that is durable, however long the disk refuses:
-        until then nothing more goes to the chat, so that a crash leaves one part in doubt. What it
-        returns are notices of this chat that were refused before, to be sent now."""
-
-        def work(db: sqlite3.Connection) -> tuple[OutboxPart, ...]:
-            db.execute(
-                "UPDATE outbox SET state = 'sent', platform_id = ?, payload = NULL WHERE id = ?",
-                (storable(platform_id), item.id),
-            )
-            rows = db.execute(
-                "UPDATE outbox SET state = 'pending' WHERE state = 'dead' AND turn_id LIKE ?"
-                " AND channel = ? AND chat_id = ? RETURNING id",
-                (NOTICES, item.part.channel, storable(item.part.chat_id)),
-            ).fetchall()
-            return tuple(load_part(db, row_id) for (row_id,) in rows)
-
-        return await self._database.insist(work)
-
-    def later(self, item: OutboxPart, reason: str) -> None:
-        """It did not go out; try again at `item.next_try_at`. Queued: if it is lost the try is
-        earlier."""
-        self._database.post(
-            lambda db: db.execute(
-                "UPDATE outbox SET state = 'pending', next_try_at = ?, in_doubt = ?, reason = ?"
-                " WHERE id = ?",
-                (item.next_try_at, item.in_doubt, storable(reason), item.id),
-            )
-        )
-
-    async def give_up(self, item: OutboxPart, reason: str, now: str) -> tuple[OutboxPart, ...]:
-        """It will never go out by itself. It is kept for `nanobot queue`, and with it is stored a
-        notice to people, once for each message: that is returned, to be sent. A notice itself waits
-        until something else reaches its chat."""
-
-        def work(db: sqlite3.Connection) -> tuple[OutboxPart, ...]:
-            db.execute(
-                "UPDATE outbox SET state = 'dead', reason = ? WHERE id = ?",
-                (storable(reason), item.id),
-            )
-            turn_id, call = item.part.key.rsplit("/", 2)[:2]
-            if turn_id.startswith(_NOTICE):
-                return ()
-            notice = Outgoing(call, (_notice(db, item, reason, turn_id),))
-            return insert_outgoing(db, f"{_NOTICE}{turn_id}", (notice,), now)
-
-        return await self._database.insist(work)
-
-
-_NOTICE = "undelivered-"
-NOTICES = f"{_NOTICE}%"
-"""The turn ids of notices that a part could not be delivered, as a pattern for LIKE."""
 
 _EXCERPT = 60
 
@@ -338,37 +277,6 @@ def _notice(db: sqlite3.Connection, item: OutboxPart, reason: str, turn_id: str)
 def _beginning(text: str) -> str:
     words = " ".join(text.split())
     return words if len(words) <= _EXCERPT else f"{words[:_EXCERPT].rstrip()}…"
-
-
-_SELECT = (
-    "SELECT id, turn_id, call, part, channel, chat_id, attempts, next_try_at,"
-    " in_doubt OR state = 'sending', payload FROM outbox"
-)
-_Row = tuple[int, str, str, int, str, str, int, float, int, str | None]
-
-
-def _stored_part(row: _Row) -> OutboxPart:
-    row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubt, payload = row
-    message, event_ids, last = decode_outbound(channel, chat_id, payload or "")
-    part = _part(f"{turn_id}/{call}/{number}", message, event_ids, last)
-    return OutboxPart(row_id, part, attempts, next_try_at, bool(doubt))
-
-
-def _part(
-    key: str, message: OutboundMessage, event_ids: tuple[str, ...], last: bool
-) -> OutboundPart:
-    return OutboundPart(
-        key=key,
-        channel=message.channel,
-        chat_id=message.chat_id,
-        content=message.content,
-        media=message.media,
-        reply_to=message.reply_to,
-        thread_id=message.thread_id,
-        buttons=message.buttons,
-        event_ids=event_ids,
-        last=last,
-    )
 
 
 _MOST_ASKED = 10
@@ -475,19 +383,16 @@ def _load_steps(db: sqlite3.Connection, turn_id: str) -> tuple[Step, ...]:
     return tuple(Step(kind, payload) for kind, payload in rows)
 
 
-KEEP_DAYS = 30
-
-
-class Journal:
-    """`state/journal.db`. Every method that is awaited returns once its change is on disk."""
+class SqliteJournal:
+    """The file at `path`. See `Journal` for what each method does."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.database = Database(path, MIGRATIONS)
+        self.reports: JournalReports = SqliteReports(self.database)
         self._clock = clock
         self._pruned_at = clock.now()
 
     async def open(self) -> None:
-        """Open the file and forget what is older than `KEEP_DAYS`. Raises `StorageError`."""
         self.database.open()
         try:
             await self.database.run(self._prune())
@@ -496,16 +401,11 @@ class Journal:
             raise
 
     async def close(self) -> None:
-        """Write what is queued, then close."""
         await self.database.close()
 
     def receive(
         self, channel: str, messages: Sequence[InboundMessage], cursor: str | None = None
     ) -> asyncio.Future[tuple[InboxEntry, ...]]:
-        """Store messages and the platform cursor that covers them; the entries that were new.
-
-        It happens whether or not somebody waits for the future.
-        """
         now = self._clock.now()
 
         def work(db: sqlite3.Connection) -> tuple[InboxEntry, ...]:
@@ -518,8 +418,6 @@ class Journal:
         return self.database.submit(work)
 
     async def cursor(self, channel: str) -> str | None:
-        """The cursor that was stored last for a channel."""
-
         def work(db: sqlite3.Connection) -> str | None:
             row = db.execute("SELECT value FROM cursor WHERE channel = ?", (channel,)).fetchone()
             return row[0] if row else None
@@ -529,9 +427,6 @@ class Journal:
     def claim(
         self, turn_id: str, session_key: str, entry_ids: Sequence[int], *, at_once: bool
     ) -> None:
-        """A turn begins, or is resumed, for these messages. Queued, not awaited: a crash before it
-        is on disk only means that the turn never began. `at_once` is for what may have killed a
-        process before, so that its attempts are counted however quickly it does so again."""
         now = self._clock.now().isoformat()
 
         def work(db: sqlite3.Connection) -> None:
@@ -549,8 +444,6 @@ class Journal:
         self.database.post(work, patient=not at_once)
 
     async def asking(self, turn_id: str) -> None:
-        """A turn that was taken up after a crash has come as far as asking the model: if the
-        process dies now, the turn is no suspect."""
         await self.database.run(
             lambda db: db.execute(
                 "UPDATE turn SET progress = 1, asked = asked + 1 WHERE id = ?", (turn_id,)
@@ -558,7 +451,6 @@ class Journal:
         )
 
     async def begin_command(self, entry_id: int) -> None:
-        """A command is about to do what must not be done twice: its entry counts a run more."""
         await self.database.run(
             lambda db: db.execute("UPDATE inbox SET runs = runs + 1 WHERE id = ?", (entry_id,))
         )
@@ -566,18 +458,12 @@ class Journal:
     async def add_steps(
         self, turn_id: str, first: int, steps: Sequence[Step], joined: Sequence[int] = ()
     ) -> None:
-        """Append steps numbered from `first`; `joined` inbox rows become part of the turn.
-
-        Where it raises `StorageError` they are stored later, but before the turn's next step.
-        """
         await self.database.run(_store_steps(turn_id, first, steps, joined), keep=True)
 
     def post_steps(self, turn_id: str, first: int, steps: Sequence[Step]) -> None:
-        """The same, queued and not awaited: for steps whose repetition does no harm."""
         self.database.post(_store_steps(turn_id, first, steps, ()))
 
     def remember_prompt(self, prompt_id: str, text: str) -> None:
-        """Keep a system prompt, once, so that `nanobot turn show` can show it."""
         now = self._clock.now().isoformat()
         self.database.post(
             lambda db: db.execute(
@@ -590,20 +476,16 @@ class Journal:
         )
 
     async def complete(self, completion: Completion) -> Committed:
-        """The commit point. Everything in `completion` becomes durable together."""
         now = self._clock.now()
         return await self.database.run(lambda db: _complete(db, completion, now))
 
     def filed(self, unfiled_ids: Sequence[int]) -> None:
-        """The session file holds these lines on disk: the copy may go."""
         ids = [(unfiled_id,) for unfiled_id in unfiled_ids]
         self.database.post(
             lambda db: db.executemany("DELETE FROM unfiled WHERE id = ?", ids), patient=True
         )
 
     async def postpone(self, entry_ids: Sequence[int], not_before: float, reason: str) -> None:
-        """The model is out: these wait until `not_before` (seconds since the epoch)."""
-
         def work(db: sqlite3.Connection) -> None:
             db.executemany(
                 "UPDATE inbox SET not_before = ?, reason = ? WHERE id = ?",
@@ -618,13 +500,10 @@ class Journal:
         await self.database.run(work)
 
     def send(self, turn_id: str, outgoing: Outgoing) -> asyncio.Future[tuple[OutboxPart, ...]]:
-        """Put a message in the outbox outside a completion, whether or not somebody waits."""
         now = self._clock.now().isoformat()
         return self.database.submit(lambda db: insert_outgoing(db, turn_id, (outgoing,), now))
 
     async def release(self) -> None:
-        """A clean end: turns under way resume at the next start and no attempt is counted. If that
-        cannot be stored one attempt too many is counted, and the end goes on."""
         if not self.database.is_open:
             return
         try:
@@ -637,20 +516,17 @@ class Journal:
             logger.warning("the clean end could not be noted: {}", error)
 
     async def leftovers(self) -> Leftovers:
-        """What there is to do after a start; counts attempts, so call it once."""
         now = self._clock.now()
         return await self.database.run(lambda db: find_leftovers(db, now))
 
     async def pressed(
         self, button_id: str, channel: str, chat_id: str, sender_ids: Collection[str]
     ) -> str | None:
-        """The value of a button of this chat that a person with these ids may press."""
         return await self.database.run(
             lambda db: find_pressed(db, button_id, channel, chat_id, sender_ids)
         )
 
     async def is_busy(self, session_key: str) -> bool:
-        """Whether a message of this conversation waits or is being answered."""
         query = "SELECT 1 FROM inbox WHERE session_key = ? AND state IN ('received', 'working')"
         found = await self.database.run(
             lambda db: db.execute(query, (storable(session_key),)).fetchone()
@@ -658,7 +534,6 @@ class Journal:
         return found is not None
 
     async def knows(self, channel: str, chat_id: str, event_id: str) -> bool:
-        """Whether an event was received here, answered or not, in the last `KEEP_DAYS`."""
         return await self.database.run(
             lambda db: (
                 db.execute(
@@ -673,6 +548,82 @@ class Journal:
         self._pruned_at = self._clock.now()
         horizon = (self._pruned_at - timedelta(days=KEEP_DAYS)).isoformat()
         return lambda db: prune(db, horizon)
+
+    @property
+    def has_died(self) -> bool:
+        return self.database.has_died
+
+    @property
+    def refusal(self) -> str:
+        return self.database.refusal
+
+    def mark_sending(self, part_id: int) -> None:
+        self.database.post(
+            lambda db: db.execute(
+                "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE id = ?",
+                (part_id,),
+            ),
+            patient=True,
+            keep=False,
+        )
+
+    async def mark_sent(self, item: OutboxPart, platform_id: str) -> tuple[OutboxPart, ...]:
+        def work(db: sqlite3.Connection) -> tuple[OutboxPart, ...]:
+            db.execute(
+                "UPDATE outbox SET state = 'sent', platform_id = ?, payload = NULL WHERE id = ?",
+                (storable(platform_id), item.id),
+            )
+            rows = db.execute(
+                "UPDATE outbox SET state = 'pending' WHERE state = 'dead' AND turn_id LIKE ?"
+                " AND channel = ? AND chat_id = ? RETURNING id",
+                (NOTICES, item.part.channel, storable(item.part.chat_id)),
+            ).fetchall()
+            return tuple(load_part(db, row_id) for (row_id,) in rows)
+
+        return await self.database.insist(work)
+
+    def retry_later(self, item: OutboxPart, reason: str) -> None:
+        self.database.post(
+            lambda db: db.execute(
+                "UPDATE outbox SET state = 'pending', next_try_at = ?, in_doubt = ?, reason = ?"
+                " WHERE id = ?",
+                (item.next_try_at, item.in_doubt, storable(reason), item.id),
+            )
+        )
+
+    async def give_up(self, item: OutboxPart, reason: str) -> tuple[OutboxPart, ...]:
+        now = self._clock.now().isoformat()
+
+        def work(db: sqlite3.Connection) -> tuple[OutboxPart, ...]:
+            db.execute(
+                "UPDATE outbox SET state = 'dead', reason = ? WHERE id = ?",
+                (storable(reason), item.id),
+            )
+            turn_id, call = item.part.key.rsplit("/", 2)[:2]
+            if turn_id.startswith(NOTICE):
+                return ()
+            notice = Outgoing(call, (_notice(db, item, reason, turn_id),))
+            return insert_outgoing(db, f"{NOTICE}{turn_id}", (notice,), now)
+
+        return await self.database.insist(work)
+
+    async def helper_begun(self, helper_id: str, if_lost: InboundMessage) -> None:
+        row = (helper_id, self._clock.now().isoformat(), encode_inbound(if_lost))
+        await self.database.run(
+            lambda db: db.execute("INSERT OR REPLACE INTO helper VALUES (?, ?, ?)", row)
+        )
+
+    async def helper_ended(self, helper_id: str) -> None:
+        await self.database.run(
+            lambda db: db.execute("DELETE FROM helper WHERE id = ?", (helper_id,))
+        )
+
+    async def lost_helpers(self) -> list[tuple[str, InboundMessage]]:
+        rows = await self.database.run(
+            lambda db: db.execute("SELECT id, if_lost FROM helper ORDER BY started_at").fetchall()
+        )
+        read = [(helper_id, decode_helper(helper_id, text)) for helper_id, text in rows]
+        return [(helper_id, message) for helper_id, message in read if message is not None]
 
 
 def _insert_inbound(

@@ -19,68 +19,122 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date, datetime
 
 from loguru import logger
 
-from nanobot.bus.codec import decode_inbound, encode_inbound, excerpt
-from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import InboxEntry, OutboxPart
+from nanobot.bus.codec import decode_inbound, decode_outbound, excerpt
+from nanobot.bus.events import InboundMessage, OutboundMessage, OutboundPart
+from nanobot.bus.journal import (
+    InboxEntry,
+    OutboxPart,
+    QueueCounts,
+    QueueRow,
+    Redact,
+    Spent,
+    TurnCounts,
+    TurnRecord,
+    Usage,
+)
 from nanobot.bus.sqlite import Database, storable
-from nanobot.bus.sqlite_journal import NOTICES, Journal, load_part
-from nanobot.clock import Clock
 from nanobot.errors import NanobotError
+
+
+def load_part(db: sqlite3.Connection, part_id: int) -> OutboxPart:
+    """One part. Raises `ValueError` if it cannot be read."""
+    return stored_part(db.execute(f"{SELECT_PARTS} WHERE id = ?", (part_id,)).fetchone())
+
+
+NOTICE = "undelivered-"
+
+
+NOTICES = f"{NOTICE}%"
+"""The turn ids of notices that a part could not be delivered, as a pattern for LIKE."""
+
+
+SELECT_PARTS = (
+    "SELECT id, turn_id, call, part, channel, chat_id, attempts, next_try_at,"
+    " in_doubt OR state = 'sending', payload FROM outbox"
+)
+
+
+_Row = tuple[int, str, str, int, str, str, int, float, int, str | None]
+
+
+def stored_part(row: _Row) -> OutboxPart:
+    row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubt, payload = row
+    message, event_ids, last = decode_outbound(channel, chat_id, payload or "")
+    part = part_of(f"{turn_id}/{call}/{number}", message, event_ids, last)
+    return OutboxPart(row_id, part, attempts, next_try_at, bool(doubt))
+
+
+def part_of(
+    key: str, message: OutboundMessage, event_ids: tuple[str, ...], last: bool
+) -> OutboundPart:
+    return OutboundPart(
+        key=key,
+        channel=message.channel,
+        chat_id=message.chat_id,
+        content=message.content,
+        media=message.media,
+        reply_to=message.reply_to,
+        thread_id=message.thread_id,
+        buttons=message.buttons,
+        event_ids=event_ids,
+        last=last,
+    )
+
 
 _EXCERPT = 80
 
 
-@dataclass(frozen=True, slots=True)
-class QueueCounts:
-    """How many rows are in each state that is not an end. `put_off` are those of `received` that
-    wait for the model, or ask it once more; `dead` are parts of replies."""
+class SqliteReports:
+    """The reports of the journal in `database`. See `JournalReports` for what each method gives."""
 
-    received: int = 0
-    working: int = 0
-    failed: int = 0
-    outbox_pending: int = 0
-    dead: int = 0
-    put_off: int = 0
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
+    async def counts(self) -> QueueCounts:
+        return await self._database.run(queue_counts)
 
-@dataclass(frozen=True, slots=True)
-class TurnCounts:
-    """How many turns ended in which way."""
+    async def turn_counts(self, since: datetime) -> TurnCounts:
+        return await self._database.run(lambda db: _turn_counts(db, since))
 
-    done: int = 0
-    failed: int = 0
-    stopped: int = 0
+    async def queue(self) -> tuple[list[QueueRow], list[QueueRow]]:
+        return await self._database.run(_queue_rows)
 
+    async def retry(self, row: str) -> InboxEntry | OutboxPart:
+        return await self._database.run(lambda db: _retry_row(db, row))
 
-@dataclass(frozen=True, slots=True)
-class QueueRow:
-    """A row for people. `id` is `in-12` or `out-7`; `place` the session, or the chat it goes to."""
+    async def drop(self, row: str) -> None:
+        await self._database.run(lambda db: _drop_row(db, row))
 
-    id: str
-    place: str
-    state: str
-    attempts: int
-    since: str
-    text: str
-    reason: str
+    async def turn(self, turn_id: str) -> TurnRecord:
+        return await self._database.run(lambda db: _turn_record(db, turn_id))
 
+    async def mentioned(self, name: re.Pattern[str]) -> frozenset[str]:
+        return await self._database.run(lambda db: _mentioned(db, name))
 
-@dataclass(frozen=True, slots=True)
-class TurnRecord:
-    """What is kept of a turn. `report` is what the agent wrote about it, decoded."""
+    async def usage(self, *, session: str = "", since: datetime | None = None) -> Usage:
+        return await self._database.run(lambda db: _usage(db, session=session, since=since))
 
-    id: str
-    session_key: str
-    state: str
-    started_at: str
-    report: dict[str, object]
-    system_prompt: str
+    async def learning(self, since: date) -> Usage:
+        return await self._database.run(lambda db: _learning_usage(db, since))
+
+    def add_learning(self, day: date, used: Usage) -> None:
+        self._database.post(lambda db: _add_learning(db, day, used), patient=True)
+
+    async def spent(self, day: date) -> Spent:
+        return await self._database.run(lambda db: _spent(db, day))
+
+    def add_spent(self, day: date, tokens: int, *, warned: bool = False) -> None:
+        self._database.post(lambda db: _add_spent(db, day, tokens, warned=warned), patient=True)
+
+    async def erase(self, redact: Redact) -> int:
+        return await self._database.run(lambda db: redact_rows(db, redact), afterwards=compact)
+
+    async def count_erasures(self, redact: Redact) -> int:
+        return await self._database.run(lambda db: len(_changes(db, redact)))
 
 
 def queue_counts(db: sqlite3.Connection) -> QueueCounts:
@@ -111,7 +165,7 @@ def queue_counts(db: sqlite3.Connection) -> QueueCounts:
     )
 
 
-def turn_counts(db: sqlite3.Connection, since: datetime) -> TurnCounts:
+def _turn_counts(db: sqlite3.Connection, since: datetime) -> TurnCounts:
     """The turns that began at `since` (aware) or later and have ended."""
     # Without GROUP BY, for which SQLite would sort all turns that are kept.
     row = db.execute(
@@ -122,7 +176,7 @@ def turn_counts(db: sqlite3.Connection, since: datetime) -> TurnCounts:
     return TurnCounts(*map(int, row))
 
 
-def queue_rows(db: sqlite3.Connection) -> tuple[list[QueueRow], list[QueueRow]]:
+def _queue_rows(db: sqlite3.Connection) -> tuple[list[QueueRow], list[QueueRow]]:
     """Messages that are not answered, and parts that are not delivered; oldest first."""
     inbox = [
         QueueRow(f"in-{row_id}", key, state, attempts, since, excerpt(payload, _EXCERPT), reason)
@@ -152,7 +206,7 @@ def queue_rows(db: sqlite3.Connection) -> tuple[list[QueueRow], list[QueueRow]]:
     return inbox, outbox
 
 
-def retry_row(db: sqlite3.Connection, row: str) -> InboxEntry | OutboxPart:
+def _retry_row(db: sqlite3.Connection, row: str) -> InboxEntry | OutboxPart:
     """Make a failed message or a dead part ready to be tried again, and return it.
 
     Raises `NanobotError` when the row does not exist, is not in trouble or cannot be read.
@@ -189,7 +243,7 @@ def _retry_readable(db: sqlite3.Connection, row: str) -> InboxEntry | OutboxPart
     raise _not_in_trouble(row)
 
 
-def drop_row(db: sqlite3.Connection, row: str) -> None:
+def _drop_row(db: sqlite3.Connection, row: str) -> None:
     """Give up a failed message or a dead part for good. Raises `NanobotError` like `retry`."""
     table, row_id = _parse(row)
     if table == "inbox":
@@ -207,7 +261,7 @@ def drop_row(db: sqlite3.Connection, row: str) -> None:
         raise _not_in_trouble(row)
 
 
-def turn_record(db: sqlite3.Connection, turn_id: str) -> TurnRecord:
+def _turn_record(db: sqlite3.Connection, turn_id: str) -> TurnRecord:
     """What is kept of a turn. Raises `NanobotError` for an id that is not known (any more)."""
     row = db.execute(
         "SELECT id, session_key, state, started_at, report FROM turn WHERE id = ?",
@@ -226,7 +280,7 @@ def turn_record(db: sqlite3.Connection, turn_id: str) -> TurnRecord:
     return TurnRecord(row[0], row[1], row[2], row[3], report, prompt[0] if prompt else "")
 
 
-def mentioned(db: sqlite3.Connection, name: re.Pattern[str]) -> frozenset[str]:
+def _mentioned(db: sqlite3.Connection, name: re.Pattern[str]) -> frozenset[str]:
     """What looks like `name` in messages that are not answered, in steps of turns that run, and in
     replies that are not sent."""
     rows = db.execute(
@@ -264,18 +318,7 @@ def _not_in_trouble(row: str) -> NanobotError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of a number of turns, or of calls that belong to none. `cached` are those of `prompt`
-    that the provider had cached."""
-
-    turns: int = 0
-    prompt: int = 0
-    cached: int = 0
-    completion: int = 0
-
-
-def usage(db: sqlite3.Connection, *, session: str = "", since: datetime | None = None) -> Usage:
+def _usage(db: sqlite3.Connection, *, session: str = "", since: datetime | None = None) -> Usage:
     """The usage of one conversation (all of them for an empty `session`) from `since` (aware) on.
 
     A turn without a report that can be read does not count.
@@ -294,7 +337,7 @@ def usage(db: sqlite3.Connection, *, session: str = "", since: datetime | None =
     return Usage(*map(int, row))
 
 
-def learning_usage(db: sqlite3.Connection, since: date) -> Usage:
+def _learning_usage(db: sqlite3.Connection, since: date) -> Usage:
     """What memory itself used, from the day `since` on."""
     row = db.execute(
         "SELECT total(calls), total(prompt), total(cached), total(completion) FROM learning"
@@ -304,7 +347,7 @@ def learning_usage(db: sqlite3.Connection, since: date) -> Usage:
     return Usage(*map(int, row))
 
 
-def add_learning(db: sqlite3.Connection, day: date, used: Usage) -> None:
+def _add_learning(db: sqlite3.Connection, day: date, used: Usage) -> None:
     """Count calls of memory's own on a day."""
     db.execute(
         "INSERT INTO learning VALUES (?, ?, ?, ?, ?) ON CONFLICT (day) DO UPDATE SET"
@@ -314,91 +357,20 @@ def add_learning(db: sqlite3.Connection, day: date, used: Usage) -> None:
     )
 
 
-class JournalUsage:
-    """Asks the journal behind `database`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def __call__(self, *, session: str = "", since: datetime | None = None) -> Usage:
-        """See `usage`."""
-        return await self._database.run(lambda db: usage(db, session=session, since=since))
-
-    async def learning(self, since: date) -> Usage:
-        """See `learning`."""
-        return await self._database.run(lambda db: learning_usage(db, since))
-
-    def learned(self, day: date, prompt: int, cached: int, completion: int) -> None:
-        """Count one call of memory's own; not waited for."""
-        used = Usage(1, prompt, cached, completion)
-        self._database.post(lambda db: add_learning(db, day, used), patient=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Tokens of one day, and whether the owner was warned on it."""
-
-    tokens: int = 0
-    warned: bool = False
-
-
-def spent(db: sqlite3.Connection, day: date) -> Spent:
+def _spent(db: sqlite3.Connection, day: date) -> Spent:
     """What was used on a day."""
     query = "SELECT tokens, warned FROM spending WHERE day = ?"
     row = db.execute(query, (day.isoformat(),)).fetchone()
     return Spent(int(row[0]), bool(row[1])) if row else Spent()
 
 
-def add_spent(db: sqlite3.Connection, day: date, tokens: int, *, warned: bool = False) -> None:
+def _add_spent(db: sqlite3.Connection, day: date, tokens: int, *, warned: bool = False) -> None:
     """Count a call's tokens on a day, and remember a warning."""
     db.execute(
         "INSERT INTO spending VALUES (?, ?, ?) ON CONFLICT (day) DO UPDATE SET"
         " tokens = tokens + excluded.tokens, warned = max(warned, excluded.warned)",
         (day.isoformat(), tokens, int(warned)),
     )
-
-
-class JournalSpending:
-    """Keeps it in the journal behind `database`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def of(self, day: date) -> Spent:
-        """See `spent`. Raises `StorageError`."""
-        return await self._database.run(lambda db: spent(db, day))
-
-    def add(self, day: date, tokens: int, *, warned: bool = False) -> None:
-        """See `add_spent`; not waited for."""
-        self._database.post(lambda db: add_spent(db, day, tokens, warned=warned), patient=True)
-
-
-class HelperBook:
-    """The helpers at work, behind the journal's `database`."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database, self._clock = database, clock
-
-    async def begun(self, helper_id: str, if_lost: InboundMessage) -> None:
-        """A helper is about to begin. Raises `StorageError`."""
-        row = (helper_id, self._clock.now().isoformat(), encode_inbound(if_lost))
-        await self._database.run(
-            lambda db: db.execute("INSERT OR REPLACE INTO helper VALUES (?, ?, ?)", row)
-        )
-
-    async def ended(self, helper_id: str) -> None:
-        """Its report is stored, or nobody wants one. Raises `StorageError`."""
-        await self._database.run(
-            lambda db: db.execute("DELETE FROM helper WHERE id = ?", (helper_id,))
-        )
-
-    async def lost(self) -> list[tuple[str, InboundMessage]]:
-        """The helpers of an earlier process and what to say of each, the oldest first."""
-        rows = await self._database.run(
-            lambda db: db.execute("SELECT id, if_lost FROM helper ORDER BY started_at").fetchall()
-        )
-        read = [(helper_id, decode_helper(helper_id, text)) for helper_id, text in rows]
-        return [(helper_id, message) for helper_id, message in read if message is not None]
 
 
 def decode_helper(helper_id: str, if_lost: str) -> InboundMessage | None:
@@ -409,9 +381,6 @@ def decode_helper(helper_id: str, if_lost: str) -> InboundMessage | None:
         logger.warning("what is to be said of helper {} cannot be read: {}", helper_id, error)
         return None
 
-
-Redact = Callable[[str], str]
-"""Gives back a stored text (JSON, lines of JSON, or plain) as it may stay."""
 
 TEXTS = (
     ("inbox", "payload"),
@@ -426,19 +395,6 @@ TEXTS = (
     ("helper", "if_lost"),
 )
 """Where the journal keeps what people and models said. All else are ids, states and times."""
-
-
-async def erase_texts(journal: Journal, redact: Redact) -> int:
-    """Pass every text of the journal through `redact` and compact it; how many texts changed.
-
-    Raises StorageError; it is then as it was, or redacted and not compacted.
-    """
-    return await journal.database.run(lambda db: redact_rows(db, redact), afterwards=compact)
-
-
-async def count_erasures(journal: Journal, redact: Redact) -> int:
-    """How many texts `erase` would change now."""
-    return await journal.database.run(lambda db: len(_changes(db, redact)))
 
 
 def redact_rows(db: sqlite3.Connection, redact: Redact) -> int:

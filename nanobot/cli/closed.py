@@ -15,7 +15,7 @@ from nanobot.app.model import about, build_provider, model_name, prices
 from nanobot.app.outside import JobChats, NoRegistry, build_mcp, build_skills, remind
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Outgoing
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import SystemClock
 from nanobot.config.settings import Settings
 from nanobot.cron.operations import CronOperations
@@ -61,13 +61,13 @@ async def _operate(settings: Settings, op: str, arguments: dict[str, object]) ->
 @asynccontextmanager
 async def _on_the_rest(settings: Settings) -> AsyncIterator[Table]:
     clock = SystemClock(settings.agent.timezone)
-    journal = Journal(settings.home / "state" / "journal.db", clock)
+    journal = SqliteJournal(settings.home / "state" / "journal.db", clock)
     sessions = SessionManager(settings.home / "sessions", clock)
     await journal.open()
     try:
         model, cost = model_name(settings.model), prices(settings)
-        status = Status(about(settings), journal.database, sessions, cost, clock, None)
-        queue = Operations(model, cost, journal.database, sessions, None)
+        status = Status(about(settings), journal.reports, sessions, cost, clock, None)
+        queue = Operations(model, cost, journal.reports, sessions, None)
         yield {**status.table(), **queue.table()}
     finally:
         await journal.close()
@@ -76,7 +76,7 @@ async def _on_the_rest(settings: Settings) -> AsyncIterator[Table]:
 @asynccontextmanager
 async def _on_backup(settings: Settings) -> AsyncIterator[Table]:
     clock = SystemClock(settings.agent.timezone)
-    journal = Journal(settings.home / "state" / "journal.db", clock)
+    journal = SqliteJournal(settings.home / "state" / "journal.db", clock)
     await journal.open()
     try:
         yield BackupOperations(settings.home, journal.database, clock, live=False).table()
@@ -118,7 +118,7 @@ async def _on_skills(settings: Settings) -> AsyncIterator[Table]:
 @asynccontextmanager
 async def _on_cron(settings: Settings) -> AsyncIterator[Table]:
     clock = SystemClock(settings.agent.timezone)
-    journal = Journal(settings.home / "state" / "journal.db", clock)
+    journal = SqliteJournal(settings.home / "state" / "journal.db", clock)
     sessions = SessionManager(settings.home / "sessions", clock)
     access = build_access(settings, clock)
     channels = [name for name, channel in settings.channels.items() if channel.enabled]

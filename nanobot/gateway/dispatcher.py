@@ -15,8 +15,7 @@ from loguru import logger
 
 from nanobot.agent.session_queue import Lanes
 from nanobot.bus.events import OutboundPart, Receipt
-from nanobot.bus.journal import OutboxPart
-from nanobot.bus.sqlite_journal import Outbox
+from nanobot.bus.journal import Journal, OutboxPart
 from nanobot.channel import Channel, Reachable
 from nanobot.clock import Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
@@ -40,12 +39,12 @@ class Dispatcher:
     def __init__(
         self,
         channels: Mapping[str, Channel],
-        outbox: Outbox,
+        journal: Journal,
         screen: Screen,
         clock: Clock,
         rng: Random,
     ) -> None:
-        self._channels, self._outbox, self._screen = channels, outbox, screen
+        self._channels, self._journal, self._screen = channels, journal, screen
         self._clock, self._rng = clock, rng
         self._lanes = Lanes()
 
@@ -90,9 +89,9 @@ class Dispatcher:
                     next_try_at=self._clock.now().timestamp() + pause,
                     in_doubt=item.in_doubt or unknown,
                 )
-                self._outbox.later(item, reason)
+                self._journal.retry_later(item, reason)
             else:
-                self.submit(await self._outbox.sent(item, receipt.platform_id))
+                self.submit(await self._journal.mark_sent(item, receipt.platform_id))
                 return
 
     async def _attempt(self, item: OutboxPart) -> Receipt:
@@ -102,7 +101,7 @@ class Dispatcher:
         try:
             if item.in_doubt and isinstance(channel, Reachable):
                 await _reach(channel)
-            self._outbox.sending(item.id)
+            self._journal.mark_sending(item.id)
             await self._screen.flush(item.part.channel, item.part.chat_id)
             return await channel.send(item.part)
         except asyncio.CancelledError as error:
@@ -124,7 +123,7 @@ class Dispatcher:
 
     async def _give_up(self, item: OutboxPart, reason: str) -> None:
         logger.error("{} cannot be delivered: {} (see `nanobot queue list`)", item.part.key, reason)
-        self.submit(await self._outbox.give_up(item, reason, self._clock.now().isoformat()))
+        self.submit(await self._journal.give_up(item, reason))
 
 
 async def _reach(channel: Reachable) -> None:

@@ -19,9 +19,8 @@ from loguru import logger
 
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.session_queue import Lanes
-from nanobot.bus.journal import Leftovers
+from nanobot.bus.journal import Journal, Leftovers
 from nanobot.bus.queue import MessageBus
-from nanobot.bus.sqlite_journal import Journal
 from nanobot.clock import Clock
 from nanobot.gateway.control import ControlServer
 from nanobot.gateway.dispatcher import Dispatcher

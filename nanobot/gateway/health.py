@@ -22,18 +22,17 @@ import contextlib
 import os
 import re
 import socket
-import sqlite3
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 from loguru import logger
 
-from nanobot.bus.sqlite_reports import QueueCounts, queue_counts
+from nanobot.bus.journal import Journal, QueueCounts
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.gateway.supervisor import ChannelState
@@ -146,19 +145,6 @@ _PATIENCE = 3.0
 times."""
 
 
-class JournalDatabase(Protocol):
-    """The journal's database."""
-
-    @property
-    def refusal(self) -> str:
-        """Why the disk took nothing the last time that there was something to write, if so."""
-        ...
-
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The result of `work` in a transaction."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Look:
     """What was seen; `queue` is as of the last time that the journal answered."""
@@ -174,12 +160,12 @@ class Vitals:
     def __init__(
         self,
         channels: Callable[[], Iterable[ChannelState]],
-        database: JournalDatabase,
+        journal: Journal,
         clock: Clock,
         background: Background,
         others: Sequence[Callable[[], Concern | None]] = (),
     ) -> None:
-        self._channels, self._database, self._clock = channels, database, clock
+        self._channels, self._journal, self._clock = channels, journal, clock
         self._background, self._others = background, others
         self._asking: asyncio.Task[QueueCounts] | None = None
         self._asked_at = 0.0
@@ -196,7 +182,7 @@ class Vitals:
     async def _ask_journal(self) -> JournalSeen:
         if self._asking is None:
             self._asked_at = self._clock.monotonic()
-            counting = self._database.run(queue_counts)
+            counting = self._journal.reports.counts()
             self._asking = self._background.start(counting, name="look at the journal")
         asking = self._asking
         alarm = self._background.start(self._clock.sleep(_PATIENCE), name="look no longer")
@@ -210,7 +196,7 @@ class Vitals:
             self._queue = asking.result()
         except StorageError as error:
             return JournalSeen(refusal=str(error))
-        return JournalSeen(refusal=self._database.refusal)
+        return JournalSeen(refusal=self._journal.refusal)
 
 
 _LIMIT = 30.0

@@ -21,9 +21,8 @@ from loguru import logger
 from nanobot.agent.outcomes import storage_text
 from nanobot.agent.session_queue import Lanes
 from nanobot.bus.events import InboundMessage, Media, Notice, OutboundMessage, Progress, TextDelta
-from nanobot.bus.journal import Outgoing
+from nanobot.bus.journal import Journal, Outgoing
 from nanobot.bus.queue import MessageBus
-from nanobot.bus.sqlite_journal import Journal
 from nanobot.channel import Admission, Channel, Chat, MenuEntry, Sender, WebhookHandler
 from nanobot.clock import Clock
 from nanobot.errors import SendRefused, StorageError

@@ -7,30 +7,16 @@ runs; `Operations` says what they mean and gets its parts from either.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
-from nanobot.bus.journal import InboxEntry, OutboxPart
-from nanobot.bus.sqlite_reports import drop_row, queue_rows, retry_row, turn_record
+from nanobot.bus.journal import InboxEntry, JournalReports, OutboxPart
 from nanobot.errors import NanobotError, UnknownSession
 from nanobot.messages import Message
 from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
 
-T = TypeVar("T")
-Query = Callable[[sqlite3.Connection], T]
-
 _MOST_SHOWN = 2_000
-
-
-class Reader(Protocol):
-    """Runs a function of the journal's connection, in a transaction."""
-
-    async def run(self, work: Query[T]) -> T:
-        """Its result, once durable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +35,11 @@ class Operations:
         self,
         model: str,
         prices: Prices,
-        reader: Reader,
+        reports: JournalReports,
         sessions: SessionManager,
         running: Running | None,
     ) -> None:
-        self._model, self._prices, self._reader = model, prices, reader
+        self._model, self._prices, self._reports = model, prices, reports
         self._sessions, self._running = sessions, running
 
     def table(self) -> Mapping[str, Callable[[Mapping[str, object]], Awaitable[object]]]:
@@ -67,7 +53,7 @@ class Operations:
 
     async def queue_list(self, _: Mapping[str, object]) -> dict[str, object]:
         """Messages that wait or failed, replies that wait or died."""
-        inbox, outbox = await self._reader.run(queue_rows)
+        inbox, outbox = await self._reports.queue()
         return {
             "inbox": [
                 {
@@ -98,7 +84,7 @@ class Operations:
     async def queue_retry(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Try a failed message or a dead reply again."""
         row = _text(arguments, "id")
-        again = await self._reader.run(lambda db: retry_row(db, row))
+        again = await self._reports.retry(row)
         if self._running is None:
             return {"text": f"{row} will be tried again when the gateway runs."}
         if isinstance(again, InboxEntry):
@@ -110,13 +96,13 @@ class Operations:
     async def queue_drop(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Give a failed message or a dead reply up for good."""
         row = _text(arguments, "id")
-        await self._reader.run(lambda db: drop_row(db, row))
+        await self._reports.drop(row)
         return {"text": f"{row} is dropped."}
 
     async def turn_show(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """A turn: what it was asked with, what it did, what it cost."""
         turn_id = _text(arguments, "id")
-        turn = await self._reader.run(lambda db: turn_record(db, turn_id))
+        turn = await self._reports.turn(turn_id)
         report = turn.report
         first = _number(report, "first_seq")
         stored = await self._messages(turn.session_key, first or 1)

@@ -19,14 +19,7 @@ from typing import Protocol, TypeVar
 
 from nanobot.agent.hooks import AgentHook
 from nanobot.bus.events import TurnEnded
-from nanobot.bus.sqlite_reports import (
-    QueueCounts,
-    TurnCounts,
-    learning_usage,
-    queue_counts,
-    turn_counts,
-    usage,
-)
+from nanobot.bus.journal import JournalReports, QueueCounts, TurnCounts
 from nanobot.clock import Clock
 from nanobot.gateway.health import Health, Vitals
 from nanobot.gateway.supervisor import ChannelSeen, ChannelState
@@ -235,13 +228,13 @@ class Status:
     def __init__(
         self,
         about: About,
-        reader: Reader,
+        reports: JournalReports,
         sessions: SessionManager,
         prices: Prices,
         clock: Clock,
         live: Live | None,
     ) -> None:
-        self._about, self._reader, self._sessions = about, reader, sessions
+        self._about, self._reports, self._sessions = about, reports, sessions
         self._prices, self._clock, self._live = prices, clock, live
         self._sizes: Mapping[str, int] = {}
         self._sizes_until = -1.0
@@ -263,8 +256,8 @@ class Status:
             self._about,
             work=_work(self._live, look.health, self._clock) if self._live and look else None,
             journal_answers=answers,
-            queue=await self._reader.run(queue_counts) if answers else queue,
-            today=await self._reader.run(self._today) if answers else None,
+            queue=await self._reports.counts() if answers else queue,
+            today=await self._today() if answers else None,
             sessions=len(await asyncio.to_thread(self._sessions.list_sessions)),
             sizes=await self._sizes_now(),
         )
@@ -276,16 +269,17 @@ class Status:
         uptime = round(self._clock.monotonic() - self._live.born)
         return Brief(uptime, self._live.turns_running(), look.queue, look.health)
 
-    def _today(self, db: sqlite3.Connection) -> Today:
+    async def _today(self) -> Today:
         midnight = _midnight(self._clock.now())
-        turns, memory = usage(db, since=midnight), learning_usage(db, midnight.date())
+        turns = await self._reports.usage(since=midnight)
+        memory = await self._reports.learning(midnight.date())
         cost = self._prices.cost(
             prompt=turns.prompt + memory.prompt,
             cached=turns.cached + memory.cached,
             completion=turns.completion + memory.completion,
         )
         return Today(
-            turn_counts(db, midnight),
+            await self._reports.turn_counts(midnight),
             prompt_tokens=turns.prompt,
             cached_tokens=turns.cached,
             completion_tokens=turns.completion,

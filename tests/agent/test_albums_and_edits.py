@@ -8,7 +8,7 @@ import pytest
 
 from nanobot.agent.turn_state import ALBUM_SECONDS
 from nanobot.bus.events import InboundMessage, Media
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import ProviderUnavailable
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
@@ -186,7 +186,7 @@ async def test_a_deletion_is_applied_before_anything_runs_after_a_restart(tmp_pa
         await clock.until_sleeping()
         await channel.received(1)
     home = tmp_path / "state" / "journal.db"
-    journal = Journal(home, clock)
+    journal = SqliteJournal(home, clock)
     await journal.open()
     deletion = InboundMessage("fake", "1", "person-1", "", "d1", clock.now(), deletes=question)
     await journal.receive("fake", (deletion,))

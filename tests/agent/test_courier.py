@@ -13,7 +13,7 @@ from nanobot.agent.notifier import Courier
 from nanobot.bus.events import Address, Progress
 from nanobot.bus.journal import OutboxPart
 from nanobot.bus.queue import MessageBus
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.session.catalogue import SessionInfo
 from nanobot.testing import FakeClock
 
@@ -30,7 +30,7 @@ class Nowhere:
 @asynccontextmanager
 async def courier(folder: Path, *keys: str) -> AsyncIterator[tuple[Courier, list[OutboxPart]]]:
     """One whose owner talked in these conversations, in the last one first, and what it sent."""
-    journal = Journal(folder / "journal.db", CLOCK)
+    journal = SqliteJournal(folder / "journal.db", CLOCK)
     await journal.open()
     sent: list[OutboxPart] = []
     bus, names = MessageBus(journal), count()

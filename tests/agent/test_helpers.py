@@ -20,8 +20,7 @@ from nanobot.agent.helpers import (
 from nanobot.agent.runner import AgentRunner
 from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.bus.events import NANOBOT, InboundMessage
-from nanobot.bus.sqlite_journal import Journal
-from nanobot.bus.sqlite_reports import HelperBook
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import ProviderUnavailable, StorageError
 from nanobot.messages import ToolCall
 from nanobot.providers.port import Toolset
@@ -33,22 +32,22 @@ from tests.support import Gate, Probe
 CALLER = Caller("fake", "1", "fake:1", "t-1", "7", thread_id="4")
 
 
-class Book(HelperBook):
-    """The journal's, whose disk may refuse."""
+class RefusingJournal(SqliteJournal):
+    """A journal whose disk may refuse to forget a helper."""
 
     refuses = False
 
-    async def ended(self, helper_id: str) -> None:
+    async def helper_ended(self, helper_id: str) -> None:
         if self.refuses:
             raise StorageError("the journal", "it is full")
-        await super().ended(helper_id)
+        await super().helper_ended(helper_id)
 
 
 @dataclass
 class Bench:
     """Helpers on a real journal, with a scripted model."""
 
-    journal: Journal
+    journal: RefusingJournal
     model: ScriptedModel
     clock: FakeClock = field(default_factory=FakeClock)
     registry: ToolRegistry = field(default_factory=ToolRegistry)
@@ -58,10 +57,9 @@ class Bench:
 
     def __post_init__(self) -> None:
         ids = iter(f"h{number}" for number in range(1, 100))
-        self.book = Book(self.journal.database, self.clock)
         self.helpers = Helpers(
             equip=self._equip,
-            book=self.book,
+            journal=self.journal,
             publish=self._publish,
             tidy=self._tidy,
             clock=self.clock,
@@ -76,7 +74,7 @@ class Bench:
         return Equipment(runner, Toolset.of(self.registry.specs(scope)), f"You help {scope}.")
 
     async def _publish(self, message: InboundMessage) -> None:
-        if self.book.refuses:
+        if self.journal.refuses:
             raise StorageError("the journal", "it is full")
         await self.published.put(message)
 
@@ -95,7 +93,7 @@ class Bench:
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     clock = FakeClock()
-    journal = Journal(tmp_path / "journal.db", clock)
+    journal = RefusingJournal(tmp_path / "journal.db", clock)
     await journal.open()
     made = Bench(journal, ScriptedModel(), clock)
     yield made
@@ -127,7 +125,7 @@ async def test_it_sees_its_task_and_nothing_else(bench: Bench) -> None:
 async def test_nobody_but_a_person_gets_helpers(bench: Bench, begun_by: str) -> None:
     result = await bench.spawn(caller=replace(CALLER, begun_by=begun_by))  # type: ignore[arg-type]
     assert result.is_error
-    assert await bench.book.lost() == []
+    assert await bench.journal.lost_helpers() == []
 
 
 async def test_what_a_helper_read_marks_its_report(bench: Bench) -> None:
@@ -195,7 +193,7 @@ async def test_one_that_cannot_be_read_after_a_crash_hides_no_other(bench: Bench
     await bench.journal.database.run(
         lambda db: db.execute("INSERT INTO helper VALUES (?, ?, ?)", broken)
     )
-    await bench.book.begun(
+    await bench.journal.helper_begun(
         "h1", InboundMessage("fake", "1", NANOBOT, "lost", "task:h1", bench.clock.now())
     )
     await bench.helpers.recover()
@@ -234,7 +232,7 @@ async def test_stop_ends_all_of_them_where_the_disk_refuses(bench: Bench) -> Non
         await bench.spawn()
         assert tool.gate is not None
         await tool.gate.reached.wait()
-    bench.book.refuses = True
+    bench.journal.refuses = True
     with pytest.raises(StorageError):
         await bench.helpers.stop("fake:1")
     assert {await bench.gone.get() for _ in tools} == {"helper:h1", "helper:h2"}
@@ -243,16 +241,16 @@ async def test_stop_ends_all_of_them_where_the_disk_refuses(bench: Bench) -> Non
 
 async def test_a_report_that_the_disk_refuses_comes_once_the_disk_takes_it(bench: Bench) -> None:
     bench.model.then(says("It is 42."))
-    bench.book.refuses = True
+    bench.journal.refuses = True
     await bench.spawn()
     await bench.clock.until_sleeping()
     await bench.clock.advance(DISK_PAUSE)
     assert bench.published.empty()
-    bench.book.refuses = False
+    bench.journal.refuses = False
     await bench.clock.advance(DISK_PAUSE)
     assert (await bench.report()).content.endswith("It is 42.")
     assert await bench.gone.get() == "helper:h1"
-    assert await bench.book.lost() == []
+    assert await bench.journal.lost_helpers() == []
 
 
 async def test_others_have_few_helpers_and_leave_places_to_the_owner(bench: Bench) -> None:

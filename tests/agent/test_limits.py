@@ -15,9 +15,10 @@ from nanobot.agent.limits import BudgetedProvider, DayBudget, DayLimit, SenderRa
 from nanobot.agent.outcomes import failure_text, is_passing
 from nanobot.agent.runner import AgentRunner
 from nanobot.bus.events import BegunBy, InboundMessage
+from nanobot.bus.journal import Spent
 from nanobot.bus.sqlite import Database
 from nanobot.bus.sqlite_journal import MIGRATIONS
-from nanobot.bus.sqlite_reports import JournalSpending, Spent
+from nanobot.bus.sqlite_reports import SqliteReports
 from nanobot.errors import BudgetSpent, ProviderUnavailable
 from nanobot.providers.port import CallOptions, Prompt, Toolset, Usage, user_message
 from nanobot.tasks import Background
@@ -38,14 +39,14 @@ def asking(tokens: int) -> Prompt:
 class Bench:
     """A budget on a real journal, and what its owner was told."""
 
-    spending: JournalSpending
+    reports: SqliteReports
     clock: FakeClock
     background: Background = field(default_factory=Background)
     told: list[str] = field(default_factory=list)
 
     def budget(self, tokens: int, warn_at: float = 0.8) -> DayBudget:
         return DayBudget(
-            DayLimit(tokens, warn_at), self.spending, self.clock, self.background, self.tell
+            DayLimit(tokens, warn_at), self.reports, self.clock, self.background, self.tell
         )
 
     def model(self, budget: DayBudget, *used: tuple[int, int]) -> tuple[ScriptedModel, Ask]:
@@ -69,7 +70,7 @@ class Ask:
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     database = Database(tmp_path / "journal.db", MIGRATIONS)
     database.open()
-    yield Bench(JournalSpending(database), FakeClock(EVENING))
+    yield Bench(SqliteReports(database), FakeClock(EVENING))
     await database.close()
 
 
@@ -114,7 +115,7 @@ async def test_a_restart_forgets_nothing_that_was_used(bench: Bench) -> None:
     _, before = bench.model(bench.budget(1_000, 0.5), (500, 100))
     await before(500)
     await bench.background.drain(5)
-    assert await bench.spending.of(EVENING.date()) == Spent(600, warned=True)
+    assert await bench.reports.spent(EVENING.date()) == Spent(600, warned=True)
     _, after = bench.model(bench.budget(1_000, 0.5), (300, 0))
     with pytest.raises(BudgetSpent):
         await after(500)
@@ -137,13 +138,13 @@ async def test_the_owner_is_warned_once_before_the_end(bench: Bench) -> None:
 async def test_a_server_that_counts_nothing_is_counted_for(bench: Bench) -> None:
     _, ask = bench.model(bench.budget(1_000), (0, 0))
     await ask(600)
-    assert (await bench.spending.of(EVENING.date())).tokens > 600
+    assert (await bench.reports.spent(EVENING.date())).tokens > 600
 
 
 async def test_without_a_limit_nothing_is_counted(bench: Bench) -> None:
     _, ask = bench.model(bench.budget(0), (10**9, 0))
     await ask(10**9)
-    assert await bench.spending.of(EVENING.date()) == Spent()
+    assert await bench.reports.spent(EVENING.date()) == Spent()
 
 
 def test_a_spent_budget_ends_the_turn_with_what_to_do() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.testing import FakeClock, ScriptedModel
 from nanobot.testing.channel import FakeChannel
 from tests.support import running
@@ -17,7 +17,7 @@ INTERRUPTED = "I was interrupted while I did this, so it may be done or not"
 async def given(home: Path, text: str, *, begun: bool) -> None:
     """Leave a journal behind in which a command waits, and may have been begun."""
     (home / "state").mkdir(parents=True)
-    journal = Journal(home / "state" / "journal.db", CLOCK)
+    journal = SqliteJournal(home / "state" / "journal.db", CLOCK)
     await journal.open()
     message = InboundMessage("fake", "1", "person-1", text, "e1", CLOCK.now())
     (entry,) = await journal.receive("fake", (message,))

@@ -13,7 +13,7 @@ from nanobot.agent.hooks import AgentHook
 from nanobot.agent.runner import INTERRUPTED
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Step
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Prompt, Reply
 from nanobot.session.records import encode
@@ -44,7 +44,7 @@ async def crash(
     `joined` messages steered in."""
     (home / "state").mkdir(parents=True)
     for attempt in range(max(1, claimed)):
-        journal = Journal(home / "state" / "journal.db", CLOCK)
+        journal = SqliteJournal(home / "state" / "journal.db", CLOCK)
         await journal.open()
         if attempt == 0:
             entries = await journal.receive("fake", messages)
@@ -65,7 +65,7 @@ async def crash_together(
     the turns of the events `asked` had come as far as asking the model."""
     (home / "state").mkdir(parents=True, exist_ok=True)
     for _ in range(times):
-        journal = Journal(home / "state" / "journal.db", CLOCK)
+        journal = SqliteJournal(home / "state" / "journal.db", CLOCK)
         await journal.open()
         await journal.receive("fake", messages)
         for entry in (await journal.leftovers()).entries:

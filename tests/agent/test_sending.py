@@ -15,7 +15,7 @@ from nanobot.bus.events import (
     TurnEnded,
 )
 from nanobot.bus.journal import Outgoing, Step
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel import Limits
 from nanobot.messages import Message, ToolCall
 from nanobot.session.records import encode
@@ -154,7 +154,7 @@ async def test_a_message_that_was_sent_before_a_crash_is_not_sent_again(tmp_path
         Step("start", '"c1"'),
     )
     (tmp_path / "state").mkdir()
-    journal = Journal(tmp_path / "state" / "journal.db", CLOCK)
+    journal = SqliteJournal(tmp_path / "state" / "journal.db", CLOCK)
     await journal.open()
     said = InboundMessage("fake", "1", "person-1", "do it", "e1", CLOCK.now())
     (entry,) = await journal.receive("fake", [said])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.testing import FakeClock
 from tests.bus.support import opened
 
@@ -23,6 +23,6 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def journal(path: Path, clock: FakeClock) -> AsyncIterator[Journal]:
+async def journal(path: Path, clock: FakeClock) -> AsyncIterator[SqliteJournal]:
     async with opened(path, clock) as journal:
         yield journal

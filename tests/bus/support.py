@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nanobot.bus.events import InboundMessage, OutboundMessage
 from nanobot.bus.journal import Completion, InboxEntry, OutboxPart, Outgoing
-from nanobot.bus.sqlite_journal import Journal, Outbox
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import Clock
 from nanobot.testing.clock import DEFAULT_START
 
@@ -34,17 +34,16 @@ def done(turn_id: str, *entries: InboxEntry, **more: object) -> Completion:
     return replace(completion, **more)  # type: ignore[arg-type]
 
 
-async def give_up(journal: Journal, item: OutboxPart) -> None:
+async def give_up(journal: SqliteJournal, item: OutboxPart) -> None:
     """Make a part one that will never go out, and a notice that says so and went out."""
-    outbox = Outbox(journal.database)
-    for notice in await outbox.give_up(item, "blocked", DEFAULT_START.isoformat()):
-        await outbox.sent(notice, "1")
+    for notice in await journal.give_up(item, "blocked"):
+        await journal.mark_sent(notice, "1")
 
 
 @contextlib.asynccontextmanager
-async def opened(path: Path, clock: Clock) -> AsyncIterator[Journal]:
+async def opened(path: Path, clock: Clock) -> AsyncIterator[SqliteJournal]:
     """A journal from its opening to its closing: what one process sees of it."""
-    journal = Journal(path, clock)
+    journal = SqliteJournal(path, clock)
     await journal.open()
     try:
         yield journal

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import Button, OutboundMessage
-from nanobot.bus.journal import Outgoing
-from nanobot.bus.sqlite_journal import KEEP_DAYS, Journal
+from nanobot.bus.journal import KEEP_DAYS, Outgoing
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.testing import FakeClock
 from tests.bus.support import opened
 
@@ -19,13 +19,13 @@ QUESTION = OutboundMessage(
 )
 
 
-async def sent(journal: Journal, message: OutboundMessage = QUESTION) -> tuple[Button, ...]:
+async def sent(journal: SqliteJournal, message: OutboundMessage = QUESTION) -> tuple[Button, ...]:
     """The buttons as the platform gets them."""
     (part,) = await journal.send("turn", Outgoing("reply", (message,)))
     return part.part.buttons
 
 
-async def test_an_id_says_nothing_and_gives_the_value_back(journal: Journal) -> None:
+async def test_an_id_says_nothing_and_gives_the_value_back(journal: SqliteJournal) -> None:
     yes, mine = await sent(journal)
     assert yes.id != mine.id
     assert "undo" not in yes.id
@@ -35,14 +35,14 @@ async def test_an_id_says_nothing_and_gives_the_value_back(journal: Journal) -> 
 
 @pytest.mark.parametrize(("chat", "sender"), [("2", "anna"), ("1", "ben")])
 async def test_a_button_is_for_its_chat_and_its_person_only(
-    journal: Journal, chat: str, sender: str
+    journal: SqliteJournal, chat: str, sender: str
 ) -> None:
     _, mine = await sent(journal)
     assert await journal.pressed(mine.id, "fake", "1", ("other", "anna")) == "mine"
     assert await journal.pressed(mine.id, "fake", chat, (sender,)) is None
 
 
-async def test_an_id_that_somebody_made_up_presses_nothing(journal: Journal) -> None:
+async def test_an_id_that_somebody_made_up_presses_nothing(journal: SqliteJournal) -> None:
     await sent(journal)
     assert await journal.pressed("/undo", "fake", "1", ("anna",)) is None
 
@@ -58,7 +58,7 @@ async def test_the_ids_are_the_same_when_a_part_is_sent_again_after_a_crash(
         assert await journal.pressed(before[0].id, "fake", "1", ()) == "/undo"
 
 
-async def test_a_message_stored_twice_keeps_its_first_buttons(journal: Journal) -> None:
+async def test_a_message_stored_twice_keeps_its_first_buttons(journal: SqliteJournal) -> None:
     before = await sent(journal)
     assert await journal.send("turn", Outgoing("reply", (QUESTION,))) == ()
     assert await journal.pressed(before[0].id, "fake", "1", ()) == "/undo"

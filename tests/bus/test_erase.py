@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.journal import Step
-from nanobot.bus.sqlite_journal import Journal
-from nanobot.bus.sqlite_reports import TEXTS, count_erasures, erase_texts, redact_rows
+from nanobot.bus.sqlite_journal import SqliteJournal
+from nanobot.bus.sqlite_reports import TEXTS, redact_rows
 from nanobot.testing import FakeClock
 from tests.bus.support import done, opened, reply, rows, said
 
@@ -25,7 +25,7 @@ def bytes_of(path: Path) -> bytes:
     return b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))
 
 
-async def fill(journal: Journal) -> None:
+async def fill(journal: SqliteJournal) -> None:
     """Put the text into every place that holds texts, live and freed."""
     gone, open_one = await journal.receive(
         "fake", [said("m1", f"old {SECRET} " * 300), said("m2", f"keep the {SECRET} safe")]
@@ -40,21 +40,25 @@ async def fill(journal: Journal) -> None:
     await journal.add_steps("t2", 1, [Step("reply", f'{{"content":"again {SECRET}"}}')])
 
 
-async def test_no_byte_of_the_files_holds_an_erased_text(journal: Journal, path: Path) -> None:
+async def test_no_byte_of_the_files_holds_an_erased_text(
+    journal: SqliteJournal, path: Path
+) -> None:
     await fill(journal)
     assert SECRET.encode() in bytes_of(path)
-    assert await count_erasures(journal, redact) == 7
+    assert await journal.reports.count_erasures(redact) == 7
 
-    assert await erase_texts(journal, redact) == 7
+    assert await journal.reports.erase(redact) == 7
 
     assert SECRET.encode() not in bytes_of(path)
-    assert await count_erasures(journal, redact) == 0
+    assert await journal.reports.count_erasures(redact) == 0
 
 
-async def test_everything_else_goes_on_as_if_nothing_had_been(journal: Journal, path: Path) -> None:
+async def test_everything_else_goes_on_as_if_nothing_had_been(
+    journal: SqliteJournal, path: Path
+) -> None:
     await fill(journal)
     before = rows(path, "SELECT id, event_id, state, turn_id FROM inbox")
-    await erase_texts(journal, redact)
+    await journal.reports.erase(redact)
 
     assert rows(path, "SELECT id, event_id, state, turn_id FROM inbox") == before
     left = await journal.leftovers()
@@ -72,12 +76,12 @@ async def test_a_crash_before_the_file_is_made_anew_is_mended_by_doing_it_again(
         await journal.database.run(lambda db: redact_rows(db, redact))
         assert SECRET.encode() in bytes_of(path)
     async with opened(path, clock) as journal:
-        assert await erase_texts(journal, redact) == 0
+        assert await journal.reports.erase(redact) == 0
         assert SECRET.encode() not in bytes_of(path)
 
 
 async def test_every_text_column_is_either_searched_or_known_to_hold_none(
-    journal: Journal, path: Path
+    journal: SqliteJournal, path: Path
 ) -> None:
     no_text = {
         "learning": {"day"},
@@ -104,7 +108,7 @@ async def test_every_text_column_is_either_searched_or_known_to_hold_none(
 
 
 async def test_work_that_comes_after_a_transaction_reports_its_own_failure(
-    journal: Journal,
+    journal: SqliteJournal,
 ) -> None:
     def fail(db: sqlite3.Connection) -> None:
         db.execute("SELECT nonsense")

@@ -11,7 +11,7 @@ import pytest
 
 from nanobot.bus.events import Media, OutboundMessage, Quote
 from nanobot.bus.journal import Completion, InboxEntry, Outgoing, Step
-from nanobot.bus.sqlite_journal import MIGRATIONS, Journal
+from nanobot.bus.sqlite_journal import MIGRATIONS, SqliteJournal
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
 from tests.bus.support import (
@@ -26,7 +26,7 @@ from tests.bus.support import (
 )
 
 
-def claim(journal: Journal, turn_id: str, *entries: InboxEntry) -> None:
+def claim(journal: SqliteJournal, turn_id: str, *entries: InboxEntry) -> None:
     """A turn begins for these messages."""
     journal.claim(turn_id, "fake:1", [entry.id for entry in entries], at_once=True)
 
@@ -74,7 +74,7 @@ async def test_a_message_seen_before_is_dropped_also_by_the_next_process(
 
 
 async def test_an_edit_and_the_same_id_in_another_chat_are_messages_of_their_own(
-    journal: Journal,
+    journal: SqliteJournal,
 ) -> None:
     messages = (said("m1"), said("m1:edit1"), said("m1", chat_id="2"))
     assert len(await journal.receive("fake", messages)) == 3
@@ -93,7 +93,7 @@ async def test_the_cursor_is_stored_with_the_messages_it_covers(
         assert await journal.cursor("fake") == "8"
 
 
-async def test_where_the_messages_cannot_be_stored_the_cursor_stays(journal: Journal) -> None:
+async def test_where_the_messages_cannot_be_stored_the_cursor_stays(journal: SqliteJournal) -> None:
     await journal.receive("fake", (), "7")
     await journal.database.run(limit_pages)
     with pytest.raises(StorageError):
@@ -140,7 +140,9 @@ async def test_lines_are_left_over_until_they_are_filed(path: Path, clock: FakeC
         assert (await journal.leftovers()).unfiled == ()
 
 
-async def test_a_completion_republishes_and_reports_only_what_is_new(journal: Journal) -> None:
+async def test_a_completion_republishes_and_reports_only_what_is_new(
+    journal: SqliteJournal,
+) -> None:
     first, second = await journal.receive("fake", (said("m1"), said("m2")))
     again = (said("m1:again"), said("m2"))
     committed = await journal.complete(done("t1", first, republish=again))
@@ -242,7 +244,7 @@ async def test_a_clean_end_counts_no_attempt(path: Path, clock: FakeClock) -> No
 async def test_a_clean_end_goes_on_where_the_disk_refuses_or_nothing_was_opened(
     path: Path, clock: FakeClock, tmp_path: Path
 ) -> None:
-    await Journal(tmp_path / "never.db", clock).release()
+    await SqliteJournal(tmp_path / "never.db", clock).release()
     async with opened(path, clock) as journal:
         (entry,) = await journal.receive("fake", (said("m1"),))
         claim(journal, "t1", entry)
@@ -274,7 +276,7 @@ async def test_runs_are_counted_once_per_turn(path: Path, clock: FakeClock) -> N
     assert entry.runs == 1
 
 
-async def test_a_reply_is_stored_once_per_call_of_a_turn(journal: Journal) -> None:
+async def test_a_reply_is_stored_once_per_call_of_a_turn(journal: SqliteJournal) -> None:
     assert len(await journal.send("t1", reply("please wait", call="waiting"))) == 1
     assert await journal.send("t1", reply("please wait", call="waiting")) == ()
     assert len(await journal.send("t1", reply("done"))) == 1
@@ -358,7 +360,7 @@ async def test_a_reply_that_cannot_be_read_is_dead_and_the_others_go_out(
     assert rows(path, "SELECT state FROM outbox ORDER BY id") == [("dead",), ("pending",)]
 
 
-async def test_ids_with_lone_surrogates_are_known_again(journal: Journal) -> None:
+async def test_ids_with_lone_surrogates_are_known_again(journal: SqliteJournal) -> None:
     odd = said("m\udcff", chat_id="\udcff")
     assert len(await journal.receive("fake", (odd,))) == 1
     assert await journal.receive("fake", (odd,)) == ()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.codec import encode_inbound
-from nanobot.bus.sqlite_journal import MIGRATIONS, Journal
-from nanobot.bus.sqlite_reports import queue_counts, set_aside
+from nanobot.bus.sqlite_journal import MIGRATIONS, SqliteJournal
+from nanobot.bus.sqlite_reports import set_aside
 from nanobot.errors import StorageError
 from nanobot.testing.clock import FakeClock
 from tests.bus.support import HELLO, done, no_file_may_grow_beyond, opened, rows, said
@@ -62,7 +62,7 @@ async def test_a_journal_of_each_older_version_goes_on_where_it_was(
         assert await journal.cursor("fake") == "41"
         assert await journal.receive("fake", (said("m3"),)) == ()
         await journal.complete(done("t1", *left.entries))
-        counts = await journal.database.run(queue_counts)
+        counts = await journal.reports.counts()
         assert (counts.received, counts.working, counts.dead) == (0, 0, 1)
     assert rows(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
     tables = {name for (name,) in rows(path, "SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -86,7 +86,7 @@ async def test_the_file_before_is_kept_whole_and_only_the_last_one(
 async def test_nothing_is_migrated_that_could_not_be_kept(path: Path, clock: FakeClock) -> None:
     older(path, 2)
     with no_file_may_grow_beyond(8192), pytest.raises(StorageError):
-        await Journal(path, clock).open()
+        await SqliteJournal(path, clock).open()
     assert rows(path, "PRAGMA user_version") == [(2,)]
     assert not list(path.parent.glob("*.before-*"))
     async with opened(path, clock):

@@ -9,7 +9,7 @@ import pytest
 
 from nanobot.bus.journal import InboxEntry, OutboxPart
 from nanobot.bus.queue import MessageBus
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import StorageError
 from tests.bus.support import done, no_file_may_grow_beyond, reply, rows, said
 
@@ -17,7 +17,7 @@ from tests.bus.support import done, no_file_may_grow_beyond, reply, rows, said
 class Ends:
     """Both ends of a bus: what the agent got, what is to be sent."""
 
-    def __init__(self, journal: Journal, capacity: int = 10) -> None:
+    def __init__(self, journal: SqliteJournal, capacity: int = 10) -> None:
         self.entries: list[InboxEntry] = []
         self.parts: list[OutboxPart] = []
         self.bus = MessageBus(journal, capacity=capacity)
@@ -32,7 +32,9 @@ async def publish(bus: MessageBus, *event_ids: str) -> tuple[str, ...]:
     return await bus.publish("fake", [said(event_id) for event_id in event_ids])
 
 
-async def test_publish_returns_when_the_messages_are_stored(journal: Journal, path: Path) -> None:
+async def test_publish_returns_when_the_messages_are_stored(
+    journal: SqliteJournal, path: Path
+) -> None:
     ends = Ends(journal)
     assert await ends.bus.publish("fake", [said("m1"), said("m2")], "7") == ("m1", "m2")
     assert rows(path, "SELECT event_id FROM inbox ORDER BY id") == [("m1",), ("m2",)]
@@ -40,7 +42,7 @@ async def test_publish_returns_when_the_messages_are_stored(journal: Journal, pa
     assert ends.heard == ["m1", "m2"]
 
 
-async def test_a_duplicate_is_neither_reported_nor_delivered(journal: Journal) -> None:
+async def test_a_duplicate_is_neither_reported_nor_delivered(journal: SqliteJournal) -> None:
     ends = Ends(journal)
     await publish(ends.bus, "m1")
     assert await publish(ends.bus, "m1", "m2") == ("m2",)
@@ -49,7 +51,7 @@ async def test_a_duplicate_is_neither_reported_nor_delivered(journal: Journal) -
 
 
 async def test_publish_waits_while_too_much_is_open_and_goes_on_when_there_is_room(
-    journal: Journal,
+    journal: SqliteJournal,
 ) -> None:
     ends = Ends(journal, capacity=2)
     await publish(ends.bus, "m1", "m2")
@@ -62,7 +64,7 @@ async def test_publish_waits_while_too_much_is_open_and_goes_on_when_there_is_ro
     assert ends.bus.open == 2
 
 
-async def test_what_an_earlier_process_left_counts_as_open(journal: Journal) -> None:
+async def test_what_an_earlier_process_left_counts_as_open(journal: SqliteJournal) -> None:
     ends = Ends(journal, capacity=2)
     left = await journal.receive("fake", (said("m1"), said("m2")))
     ends.bus.adopt(left)
@@ -75,7 +77,7 @@ async def test_what_an_earlier_process_left_counts_as_open(journal: Journal) -> 
 
 
 async def test_a_message_that_cannot_be_stored_is_an_error_and_not_delivered(
-    journal: Journal,
+    journal: SqliteJournal,
 ) -> None:
     ends = Ends(journal)
     with no_file_may_grow_beyond(200_000), pytest.raises(StorageError):
@@ -85,7 +87,7 @@ async def test_a_message_that_cannot_be_stored_is_an_error_and_not_delivered(
 
 
 async def test_what_is_stored_is_delivered_although_its_channel_was_cancelled(
-    journal: Journal,
+    journal: SqliteJournal,
 ) -> None:
     ends = Ends(journal)
     publishing = asyncio.get_running_loop().create_task(publish(ends.bus, "m1"))
@@ -99,7 +101,7 @@ async def test_what_is_stored_is_delivered_although_its_channel_was_cancelled(
 
 
 async def test_what_a_turn_commits_is_sent_and_what_it_publishes_again_is_delivered(
-    journal: Journal,
+    journal: SqliteJournal,
 ) -> None:
     ends = Ends(journal)
     await publish(ends.bus, "m1")
@@ -113,7 +115,7 @@ async def test_what_a_turn_commits_is_sent_and_what_it_publishes_again_is_delive
 
 
 async def test_something_said_during_a_turn_is_stored_before_it_is_sent(
-    journal: Journal, path: Path
+    journal: SqliteJournal, path: Path
 ) -> None:
     ends = Ends(journal)
     await ends.bus.send("t1", reply("one moment", call="waiting"))

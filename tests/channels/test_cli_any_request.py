@@ -11,7 +11,7 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.gateway.control import ControlServer
 from nanobot.testing import FakeClock
 from nanobot_cli import CliChannel
@@ -27,7 +27,7 @@ async def answers(lines: Sequence[bytes]) -> tuple[list[object], list[tuple[obje
     """What is said of these requests and of `GOOD` behind them, and the texts in the inbox."""
     with tempfile.TemporaryDirectory(prefix="cli") as folder:
         home, clock = Path(folder), FakeClock()
-        journal = Journal(home / "journal.db", clock)
+        journal = SqliteJournal(home / "journal.db", clock)
         await journal.open()
         try:
             core, channel = Core(journal, home, everyone=True), CliChannel(clock)

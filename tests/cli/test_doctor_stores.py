@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import SystemClock
 from nanobot.memory.change import Change
 from nanobot.memory.index.schema import connect
@@ -53,7 +53,7 @@ def _put(file: Path, text: bytes) -> None:
 
 
 async def _journal(home: Path) -> None:
-    journal = Journal(home / "state" / "journal.db", SystemClock())
+    journal = SqliteJournal(home / "state" / "journal.db", SystemClock())
     await journal.open()
     await journal.close()
 
@@ -118,7 +118,7 @@ def test_commands_that_mend_can_be_copied_whatever_the_name_of_the_home(
 async def test_stores_that_are_in_use_are_looked_into_all_the_same(
     home: Path, doctor: Doctor
 ) -> None:
-    journal = Journal(home / "state" / "journal.db", SystemClock())
+    journal = SqliteJournal(home / "state" / "journal.db", SystemClock())
     await journal.open()
     index = connect(home / "state" / "index.db")
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import Address, InboundMessage
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.cron.guests import MOST_OF_OTHERS
 from nanobot.cron.service import MOST_JOBS, CronService
 from nanobot.cron.store import JobStore
@@ -161,7 +161,7 @@ async def test_the_journal_drops_a_run_that_it_has(tmp_path: Path) -> None:
     office = Office(tmp_path, clock)
     await office.add("every 1h")
     clock.jump(3_600)
-    journal = Journal(tmp_path / "journal.db", clock)
+    journal = SqliteJournal(tmp_path / "journal.db", clock)
     await journal.open()
     new: list[int] = []
 

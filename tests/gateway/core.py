@@ -7,9 +7,8 @@ from pathlib import Path
 
 from nanobot.agent.limits import SenderRate
 from nanobot.bus.events import Notice
-from nanobot.bus.journal import InboxEntry, OutboxPart
+from nanobot.bus.journal import InboxEntry, Journal, OutboxPart
 from nanobot.bus.queue import MessageBus
-from nanobot.bus.sqlite_journal import Journal
 from nanobot.channel import MenuEntry
 from nanobot.gateway.host import Host, HostParts
 from nanobot.gateway.webserver import WebServer

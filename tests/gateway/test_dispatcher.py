@@ -13,9 +13,8 @@ from random import Random
 import pytest
 
 from nanobot.bus.events import Media, OutboundMessage, OutboundPart, TextDelta
-from nanobot.bus.journal import Outgoing
+from nanobot.bus.journal import Journal, Outgoing
 from nanobot.bus.split import split_message
-from nanobot.bus.sqlite_journal import Journal, Outbox
 from nanobot.channel import Channel, Limits
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot.gateway.dispatcher import MOST_ATTEMPTS, Dispatcher
@@ -32,9 +31,7 @@ class Delivery:
         outlets = {channel.name: channel for channel in channels}
         self.journal = journal
         self.screen = Screen(outlets)
-        self.dispatcher = Dispatcher(
-            outlets, Outbox(journal.database), self.screen, clock, Random(1)
-        )
+        self.dispatcher = Dispatcher(outlets, journal, self.screen, clock, Random(1))
 
     async def send(self, turn_id: str, *texts: str, chat_id: str = "1") -> None:
         self.dispatcher.submit(await self.journal.send(turn_id, reply(*texts, chat_id=chat_id)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.bus.sqlite_reports import QueueCounts
+from nanobot.bus.journal import QueueCounts
 from nanobot.gateway.health import Concern, JournalSeen, judge
 from nanobot.gateway.supervisor import ChannelState
 

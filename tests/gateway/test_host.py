@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import Media
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.journal import Journal
 from nanobot.channel import Chat, Sender
 from nanobot.errors import SendRefused, StorageError
 from nanobot.testing import FakeClock

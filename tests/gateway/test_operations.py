@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.journal import Completion, InboxEntry, OutboxPart
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import NanobotError
 from nanobot.gateway.operations import Operations, Running
 from nanobot.messages import Message, ToolCall
@@ -23,14 +23,14 @@ PRICES = Prices(input=2.0, cached_input=0.5, output=8.0)
 class House:
     """A journal, sessions, and the operations over them, of a running gateway or none."""
 
-    def __init__(self, journal: Journal, folder: Path) -> None:
+    def __init__(self, journal: SqliteJournal, folder: Path) -> None:
         self.journal = journal
         self.sessions = SessionManager(folder, FakeClock())
         self.resumed: list[InboxEntry] = []
         self.resent: list[OutboxPart] = []
         live = Running(resume=self.resumed.append, resend=self.resent.extend)
         self.running, self.idle = (
-            Operations("gpt-x", PRICES, journal.database, self.sessions, running)
+            Operations("gpt-x", PRICES, journal.reports, self.sessions, running)
             for running in (live, None)
         )
 

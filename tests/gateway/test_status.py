@@ -12,7 +12,7 @@ import pytest
 
 from nanobot.bus.events import TurnEnded
 from nanobot.bus.journal import Completion
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.gateway.health import Concern, Vitals
 from nanobot.gateway.status import About, Live, Status, Tally
 from nanobot.gateway.supervisor import ChannelState
@@ -33,7 +33,7 @@ REPORT = json.dumps(
 class House:
     """A home, and what tells how it is: of a running gateway, or of none."""
 
-    def __init__(self, home: Path, journal: Journal, clock: FakeClock) -> None:
+    def __init__(self, home: Path, journal: SqliteJournal, clock: FakeClock) -> None:
         self.journal, self.clock = journal, clock
         self.channel = ChannelState("telegram", "running", who="@bot", heard_at=0.0, due=60.0)
         self.concern: Concern | None = None
@@ -41,7 +41,7 @@ class House:
         self.background = Background()
         self.vitals = Vitals(
             lambda: [self.channel],
-            journal.database,
+            journal,
             clock,
             self.background,
             (lambda: self.concern,),
@@ -57,7 +57,7 @@ class House:
         self.running, self.idle = (
             Status(
                 About("1.2.3", str(home), "openai", "gpt-x"),
-                journal.database,
+                journal.reports,
                 self.sessions,
                 PRICES,
                 clock,

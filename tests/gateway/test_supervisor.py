@@ -11,7 +11,7 @@ import pytest
 
 from nanobot.agent.limits import SenderRate
 from nanobot.bus.queue import MessageBus
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel import Channel, ChannelHost
 from nanobot.errors import ChannelOff
 from nanobot.gateway.host import Host, HostParts
@@ -44,7 +44,7 @@ def clock() -> FakeClock:
 @pytest.fixture
 def supervise(clock: FakeClock, tmp_path: Path) -> Callable[..., Supervisor]:
     def make(*channels: Channel) -> Supervisor:
-        journal = Journal(tmp_path / "journal.db", clock)
+        journal = SqliteJournal(tmp_path / "journal.db", clock)
         hosts: dict[str, ChannelHost] = {}
         supervisor = Supervisor({c.name: c for c in channels}, hosts, clock, Random(1))
         parts = HostParts(

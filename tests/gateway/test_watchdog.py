@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -15,15 +14,11 @@ from typing import TypeVar
 import pytest
 from loguru import logger
 
-from nanobot.bus.sqlite_journal import MIGRATIONS
-from nanobot.gateway.health import (
-    BEAT_SECONDS,
-    JournalDatabase,
-    Notifier,
-    Pulse,
-    StallWatch,
-    Vitals,
-)
+from nanobot.bus.journal import Journal, QueueCounts
+from nanobot.bus.sqlite import Database
+from nanobot.bus.sqlite_journal import SqliteJournal
+from nanobot.bus.sqlite_reports import SqliteReports
+from nanobot.gateway.health import BEAT_SECONDS, Notifier, Pulse, StallWatch, Vitals
 from nanobot.gateway.supervisor import ChannelState
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
@@ -64,45 +59,38 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
     manager.close()
 
 
-class Database:
-    """A journal that answers at once, in step with the clock."""
+class InStep(SqliteReports):
+    """Answer at once, in step with the clock; or, while `hangs`, nobody."""
 
-    refusal = ""
+    def __init__(self, database: Database, *, hangs: bool = False) -> None:
+        super().__init__(database)
+        self.works = asyncio.Event()
+        if not hangs:
+            self.works.set()
 
-    def __init__(self) -> None:
-        self._connection = sqlite3.connect(":memory:")
-        for migration in MIGRATIONS:
-            self._connection.executescript(migration)
+    async def counts(self) -> QueueCounts:
+        await self.works.wait()
+        return QueueCounts()
 
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return work(self._connection)
+
+def journal_of(tmp_path: Path, *, hangs: bool = False) -> SqliteJournal:
+    """A journal whose reports are in step with the clock."""
+    made = SqliteJournal(tmp_path / "journal.db", FakeClock())
+    made.reports = InStep(made.database, hangs=hangs)
+    return made
 
 
 @pytest.fixture
-def database() -> Database:
-    return Database()
-
-
-class HangingDisk:
-    """A database that answers nobody until it is mended."""
-
-    refusal = ""
-
-    def __init__(self, database: JournalDatabase) -> None:
-        self._database = database
-        self.mended = asyncio.Event()
-
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        await self.mended.wait()
-        return await self._database.run(work)
+def journal(tmp_path: Path) -> SqliteJournal:
+    return journal_of(tmp_path)
 
 
 @asynccontextmanager
 async def beating(
-    manager: Manager, clock: FakeClock, channel: ChannelState, database: JournalDatabase
+    manager: Manager, clock: FakeClock, channel: ChannelState, journal: Journal
 ) -> AsyncIterator[None]:
     background = Background()
-    vitals = Vitals(lambda: [channel], database, clock, background)
+    vitals = Vitals(lambda: [channel], journal, clock, background)
     pulse = Pulse(vitals, Notifier.from_environment(manager.environ), clock)
     background.start(pulse.run_forever(), name="pulse")
     await clock.until_sleeping()
@@ -122,11 +110,11 @@ async def beats(clock: FakeClock, seconds: float) -> None:
 
 
 async def test_a_dead_poll_ends_the_signs_of_life_within_90_seconds(
-    manager: Manager, database: Database
+    manager: Manager, journal: SqliteJournal
 ) -> None:
     clock = FakeClock()
     channel = ChannelState("telegram", "running", heard_at=0.0, due=60.0)
-    async with beating(manager, clock, channel, database):
+    async with beating(manager, clock, channel, journal):
         await beats(clock, 50)
         assert manager.heard().count("WATCHDOG=1") == 6
         await beats(clock, 30)
@@ -140,17 +128,17 @@ async def test_a_dead_poll_ends_the_signs_of_life_within_90_seconds(
 
 
 async def test_a_disk_that_hangs_is_told_of_at_once_and_ends_the_signs_of_life(
-    manager: Manager, database: Database
+    manager: Manager, tmp_path: Path
 ) -> None:
-    clock, disk = FakeClock(), HangingDisk(database)
+    clock, hanging = FakeClock(), journal_of(tmp_path, hangs=True)
     logged: list[str] = []
-    vitals = Vitals(tuple, disk, clock, Background())
+    vitals = Vitals(tuple, hanging, clock, Background())
     looking = asyncio.ensure_future(vitals.look())
     await clock.until_sleeping()
     await clock.advance(3)
     look = await looking
     assert (look.journal_answers, look.health.state) == (False, "ok")
-    async with beating(manager, clock, ChannelState("cli", "running"), disk):
+    async with beating(manager, clock, ChannelState("cli", "running"), hanging):
         sink = logger.add(logged.append, level="ERROR", format="{message}")
         await clock.advance(120)
         await clock.advance(120)
@@ -161,7 +149,8 @@ async def test_a_disk_that_hangs_is_told_of_at_once_and_ends_the_signs_of_life(
         assert logged == ["health: failing: the journal has not answered for 68 s\n"]
         assert len({*said, *later}) > len(said) > 1, "it is told for how long"
         assert "WATCHDOG=1" not in later
-        disk.mended.set()
+        assert isinstance(hanging.reports, InStep)
+        hanging.reports.works.set()
         await beats(clock, 20)
         assert "WATCHDOG=1" in manager.heard()
 
@@ -187,10 +176,10 @@ def test_an_event_loop_that_is_stuck_is_told_of_with_the_place() -> None:
 
 
 async def test_a_look_that_breaks_gives_no_sign_of_life_and_the_next_one_may(
-    manager: Manager, database: Database
+    manager: Manager, journal: SqliteJournal
 ) -> None:
     clock, channel = FakeClock(), ChannelState("telegram", "running", heard_at=0.0, due=60.0)
-    async with beating(manager, clock, channel, database):
+    async with beating(manager, clock, channel, journal):
         manager.heard()
         channel.heard_at, channel.due = None, -1.0  # which no channel says
         await beats(clock, 20)

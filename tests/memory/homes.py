@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.memory.change import Change
 from nanobot.memory.forgetting.erase import Eraser
 from nanobot.memory.forgetting.forget import Forgetter
@@ -115,7 +116,7 @@ async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
         path.mkdir(parents=True, exist_ok=True)
     root = Root(workspace)
     sessions = SessionManager(folder / "sessions", clock, live_limit=0)
-    journal = Journal(state / "journal.db", clock)
+    journal = SqliteJournal(state / "journal.db", clock)
     versions = GitStore(state / "memory.git", root, clock)
     versions.recover()
     memories = Memories(root, clock, {}, versions)

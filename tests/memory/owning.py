@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.sqlite_journal import Journal
-from nanobot.bus.sqlite_reports import JournalUsage
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.memory.change import Change
 from nanobot.memory.dream.report import DreamReport
@@ -78,7 +77,7 @@ class Owned:
         template = load_template(template_folder())
         self.memories = Memories(root, self.clock, template, self.versions)
         self.sessions = SessionManager(folder / "sessions", self.clock)
-        self.journal = Journal(folder / "state" / "journal.db", self.clock)
+        self.journal = SqliteJournal(folder / "state" / "journal.db", self.clock)
         self.index = MemoryIndex(
             folder / "state" / "index.db",
             Sources(folder / "sessions", self.scopes.of_session, self._folders, template=template),
@@ -103,7 +102,7 @@ class Owned:
                 lambda name: name in {"write_file", "update_memory", "message"},
             ),
             scopes=self.scopes,
-            usage=JournalUsage(self.journal.database),
+            reports=self.journal.reports,
             clock=self.clock,
             questions=Questions(
                 Root(self.folder / "state").place("questions.json"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.cli.main import main
 from nanobot.clock import SystemClock
 from nanobot.memory.change import Change
@@ -177,7 +177,7 @@ async def test_memory_and_its_versions_are_of_the_same_moment(home: Path, tmp_pa
             versions.write("memory/MEMORY.md", before, after, change, put)
             begun.set()
 
-    journal = Journal(home / "state/journal.db", SystemClock())
+    journal = SqliteJournal(home / "state/journal.db", SystemClock())
     await journal.open()
     operations = BackupOperations(home, journal.database, SystemClock(), live=True)
     writing = asyncio.ensure_future(asyncio.to_thread(write_memory))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.cron.schedule import parse
 from nanobot.testing import FakeClock
 from nanobot.upkeep.backups import Order, alone, found
@@ -44,7 +44,7 @@ class Hours:
 
 @contextlib.asynccontextmanager
 async def living(home: Path, clock: FakeClock, folder: Path) -> AsyncIterator[Hours]:
-    journal = Journal(home / "state" / "journal.db", clock)
+    journal = SqliteJournal(home / "state" / "journal.db", clock)
     await journal.open()
     told: list[str] = []
 
@@ -150,7 +150,7 @@ async def test_who_asks_while_a_snapshot_is_taken_for_one_who_is_gone_gets_a_who
     home: Path,
 ) -> None:
     clock = FakeClock()
-    journal = Journal(home / "state" / "journal.db", clock)
+    journal = SqliteJournal(home / "state" / "journal.db", clock)
     await journal.open()
     operations = BackupOperations(home, journal.database, clock, live=True)
     await asyncio.gather(*(operations.take() for _ in range(4)))

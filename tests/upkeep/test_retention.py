@@ -6,6 +6,7 @@ import asyncio
 import os
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ import pytest
 from nanobot.agent.media import MediaStore
 from nanobot.bus.events import Media
 from nanobot.bus.journal import Outgoing
-from nanobot.bus.sqlite_reports import mentioned
 from nanobot.security.audit import AuditLog, audit_files, expire, newest_records
 from nanobot.security.redaction import Redactor
 from nanobot.testing import FakeClock, ScriptedModel, says
@@ -82,12 +82,11 @@ async def test_a_sweep_takes_what_nanobot_named_and_nothing_that_somebody_waits_
         await journal.send("t1", Outgoing("reply", (sent,)))
         kept = Media(f"kept:{to_run_again.name}", "image")
         await journal.receive("fake", [replace(said("m1"), media=(kept,))])
-        database = journal.database
         retention = Retention(
             tmp_path,
             Limits(media_days=30, spill_days=30),
             CLOCK,
-            lambda: database.run(lambda db: mentioned(db, MEDIA_NAME)),
+            partial(journal.reports.mentioned, MEDIA_NAME),
         )
         swept = await retention.sweep()
         assert await retention.sweep() == Swept()

@@ -22,8 +22,7 @@ from pathlib import Path
 
 from loguru import logger
 
-from nanobot.bus.sqlite_journal import Journal
-from nanobot.bus.sqlite_reports import erase_texts
+from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.memory.forgetting import rewriting
@@ -156,7 +155,7 @@ class Eraser:
                 rewrite = self._versions.rewrite
                 await _trying(needle, asyncio.to_thread(rewrite, needle.redact_version))
             await _trying(needle, self._rebuild_index())
-            await _trying(needle, erase_texts(self._journal, needle.redact))
+            await _trying(needle, self._journal.reports.erase(needle.redact))
             known = found
             left = await asyncio.to_thread(self._home.holdings, needle)
             if not any(map(_is_ours, left)):

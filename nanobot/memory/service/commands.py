@@ -8,11 +8,10 @@ group as a whole (what it takes for true, forgetting) is the owner's to decide t
 from __future__ import annotations
 
 import re
-from datetime import date, datetime
 from typing import Protocol
 
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.sqlite_reports import Usage
+from nanobot.bus.journal import JournalReports
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.memory.scopes import OWNER, Scopes, is_group
@@ -45,18 +44,6 @@ class Compactor(Protocol):
         ...
 
 
-class UsageOf(Protocol):
-    """The tokens that turns used."""
-
-    async def __call__(self, *, session: str = "", since: datetime | None = None) -> Usage:
-        """Of one conversation, or of all for an empty `session`; from a moment on."""
-        ...
-
-    async def learning(self, since: date) -> Usage:
-        """What memory itself used, from a day on."""
-        ...
-
-
 class MemoryCommands:
     """`/memory /forget /note /compact /discard /continue /usage /dream /dream-log /dream-restore`.
 
@@ -71,13 +58,13 @@ class MemoryCommands:
         continuing: ContinueCommand,
         discarding: DiscardCommand,
         scopes: Scopes,
-        usage: UsageOf,
+        reports: JournalReports,
         clock: Clock,
         questions: Questions,
     ) -> None:
         self._service, self._compactor = service, compactor
         self._continuing, self._discarding = continuing, discarding
-        self._scopes, self._usage_of = scopes, usage
+        self._scopes, self._reports = scopes, reports
         self._clock, self._questions = clock, questions
 
     def register(self, registry: CommandRegistry) -> None:
@@ -194,11 +181,11 @@ class MemoryCommands:
         all_of_it = self._scope(call) == OWNER
         key = "" if all_of_it else call.session.key
         rows = [
-            ("this conversation", await self._usage_of(session=call.session.key)),
-            ("today", await self._usage_of(session=key, since=today)),
-            ("this month", await self._usage_of(session=key, since=today.replace(day=1))),
+            ("this conversation", await self._reports.usage(session=call.session.key)),
+            ("today", await self._reports.usage(session=key, since=today)),
+            ("this month", await self._reports.usage(session=key, since=today.replace(day=1))),
         ]
-        learning = await self._usage_of.learning(today.replace(day=1).date()) if all_of_it else None
+        learning = await self._reports.learning(today.replace(day=1).date()) if all_of_it else None
         return Answer(views.usage_text(rows, learning))
 
     async def _dream(self, call: CommandCall) -> Answer:

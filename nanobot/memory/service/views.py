@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Literal
 
-from nanobot.bus.sqlite_reports import Usage
+from nanobot.bus.journal import Usage
 from nanobot.memory.change import TAGS, Author
 from nanobot.memory.index import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.index.text import Retired

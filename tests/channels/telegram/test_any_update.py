@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.testing import FakeClock
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
@@ -117,7 +117,7 @@ async def taken(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str | Non
     """What the journal holds of them, and its cursor."""
     with tempfile.TemporaryDirectory() as folder:
         home, clock = Path(folder), FakeClock()
-        journal = Journal(home / "journal.db", clock)
+        journal = SqliteJournal(home / "journal.db", clock)
         await journal.open()
         try:
             core = Core(journal, home, everyone=True, groups="all")

@@ -7,7 +7,7 @@ from pathlib import Path
 from nanobot.agent.turn_state import ALBUM_SECONDS
 from nanobot.bus.events import Button, OutboundMessage
 from nanobot.bus.journal import Outgoing
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import ScriptedModel, calls, says
 from tests.channels.telegram.support import WatchedClock
@@ -160,7 +160,7 @@ async def test_a_button_is_good_after_a_restart_and_only_in_its_chat(
         "telegram", str(OWNER), "Shall I?", buttons=(Button("Yes", "yes, do it"),)
     )
     (tmp_path / "state").mkdir()
-    journal = Journal(tmp_path / "state" / "journal.db", clock)
+    journal = SqliteJournal(tmp_path / "state" / "journal.db", clock)
     await journal.open()
     await journal.send("t-1", Outgoing("reply", (question,)))
     await journal.close()

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel.health import HealthReporter
 from nanobot.testing import FakeClock
 from nanobot_whatsapp.cloud.inbound import HEADER, Inbox, Receiver, RecentMessages, signature_of
@@ -41,7 +41,7 @@ Post = Callable[[bytes], Awaitable[int]]
 @asynccontextmanager
 async def listening(home: Path) -> AsyncIterator[Post]:
     """The webhook over HTTP, with a journal behind it; gives what signs and posts a body."""
-    journal = Journal(home / "journal.db", FakeClock())
+    journal = SqliteJournal(home / "journal.db", FakeClock())
     await journal.open()
     try:
         core = Core(journal, home, everyone=True, groups="all")

@@ -10,7 +10,7 @@ import pytest
 
 from nanobot.bus.events import Button, OutboundMessage
 from nanobot.bus.journal import Outgoing
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.testing import ScriptedModel
 from tests.channels.telegram.support import PATIENCE, WatchedClock
 from tests.channels.telegram.whole import heard, repeat, status_of
@@ -156,7 +156,7 @@ async def test_a_button_is_good_after_a_restart_and_only_in_its_chat(
     choices = (Button("Yes", "yes, do it"), Button("No", "no"))
     question = OutboundMessage("whatsapp", OWNER, "Shall I?", buttons=choices)
     (tmp_path / "state").mkdir()
-    journal = Journal(tmp_path / "state" / "journal.db", clock)
+    journal = SqliteJournal(tmp_path / "state" / "journal.db", clock)
     await journal.open()
     await journal.send("t-1", Outgoing("reply", (question,)))
     await journal.close()

@@ -11,7 +11,7 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanobot.bus.sqlite_journal import Journal
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel.health import HealthReporter
 from nanobot.testing.clock import FakeClock
 from nanobot_whatsapp.ingest import Ingest
@@ -44,7 +44,7 @@ async def taken(lines: Sequence[bytes], last: int) -> list[tuple[str, str]]:
     """The events and chats in the inbox once all up to the event `last` is confirmed."""
     with tempfile.TemporaryDirectory(prefix="linked") as folder:
         home, clock = Path(folder), FakeClock()
-        journal = Journal(home / "journal.db", clock)
+        journal = SqliteJournal(home / "journal.db", clock)
         await journal.open()
         try:
             core = Core(journal, home, everyone=True, groups="all")
