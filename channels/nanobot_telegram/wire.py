@@ -1,6 +1,6 @@
-"""HTTP to the Bot API: whoever calls gets Telegram's result, or one of the errors of `failures`.
+"""HTTP to the Bot API: a call gives Telegram's result, or raises one of the errors of `failures`.
 
-What holds: no error, context or log line has an address in it, since addresses hold the token. An
+Invariants: no error, context or log line has an address in it, since addresses hold the token. An
 answer is never larger than a bound. A request ends within a bound of time even when its answer
 trickles in. Nothing waits for a free connection, so that no stuck one can starve the others. No
 redirect is followed, nothing is decompressed, and the environment names no proxy.
@@ -9,9 +9,13 @@ redirect is followed, nothing is decompressed, and the environment names no prox
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import ssl
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -20,21 +24,85 @@ from telegram.error import BadRequest, TelegramError
 from telegram.request import BaseRequest, RequestData
 
 from nanobot.channel import document_of, fault_in_words
-from nanobot_telegram.answers import slim
-from nanobot_telegram.connections import Connections
 from nanobot_telegram.failures import Flooded, MaybeSent, NotSent, ServerFault, refusal, wait
 
 _CONNECT = 10.0
 _WRITE = 30.0
 _IDLE = 30.0
 """Seconds for which a connection without a request is kept."""
-
+_IDLE_CONNECTIONS = 100
 _WITH_FILES = 600.0
 """Seconds that a request with files may take."""
 
-_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-# A server acts on whole requests only, so one that broke off while it was written had no effect.
-_BROKEN_OFF = (httpx.WriteError, httpx.WriteTimeout, httpx.UnsupportedProtocol)
+_UNSENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    # A server acts on whole requests only: one that broke off while it was written had no effect.
+    httpx.WriteError,
+    httpx.WriteTimeout,
+    httpx.UnsupportedProtocol,
+)
+
+
+class Connections:
+    """HTTP connections that are kept for the next request; each serves one request at a time.
+
+    httpx has a pool of its own, which looks at every connection for each request (a system call for
+    each idle one) and closes idle ones while many are in use. With dozens of chats that costs more
+    than all the rest of a request, and new handshakes besides. So each connection is a client of
+    its own here, made by `new`, and the one used last is used first. One that was not used for
+    `idle` seconds is closed when others are.
+    """
+
+    def __init__(self, new: Callable[[], httpx.AsyncClient], idle: float) -> None:
+        self._new, self._keep_for = new, idle
+        self._idle: deque[tuple[httpx.AsyncClient, float]] = deque()
+        self._busy: set[asyncio.Timeout] = set()
+        self._is_cut = False
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[httpx.AsyncClient]:
+        """A client for one request. Raises `MaybeSent` when it is cut meanwhile."""
+        client = self._idle.pop()[0] if self._idle else self._new()
+        try:
+            async with asyncio.timeout(None) as use:
+                self._busy.add(use)
+                try:
+                    yield client
+                finally:
+                    self._busy.remove(use)
+        except TimeoutError:
+            if use.expired():
+                raise MaybeSent("the connection was given up") from None
+            raise
+        finally:
+            now = asyncio.get_running_loop().time()
+            self._idle.append((client, now))
+            while self._idle and (
+                self._is_cut
+                or len(self._idle) > _IDLE_CONNECTIONS
+                or self._idle[0][1] < now - self._keep_for
+            ):
+                await self._idle.popleft()[0].aclose()
+
+    async def cut(self) -> None:
+        """End all, for good. Requests are stopped whatever they are at (a client closes only what
+        is connected already), and each closes its own client at once."""
+        self._is_cut = True
+        now = asyncio.get_running_loop().time()
+        for use in self._busy:
+            use.reschedule(now)
+        while self._idle:
+            await self._idle.pop()[0].aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
+    retry_after: str
 
 
 class Wire:
@@ -44,7 +112,8 @@ class Wire:
     """
 
     def __init__(self, token: str, proxy: str, *, answer_bytes: int, seconds: float) -> None:
-        quiet_libraries()  # before the library's bot is made: it logs its addresses
+        for name in ("httpx", "httpcore", "telegram"):  # below warnings, these log whole addresses
+            logging.getLogger(name).setLevel(logging.WARNING)
         self._secret = token.partition(":")[2] or token
         self._proxy = proxy or None
         self._answer_bytes = answer_bytes
@@ -64,7 +133,7 @@ class Wire:
             await connections.cut()
 
     async def renew(self) -> None:
-        """Cut all connections and begin with new ones."""
+        """Cut all connections and open new ones."""
         await self.close()
         self.open()
 
@@ -82,33 +151,28 @@ class Wire:
         Raises the errors of `failures`.
         """
         seconds = patience + (_WITH_FILES if files else self._seconds)
-        answer = await self._exchange("POST", url, seconds, self._answer_bytes, fields, files)
-        return self._result(*answer), answer[1]
+        limit = self._answer_bytes
+        answer = await self._request("POST", url, seconds, limit, data=fields, files=files or None)
+        return self._result(answer), answer.body
 
     async def get(self, url: str, limit: int, seconds: float) -> bytes:
         """A file of at most `limit` bytes. Raises the errors of `failures`."""
-        answer = await self._exchange("GET", url, seconds, limit)
-        if answer[0] != httpx.codes.OK:
-            self._result(*answer)
-            raise ServerFault("an answer that is no file", answer[0])
-        return answer[1]
+        answer = await self._request("GET", url, seconds, limit)
+        if answer.status != httpx.codes.OK:
+            self._result(answer)
+            raise ServerFault("an answer that is no file", answer.status)
+        return answer.body
 
-    async def _exchange(
-        self,
-        method: str,
-        url: str,
-        seconds: float,
-        limit: int,
-        fields: Mapping[str, str] | None = None,
-        files: Mapping[str, Any] | None = None,
-    ) -> tuple[int, bytes, str]:
-        """Status, body and `Retry-After` of an answer."""
+    async def _request(
+        self, method: str, url: str, seconds: float, limit: int, **content: Any
+    ) -> _Answer:
         failure: TelegramError
         try:
             async with asyncio.timeout(seconds):
-                return await self._answer(method, url, seconds, limit, fields, files)
+                return await self._exchange(method, url, seconds, limit, content)
         except httpx.HTTPError as error:
-            failure = self._failure(error)
+            text = fault_in_words(error, self._scrubbed(str(error))[:200])
+            failure = NotSent(text) if isinstance(error, _UNSENT) else MaybeSent(text)
         except httpx.InvalidURL:
             failure = BadRequest("Telegram names an address that is none")
         except TimeoutError:
@@ -117,28 +181,31 @@ class Wire:
             failure = NotSent(f"a file to send cannot be read ({error.strerror})")
         raise failure  # outside of the handlers: httpx's own errors know the address
 
-    async def _answer(
-        self,
-        method: str,
-        url: str,
-        seconds: float,
-        limit: int,
-        fields: Mapping[str, str] | None,
-        files: Mapping[str, Any] | None,
-    ) -> tuple[int, bytes, str]:
+    async def _exchange(
+        self, method: str, url: str, seconds: float, limit: int, content: dict[str, Any]
+    ) -> _Answer:
         if self._connections is None:
             raise NotSent("the connection to Telegram is closed")
         timeout = httpx.Timeout(connect=_CONNECT, read=seconds, write=_WRITE, pool=_CONNECT)
         async with (
             self._connections.one() as client,
-            client.stream(
-                method, url, data=fields, files=files or None, timeout=timeout
-            ) as response,
+            client.stream(method, url, timeout=timeout, **content) as response,
         ):
-            # Of a call that was answered nobody knows the effect; a file has none.
             self.date = response.headers.get("Date", "")
-            body = await _body(response, limit, MaybeSent if method == "POST" else BadRequest)
-            return response.status_code, body, response.headers.get("Retry-After", "")
+            body = bytearray()
+            length = response.headers.get("Content-Length", "")
+            is_too_large = length.isdigit() and int(length) > limit
+            if not is_too_large:
+                async for chunk in response.aiter_raw():
+                    body += chunk
+                    if is_too_large := len(body) > limit:
+                        break
+            if is_too_large:
+                # Of a call that was answered nobody knows the effect; a file has none.
+                error = MaybeSent if method == "POST" else BadRequest
+                raise error(f"an answer of more than {limit:,} bytes")
+            retry_after = response.headers.get("Retry-After", "")
+            return _Answer(response.status_code, bytes(body), retry_after)
 
     def _new_client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
@@ -151,27 +218,30 @@ class Wire:
             limits=httpx.Limits(keepalive_expiry=_IDLE),
         )
 
-    def _result(self, status: int, body: bytes, retry_after: str) -> object:
+    def _result(self, answer: _Answer) -> object:
+        status = answer.status
         try:
-            answer = document_of(body)
+            document = document_of(answer.body)
         except ValueError:
-            answer = None
-        if isinstance(answer, dict):
-            if answer.get("ok") is True and "result" in answer and status < 300:
-                return answer["result"]
-            if answer.get("ok") is False:
-                code, said = answer.get("error_code"), answer.get("description")
+            document = None
+        if isinstance(document, dict):
+            if document.get("ok") is True and "result" in document and status < 300:
+                return document["result"]
+            if document.get("ok") is False:
+                code, said = document.get("error_code"), document.get("description")
                 raise refusal(
                     code if isinstance(code, int) else status,
                     self._scrubbed(said) if isinstance(said, str) else "",
-                    answer.get("parameters"),
+                    document.get("parameters"),
                 )
-        raise _not_telegram(status, retry_after)
-
-    def _failure(self, error: httpx.HTTPError) -> TelegramError:
-        said = self._scrubbed(str(error))[:200]
-        text = fault_in_words(error, said)
-        return NotSent(text) if isinstance(error, _UNSENT + _BROKEN_OFF) else MaybeSent(text)
+        # An answer that Telegram itself would not give.
+        if status == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+            raise BadRequest("the request is too large")
+        if status == httpx.codes.TOO_MANY_REQUESTS:
+            raise Flooded(wait(answer.retry_after))
+        if 200 <= status < 300:
+            raise MaybeSent("an answer that is not Telegram's")
+        raise ServerFault(f"HTTP status {status}", status)
 
     def _scrubbed(self, text: str) -> str:
         return text.replace(self._secret, "…")
@@ -192,10 +262,10 @@ class ApiRequest(BaseRequest):
         return None
 
     async def initialize(self) -> None:
-        """The wire is opened by whoever owns it."""
+        """The wire is opened by its owner."""
 
     async def shutdown(self) -> None:
-        """The wire is closed by whoever owns it."""
+        """The wire is closed by its owner."""
 
     async def do_request(
         self,
@@ -207,42 +277,31 @@ class ApiRequest(BaseRequest):
         connect_timeout: object = None,
         pool_timeout: object = None,
     ) -> tuple[int, bytes]:
-        """The status, always 200, and the answer (`slim`). Raises the errors of `failures`."""
+        """The status, always 200, and the answer. Raises the errors of `failures`.
+
+        An answer of `ok` means that Telegram took the message. However it then describes that
+        message (a new kind of entity, another server that leaves things out), the library must not
+        stumble over the description: the message would count as not delivered and be sent once
+        more. So the library sees little more than the ids of messages.
+        """
         fields = request_data.json_parameters if request_data else {}
         files = request_data.multipart_data if request_data else None
-        return int(httpx.codes.OK), slim(*await self._wire.post(url, fields, files))
+        result, body = await self._wire.post(url, fields, files)
+        short: object = _slim(result)
+        if isinstance(result, list):
+            messages = [_slim(one) for one in result]
+            short = messages if None not in messages else None
+        if short:
+            body = json.dumps({"ok": True, "result": short}).encode()
+        return int(httpx.codes.OK), body
 
 
-def quiet_libraries() -> None:
-    """Below warnings, these log whole addresses."""
-    for name in ("httpx", "httpcore", "telegram"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-
-
-async def _body(response: httpx.Response, limit: int, error: type[TelegramError]) -> bytes:
-    too_large = error(f"an answer of more than {limit:,} bytes")
-    told = response.headers.get("Content-Length", "")
-    if told.isdigit() and int(told) > limit:
-        raise too_large
-    body = bytearray()
-    async for chunk in response.aiter_raw():
-        body += chunk
-        if len(body) > limit:
-            raise too_large
-    return bytes(body)
-
-
-def _not_telegram(status: int, retry_after: str) -> TelegramError:
-    """The error for an answer that Telegram itself would not give."""
-    match status:
-        case 413:
-            return BadRequest("the request is too large")
-        case 429:
-            return Flooded(wait(retry_after))
-        case _ if 200 <= status < 300:
-            return MaybeSent("an answer that is not Telegram's")
-        case _:
-            return ServerFault(f"HTTP status {status}", status)
+def _slim(message: object) -> dict[str, object] | None:
+    """A message with its id alone, in the shortest form that the library parses."""
+    number = message.get("message_id") if isinstance(message, dict) else None
+    if not isinstance(number, int):
+        return None
+    return {"message_id": number, "date": 1, "chat": {"id": 1, "type": "private"}}
 
 
 @cache

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from nanobot_telegram.connections import Connections
 from nanobot_telegram.failures import MaybeSent
+from nanobot_telegram.wire import Connections
 
 
 class SilentServer:
