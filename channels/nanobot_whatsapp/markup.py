@@ -1,11 +1,16 @@
 """Markdown in WhatsApp's own marks: *bold*, _italic_, ~strike~, code, quotes and lists.
 
-The path is: Markdown to tokens (`_parse`, the work bounded), inline tokens to lines of spans
-(`_Inline`), spans to text (`nanobot_whatsapp.marks`), and blocks around them (`_Blocks`).
+Path: Markdown to tokens (`_parse`, the work bounded), inline tokens to lines of spans
+(`_Inline`), spans to a line with marks (`_Writer`), and blocks around them (`_Blocks`).
 
 WhatsApp knows lists and quotes of one level; what lies deeper is indented or has a `>` more.
 Headings are bold. Code and tables stand on lines of their own, so that they can be copied. The
 address of a link stands behind its text.
+
+WhatsApp cannot escape a mark, and its phones do not all read marks alike. A mark counts where the
+character outside it is no letter or digit and the one inside it is no space; it ends at the latest
+with the line. So marks are written only where all phones see one, and a literal character that
+would be taken for one gets a hair space on its inner side.
 
 Invariant: nothing visible vanishes. Where the result would be empty, or the text is nested more
 deeply than anyone writes, the source is shown as it is.
@@ -15,17 +20,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Literal
 
 from loguru import logger
 
 from nanobot.bus.events import Button
 from nanobot.bus.split import utf16_length
 from nanobot.channel.text import valid_unicode
-from nanobot_whatsapp.marks import Span, Style, unbroken, write_line
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -43,6 +49,15 @@ _MAX_BRACKETS = 1_000
 """Where brackets or quotes nest, the parser takes time by the square of the length; up to these
 limits, which no message reaches, that is a fraction of a second."""
 
+Style = Literal["strong", "em", "s"]
+
+_MARKS: dict[Style, str] = {"strong": "*", "em": "_", "s": "~"}
+_CODE = "`"
+_DELIMITER = re.compile(r"[*_~`]")
+_ADDRESS = re.compile(r"(https?://[^\s<>]+)", re.IGNORECASE)
+_HAIR = "\u200a"
+_JOINER = "\u2060"
+_LOOKS_LIKE_BLOCK = re.compile(r">|[-*] ")
 _STYLES: Mapping[str, Style] = {"strong": "strong", "em": "em", "s": "s"}
 _BULLETS = ("- ", "◦ ", "▪ ")
 _TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
@@ -57,13 +72,27 @@ _WIDEST_COLUMN = 32
 _CELL_BORDER = re.compile(r"(?<!\\)\|")
 
 
+_Line = tuple[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a line. Of `code`, and of what is `raw` (an address), every character stands for
+    itself."""
+
+    text: str
+    styles: tuple[Style, ...] = ()
+    code: bool = False
+    raw: bool = False
+
+
 def render(markdown: str) -> str:
     """`markdown` as WhatsApp shows it. Never raises; the work is bounded."""
     source = valid_unicode(markdown).replace("\r\n", "\n").replace("\r", "\n")
     source = source.replace("\0", "\ufffd")
     try:
         tokens = _parse(source)
-        rendered = _Blocks(source).write(tokens) if tokens else ""
+        rendered = _Blocks(tokens, source).text() if tokens else ""
     except Exception as error:  # noqa: BLE001 - an unforeseen text must not cost the answer
         logger.warning("Markdown is shown as it is: {}", type(error).__name__)
         rendered = ""
@@ -175,171 +204,115 @@ def _plain(lines: Iterable[Iterable[Span]]) -> str:
     return " ".join("".join(span.text for span in line) for line in lines)
 
 
-@dataclass(slots=True)
-class _List:
-    """An open list. `number` is that of the next item, None with bullets; `is_loose`: its
-    paragraphs have blank lines between them."""
-
-    number: int | None
-    is_loose: bool = False
-
-
-@dataclass(slots=True)
-class _Prefix:
-    """What stands before the lines of a quote or an item: `now` before the next one, `later` before
-    those after it."""
-
-    now: str
-    later: str
-
-    @property
-    def is_marker(self) -> bool:
-        """Whether the next line is the first of an item."""
-        return self.now != self.later
-
-
 class _Blocks:
-    """`_around` are the open quotes and items; `_is_begun`: the next block continues where a quote
-    or item was opened, without a gap."""
+    """Turns block tokens into lines; a line is a text, and whether it is code, which is never
+    indented."""
 
-    def __init__(self, source: str) -> None:
-        self._source = source.split("\n")
-        self._written: list[str] = []
-        self._lists: list[_List] = []
-        self._around: list[_Prefix] = []
-        self._is_begun = True
-        self._styles: tuple[Style, ...] = ()
+    def __init__(self, tokens: Sequence[Token], source: str) -> None:
+        self._tokens, self._source = tokens, source.split("\n")
+        self._at = 0
+        self._quotes = self._bullet_lists = 0
 
-    def write(self, tokens: Sequence[Token]) -> str:
-        """What `tokens` look like; empty if that is nothing."""
-        table: list[Token] = []
-        for token in tokens:
-            if table or token.type == "table_open":
-                table.append(token)
-            if token.type == "table_close":
-                self._code(_table_text(table, self._source))
-                table = []
-            elif not table and (handler := _HANDLERS.get(token.type)):
-                handler(self, token)
-        return "\n".join(line.rstrip() for line in self._written).strip("\n")
+    def text(self) -> str:
+        """What the tokens look like; empty if that is nothing."""
+        lines = self._until("", has_gaps=True)
+        return "\n".join(line.rstrip() for line, _ in lines).strip("\n")
 
-    def _begin(self) -> None:
-        """Start a block: after a blank line, except in quotes and tight lists."""
-        in_quote = any(prefix.later == _QUOTE for prefix in self._around)
-        is_apart = not in_quote and (not self._lists or self._lists[-1].is_loose)
-        if is_apart and not self._is_begun:
-            self._written.append("")
-        self._is_begun = False
+    def _next(self) -> Token:
+        self._at += 1
+        return self._tokens[self._at - 1]
 
-    def _lines(self, lines: Iterable[Iterable[Span]]) -> None:
-        for line in lines:
-            self._written.append(f"{self._prefix()}{write_line(line)}")
+    def _until(self, end: str, *, has_gaps: bool) -> list[_Line]:
+        """The blocks up to the token `end`; `has_gaps`: with blank lines between them."""
+        lines: list[_Line] = []
+        while self._at < len(self._tokens) and (token := self._next()).type != end:
+            block = self._block(token)
+            lines += [("", False)] * (has_gaps and bool(lines and block)) + block
+        return lines
 
-    def _prefix(self) -> str:
-        text = "".join(prefix.now for prefix in self._around)
-        for prefix in self._around:
-            prefix.now = prefix.later
-        return text
+    def _block(self, token: Token) -> list[_Line]:
+        block: list[_Line] = []  # the end of a paragraph is none
+        match token.type:
+            case "paragraph_open" | "heading_open":
+                styles: tuple[Style, ...] = ("strong",) if token.tag != "p" else ()
+                content = _Inline(styles).write(self._next().children)
+                block = [(write_line(line), False) for line in content]
+            case "fence":
+                block = _fence(token)
+            case "code_block":
+                block = _code(token.content)
+            case "html_block":
+                block = _literal(token.content.rstrip("\n"))
+            case "hr":
+                block = _literal(_RULE)
+            case "bullet_list_open" | "ordered_list_open":
+                block = self._list(token)
+            case "blockquote_open":
+                self._quotes += 1
+                inner = self._until("blockquote_close", has_gaps=False)
+                self._quotes -= 1
+                block = _prefixed(inner, _QUOTE, _QUOTE) if inner else []
+            case "table_open":
+                table = [token]
+                while table[-1].type != "table_close":
+                    table.append(self._next())
+                block = _code(_table_text(table, self._source))
+        return block
 
-    @property
-    def _has_marker(self) -> bool:
-        return any(prefix.is_marker for prefix in self._around)
-
-    def _literal(self, text: str) -> None:
-        self._begin()
-        self._lines([Span(line)] for line in text.split("\n"))
-
-    def _paragraph(self, token: Token) -> None:
-        if self._lists and not token.hidden:
-            self._lists[-1].is_loose = True
-        self._begin()
-
-    def _heading(self, token: Token) -> None:
-        if token.nesting > 0:
-            self._begin()
-        self._styles = ("strong",) if token.nesting > 0 else ()
-
-    def _text(self, token: Token) -> None:
-        first = next(iter(token.children or ()), None)
-        if self._has_marker and first and first.type == "text" and first.content[:4] in _TASKS:
-            self._around[-1].now = _TASKS[first.content[:4]]  # a check box in place of the bullet
-            first.content = first.content[4:]
-        self._lines(_Inline(self._styles).write(token.children))
-
-    def _fence(self, token: Token) -> None:
-        """The language is left out, as WhatsApp shows none; what stands after it is not."""
-        language, _, rest = token.info.strip().partition(" ")
-        if not token.content.strip() or not _LANGUAGE.fullmatch(language):
-            rest = f"{language} {rest}"
-        if rest.strip():
-            self._literal(rest.strip())
-        self._code(token.content)
-
-    def _code(self, content: str) -> None:
-        if not content.strip():
-            return
-        self._begin()
-        if self._has_marker:
-            self._written.append(self._prefix())
-        self._written += [_FENCE, *unbroken(content.rstrip("\n")).split("\n"), _FENCE]
-
-    def _open_list(self, token: Token) -> None:
-        if not self._lists:
-            self._begin()
-            self._is_begun = True
+    def _list(self, token: Token) -> list[_Line]:
         is_ordered = token.type == "ordered_list_open"
-        self._lists.append(_List(int(token.attrs.get("start", 1)) if is_ordered else None))
+        number = int(token.attrs.get("start", 1))
+        bullet = _BULLETS[self._bullet_lists % len(_BULLETS)]
+        self._bullet_lists += not is_ordered
+        lines: list[_Line] = []
+        while (item := self._next()).type == "list_item_open":
+            marker = f"{number}{item.markup} " if is_ordered else self._check_box() or bullet
+            first = self._tokens[self._at]
+            is_loose = first.type == "paragraph_open" and not first.hidden and not self._quotes
+            inner = self._until("list_item_close", has_gaps=is_loose)
+            lines += [("", False)] * (is_loose and bool(lines)) + _prefixed(inner, marker, _INDENT)
+            number += 1
+        self._bullet_lists -= not is_ordered
+        return lines
 
-    def _close_list(self, _: Token) -> None:
-        self._lists.pop()
-        self._is_begun = False
-
-    def _open_item(self, token: Token) -> None:
-        self._begin()
-        here = self._lists[-1]
-        if here.number is None:
-            depth = sum(each.number is None for each in self._lists) - 1
-            marker = _BULLETS[depth % len(_BULLETS)]
-        else:
-            marker = f"{here.number}{token.markup} "
-            here.number += 1
-        self._around.append(_Prefix(marker, _INDENT))
-        self._is_begun = True
-
-    def _open_quote(self, _: Token) -> None:
-        if not self._is_begun:
-            self._begin()
-        self._around.append(_Prefix(_QUOTE, _QUOTE))
-        self._is_begun = True
-
-    def _close(self, _: Token) -> None:
-        """The end of an item, which may be an empty one, or of a quote."""
-        if self._around[-1].is_marker:
-            self._written.append(self._prefix())
-        self._around.pop()
-        self._is_begun = False
+    def _check_box(self) -> str:
+        """Removes the check box that the next item begins with, and returns it as a marker."""
+        inline = self._tokens[min(self._at + 1, len(self._tokens) - 1)]
+        first = next(iter(inline.children or ()), None)
+        if first is None or first.type != "text" or first.content[:4] not in _TASKS:
+            return ""
+        box, first.content = first.content[:4], first.content[4:]
+        return _TASKS[box]
 
 
-_HANDLERS: Mapping[str, Callable[[_Blocks, Token], None]] = {
-    "paragraph_open": _Blocks._paragraph,
-    "heading_open": _Blocks._heading,
-    "heading_close": _Blocks._heading,
-    "inline": _Blocks._text,
-    "fence": _Blocks._fence,
-    "code_block": lambda blocks, token: blocks._code(token.content),
-    "html_block": lambda blocks, token: blocks._literal(token.content.rstrip("\n")),
-    "hr": lambda blocks, _: blocks._literal(_RULE),
-    "bullet_list_open": _Blocks._open_list,
-    "ordered_list_open": _Blocks._open_list,
-    "bullet_list_close": _Blocks._close_list,
-    "ordered_list_close": _Blocks._close_list,
-    "list_item_open": _Blocks._open_item,
-    "list_item_close": _Blocks._close,
-    "blockquote_open": _Blocks._open_quote,
-    "blockquote_close": _Blocks._close,
-}
-"""What writes each kind of token. Kept outside the object, which would otherwise refer to itself
-and wait for the garbage collector."""
+def _prefixed(lines: Sequence[_Line], first: str, others: str) -> list[_Line]:
+    if not lines or lines[0][1]:  # nothing, or code: the marker of an item stands alone
+        lines = [("", False), *lines]
+    prefixes = chain([first], repeat(others))
+    return [
+        (line, True) if is_code else (prefix + line, False)
+        for prefix, (line, is_code) in zip(prefixes, lines, strict=False)
+    ]
+
+
+def _literal(text: str) -> list[_Line]:
+    return [(write_line([Span(line)]), False) for line in text.split("\n")]
+
+
+def _fence(token: Token) -> list[_Line]:
+    """The language is left out, as WhatsApp shows none; what stands after it is not."""
+    language, _, rest = token.info.strip().partition(" ")
+    if not token.content.strip() or not _LANGUAGE.fullmatch(language):
+        rest = f"{language} {rest}"
+    about, code = _literal(rest.strip()) if rest.strip() else [], _code(token.content)
+    return [*about, *([("", False)] if about and code else []), *code]
+
+
+def _code(content: str) -> list[_Line]:
+    if not content.strip():
+        return []
+    lines = content.replace(_FENCE, _JOINER.join(_CODE * 3)).rstrip("\n").split("\n")
+    return [(line, True) for line in (_FENCE, *lines, _FENCE)]
 
 
 def _table_text(tokens: Sequence[Token], source: Sequence[str]) -> str:
@@ -389,3 +362,141 @@ def _cell_count(line: str) -> int:
     """How many cells a line of a table has; marks of quotes may stand before it."""
     cells = _CELL_BORDER.split(line.lstrip(" \t>").rstrip())
     return len(cells) - (not cells[0]) - (not cells[-1])
+
+
+def write_line(spans: Iterable[Span]) -> str:
+    """The line that these make, without blanks at its end."""
+    writer = _Writer()
+    for span in spans:
+        writer.add(span)
+    return writer.finish()
+
+
+class _Writer:
+    """Puts marks around words and never around blanks."""
+
+    def __init__(self) -> None:
+        self._pieces: list[tuple[str, bool]] = []  # a text, and whether it stands for itself
+        self._open: list[Style] = []
+        self._blank = ""
+        self._last = ""
+        self._closed = False
+
+    def add(self, span: Span) -> None:
+        words = span.text.strip()
+        if not words:
+            self._close(self._kept(span.styles))
+            self._blank += span.text
+            return
+        before, _, after = span.text.partition(words)
+        self._blank += before
+        if span.code:
+            self._code(words)
+        else:
+            self._restyle(span.styles)
+            parts = [words] if span.raw else _ADDRESS.split(words)
+            for number, part in enumerate(parts):
+                self._text(part, literal=not span.raw and number % 2 == 0)
+        self._blank += after
+
+    def finish(self) -> str:
+        self._close(0)
+        line = _set_apart(self._pieces)
+        return f"{_JOINER}{line}" if _LOOKS_LIKE_BLOCK.match(line) else line
+
+    def _code(self, words: str) -> None:
+        self._restyle(())
+        if _CODE in words:  # three of them make code too, and hold single ones
+            fence, words = _FENCE, words.replace(_CODE * 2, _JOINER.join(_CODE * 2))
+            words = f"{_JOINER * words.startswith(_CODE)}{words}{_JOINER * words.endswith(_CODE)}"
+        else:
+            fence = _CODE
+        self._mark(fence)
+        self._text(words, literal=False)
+        self._put(fence, literal=False)
+        self._closed = True
+
+    def _restyle(self, wanted: Sequence[Style]) -> None:
+        """From here on the text has these styles."""
+        self._close(self._kept(wanted))
+        self._flush()
+        for style in dict.fromkeys(wanted):
+            if style not in self._open:
+                self._open.append(style)
+                self._mark(_MARKS[style])
+
+    def _kept(self, wanted: Sequence[Style]) -> int:
+        """How many of the styles that are open go on."""
+        ended = (number for number, style in enumerate(self._open) if style not in wanted)
+        return next(ended, len(self._open))
+
+    def _close(self, kept: int) -> None:
+        while len(self._open) > kept:
+            self._put(_MARKS[self._open.pop()], literal=False)
+            self._closed = True
+
+    def _mark(self, mark: str) -> None:
+        """Begin something, apart from a letter before it."""
+        if self._last.isalnum():
+            self._put(_HAIR, literal=False)
+        self._put(mark, literal=False)
+        self._closed = False
+
+    def _text(self, text: str, *, literal: bool) -> None:
+        if not text:
+            return
+        if self._closed and text[0].isalnum():
+            self._put(_HAIR, literal=False)
+        self._put(text, literal=literal)
+        self._closed = False
+
+    def _flush(self) -> None:
+        if self._blank:
+            self._put(self._blank, literal=False)
+            self._blank, self._closed = "", False
+
+    def _put(self, text: str, *, literal: bool) -> None:
+        self._pieces.append((text, literal))
+        self._last = text[-1]
+
+
+def _set_apart(pieces: Sequence[tuple[str, bool]]) -> str:
+    """The pieces together, with what looks like a mark and is none set apart."""
+    line = "".join(text for text, _ in pieces)
+    counts = Counter(_DELIMITER.findall(line))
+    pairs = frozenset(mark for mark, count in counts.items() if count > 1)
+    written: list[str] = []
+    start = 0
+    for text, literal in pieces:
+        end = start + len(text)
+        if literal and pairs:
+            written.extend(_apart(line, at, pairs, start, end) for at in range(start, end))
+        else:
+            written.append(text)
+        start = end
+    return "".join(written)
+
+
+def _apart(line: str, at: int, pairs: Set[str], start: int, end: int) -> str:
+    """The character there, set apart from what it could begin or end. The piece that it is in goes
+    from `start` to `end`; what borders on that may be a mark that counts, and keeps its place."""
+    mark = line[at]
+    if mark not in pairs:
+        return mark
+    before, after = line[at - 1 : at] if at else "", line[at + 1 : at + 2]
+    is_tied_before = bool(before) and not before.isspace()
+    is_tied_after = bool(after) and not after.isspace()
+    anywhere = mark == _CODE
+    ends = is_tied_before and (anywhere or not _is_word(after))
+    begins = is_tied_after and (anywhere or not _is_word(before))
+    # A hair space takes the letter away that kept the mark from counting the other way.
+    if ends and at + 1 < end:
+        begins = is_tied_after
+    elif begins and at > start:
+        ends = is_tied_before
+    return f"{_HAIR * ends}{mark}{_HAIR * begins}"
+
+
+def _is_word(character: str) -> bool:
+    """Whether every phone takes it for a part of a word."""
+    return character.isascii() and character.isalnum()
