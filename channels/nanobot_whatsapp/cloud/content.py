@@ -1,8 +1,9 @@
 """What one message of the Cloud API contains, by its kind: text, a file, notes. Pure.
 
 JSON is read leniently: a value of another type than documented counts as absent, so nothing in
-here raises. Every documented kind of message is known. One that is not, or that WhatsApp itself
-could not carry (`unsupported`), becomes a note that says so: its sender waits for an answer.
+here raises. Kinds that only businesses have a use for (orders, forms), unknown ones, and those that
+WhatsApp itself could not carry (`unsupported`) become a note that says so: the sender waits for an
+answer.
 
 Notes and names end up in bracketed lines, which are nanobot's: what people choose freely never
 contains a bracket or a line end of its own.
@@ -10,7 +11,6 @@ contains a bracket or a line end of its own.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,10 +26,7 @@ _MEDIA_ID = re.compile(r"[A-Za-z0-9_-]{1,256}", re.ASCII)
 _PICTURES = frozenset({"image/jpeg", "image/png", "image/webp", "image/gif"})
 """Sent as documents, these are still pictures to look at."""
 _DETAIL_CHARACTERS = 500
-_MAX_DETAILS = 20
-"""Contacts, products or answers that are named of one message."""
-_TOKEN = "flow_token"  # noqa: S105 - the name of a field
-_REPLIES = ("button_reply", "list_reply", "nfm_reply", "call_permission_reply")
+_MAX_CONTACTS = 20
 
 
 def object_in(raw: Raw, key: str) -> Raw:
@@ -83,17 +80,15 @@ def content_of(message: Raw) -> Content:
     """What a message says; never nothing."""
     kind = text_in(message, "type") or next((kind for kind in _READERS if kind in message), "")
     inner, reader = object_in(message, kind), _READERS.get(kind)
-    content = Content() if reader is None else reader(inner, message)
-    notes = (*content.notes, *_circumstances(message))
-    if content.text.strip() or content.media or content.notes:
-        return replace(content, notes=notes)
+    content = Content(text_in(inner, "text")) if reader is None else reader(inner, message)
+    if reader is not None and (content.text.strip() or content.media or content.notes):
+        return content
     named = text_in(object_in(message, "unsupported"), "type") or text_in(inner, "type") or kind
     errors = objects_in(message, "errors")
     reason = error_text(errors[0]) if errors else ""
     shown = one_line(named).replace("_", " ") or "unknown"
-    return Content(
-        notes=(_note("a message of a kind that nanobot cannot read", shown, reason), *notes)
-    )
+    note = _note("a message of a kind that nanobot cannot read", shown, reason)
+    return replace(content, notes=(note,))
 
 
 def error_text(error: Raw) -> str:
@@ -106,20 +101,6 @@ def _note(kind: str, *details: str) -> str:
     """`kind: detail, detail`, or `kind` if no detail is known."""
     known = ", ".join(filter(None, (one_line(detail, _DETAIL_CHARACTERS) for detail in details)))
     return f"{kind}: {known}" if known else kind
-
-
-def _circumstances(message: Raw) -> tuple[str, ...]:
-    """What Meta says about how the message came about: an advertisement, a product."""
-    referral = object_in(message, "referral")
-    product = object_in(object_in(message, "context"), "referred_product")
-    notes = []
-    if referral:
-        source = one_line(text_in(referral, "source_type")) or "link"
-        about = (text_in(referral, key) for key in ("headline", "body", "source_url"))
-        notes.append(_note(f"came here from this {source}", *about))
-    if product:
-        notes.append(_note("about this product", text_in(product, "product_retailer_id")))
-    return tuple(notes)
 
 
 def _file(kind: MediaKind) -> Callable[[Raw, Raw], Content]:
@@ -157,9 +138,9 @@ def _location(inner: Raw, _: Raw) -> Content:
 
 def _contacts(_: Raw, message: Raw) -> Content:
     cards = objects_in(message, "contacts")
-    notes = [_card(card) for card in cards[:_MAX_DETAILS]]
-    if len(cards) > _MAX_DETAILS:
-        notes.append(f"and {len(cards) - _MAX_DETAILS} more contacts")
+    notes = [_card(card) for card in cards[:_MAX_CONTACTS]]
+    if len(cards) > _MAX_CONTACTS:
+        notes.append(f"and {len(cards) - _MAX_CONTACTS} more contacts")
     return Content(notes=tuple(notes))
 
 
@@ -174,48 +155,11 @@ def _card(card: Raw) -> str:
 
 
 def _interactive(inner: Raw, _: Raw) -> Content:
-    kind = next((kind for kind in _REPLIES if kind in inner), "")  # `type` is not always that
+    kind = "button_reply" if "button_reply" in inner else "list_reply"
     reply = object_in(inner, kind)
-    if kind in {"button_reply", "list_reply"}:
-        about = text_in(reply, "description")
-        notes = (_note("it was described there as", about),) if about else ()
-        return Content(text_in(reply, "title"), notes=notes, button=text_in(reply, "id"))
-    if kind == "nfm_reply":
-        return Content(notes=(_note("form filled in", *_answers(reply)),))
-    if kind == "call_permission_reply":
-        return Content(notes=(_note("answer about calls", text_in(reply, "response")),))
-    return Content()
-
-
-def _answers(reply: Raw) -> list[str]:
-    """What was filled into a form, without the token that the sender of the form put into it."""
-    answers = reply.get("response_json")
-    if isinstance(answers, str):
-        try:
-            answers = json.loads(answers)
-        except (ValueError, RecursionError):
-            answers = None
-    lines = []
-    for key, value in answers.items() if isinstance(answers, dict) else ():
-        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        if key != _TOKEN:
-            lines.append(f"{key.replace('_', ' ')}: {shown[:_DETAIL_CHARACTERS]}")
-    return lines[:_MAX_DETAILS] or [text_in(reply, "body")]
-
-
-def _order(inner: Raw, _: Raw) -> Content:
-    products = objects_in(inner, "product_items")
-    lines = [_product(product) for product in products[:_MAX_DETAILS]]
-    if len(products) > _MAX_DETAILS:
-        lines.append(f"and {len(products) - _MAX_DETAILS} more")
-    return Content(text_in(inner, "text"), notes=(_note("order", *lines),))
-
-
-def _product(product: Raw) -> str:
-    quantity, price = number_in(product, "quantity"), number_in(product, "item_price")
-    amount = "1" if quantity is None else f"{quantity:g}"
-    cost = "" if price is None else f" at {price:g} {text_in(product, 'currency')}".rstrip()
-    return f"{amount} × {text_in(product, 'product_retailer_id')}{cost}"
+    about = text_in(reply, "description")
+    notes = (_note("it was described there as", about),) if about else ()
+    return Content(text_in(reply, "title"), notes=notes, button=text_in(reply, "id"))
 
 
 _READERS: Mapping[str, Callable[[Raw, Raw], Content]] = {
@@ -230,5 +174,4 @@ _READERS: Mapping[str, Callable[[Raw, Raw], Content]] = {
     "contacts": _contacts,
     "button": lambda inner, _: Content(text_in(inner, "text"), button=text_in(inner, "payload")),
     "interactive": _interactive,
-    "order": _order,
 }

@@ -84,17 +84,13 @@ WORDS: dict[str, Incoming] = {
             }
         ),
         "hi",
-        ("about this product: TEA",),
+        (),
     ),
-    "from an advert": (
-        text(referral=ADVERT),
-        "hi",
-        ("came here from this ad: Tea, Warm, https://fb.example/ad",),
-    ),
+    "from an advert": (text(referral=ADVERT), "hi", ()),
     "from a post, greeted": (
         text(referral={"source_type": "post", "welcome_message": {"text": "Hello!"}}),
         "hi",
-        ("came here from this post",),
+        (),
     ),
     "with the sender's key": (
         text(identity={"acknowledged": True, "created_timestamp": "1", "hash": "x"}),
@@ -125,7 +121,7 @@ FILES: dict[str, Incoming] = {
     "picture from an advert": (
         message("image", {**FILE, "mime_type": "image/png"}, referral=ADVERT),
         "",
-        ("came here from this ad",),
+        (),
     ),
     "film": (message("video", {**FILE, "mime_type": "video/mp4", "caption": "ha"}), "ha", ()),
     "music": (message("audio", {**FILE, "mime_type": "audio/mpeg", "voice": False}), "", ()),
@@ -208,12 +204,12 @@ THINGS: dict[str, Incoming] = {
     "order": (
         message("order", {"catalog_id": "1", "text": "", "product_items": WARES}),
         "",
-        ("order: 2 × TEA at 7.99 EUR",),
+        (f"{UNREADABLE}order",),
     ),
     "order with words": (
         message("order", {"catalog_id": "1", "text": "please", "product_items": WARES}),
         "please",
-        ("order: 2 × TEA at 7.99 EUR",),
+        (f"{UNREADABLE}order",),
     ),
 }
 
@@ -234,19 +230,9 @@ PRESSED: dict[str, Incoming] = {
     "form": (
         _form(json.dumps({"flow_token": "secret", "taste": "good", "stars": 4})),
         "",
-        ("form filled in: taste: good, stars: 4",),
+        (f"{UNREADABLE}nfm reply",),
     ),
-    "form in other letters": (
-        _form(json.dumps({"options": ["чай", "café"]})),
-        "",
-        ('form filled in: options: ("чай", "café")',),
-    ),
-    "form that is no string": (_form({"taste": "good"}), "", ("form filled in: taste: good",)),
-    "address": (
-        _form(json.dumps({"values": {"city": "Town"}}), "address_message"),
-        "",
-        ('form filled in: values: {"city": "Town"}',),
-    ),
+    "form that is no string": (_form({"taste": "good"}), "", (f"{UNREADABLE}nfm reply",)),
     "address by another name": (
         message(
             "interactive",
@@ -257,12 +243,12 @@ PRESSED: dict[str, Incoming] = {
             },
         ),
         "",
-        ("form filled in: city: Town",),
+        (f"{UNREADABLE}interactive",),
     ),
     "leave to call": (
         _chosen("call_permission_reply", response="accept", is_permanent=False),
         "",
-        ("answer about calls: accept",),
+        (f"{UNREADABLE}call permission reply",),
     ),
     "something new": (_chosen("hologram_reply", id="1"), "", (f"{UNREADABLE}hologram reply",)),
     "nothing": (message("interactive", None), "", (f"{UNREADABLE}interactive",)),
