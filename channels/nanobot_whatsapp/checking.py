@@ -74,8 +74,7 @@ def _account(path: Path) -> CheckFinding:
 
 
 async def _cloud(options: WhatsAppSettings, seconds: float) -> CheckFinding:
-    from nanobot_whatsapp.cloud.errors import GraphError, Refused
-    from nanobot_whatsapp.cloud.graph import Graph
+    from nanobot_whatsapp.cloud.graph import Graph, GraphError, Refused
 
     graph = Graph(options)
     try:

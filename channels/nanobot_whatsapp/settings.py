@@ -1,6 +1,6 @@
-"""What can be set about WhatsApp. Light: checking the configuration loads neither transport.
+"""The settings of WhatsApp. Light: checking the configuration loads neither transport.
 
-What is wrong with a value is said without repeating it, since values may be secrets.
+Error messages do not repeat values, which may be secrets.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ from pydantic import (
 OFFICIAL_API = "https://graph.facebook.com"
 
 _PATH = re.compile(r"/[A-Za-z0-9._~/-]+", re.ASCII)
-_ID = re.compile(r"[0-9]{5,32}", re.ASCII)
-_VERSION = re.compile(r"v[0-9]{1,3}\.[0-9]{1,2}", re.ASCII)
 _SECRET = re.compile(r"[\x21-\x7e]{6,1000}")
-_LONGEST_PREFIX = 16
+_PREFIX_CHARACTERS = 16
 
 
 def _split(url: str, *schemes: str) -> SplitResult:
@@ -36,29 +34,28 @@ def _split(url: str, *schemes: str) -> SplitResult:
         usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
-    if not usable or any(character.isspace() for character in url):
+    if not usable or re.search(r"\s", url):
         raise ValueError(f"must be an address that begins with {wanted}")
     return parts
 
 
+def _matching(pattern: str, problem: str, trimmed: str = " ") -> AfterValidator:
+    """Accepts texts that match `pattern` without the `trimmed` characters at their end."""
+    compiled = re.compile(pattern, re.ASCII)
+
+    def check(text: str) -> str:
+        value = text.strip().rstrip(trimmed)
+        if not compiled.fullmatch(value):
+            raise ValueError(problem)
+        return value
+
+    return AfterValidator(check)
+
+
 def _checked_prefix(text: str) -> str:
-    if len(text) > _LONGEST_PREFIX or not text.isprintable():
-        raise ValueError(f"must be at most {_LONGEST_PREFIX} characters on one line")
+    if len(text) > _PREFIX_CHARACTERS or not text.isprintable():
+        raise ValueError(f"must be at most {_PREFIX_CHARACTERS} characters on one line")
     return text
-
-
-def _checked_program(text: str) -> str:
-    program = text.strip()
-    if not program or not program.isprintable():
-        raise ValueError("must be the name of a program, or the path to it")
-    return program
-
-
-def _checked_id(text: str) -> str:
-    number = text.strip()
-    if number and not _ID.fullmatch(number):
-        raise ValueError("must be digits: the phone number's id, which is not the number itself")
-    return number
 
 
 def _checked_secret(secret: SecretStr) -> SecretStr:
@@ -74,20 +71,6 @@ def _checked_api(text: str) -> str:
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError(f"must be no more than an address, such as {OFFICIAL_API}")
     return url
-
-
-def _checked_version(text: str) -> str:
-    version = text.strip()
-    if not _VERSION.fullmatch(version):
-        raise ValueError("must be a version of the Graph API, such as v23.0")
-    return version
-
-
-def _checked_path(text: str) -> str:
-    path = text.strip().rstrip("/")
-    if path and not _PATH.fullmatch(path):
-        raise ValueError("must be a path such as /whatsapp")
-    return path
 
 
 Secret = Annotated[SecretStr, AfterValidator(_checked_secret)]
@@ -126,11 +109,19 @@ class WhatsAppSettings(BaseModel):
         default=False,
         description="Linked: whether the number shows as online. Your phone stays silent then.",
     )
-    node: Annotated[str, AfterValidator(_checked_program)] = Field(
+    node: Annotated[
+        str, _matching(r"[^\x00-\x1f\x7f]+", "must be the name of a program, or the path to it")
+    ] = Field(
         default="node",
         description="Linked: the program Node.js, as a path where the service does not find it.",
     )
-    phone_number_id: Annotated[str, AfterValidator(_checked_id)] = Field(
+    phone_number_id: Annotated[
+        str,
+        _matching(
+            r"([0-9]{5,32})?",
+            "must be digits: the phone number's id, which is not the number itself",
+        ),
+    ] = Field(
         default="", description="Cloud: the id of the phone number, from Meta's app dashboard."
     )
     access_token: Secret = Field(
@@ -146,7 +137,9 @@ class WhatsAppSettings(BaseModel):
     webhook_url: str = Field(
         default="", description="Cloud: the public https address that Meta calls."
     )
-    webhook_path: Annotated[str, AfterValidator(_checked_path)] = Field(
+    webhook_path: Annotated[
+        str, _matching(rf"({_PATH.pattern})?", "must be a path such as /whatsapp", "/")
+    ] = Field(
         default="",
         description="Cloud: where nanobot's own HTTP server takes the calls; empty: as in "
         "`webhook_url`.",
@@ -154,9 +147,10 @@ class WhatsAppSettings(BaseModel):
     base_url: Annotated[str, AfterValidator(_checked_api)] = Field(
         default=OFFICIAL_API, description="Cloud: where the Graph API is."
     )
-    api_version: Annotated[str, AfterValidator(_checked_version)] = Field(
-        default="v23.0", description="Cloud: the version of the Graph API."
-    )
+    api_version: Annotated[
+        str,
+        _matching(r"v[0-9]{1,3}\.[0-9]{1,2}", "must be a version of the Graph API, such as v23.0"),
+    ] = Field(default="v23.0", description="Cloud: the version of the Graph API.")
 
     @field_validator("self_chat")
     @classmethod

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from nanobot.channel import fault_in_words
-from nanobot_whatsapp.cloud.errors import explain
+from nanobot_whatsapp.cloud.graph import explain
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from nanobot.channel import ChannelHost, Chat, WebhookReply, WebhookRequest, doc
 from nanobot.channel.health import HealthReporter, RateLimitedLog
 from nanobot.channel.quarantine import Quarantine
 from nanobot.errors import StorageError
-from nanobot_whatsapp.cloud.errors import OUTSIDE_WINDOW, explain, kind_of
+from nanobot_whatsapp.cloud.graph import OUTSIDE_WINDOW, explain, kind_of
 from nanobot_whatsapp.cloud.payload import Account, Broken, Moved, Remark, Said, Status, read
 from nanobot_whatsapp.ingest import Incoming, Ingest
 from nanobot_whatsapp.people import People

@@ -15,8 +15,7 @@ from nanobot.channel.health import HealthReporter
 from nanobot.channel.waiting import Backoff, first_error
 from nanobot.clock import Clock
 from nanobot.errors import SendRefused
-from nanobot_whatsapp.cloud.errors import GraphError, Refused, as_send_error
-from nanobot_whatsapp.cloud.graph import Graph, Identity
+from nanobot_whatsapp.cloud.graph import Graph, GraphError, Identity, Refused, as_send_error
 from nanobot_whatsapp.cloud.inbound import Inbox, Receiver, RecentMessages
 from nanobot_whatsapp.cloud.outbound import MAX_FILE_BYTES, Outbound
 from nanobot_whatsapp.ingest import Ingest

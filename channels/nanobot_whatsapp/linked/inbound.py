@@ -1,5 +1,8 @@
 """From the helper's spool to the core's inbox, with read receipts, quotes and files.
 
+The helper has parsed WhatsApp's own format; what is left is to tell who is who, and whether a
+message was meant for us (`read`, which is pure). `Ingest` makes names and notes safe.
+
 An event that was ingested here may be confirmed to the helper: it is in the inbox, or it was
 nothing for us, or it is in quarantine. While the disk refuses, nothing is confirmed and the spool
 keeps it.
@@ -17,22 +20,228 @@ import re
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 from loguru import logger
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from nanobot.bus.events import Media
+from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot.channel import ChannelHost
 from nanobot.channel.health import HealthReporter, RateLimitedLog
 from nanobot.channel.quarantine import Quarantine
+from nanobot.channel.text import one_line
 from nanobot.channel.waiting import Backoff
 from nanobot.clock import Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
-from nanobot_whatsapp.ingest import Ingest
-from nanobot_whatsapp.linked.events import Received, Unreadable, read, unreadable
+from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming, Ingest
 from nanobot_whatsapp.linked.link import BridgeLink
 from nanobot_whatsapp.linked.protocol import Event, Me
+from nanobot_whatsapp.people import Person, id_of, is_group, is_id, is_number
+
+_ID_CHARACTERS = 256
+_MAX_NOTES = 20
+_QUOTED_CHARACTERS = 16 * 1024
+_EXCERPT = 80
+_REF_CHARACTERS = 16 * 1024
+
+_MENTION = re.compile(r"\s*@\+?([0-9]{5,20})(?![0-9])[,:]?\s*", re.ASCII)
+
+
+class Unreadable(Exception):
+    """An event that violates the helper's format. The text reveals nothing of its content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message, and the JIDs of its chat and its sender."""
+
+    message: Incoming
+    chat: str
+    sender: str
+
+
+class _Part(BaseModel):
+    """What of an event is read; a newer helper may say more."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+
+class _Quote(_Part):
+    id: str
+    sender: str = ""
+    text: str = ""
+    ours: bool = False
+
+
+class _Media(_Part):
+    kind: Literal["image", "audio", "voice", "video", "document", "sticker"]
+    mime: str = ""
+    name: str = ""
+    size: int = Field(default=0, ge=0)
+    ref: dict[str, str | int | float]
+
+
+class _Message(_Part):
+    """An event of the kind `message`; docs/channels/whatsapp-bridge.md says what the fields are."""
+
+    id: str = Field(min_length=1, max_length=_ID_CHARACTERS)
+    chat: str = Field(min_length=1, max_length=256)
+    sender: str = Field(min_length=1, max_length=256)
+    alt: str = ""
+    name: str = ""
+    at: float
+    from_me: bool = False
+    text: str = ""
+    mentions_me: bool = False
+    quote: _Quote | None = None
+    forwarded: bool = False
+    title: str = ""
+    media: _Media | None = None
+    notes: tuple[str, ...] = ()
+    edits: str = ""
+    deletes: str = ""
+    reaction: str = ""
+    unknown: str = ""
+
+
+def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Received | None:
+    """The message; None for an event of an unknown kind. `me` is our own account as far as it is
+    known; `now` gives the time zone. Raises `Unreadable`."""
+    kind = body.get("kind")
+    if not isinstance(kind, str):
+        raise Unreadable("an event of no kind")
+    if kind != "message":
+        return None
+    try:
+        message = _Message.model_validate(body)
+    except ValidationError as error:
+        where = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors()[:5])
+        raise Unreadable(f"unexpected: {where}") from None
+    if not is_id(message.id):
+        raise Unreadable("a message without an id")
+    heard = _heard(message, me or Me(), now)
+    changes = heard.edits or heard.deletes
+    if not (heard.text.strip() or heard.media or changes or any(map(one_line, heard.notes))):
+        raise Unreadable("a message that says nothing")
+    return Received(heard, message.chat, message.sender)
+
+
+def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Received | None:
+    """A note in place of a private message that cannot be read, so that its sender is answered;
+    None if the sender is unclear. A missing id is replaced by a hash of the content."""
+    known = {key: body[key] for key in ("chat", "sender", "alt", "from_me") if key in body}
+    id = body.get("id")
+    if not isinstance(id, str) or not _plain(id):
+        id = f"unreadable-{sha256(json.dumps(body).encode()).hexdigest()[:32]}"
+    try:
+        message = _Message.model_validate({**known, "id": id, "at": 0})
+    except ValidationError:
+        return None
+    if body.get("kind") != "message" or is_group(message.chat):
+        return None
+    heard = replace(_heard(message, me or Me(), now), notes=(UNREADABLE,))
+    return Received(heard, message.chat, message.sender)
+
+
+def _heard(message: _Message, me: Me, now: datetime) -> Incoming:
+    person = _person(message, me)
+    group = message.chat if is_group(message.chat) else ""
+    is_called = message.mentions_me or (message.quote is not None and message.quote.ours)
+    media = _media(message.media)
+    try:  # 0 if WhatsApp does not say when it was sent
+        at = datetime.fromtimestamp(message.at, now.tzinfo) if message.at > 0 else now
+    except (ValueError, OverflowError, OSError):
+        at = now
+    return Incoming(
+        id=message.id,
+        person=person,
+        at=at,
+        group=group,
+        title=message.title if group else "",
+        own=message.from_me and not group,
+        addressed=not group or is_called,
+        text=_without_mention(message.text, me) if message.mentions_me else message.text,
+        media=media,
+        quote=_quote(message, person),
+        forwarded=message.forwarded,
+        notes=_notes(message, media),
+        edits=_plain(message.edits),
+        deletes=_plain(message.deletes),
+        unanswered=bool(message.reaction),
+    )
+
+
+def _person(message: _Message, me: Me) -> Person:
+    """The sender. In private the chat is one of their ids; what we wrote to ourselves has ours,
+    which are nobody else's."""
+    jids = [message.sender, message.alt]
+    if not is_group(message.chat):
+        jids.append(message.chat)
+    if message.from_me:
+        jids += [me.number, me.lid]
+    ids = dict.fromkeys(id_of(jid) for jid in jids if jid)
+    if not message.from_me:
+        is_us = id_of(message.sender) in me.ids
+        ids = dict.fromkeys(id for id in ids if (id in me.ids) == is_us)
+    name = message.name or (me.name if message.from_me else "")
+    return Person(tuple(sorted(ids, key=lambda id: not is_number(id))), name)
+
+
+def _without_mention(text: str, me: Me) -> str:
+    """The words behind a mention of us that stands in front; a bare one is something said too."""
+    mention = _MENTION.match(text)
+    ours = {jid.partition("@")[0].partition(":")[0] for jid in (me.number, me.lid)}
+    if mention is None or mention[1] not in ours:
+        return text
+    return text[mention.end() :] or text
+
+
+def _quote(message: _Message, person: Person) -> Quote | None:
+    quote = message.quote
+    if quote is None or message.reaction:
+        return None
+    sender = id_of(quote.sender)
+    name = person.name if sender in person.ids and person.name else sender
+    if quote.ours:
+        name = OURS
+    elif name.casefold() == OURS:  # nobody else gets the name that means the agent
+        name = f"someone called {name}"
+    return Quote(_plain(quote.id), name, quote.text[:_QUOTED_CHARACTERS] or "(a message)")
+
+
+def _plain(id: str) -> str:
+    """The id of another message; empty if it is none. Senders choose them."""
+    return id if len(id) <= _ID_CHARACTERS and is_id(id) else ""
+
+
+def _media(item: _Media | None) -> Media | None:
+    if item is None:
+        return None
+    ref = json.dumps(item.ref, separators=(",", ":"))
+    if len(ref) > _REF_CHARACTERS:
+        return None
+    kind: MediaKind = "image" if item.kind == "sticker" else item.kind
+    mime = item.mime.partition(";")[0].strip().lower()
+    return Media(ref, kind, mime, item.name, item.size)
+
+
+def _notes(message: _Message, media: Media | None) -> tuple[str, ...]:
+    notes = list(message.notes[:_MAX_NOTES])
+    if message.reaction:
+        to = f" to “{message.quote.text[:_EXCERPT]}”" if message.quote else ""
+        notes.append(f"reaction{to}: {message.reaction}")
+    if message.media is not None and message.media.kind == "sticker":
+        notes.append("sticker")
+    if message.media is not None and media is None:
+        notes.append(f"{message.media.kind}: it cannot be fetched")
+    if message.unknown:
+        notes.append(f"a message of a kind that nanobot cannot read: {message.unknown}")
+    return tuple(notes)
+
 
 _MAX_PAUSE = 30.0
 """Seconds between attempts to store something."""

@@ -16,7 +16,7 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from nanobot.channel import LoginRequest
 from nanobot.channel.waiting import within
@@ -45,14 +45,12 @@ _DARK = {(True, True): "█", (True, False): "▀", (False, True): "▄", (False
 _WHERE = "On the phone: WhatsApp > Settings (or ⋮) > Linked devices > Link a device"
 
 
-async def login(request: LoginRequest) -> None:
-    """Link an account, or say which one is linked. Raises `NanobotError` where it does not work."""
-    coloured = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    await sign_in(request, Screen(request.say, is_terminal=coloured, size=shutil.get_terminal_size))
-
-
-async def sign_in(request: LoginRequest, screen: Screen) -> None:
-    """The same, on the given screen."""
+async def login(request: LoginRequest, screen: Screen | None = None) -> None:
+    """Link an account, or say which one is linked; `screen` is the terminal unless given. Raises
+    `NanobotError` if that fails."""
+    if screen is None:
+        coloured = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        screen = Screen(request.say, is_terminal=coloured, size=shutil.get_terminal_size)
     options = request.options
     if not isinstance(options, WhatsAppSettings):
         raise TypeError("the options are those of another channel")
@@ -101,7 +99,7 @@ class _Dialogue:
             if self._asked:
                 self._screen.say("Linked. Waiting for the phone to finish …")
                 await request.clock.sleep(SETTLING_SECONDS)
-        self._screen.say(_farewell(me, anew=self._asked, is_set_up=request.is_set_up))
+        self._screen.say(_farewell(me, is_new=self._asked, is_set_up=request.is_set_up))
         return True
 
     async def _until_open(self, changes: AsyncIterator[Change]) -> Me | None:
@@ -136,57 +134,55 @@ class _Dialogue:
         )
 
     def _tell(self, state: State) -> None:
-        """What stands in the way. Raises `NanobotError` for what waiting does not mend."""
+        """What stands in the way. Raises `NanobotError` for what waiting does not fix."""
         detail = f" ({state.detail})" if state.detail else ""
-        match state.state:
-            case "banned":
-                raise NanobotError(
-                    f"WhatsApp refuses this account{detail}",
-                    hint="See on the phone what it says about the account, and come back later.",
-                )
-            case "logged_out":
-                raise NanobotError(
-                    f"WhatsApp refused the new device{detail}",
-                    hint="On the phone, see under Linked devices whether there are too many.",
-                )
-            case "replaced":
-                raise NanobotError(
-                    "another program is connected as this linked device",
-                    hint="Is there a second nanobot, with a copy of this folder? End it first.",
-                )
-            case "backoff":
-                trouble = f"WhatsApp is out of reach{detail}; trying again …"
-                if trouble != self._trouble:
-                    self._trouble = trouble
-                    self._screen.say(trouble)
-            case _:
-                pass
+        if state.state in _FINAL:
+            text, hint = _FINAL[state.state]
+            raise NanobotError(f"{text}{detail}", hint=hint)
+        trouble = f"WhatsApp is out of reach{detail}; trying again …"
+        if state.state == "backoff" and trouble != self._trouble:
+            self._trouble = trouble
+            self._screen.say(trouble)
 
 
-def _farewell(me: Me, *, anew: bool, is_set_up: bool) -> str:
+_FINAL: Mapping[str, tuple[str, str]] = {
+    "banned": (
+        "WhatsApp refuses this account",
+        "See on the phone what it says about the account, and come back later.",
+    ),
+    "logged_out": (
+        "WhatsApp refused the new device",
+        "On the phone, see under Linked devices whether there are too many.",
+    ),
+    "replaced": (
+        "another program is connected as this linked device",
+        "Is there a second nanobot, with a copy of this folder? End it first.",
+    ),
+}
+
+
+def _farewell(me: Me, *, is_new: bool, is_set_up: bool) -> str:
     number = id_of(me.number) if me.number else ""
     name = f" ({me.name})" if me.name else ""
     account = f"+{number}{name}" if number else me.lid or "the account"
-    if not anew:
+    if not is_new:
         return (
             f"Already linked: {account}. To link another account, first remove this device on the"
             " phone, under Linked devices."
         )
     if is_set_up:
         return f"Linked: {account}."
-    return (
-        f"Linked: {account}. Now write into config.yaml:\n"
-        "\n"
-        "  owner:\n"
-        '    whatsapp: ["…"]    # the number that you write from, with its country code\n'
-        "  channels:\n"
-        "    whatsapp:\n"
-        "      enabled: true\n"
-        "\n"
-        f"If {account} is your own number and you want to talk to nanobot in the chat with\n"
-        f'yourself, write whatsapp: ["{number}"] under owner, and self_chat: true beside enabled.\n'
-        "Then start `nanobot gateway`; one that runs needs a restart for new settings."
-    )
+    return f"""Linked: {account}. Now write into config.yaml:
+
+  owner:
+    whatsapp: ["…"]    # the number that you write from, with its country code
+  channels:
+    whatsapp:
+      enabled: true
+
+If {account} is your own number and you want to talk to nanobot in the chat with
+yourself, write whatsapp: ["{number}"] under owner, and self_chat: true beside enabled.
+Then start `nanobot gateway`; one that runs needs a restart for new settings."""
 
 
 def drawn(data: str, *, coloured: bool) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import SendError, SendRefused
-from nanobot_whatsapp.cloud.errors import Fault, MaybeSent, NotSent, Refused
+from nanobot_whatsapp.cloud.graph import Fault, MaybeSent, NotSent, Refused
 from tests.channels.whatsapp.cloud.sending import Rig, rigged
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nanobot.bus.events import Media, Quote
 from nanobot_whatsapp.ingest import Incoming
-from nanobot_whatsapp.linked.events import Received, Unreadable, read
+from nanobot_whatsapp.linked.inbound import Received, Unreadable, read
 from nanobot_whatsapp.linked.protocol import Me
 from nanobot_whatsapp.people import Person
 from tests.channels.whatsapp.linked.helpers import US, Line, said

@@ -11,8 +11,7 @@ import pytest
 
 from nanobot.bus.events import Button, Media, MediaKind, OutboundPart
 from nanobot.errors import SendRefused
-from nanobot_whatsapp.linked.events import read
-from nanobot_whatsapp.linked.inbound import Quotables
+from nanobot_whatsapp.linked.inbound import Quotables, read
 from nanobot_whatsapp.linked.outbound import MAX_FILE_BYTES, Outbound, sent_id
 from nanobot_whatsapp.linked.protocol import Me, Method
 from nanobot_whatsapp.people import People
