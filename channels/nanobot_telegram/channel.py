@@ -1,18 +1,27 @@
-"""Telegram as a channel of nanobot: puts the parts of this adapter together."""
+"""Telegram as a channel of nanobot: puts the parts of this adapter together, and sets the menu of
+slash commands."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
+import re
 import secrets
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+from loguru import logger
+from telegram import BotCommand, BotCommandScope, BotCommandScopeChat, BotCommandScopeDefault
 from telegram.error import TelegramError
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
-from nanobot.channel import ChannelHost, Limits
+from nanobot.channel import ChannelHost, Limits, MenuEntry
 from nanobot.channel.health import HealthReporter
 from nanobot.channel.waiting import first_error
+from nanobot.disk import replace
 from nanobot.errors import SendRefused
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
@@ -20,7 +29,6 @@ from nanobot_telegram.content import Me
 from nanobot_telegram.failures import as_send_error
 from nanobot_telegram.ingest import UpdateIngest
 from nanobot_telegram.markdown import CAPTION_LIMIT, TEXT_LIMIT, fits
-from nanobot_telegram.menu import tell_menu
 from nanobot_telegram.message import LARGEST_FILE
 from nanobot_telegram.outbound import Outbound
 from nanobot_telegram.polling import Polling
@@ -31,6 +39,12 @@ from nanobot_telegram.webhook import Webhook
 _ALBUM = 10
 _PARTING_SECONDS = 1.0
 """What is being sent when the channel stops gets that long: cut off, it would be sent again."""
+
+
+_COMMANDS = 100
+_SUMMARY = 256
+_NAME = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
+_EVERYBODY = "everybody"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +89,19 @@ class TelegramChannel:
 
     async def run(self, host: ChannelHost) -> None:
         """Receive until cancelled. Raises `ChannelOff` for a token or address that is refused."""
-        client = TelegramClient(self._options, host.clock)
-        await client.open()
-        try:
-            await self._run(host, client)
-        except BaseExceptionGroup as group:
-            raise first_error(group) from None
-        finally:
-            self._running.clear()
-            self._live = None
-            await self._let_sends_end()
-            await client.close()
+        async with aclosing(TelegramClient(self._options, host.clock)) as client:
+            try:
+                await self._run(host, client)
+            except BaseExceptionGroup as group:
+                raise first_error(group) from None
+            finally:
+                self._running.clear()
+                self._live = None
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_PARTING_SECONDS):
+                        while self._sending:
+                            self._sent.clear()
+                            await self._sent.wait()
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver one part; see `nanobot.channel`."""
@@ -121,13 +137,6 @@ class TelegramChannel:
             await self._running.wait()
         return self._live
 
-    async def _let_sends_end(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PARTING_SECONDS):
-                while self._sending:
-                    self._sent.clear()
-                    await self._sent.wait()
-
     async def _run(self, host: ChannelHost, client: TelegramClient) -> None:
         chats = Chats(host.state_folder)
         previews = Previews(client, chats, host.clock, enabled=self._options.previews)
@@ -139,7 +148,7 @@ class TelegramChannel:
             identity = await client.identify(health)
             health.resolve("connection")
             host.connected(f"@{identity.username}")
-            group.create_task(tell_menu(client, host, identity.id))
+            group.create_task(update_menus(client, host, identity.id))
             names = frozenset(entry.name for entry in host.menu())
             me = Me(identity.id, identity.username, names)
             ingest = UpdateIngest(client, host, chats, me, group)
@@ -148,3 +157,65 @@ class TelegramChannel:
                 await Webhook(client, host, ingest, self._options, secret, health).run()
             else:
                 await Polling(client, host, ingest, identity.id, health).run()
+
+
+def menu_commands(entries: Sequence[MenuEntry], *, owner: bool) -> tuple[BotCommand, ...]:
+    """The commands that the owner, or anybody else, may use, with names that Telegram takes."""
+    shown = []
+    for entry in entries:
+        name = entry.name.replace("-", "_").lower()
+        if (owner or not entry.owner_only) and _NAME.fullmatch(name):
+            shown.append(BotCommand(name, entry.summary.strip()[:_SUMMARY] or name))
+    return tuple(shown[:_COMMANDS])
+
+
+async def update_menus(client: TelegramClient, host: ChannelHost, bot_id: int) -> None:
+    """Set the menu of slash commands for everybody and for each owner. Best effort.
+
+    Each scope is only set when it differs from what was set last. A former owner gets the menu of
+    everybody again.
+    """
+    path = host.state_folder / "menu.json"
+    current = _read(path)
+    wanted = {_EVERYBODY: menu_commands(host.menu(), owner=False)}
+    owners = filter(str.isdecimal, host.owners)
+    wanted |= {owner: menu_commands(host.menu(), owner=True) for owner in owners}
+    for name in {**wanted, **current}:
+        shown = wanted.get(name, ())
+        content = [bot_id, *((command.command, command.description) for command in shown)]
+        digest = hashlib.sha256(json.dumps(content).encode()).hexdigest() if shown else None
+        if digest == current.get(name):
+            continue
+        try:
+            await _set(client, name, shown)
+        except TelegramError as error:  # such as an owner who never wrote to the bot
+            logger.debug("telegram: the menu of commands was not set: {}", error)
+            continue
+        if digest is None:
+            del current[name]
+        else:
+            current[name] = digest
+        with suppress(OSError):  # it is only set once more then
+            replace(path, json.dumps(current).encode(), durable=False)
+
+
+async def _set(client: TelegramClient, name: str, shown: Sequence[BotCommand]) -> None:
+    scope: BotCommandScope = BotCommandScopeDefault()
+    if name != _EVERYBODY:
+        scope = BotCommandScopeChat(int(name))
+    if shown:
+        await client.bot.set_my_commands(shown, scope)
+    else:
+        await client.bot.delete_my_commands(scope)
+
+
+def _read(path: Path) -> dict[str, str]:
+    with suppress(OSError, ValueError):
+        stored = json.loads(path.read_bytes())
+        if isinstance(stored, dict):
+            return {name: str(digest) for name, digest in stored.items() if _is_scope(name)}
+    return {}
+
+
+def _is_scope(name: str) -> bool:
+    return name == _EVERYBODY or name.isdecimal()

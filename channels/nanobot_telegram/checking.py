@@ -27,7 +27,6 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
         raise TypeError("the options are those of another channel")
     token, proxy = options.token.get_secret_value(), options.proxy.get_secret_value()
     wire = Wire(token, proxy, answer_bytes=_ANSWER_BYTES, seconds=request.seconds)
-    wire.open()
     try:
         return await _found(wire, options, request.clock.now())
     except InvalidToken:
@@ -37,7 +36,7 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
         hint = "Is this machine online, and may it reach Telegram? channels.telegram.proxy helps."
         return [CheckFinding("fail", f"Telegram cannot be reached: {error}", hint)]
     finally:
-        await wire.close()
+        await wire.aclose()
 
 
 async def _found(wire: Wire, options: TelegramSettings, now: datetime) -> list[CheckFinding]:

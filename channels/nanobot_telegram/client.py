@@ -1,6 +1,6 @@
-"""The Bot API for the rest of the adapter: one bot, with connections of their own for polls.
+"""The Bot API for the rest of the adapter: one bot, with separate connections for polls.
 
-Opened and closed by whoever made it. The token is in here and comes out nowhere else.
+The token is in here and comes out nowhere else.
 """
 
 from __future__ import annotations
@@ -66,23 +66,17 @@ class TelegramClient:
             request=request,
             get_updates_request=request,
         )
-        self._updates_url = f"{options.base_url}/bot{token}/getUpdates"
-        self._identity_url = f"{options.base_url}/bot{token}/getMe"
+        self._url = f"{options.base_url}/bot{token}"
 
     @property
     def bot(self) -> Bot:
         """The library's bot: all methods but `get_updates`."""
         return self._bot
 
-    async def open(self) -> None:
-        """Get ready; connects to nothing yet."""
-        self._polls.open()
-        self._calls.open()
-
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Cut all connections."""
-        await self._polls.close()
-        await self._calls.close()
+        await self._polls.aclose()
+        await self._calls.aclose()
 
     async def rebuild_polling(self) -> None:
         """Give up the connections of the polls for new ones."""
@@ -100,17 +94,18 @@ class TelegramClient:
         }
         if offset is not None:
             fields["offset"] = str(offset)
-        result, _ = await self._polls.post(self._updates_url, fields, patience=timeout)
+        result, _ = await self._polls.post(f"{self._url}/getUpdates", fields, patience=timeout)
         if not isinstance(result, list):
             raise MaybeSent("updates that are no list")
         return result
 
     async def me(self) -> Identity:
         """Who the bot is; asks once."""
-        result, _ = await self._calls.post(self._identity_url, {})
-        if identity := _identity(result):
-            return identity
-        raise MaybeSent("an answer that is not Telegram's")
+        result, _ = await self._calls.post(f"{self._url}/getMe", {})
+        if not isinstance(result, dict) or not isinstance(result.get("id"), int):
+            raise MaybeSent("an answer that is not Telegram's")
+        username = result.get("username")  # servers other than Telegram's may say less
+        return Identity(result["id"], username if isinstance(username, str) else "")
 
     async def identify(self, health: HealthReporter) -> Identity:
         """Who the bot is. Asks until Telegram is reached, and meanwhile reports why it is not.
@@ -146,24 +141,21 @@ class TelegramClient:
         Raises `SendRefused` for one that is larger or that Telegram does not have, and another
         `SendError` where it cannot be reached or does not come in time.
         """
+        backoff, failure = Backoff(self._clock), TelegramError("")
         try:
             async with asyncio.timeout(seconds):
-                return await self._insist_on_file(file_id, limit, seconds)
+                for attempt in range(_DOWNLOAD_TRIES):
+                    if attempt:
+                        await backoff.wait(requested_wait(failure))
+                    try:
+                        return await self._download(file_id, limit, seconds)
+                    except (BadRequest, Forbidden, InvalidToken) as error:
+                        raise SendRefused(f"Telegram does not give this file: {error}") from None
+                    except TelegramError as error:
+                        failure = error
         except TimeoutError:
             raise SendError(f"the file did not come within {seconds:.0f} s") from None
-
-    async def _insist_on_file(self, file_id: str, limit: int, seconds: float) -> bytes:
-        backoff = Backoff(self._clock)
-        for attempt in range(1, _DOWNLOAD_TRIES + 1):
-            try:
-                return await self._download(file_id, limit, seconds)
-            except (BadRequest, Forbidden, InvalidToken) as error:
-                raise SendRefused(f"Telegram does not give this file: {error}") from None
-            except TelegramError as error:
-                if attempt == _DOWNLOAD_TRIES:
-                    raise as_send_error(error) from None
-                await backoff.wait(requested_wait(error))
-        raise AssertionError("unreachable")
+        raise as_send_error(failure)
 
     async def _download(self, file_id: str, limit: int, seconds: float) -> bytes:
         file = await self._bot.get_file(file_id)
@@ -181,14 +173,6 @@ class _Bot(Bot):
 
     def __repr__(self) -> str:
         return "Bot()"
-
-
-def _identity(me: object) -> Identity | None:
-    """What `getMe` says, as far as it is needed: servers other than Telegram's may say less."""
-    if not isinstance(me, dict) or not isinstance(me.get("id"), int):
-        return None
-    username = me.get("username")
-    return Identity(me["id"], username if isinstance(username, str) else "")
 
 
 def token_refused() -> ChannelOff:

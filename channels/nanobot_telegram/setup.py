@@ -7,8 +7,8 @@ gateway gets the same messages afterwards and answers them.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -120,7 +120,7 @@ async def _with_token(request: SetupRequest, options: TelegramSettings) -> Setup
         raise NanobotError("your id at Telegram is a number", hint=hint)
     who = ""
     if request.test:
-        async with _client(request, options) as client:
+        async with aclosing(TelegramClient(options, request.clock)) as client:
             me = await _checked(client)
             who = f"@{me.username}"
             request.person.say(f"Telegram knows this bot: {who}, https://t.me/{me.username}")
@@ -134,18 +134,6 @@ async def _with_token(request: SetupRequest, options: TelegramSettings) -> Setup
     anew = old != options.token
     secrets = {"token": options.token.get_secret_value()} if anew else {}
     return SetupResult(values, secrets, owners, who)
-
-
-@asynccontextmanager
-async def _client(
-    request: SetupRequest, options: TelegramSettings
-) -> AsyncIterator[TelegramClient]:
-    client = TelegramClient(options, request.clock)
-    await client.open()
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 async def _checked(client: TelegramClient) -> Identity:

@@ -108,7 +108,7 @@ class _Answer:
 class Wire:
     """Connections of one kind. `answer_bytes` bounds an answer, `seconds` a request without files.
 
-    Open it first, close it at the end; `renew` gives up all connections for new ones.
+    Connects when the first request is made; close it at the end.
     """
 
     def __init__(self, token: str, proxy: str, *, answer_bytes: int, seconds: float) -> None:
@@ -118,24 +118,20 @@ class Wire:
         self._proxy = proxy or None
         self._answer_bytes = answer_bytes
         self._seconds = seconds
-        self._connections: Connections | None = None
+        self._connections: Connections | None = Connections(self._new_client, _IDLE)
         self.date = ""
         """The `Date` of the newest answer, as it came."""
 
-    def open(self) -> None:
-        """Get ready; connects to nothing."""
-        self._connections = Connections(self._new_client, _IDLE)
-
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Cut all connections."""
         connections, self._connections = self._connections, None
         if connections is not None:
             await connections.cut()
 
     async def renew(self) -> None:
-        """Cut all connections and open new ones."""
-        await self.close()
-        self.open()
+        """Cut all connections; the next request opens new ones."""
+        await self.aclose()
+        self._connections = Connections(self._new_client, _IDLE)
 
     async def post(
         self,

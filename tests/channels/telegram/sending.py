@@ -95,7 +95,6 @@ async def restarted(
     clock, chats = clock or FakeClock(), Chats(folder)
     options = TelegramSettings(token=SecretStr(telegram.token), base_url=telegram.base_url)
     client = TelegramClient(options, clock)
-    await client.open()
     shown = Previews(client, chats, clock, enabled=previews)
     home = Home(folder, clock)
     try:
@@ -106,4 +105,4 @@ async def restarted(
             yield Rig(telegram, clock, chats, shown, outbound, home, running)
             running.cancel()
     finally:
-        await client.close()
+        await client.aclose()

@@ -123,6 +123,7 @@ async def taken(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str | Non
             core = Core(journal, home, everyone=True, groups="all")
             options = TelegramSettings.model_validate({"token": "1:secret"})
             client = TelegramClient(options, clock)
+            await client.aclose()  # what is sent goes nowhere
             chats = Chats(core.host.state_folder)
             async with asyncio.TaskGroup() as tasks:
                 await UpdateIngest(client, core.host, chats, ME, tasks).ingest(updates, "9:9:now")

@@ -13,7 +13,7 @@ from nanobot.bus.events import Button, Media, OutboundPart
 from nanobot.channel import Channel, MenuEntry
 from nanobot.errors import SendRefused
 from nanobot_telegram import TelegramChannel
-from nanobot_telegram.menu import commands
+from nanobot_telegram.channel import menu_commands
 from tests.channels.telegram.support import RecordingHost, WatchedClock, options_for, running
 from tests.doubles.telegram import FakeTelegram
 
@@ -227,8 +227,8 @@ async def test_who_is_owner_no_longer_loses_the_menu_of_owners(
 
 def test_commands_get_names_that_telegram_takes() -> None:
     entries = [*MENU, MenuEntry("Überflüssig", "no"), MenuEntry("x" * 33, "no")]
-    assert [one.command for one in commands(entries, owner=True)] == ["help", "dream_log"]
-    assert [one.command for one in commands(entries, owner=False)] == ["help"]
+    assert [one.command for one in menu_commands(entries, owner=True)] == ["help", "dream_log"]
+    assert [one.command for one in menu_commands(entries, owner=False)] == ["help"]
 
 
 def contents(folder: Path) -> dict[str, str]:

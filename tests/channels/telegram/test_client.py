@@ -22,9 +22,8 @@ PERSON = 7
 @pytest.fixture
 async def client(telegram: FakeTelegram, clock: WatchedClock) -> AsyncIterator[TelegramClient]:
     opened = TelegramClient(options_for(telegram), clock)
-    await opened.open()
     yield opened
-    await opened.close()
+    await opened.aclose()
 
 
 async def refused(client: TelegramClient) -> Exception:
@@ -123,7 +122,7 @@ async def test_the_token_is_in_no_log_line_and_no_error(
     assert secret not in everything_in(await refused(client))
     await telegram.stop()
     assert secret not in everything_in(await refused(client))
-    await client.close()
+    await client.aclose()
     assert secret not in everything_in(await refused(client))
     assert secret not in repr(client.bot)
     assert secret not in "".join(log) + caplog.text
@@ -157,17 +156,15 @@ async def test_the_environment_names_no_proxy(
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     client = TelegramClient(options_for(telegram), clock)
-    await client.open()
     assert (await client.identify(HealthReporter("telegram", host))).username == telegram.username
-    await client.close()
+    await client.aclose()
 
 
 async def test_a_proxy_that_is_set_is_used(telegram: FakeTelegram, clock: WatchedClock) -> None:
     telegram.say("hello")
     client = TelegramClient(options_for(telegram, proxy="http://127.0.0.1:1"), clock)
-    await client.open()
     assert type(as_send_error(await refused(client))) is SendError
-    await client.close()
+    await client.aclose()
     assert telegram.calls == []
 
 

@@ -290,13 +290,12 @@ class Stumbling(Previews):
 
 async def test_what_goes_wrong_after_the_delivery_does_not_undo_it(rig: Rig) -> None:
     client = TelegramClient(options_for(rig.telegram), rig.clock)
-    await client.open()
     previews = Stumbling(client, rig.chats, rig.clock)
     outbound = Outbound(client, rig.chats, rig.home, previews)
     try:
         receipt = await outbound.send(OutboundPart("key", "telegram", str(PERSON), "hello"))
     finally:
-        await client.close()
+        await client.aclose()
     assert receipt.platform_id == str(rig.telegram.messages()[0].message_id)
 
 

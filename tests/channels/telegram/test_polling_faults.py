@@ -211,9 +211,8 @@ async def test_a_webhook_in_the_way_is_removed_without_losing_what_waits(
 ) -> None:
     telegram.say("hello")
     client = TelegramClient(options_for(telegram), clock)
-    await client.open()
     await client.bot.set_webhook("https://127.0.0.1:1/elsewhere")
-    await client.close()
+    await client.aclose()
     async with running(telegram, host):
         await clock.until_asked(1.0)
         assert "a webhook was set" in host.reports[-1]

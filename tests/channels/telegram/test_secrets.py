@@ -142,7 +142,6 @@ async def test_errors_and_objects_do_not_show_the_token(
     client = TelegramClient(options, HastyClock())
     shown = [repr(one) for one in (client, client.bot, options)]
     shown += [str(options), options.model_dump_json(), str(TelegramChannel(options))]
-    await client.open()
     for way in misbehave(telegram, "getMe"):
         way()
         shown.append(await _error(client.bot.get_me()))
@@ -152,7 +151,7 @@ async def test_errors_and_objects_do_not_show_the_token(
     shown.append(await _error(client.bot.get_me()))
     shown.append(await _error(client.download("file", 10)))
     shown.append(await _error(client.get_updates(1, 0)))
-    await client.close()
+    await client.aclose()
     shown.append(await _error(client.bot.get_me()))
     assert [text for text in (*shown, *lines) if SECRET in text] == []
 

@@ -39,11 +39,10 @@ async def test_the_owner_is_who_says_so_and_their_message_is_left_for_the_gatewa
     assert result.who == f"@{telegram.username}"
     assert "Ada (@ada) (id 7) wrote: “it is me” — is that you?" in person.said
     client = TelegramClient(options_for(telegram), clock)
-    await client.open()
     try:
         assert [one.id for one in writers(await client.get_updates(None, 0))] == ["8", "7"]
     finally:
-        await client.close()
+        await client.aclose()
 
 
 async def test_who_was_not_the_owner_is_asked_about_again_once_they_write_again(
