@@ -42,7 +42,7 @@ def _checked_token(secret: SecretStr) -> SecretStr:
     token = secret.get_secret_value().strip().removeprefix("bot")
     if not _TOKEN.fullmatch(token):
         raise ValueError(
-            "must be a token as BotFather gives it: digits, a colon, then letters and digits"
+            "doesn't look like a BotFather token: digits, a colon, then letters and digits"
         )
     return SecretStr(token)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from hashlib import blake2s
+from typing import Any
 
 import telegram
 from telegram import (
@@ -50,7 +51,6 @@ from nanobot_telegram.content import (
 Canonical = Callable[[str], str]
 """Gives the first id that a chat had: a group that became a supergroup keeps it."""
 
-_CHANNEL = "telegram"
 _ID_LIMIT = 2**53
 _GENERAL = 1
 """The thread of a forum's General topic; nothing can be sent to it by that number."""
@@ -128,18 +128,8 @@ def from_press(parsed: ParsedUpdate, value: str, at: datetime) -> InboundMessage
     press, sender, chat = parsed.press, parsed.sender, parsed.chat
     if press is None:
         raise ValueError("no button was pressed")
-    return InboundMessage(
-        _CHANNEL,
-        chat.id,
-        sender.id,
-        value,
-        f"callback:{press.query_id}",
-        at,
-        message_id=_event_id(press.message_id, press.place, chat),
-        thread_id=chat.thread_id,
-        is_group=chat.is_group,
-        sender_name=sender.name,
-    )
+    event = _event_id(press.message_id, press.place, chat)
+    return _inbound(sender, chat, value, f"callback:{press.query_id}", at, message_id=event)
 
 
 def unreadable(update: object, canonical: Canonical, now: datetime) -> ParsedUpdate | None:
@@ -156,16 +146,8 @@ def unreadable(update: object, canonical: Canonical, now: datetime) -> ParsedUpd
     if not are_ids or person != place.get("id"):
         return None
     sender, chat = Sender(str(person)), Chat(canonical(str(person)))
-    said = InboundMessage(
-        _CHANNEL,
-        chat.id,
-        sender.id,
-        "",
-        str(number),
-        now,
-        message_id=str(number),
-        notes=("a message that nanobot could not read",),
-    )
+    notes = ("a message that nanobot could not read",)
+    said = _inbound(sender, chat, "", str(number), now, message_id=str(number), notes=notes)
     return ParsedUpdate(sender, chat, addressed=True, message=said)
 
 
@@ -214,18 +196,10 @@ def _reaction(
     marks = [mark.emoji for mark in change.new_reaction if isinstance(mark, ReactionTypeEmoji)]
     if sender is None or chat is None or chat.is_group or not marks:
         return None
-    stamp = f"{int(change.date.timestamp())}-{''.join(marks)}"
-    said = InboundMessage(
-        _CHANNEL,
-        chat.id,
-        sender.id,
-        "",
-        f"reaction:{change.message_id}:{stamp}",
-        change.date.astimezone(zone),
-        sender_name=sender.name,
-        notes=(note("reaction to an earlier message", " ".join(marks)),),
-        unanswered=True,
-    )
+    event = f"reaction:{change.message_id}:{int(change.date.timestamp())}-{''.join(marks)}"
+    notes = (note("reaction to an earlier message", " ".join(marks)),)
+    at = change.date.astimezone(zone)
+    said = _inbound(sender, chat, "", event, at, notes=notes, unanswered=True)
     return ParsedUpdate(sender, chat, addressed=False, message=said)
 
 
@@ -294,26 +268,40 @@ def _said(
     reference = _reference(message, me)
     quoted = reference.file if reference else None
     event = _event_id(message.message_id, str(message.chat.id), chat)
-    said = InboundMessage(
-        _CHANNEL,
-        chat.id,
-        sender.id,
+    said = _inbound(
+        sender,
+        chat,
         parsed.text,
         _edit_id(event, message, f"{parsed.text}\n{described}") if edited else event,
         ((edited and message.edit_date) or message.date).astimezone(zone),
         message_id=event,
         media=tuple(filter(None, (file, quoted))),
-        thread_id=chat.thread_id,
         reply_to=reference.quote if reference else None,
         forwarded_from=origin,
         group_id=message.media_group_id or "",
-        is_group=chat.is_group,
-        sender_name=sender.name,
         edits=event if edited else "",
         notes=(described,) if described else (),
     )
     is_reply_to_us = reference is not None and reference.is_ours
     return ParsedUpdate(sender, chat, not chat.is_group or parsed.addressed or is_reply_to_us, said)
+
+
+def _inbound(
+    sender: Sender, chat: Chat, text: str, event_id: str, at: datetime, **more: Any
+) -> InboundMessage:
+    """A message of this person in this chat."""
+    return InboundMessage(
+        "telegram",
+        chat.id,
+        sender.id,
+        text,
+        event_id,
+        at,
+        thread_id=chat.thread_id,
+        is_group=chat.is_group,
+        sender_name=sender.name,
+        **more,
+    )
 
 
 def _event_id(message_id: int, place: str, chat: Chat) -> str:

@@ -20,7 +20,8 @@ from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.ingest import UpdateIngest
 from nanobot_telegram.settings import TelegramSettings
 from tests.bus.support import rows
-from tests.channels.telegram.inbound_samples import (
+from tests.channels.telegram.support import RecordingHost, running
+from tests.channels.telegram.update_samples import (
     ANN,
     BOB,
     BOT,
@@ -32,7 +33,6 @@ from tests.channels.telegram.inbound_samples import (
     entity,
     message,
 )
-from tests.channels.telegram.support import RecordingHost, running
 from tests.doubles.telegram import FakeTelegram
 from tests.gateway.core import Core
 

@@ -88,7 +88,7 @@ async def test_a_wrong_token_is_asked_for_again_and_nothing_leaves_it_out(
     person = ScriptedPerson("my token", WRONG, "")
     assert await setup(asked(telegram, person, clock)) is None
     said = "\n".join(person.said)
-    assert "as BotFather gives it" in said
+    assert "look like a BotFather token" in said
     assert "Telegram does not accept the bot token" in said
     assert WRONG not in said
 

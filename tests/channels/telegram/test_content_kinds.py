@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import telegram
 
-from tests.channels.telegram.inbound_kinds import (
+from tests.channels.telegram.update_kinds import (
     BERLIN,
     CLIP,
     FILE,
@@ -22,7 +22,7 @@ from tests.channels.telegram.inbound_kinds import (
     STICKER,
     WORDS,
 )
-from tests.channels.telegram.inbound_samples import (
+from tests.channels.telegram.update_samples import (
     GROUP,
     PRIVATE,
     SENT,

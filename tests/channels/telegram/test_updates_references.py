@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nanobot.bus.events import Quote
-from tests.channels.telegram.inbound_samples import (
+from tests.channels.telegram.update_samples import (
     ANN,
     BOB,
     BOT,

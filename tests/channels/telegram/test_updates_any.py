@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nanobot.bus.events import InboundMessage
 from nanobot_telegram.updates import ParsedUpdate, from_press, parse_update
-from tests.channels.telegram.inbound_samples import (
+from tests.channels.telegram.update_samples import (
     BOB,
     BOT,
     FORUM,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nanobot.bus.events import Media
-from tests.channels.telegram.inbound_samples import ANN, BOB, GROUP, SENT, message
+from tests.channels.telegram.update_samples import ANN, BOB, GROUP, SENT, message
 
 FILE = {"file_id": "f1", "file_unique_id": "u1", "file_size": 900}
 SIZED = FILE | {"width": 90, "height": 90}

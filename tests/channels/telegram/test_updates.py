@@ -8,7 +8,7 @@ import pytest
 
 from nanobot.channel import Chat, Sender
 from nanobot_telegram.updates import AlbumTracker, ParsedUpdate
-from tests.channels.telegram.inbound_samples import (
+from tests.channels.telegram.update_samples import (
     ANN,
     BOB,
     BOT,
