@@ -18,8 +18,6 @@ from nanobot.clock import Clock
 PARTING_SECONDS = 1.0
 """Grace for what is being sent when the channel stops: cut off, it would be sent again."""
 
-_TYPING_SECONDS = 8.0
-"""After which typing has to be shown again; phones hide it after about ten."""
 _MAX_TURN_SECONDS = 3600.0
 """After which a turn whose end was missed is no longer shown."""
 _MAX_CHATS = 256
@@ -123,7 +121,8 @@ class TypingIndicator:
 
     Best effort: `show` only takes note. Each chat with a running turn has a task of its own, so
     that a call that hangs holds up no other chat. `set_typing(chat_id, is_typing)` calls the
-    platform; without `send_notice(chat_id, text)` notices are dropped.
+    platform, again after so many `seconds`; without `send_notice(chat_id, text)` notices are
+    dropped.
     """
 
     def __init__(
@@ -131,8 +130,11 @@ class TypingIndicator:
         set_typing: Callable[[str, bool], Awaitable[None]],
         clock: Clock,
         send_notice: Callable[[str, str], Awaitable[None]] | None = None,
+        *,
+        seconds: float,
     ) -> None:
         self._set_typing, self._clock, self._send_notice = set_typing, clock, send_notice
+        self._seconds = seconds
         self._chats: dict[str, _Chat] = {}
         self._noticed: dict[tuple[str, str], float] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -185,7 +187,7 @@ class TypingIndicator:
         while not chat.ended.is_set() and self._clock.monotonic() < deadline:
             await _attempt(self._set_typing(chat_id, True))
             with suppress(TimeoutError):
-                await within(self._clock, _TYPING_SECONDS, chat.ended.wait())
+                await within(self._clock, self._seconds, chat.ended.wait())
         if self._chats.get(chat_id) is chat:
             del self._chats[chat_id]
         if chat_id not in self._chats:

@@ -1,10 +1,8 @@
-"""The Cloud API as a channel: composes its parts, and marks messages as read."""
+"""The Cloud API as a channel: composes its parts."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from loguru import logger
@@ -13,7 +11,6 @@ from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
 from nanobot.channel.health import HealthReporter
 from nanobot.channel.waiting import Backoff, first_error
-from nanobot.clock import Clock
 from nanobot.errors import SendRefused
 from nanobot_whatsapp.cloud.graph import Graph, GraphError, Identity, Refused, as_send_error
 from nanobot_whatsapp.cloud.inbound import Inbox, Receiver, RecentMessages
@@ -27,7 +24,6 @@ from nanobot_whatsapp.transport import ConnectionSlot, TypingIndicator
 _MAX_PAUSE = 60.0
 _TYPING_SECONDS = 20.0
 """After which it is shown again: Meta hides it after 25."""
-_MAX_TYPING = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +91,14 @@ class CloudTransport:
         people, recent = People(host.state_folder), RecentMessages()
         ingest = Ingest(host, people, self_chat=False, pairing=options.answers_strangers)
         inbox = Inbox(host, people, ingest, recent, health, options.phone_number_id)
-        receipts = ReadReceipts(graph, inbox.last_in, host.clock)
-        typing = TypingIndicator(receipts.show, host.clock)
+
+        async def set_typing(chat_id: str, is_typing: bool) -> None:
+            # One call marks the last message as read and shows that an answer is being written. The
+            # one at the end is for a message that came during the turn. Groups have neither.
+            if last := inbox.last_in(chat_id):
+                await graph.mark_read(last, typing=is_typing)
+
+        typing = TypingIndicator(set_typing, host.clock, seconds=_TYPING_SECONDS)
         receiver = Receiver(
             options.app_secret, options.verify_token, inbox.ingest, inbox.quarantine.keep, health
         )
@@ -129,31 +131,3 @@ async def _identify(graph: Graph, health: HealthReporter) -> Identity | None:
         return None
     health.resolve("meta")
     return identity
-
-
-class ReadReceipts:
-    """Marks what is being answered as read, and shows that an answer is being written: one call of
-    the Cloud API, about the last message of a private chat, whose id `last_in` gives. Groups have
-    neither. Best effort."""
-
-    def __init__(self, graph: Graph, last_in: Callable[[str], str], clock: Clock) -> None:
-        self._graph, self._last_in, self._clock = graph, last_in, clock
-        self._shown: OrderedDict[str, tuple[str, float]] = OrderedDict()
-
-    async def show(self, chat_id: str, is_typing: bool) -> None:
-        """Meta hides typing by itself when something is sent, and is not asked to."""
-        last = self._last_in(chat_id)
-        if not is_typing or not last:
-            self._shown.pop(chat_id, None)
-            return
-        now = self._clock.monotonic()
-        shown, at = self._shown.get(chat_id, ("", 0.0))
-        if shown == last and now - at < _TYPING_SECONDS:
-            return
-        self._shown[chat_id] = (last, now)
-        if len(self._shown) > _MAX_TYPING:
-            self._shown.popitem(last=False)
-        try:
-            await self._graph.mark_read(last, typing=True)
-        except GraphError as error:
-            logger.debug("whatsapp: typing is not shown: {}", error)

@@ -37,6 +37,8 @@ SILENT_SECONDS = 80.0
 """After which a helper that does not answer hangs, and so does what watches it."""
 OPEN_SECONDS = 30.0
 """How long a part waits for the connection with WhatsApp before it is tried later."""
+_TYPING_SECONDS = 8.0
+"""After which typing is shown again; phones hide it after about ten."""
 LOGIN = "nanobot channels login whatsapp"
 _LINK_HINT = f"Run `{LOGIN}` and scan the code with the phone."
 
@@ -196,7 +198,7 @@ class _Session:
             key = f"notice {chat_id} {host.clock.now().isoformat()}"
             await outbound.send(OutboundPart(key, "whatsapp", chat_id, text))
 
-        typing = TypingIndicator(set_typing, host.clock, send_notice)
+        typing = TypingIndicator(set_typing, host.clock, send_notice, seconds=_TYPING_SECONDS)
         self._slot.fill(_Connection(link, outbound, typing, self._downloads))
         async with asyncio.TaskGroup() as group:
             group.create_task(typing.run())

@@ -61,7 +61,7 @@ def clock() -> WatchedClock:
 
 @contextlib.asynccontextmanager
 async def running(phones: Phones, clock: WatchedClock) -> AsyncIterator[TypingIndicator]:
-    typing = TypingIndicator(phones.type, clock, phones.say)
+    typing = TypingIndicator(phones.type, clock, phones.say, seconds=8.0)
     life = asyncio.create_task(typing.run())
     await asyncio.sleep(0)
     try:
@@ -140,7 +140,7 @@ async def test_a_notice_is_said_once_in_a_minute(phones: Phones, clock: WatchedC
 
 
 async def test_nothing_is_shown_while_it_does_not_run(phones: Phones, clock: WatchedClock) -> None:
-    typing = TypingIndicator(phones.type, clock)
+    typing = TypingIndicator(phones.type, clock, seconds=8.0)
     typing.show(started())
     typing.show(Notice("whatsapp", CHAT, "the disk is full"))
     typing.show(ended())

@@ -12,14 +12,12 @@ from nanobot.channel.health import HealthReporter
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
 from nanobot_whatsapp.cloud.inbound import Inbox, RecentMessages
-from nanobot_whatsapp.cloud.transport import ReadReceipts
 from nanobot_whatsapp.ingest import OURS, Ingest
 from nanobot_whatsapp.people import People
 from tests.channels.telegram.support import RecordingHost
 from tests.channels.whatsapp.cloud.samples import (
     ANN,
     ANN_ID,
-    GROUP,
     NOW,
     OUR_ID,
     SENT,
@@ -28,7 +26,6 @@ from tests.channels.whatsapp.cloud.samples import (
     changed,
     message,
 )
-from tests.channels.whatsapp.cloud.sending import rigged
 
 TEXT = {"body": "hi"}
 NEW = "15550003333"
@@ -180,27 +177,3 @@ async def test_who_hides_their_number_by_now_can_be_written_to_once_they_write(r
     await rig.inbox.ingest(call(message("text", TEXT, id="wamid.2", **hidden), contacts=[]))
     assert rig.host.reports[-1] == ""
     assert {said.chat_id for said in rig.host.stored} == {ANN}
-
-
-async def test_typing_is_shown_about_the_last_message_and_not_too_often(tmp_path: Path) -> None:
-    class Lasts:
-        last = ""
-
-        def last_in(self, chat_id: str) -> str:
-            return self.last if chat_id == ANN else ""
-
-    async with rigged(tmp_path) as rig:
-        lasts, clock = Lasts(), rig.host.clock
-        receipts = ReadReceipts(rig.graph, lasts.last_in, clock)
-        await receipts.show(ANN, True)
-        lasts.last = first = rig.meta.say("one")
-        for chat in (ANN, ANN, GROUP):
-            await receipts.show(chat, True)
-        lasts.last = second = rig.meta.say("two")
-        await receipts.show(ANN, True)
-        await clock.sleep(21.0)
-        await receipts.show(ANN, True)
-        await receipts.show(ANN, False)
-        lasts.last = "wamid.unknown"
-        await receipts.show(ANN, True)
-        assert rig.meta.typing == [first, second, second]
