@@ -204,7 +204,7 @@ class Inbox:
         await self._store(heard)
 
     def last_in(self, chat_id: str) -> str:
-        """The id of the last message in a private chat; empty if it is unknown."""
+        """The id of the last message in a chat; empty if it is unknown."""
         return self._last.get(chat_id, "")
 
     async def _completed(self, said: Said) -> Incoming:
@@ -212,7 +212,7 @@ class Inbox:
         heard = said.heard
         if heard.quote is not None:
             heard = replace(heard, quote=self._recent.filled(heard.quote))
-        if not said.button or heard.group:
+        if not said.button:
             return heard
         chat = Chat(self._people.met(heard.person.ids))
         value = await self._host.pressed(said.button, self._people.sender(heard.person), chat)
@@ -228,8 +228,7 @@ class Inbox:
             # What did not arrive was sent there, also where they hide their number by now.
             people = [*one.person.ids, self._people.address(chat_id)]
             self._note_window(people, one.at, is_open=True)
-            if not one.group:
-                _put(self._last, chat_id, one.id, _MAX_CHATS)
+            _put(self._last, chat_id, one.id, _MAX_CHATS)
 
     def _status(self, status: Status) -> None:
         """They come in any order, and repeatedly. Of use are failures: messages that Meta accepted

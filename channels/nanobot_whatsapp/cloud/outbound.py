@@ -1,9 +1,8 @@
 """Delivers one part by the Graph API: mostly with one message, with two where WhatsApp has no
 message that carries all of it (sound takes no words, a file no buttons).
 
-A chat is a phone number, a user id of somebody whose number is hidden (`US.1349…`), or a group,
-which accepts texts and files alone. Buttons go under a text: up to three as buttons, up to ten as a
-list that opens.
+A chat is a phone number, or a user id of somebody whose number is hidden (`US.1349…`). Buttons go
+under a text: up to three as buttons, up to ten as a list that opens.
 
 How far a part got is remembered while the process lives, so that a part that is tried again
 continues where it stopped. A refusal that can be avoided (a quoted message that Meta does not know,
@@ -29,7 +28,7 @@ from nanobot_whatsapp.cloud.graph import Fault, Graph, MaybeSent, Refused, as_se
 from nanobot_whatsapp.cloud.inbound import RecentMessages
 from nanobot_whatsapp.ingest import OURS
 from nanobot_whatsapp.markup import CAPTION_LIMIT, TEXT_LIMIT, fits, render, with_choices
-from nanobot_whatsapp.people import People, is_group, is_number, is_person
+from nanobot_whatsapp.people import People, is_number, is_person
 from nanobot_whatsapp.transport import plain_mime, playable_as
 
 Json = Mapping[str, object]
@@ -144,7 +143,7 @@ class Outbound:
         """Deliver a part; raises a `SendError`."""
         target = _target_of(self._people.address(part.chat_id))
         uploads = [_upload_of(file, self._path_of(file)) for file in part.media]
-        steps = _steps_of(part, uploads, is_group(part.chat_id))
+        steps = _steps_of(part, uploads)
         if not steps:
             raise SendRefused("there is nothing to send")
         progress = self._begun.setdefault(part.key, _Progress())
@@ -211,8 +210,6 @@ def _target_of(address: str) -> Json:
         return {"recipient_type": "individual", "to": address}
     if is_person(address) and not address.endswith("@lid"):
         return {"recipient_type": "individual", "recipient": address}
-    if is_group(address):
-        return {"recipient_type": "group", "to": address}
     raise SendRefused(
         f"{one_line(address)!r} is no chat of WhatsApp",
         hint="People have numbers with a country code and without a plus sign.",
@@ -241,10 +238,10 @@ def _upload_of(media: Media, path: Path) -> _Upload:
     return upload
 
 
-def _steps_of(part: OutboundPart, uploads: Sequence[_Upload], in_group: bool) -> list[_Step]:
+def _steps_of(part: OutboundPart, uploads: Sequence[_Upload]) -> list[_Step]:
     """The messages that a part becomes, in order."""
     content, buttons = part.content, part.buttons
-    are_buttons = all(each.id for each in buttons) and len(buttons) <= _ROWS and not in_group
+    are_buttons = all(each.id for each in buttons) and len(buttons) <= _ROWS
     if buttons and not are_buttons:
         longer = with_choices(content, buttons)
         content = longer if fits(longer, TEXT_LIMIT) else content

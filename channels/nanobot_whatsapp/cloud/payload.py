@@ -5,8 +5,8 @@ errors of one business number. Each of them is read alone: one that cannot be re
 and affects no other. Values of another type than documented count as absent, so nothing in here
 raises, whatever the document is.
 
-Ignored are messages of other numbers than ours, and changes that are not about messages
-(templates, calls, what was written on the business's own phone).
+Ignored are messages in groups and of other numbers than ours, and changes that are not about
+messages (templates, calls, what was written on the business's own phone).
 
 Meta names people by number (`from`, `wa_id`), and by ids of its own that do not show the number
 (`US.1349…`; `US.ENT.1181…` for a group of businesses). Older calls have the number alone; for
@@ -36,10 +36,9 @@ from nanobot_whatsapp.cloud.content import (
     text_in,
 )
 from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming
-from nanobot_whatsapp.people import Person, id_of, is_group, is_id, is_number, is_person
+from nanobot_whatsapp.people import Person, id_of, is_id, is_number, is_person
 
 _OLDEST = datetime(2009, 1, 1, tzinfo=UTC)
-_MENTION = re.compile(r"@\+?([0-9]{5,20})(?![0-9])", re.ASCII)
 _SILENT = frozenset({"request_welcome"})
 """Kinds of messages without content: a chat that was opened."""
 _SILENT_UNSUPPORTED = frozenset({"poll_update", "pin", "unpin", "keep_in_chat"})
@@ -245,6 +244,9 @@ def _message(message: Raw, context: _Context) -> Iterator[Item]:
     if kind == "system":
         yield from _system(message)
         return
+    if text_in(message, "group_id"):
+        yield Remark("a message in a group is not used")
+        return
     unsupported = text_in(object_in(message, "unsupported"), "type")
     if kind in _SILENT or unsupported in _SILENT_UNSUPPORTED:
         yield Remark(f"a message of the kind {kind} is not used")
@@ -257,7 +259,7 @@ def _message(message: Raw, context: _Context) -> Iterator[Item]:
         case "edit":
             edit = object_in(message, "edit")
             original = _message_id(edit, "original_message_id")
-            shared = {key: message.get(key) for key in ("id", "timestamp", "group_id")}
+            shared = {"id": message.get("id"), "timestamp": message.get("timestamp")}
             said = _said({**object_in(edit, "message"), **shared}, person, context)
             # It quotes what the original quoted, under an id that is not always a real one.
             yield replace(said, heard=replace(said.heard, edits=original, quote=None))
@@ -266,7 +268,7 @@ def _message(message: Raw, context: _Context) -> Iterator[Item]:
             yield Said(replace(_bare(message, person, context), deletes=original))
         case "reaction":
             emoji = one_line(text_in(object_in(message, "reaction"), "emoji"), 20)
-            if not emoji or text_in(message, "group_id"):  # in groups they are marks for others
+            if not emoji:
                 yield Remark("a reaction is not used")
                 return
             notes = (f"reaction to an earlier message: {emoji}",)
@@ -277,10 +279,7 @@ def _message(message: Raw, context: _Context) -> Iterator[Item]:
 
 def _bare(message: Raw, person: Person, context: _Context) -> Incoming:
     """A message without its content."""
-    group = text_in(message, "group_id")
-    if group and not is_group(group):
-        raise Unreadable("a group without an id")
-    return Incoming(_message_id(message, "id"), person, _time(message, context.now), group=group)
+    return Incoming(_message_id(message, "id"), person, _time(message, context.now))
 
 
 def _said(message: Raw, person: Person, context: _Context) -> Said:
@@ -298,20 +297,7 @@ def _said(message: Raw, person: Person, context: _Context) -> Said:
         forwarded=around.get("forwarded") is True or around.get("frequently_forwarded") is True,
         notes=content.notes,
     )
-    return Said(_in_group(heard, context) if heard.group else heard, content.button)
-
-
-def _in_group(heard: Incoming, context: _Context) -> Incoming:
-    """Whether it is for us. The Cloud API does not mark mentions: they are an @ and our number."""
-    text = heard.text.lstrip()
-    first = _MENTION.match(text)
-    is_mentioned = any(number in context.ours for number in _MENTION.findall(text))
-    is_reply = heard.quote is not None and heard.quote.sender == OURS
-    rest = ""
-    if first is not None and first[1] in context.ours:
-        rest = text[first.end() :].lstrip(" ,:\n")
-    is_addressed = (is_mentioned and not heard.forwarded) or is_reply
-    return replace(heard, text=rest or heard.text, addressed=is_addressed)
+    return Said(heard, content.button)
 
 
 def _system(message: Raw) -> Iterator[Item]:

@@ -94,7 +94,7 @@ class CloudTransport:
 
         async def set_typing(chat_id: str, is_typing: bool) -> None:
             # One call marks the last message as read and shows that an answer is being written. The
-            # one at the end is for a message that came during the turn. Groups have neither.
+            # one at the end is for a message that came during the turn.
             if last := inbox.last_in(chat_id):
                 await graph.mark_read(last, typing=is_typing)
 

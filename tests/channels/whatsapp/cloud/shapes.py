@@ -10,7 +10,6 @@ import json
 from tests.channels.whatsapp.cloud.samples import (
     ANN,
     ANN_ID,
-    GROUP,
     OURS,
     Json,
     message,
@@ -102,8 +101,6 @@ WORDS: dict[str, Incoming] = {
     "without a number": ({**text(from_user_id=ANN_ID), "from": None}, "hi", ()),
     "with numbers for strings": ({**text(timestamp=1777636800), "from": int(ANN)}, "hi", ()),
     "without a kind": ({**text(), "type": None}, "hi", ()),
-    "in a group": (text(f"@{OURS} hi", group_id=GROUP), "hi", ()),
-    "in a group, an answer": (text(group_id=GROUP, context=ASKED), "hi", ()),
 }
 
 FILES: dict[str, Incoming] = {
@@ -259,11 +256,6 @@ UNREAD: dict[str, Incoming] = {
     "poll": (unsupported(unsupported={"type": "poll_creation"}), "", ("poll creation, Not",)),
     "event": (unsupported(unsupported={"type": "event_creation"}), "", ("event creation",)),
     "edit of long ago": (unsupported(unsupported={"type": "edit"}), "", ("read: edit, Not",)),
-    "unsupported in a group": (
-        {**unsupported(), "group_id": GROUP, "context": ASKED},
-        "",
-        ("unsupported, Not supported.",),
-    ),
     "unavailable": (
         unsupported(errors=[error(131060, "This message is currently unavailable.")]),
         "",

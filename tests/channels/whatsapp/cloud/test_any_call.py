@@ -28,11 +28,8 @@ from tests.channels.whatsapp.cloud.shapes import HEARD
 from tests.gateway.core import Core
 
 SECRET = "0123456789abcdef"
-PRIVATE: Sequence[Json] = [shape for shape, *_ in HEARD.values() if "group_id" not in shape]
-OTHERS: Sequence[Json] = [
-    *(shape for shape, *_ in HEARD.values() if "group_id" in shape),
-    *QUIET_MESSAGES.values(),
-]
+PRIVATE: Sequence[Json] = [shape for shape, *_ in HEARD.values()]
+OTHERS: Sequence[Json] = [*QUIET_MESSAGES.values()]
 WHO = frozenset({"from", "from_user_id", "from_parent_user_id"})
 
 Post = Callable[[bytes], Awaitable[int]]

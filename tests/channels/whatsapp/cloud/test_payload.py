@@ -114,26 +114,6 @@ def test_what_is_quoted_or_passed_on(context: object, quote: Quote | None, forwa
     assert (one.quote, one.forwarded) == (quote, forwarded)
 
 
-@pytest.mark.parametrize(
-    ("fields", "text", "addressed"),
-    [
-        ({"text": {"body": "hello all"}}, "hello all", False),
-        ({"text": {"body": f"@{OURS}, hello"}}, "hello", True),
-        ({"text": {"body": f"well @{OURS}"}}, f"well @{OURS}", True),
-        ({"text": {"body": f"@{OURS}"}}, f"@{OURS}", True),
-        ({"text": {"body": f"@{OURS}9"}}, f"@{OURS}9", False),
-        ({"text": {"body": "yes"}, "context": {"from": OURS, "id": "wamid.q"}}, "yes", True),
-        ({"text": {"body": "yes"}, "context": {"from": ANN, "id": "wamid.q"}}, "yes", False),
-        ({"text": {"body": f"@{OURS}"}, "context": {"forwarded": True}}, f"@{OURS}", False),
-    ],
-)
-def test_in_a_group_it_is_for_us_when_we_are_named_or_answered(
-    fields: Json, text: str, addressed: bool
-) -> None:
-    one = heard("text", group_id=GROUP, **fields)
-    assert (one.group, one.text, one.addressed) == (GROUP, text, addressed)
-
-
 def test_an_edit_names_what_it_corrects() -> None:
     inner = {"context": {"id": "M0"}, "type": "image", "image": {"id": "7", "caption": "better"}}
     edit = {"original_message_id": "wamid.first", "message": inner}
@@ -191,6 +171,7 @@ def test_what_meta_takes_back_is_over() -> None:
         message("unsupported", {"type": "poll_update"}),
         message("system", {"type": "customer_identity_changed", "body": "changed"}),
         message("text", TEXT, **{"from": OURS}),
+        message("text", {"body": f"@{OURS} hello"}, group_id=GROUP),
     ],
 )
 def test_what_says_nothing_is_only_remarked(silent: Json) -> None:

@@ -213,22 +213,6 @@ async def test_who_hides_their_number_or_changes_it_goes_on_as_the_same_person(
     assert graph.violations == []
 
 
-async def test_in_a_group_it_answers_who_names_it_or_answers_it(
-    tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock
-) -> None:
-    groups = {"groups": "mention", "allow_groups": {GROUP: ["*"]}}
-    async with talking(tmp_path, graph, ScriptedModel(author=repeat), clock, settings=groups):
-        graph.say("nobody asks you", group_id=GROUP)
-        graph.say("@15550001111 one", group_id=GROUP)
-        assert await graph.received(1, GROUP) == ["re: [from Robin]\none"]
-        (answer,) = graph.messages(GROUP)
-        graph.say("two", group_id=GROUP, reply_to=answer.id)
-        (_, second) = await graph.received(2, GROUP)
-    assert second.endswith("two")
-    assert graph.texts() == []
-    assert graph.violations == []
-
-
 async def test_what_comes_in_is_taken_while_meta_does_not_say_which_number_this_is(
     tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock
 ) -> None:
