@@ -11,13 +11,24 @@ from typing import Protocol
 
 from loguru import logger
 
-from nanobot.bus.events import Progress, TextDelta, ToolOutput, ToolStarted, TurnEnded, TurnStarted
+from nanobot.bus.events import (
+    InboundMessage,
+    Progress,
+    TextDelta,
+    ToolOutput,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from nanobot.messages import ToolCall
 from nanobot.tooling import Caller, ToolResult
 
 
 class AgentHook:
     """Override what you need; every method does nothing by default."""
+
+    def message_received(self, message: InboundMessage) -> None:
+        """A message is stored and about to be routed. Be quick."""
 
     async def turn_started(self, caller: Caller, event_ids: tuple[str, ...]) -> None:
         """The agent begins to work on these events."""
@@ -46,6 +57,11 @@ class CompositeHook(AgentHook):
 
     def __init__(self, hooks: Sequence[AgentHook]) -> None:
         self._hooks = tuple(hooks)
+
+    def message_received(self, message: InboundMessage) -> None:
+        for hook in self._hooks:
+            with _contained(hook):
+                hook.message_received(message)
 
     async def turn_started(self, caller: Caller, event_ids: tuple[str, ...]) -> None:
         for hook in self._hooks:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loguru import logger
 
 from nanobot.agent.media import FOLDER, MAX_BYTES, MediaStore
 from nanobot.bus.events import InboundMessage, Media
+from nanobot.channel import Channel
+from nanobot.memory.scopes import Scopes
 from nanobot.messages import ATTACHED, EDITED, Message
-
-Fetch = Callable[[str, Media, int], Awaitable[bytes]]
-"""Gets the content of a channel's file: channel name, reference, limit in bytes."""
 
 Transcribe = Callable[[bytes, str, str], Awaitable[str]]
 """What is said in a sound: content, MIME type, name. May fail in any way."""
@@ -50,21 +49,21 @@ class _Taken:
 class Intake:
     """Makes stored messages of delivered ones. Slow downloads happen here, in the lane.
 
-    `is_owner` says whose words in a group are the owner's: those of others are marked, since no
-    instruction of theirs may become a memory. Without `transcribe` voice messages are files.
+    `channels` fetch the files. `scopes` tell whose words in a group are the owner's: those of
+    others are marked, since no instruction of theirs may become a memory. Without `transcribe`
+    voice messages are files.
     """
 
     def __init__(
         self,
         store: MediaStore,
-        fetch: Fetch,
-        is_owner: Callable[[InboundMessage], bool] = lambda _: True,
+        channels: Mapping[str, Channel],
+        scopes: Scopes,
         transcribe: Transcribe | None = None,
     ) -> None:
         self._store = store
         self._transcribe = transcribe
-        self._fetch = fetch
-        self._is_owner = is_owner
+        self._channels, self._scopes = channels, scopes
 
     async def to_message(self, inbound: InboundMessage, notice: str = "") -> Message:
         """The person's message. A file that cannot be fetched becomes a note, never a failure.
@@ -84,7 +83,7 @@ class Intake:
         label = _label(item)
         try:
             async with asyncio.timeout(_FETCH_SECONDS):
-                data = await self._fetch(inbound.channel, item, MAX_BYTES)
+                data = await self._channels[inbound.channel].fetch(item, MAX_BYTES)
         except Exception as error:  # noqa: BLE001 - the boundary: an adapter's failure is a note
             reason = _reason(error)
             logger.warning("could not fetch {} from {}: {}", label, inbound.channel, reason)
@@ -136,7 +135,7 @@ class Intake:
             return inbound.origin
         if inbound.forwarded_from:
             return "forwarded"
-        if inbound.is_group and not self._is_owner(inbound):
+        if inbound.is_group and not self._scopes.is_owner(inbound.channel, inbound.sender_id):
             return f"person:{one_line(inbound.sender_id)[:80]}"
         return ""
 

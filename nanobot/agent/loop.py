@@ -10,7 +10,7 @@ far the person is told that it may be done or not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -20,16 +20,12 @@ from loguru import logger
 from nanobot.agent.commands import answer_of
 from nanobot.agent.outcomes import BEHIND_ANOTHER, COMMAND_BEHIND, LONGEST_PAUSE
 from nanobot.agent.session_queue import DISK_PAUSE, Lobby
-from nanobot.agent.turn import Responder, Turns
+from nanobot.agent.turn import AgentParts, Responder, Turns
 from nanobot.agent.turn_state import RunningTurn
-from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry, Journal
-from nanobot.clock import Clock
 from nanobot.commands import Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, StorageError, TurnStopped
-from nanobot.session.manager import SessionManager
 from nanobot.session.records import is_own
-from nanobot.tasks import Background
 
 
 class Interrupted(NanobotError):
@@ -70,34 +66,28 @@ _SUSPECT_SECONDS = 10.0
 
 class AgentLoop:
     """Takes what the bus delivers. `on_busy` is what a message does that arrives during a turn: it
-    joins (`steer`), waits (`queue`) or stops the turn (`interrupt`, which only a person's does).
-    `on_message` hears each message when it has come."""
+    joins (`steer`), waits (`queue`) or stops the turn (`interrupt`, which only a person's does)."""
 
     def __init__(
         self,
-        *,
-        sessions: SessionManager,
+        parts: AgentParts,
         responder: Responder,
         turns: Turns,
         lobby: Lobby,
         commands: CommandRegistry,
-        journal: Journal,
-        background: Background,
-        clock: Clock,
         on_busy: OnBusy = "steer",
-        on_message: Callable[[InboundMessage], None] = lambda _: None,
     ) -> None:
-        self._sessions, self._responder = sessions, responder
-        self._turns, self._lobby, self._commands = turns, lobby, commands
-        self._background, self._clock, self._on_busy = background, clock, on_busy
-        self._journal, self._once = journal, OnlyOnce(journal)
-        self._on_message = on_message
+        self._sessions, self._journal, self._clock = parts.sessions, parts.journal, parts.clock
+        self._background, self._hook = parts.background, parts.hook
+        self._responder, self._turns, self._lobby = responder, turns, lobby
+        self._commands, self._on_busy = commands, on_busy
+        self._once = OnlyOnce(parts.journal)
         self._suspects: dict[str, asyncio.Event] = {}
         lobby.connect(self._handle)
 
     def accept(self, entry: InboxEntry) -> None:
         """A new message: to its session's lane, or at once if it is a command that may not wait."""
-        self._on_message(entry.message)
+        self._hook.message_received(entry.message)
         if entry.message.deletes:
             self._background.start(self._take_back(entry), name=f"deletion {entry.id}")
             return
@@ -255,7 +245,7 @@ class AgentLoop:
         try:
             session = await self._sessions.get_or_create(entry.message.session_key)
             session.begin_turn()
-            self._turns.stage_whose_it_is(session, entry.message)
+            self._turns.identify(session, entry.message)
             once = partial(self._once.begin, entry)
             call = CommandCall(arguments, entry.message, session, entry.id, once)
             answer = await answer_of(command, call)

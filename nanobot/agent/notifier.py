@@ -10,18 +10,71 @@ there has it as well, marked with where it came from, and a person can answer it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+
+from loguru import logger
 
 from nanobot.agent.hooks import Screen
 from nanobot.agent.intake import one_line
+from nanobot.agent.media import MediaStore
 from nanobot.bus.events import NANOBOT, Address, Button, InboundMessage, Notice, OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.queue import MessageBus
+from nanobot.bus.split import split_message, split_text, utf16_length
+from nanobot.channel import Channel, Limits
+from nanobot.errors import StorageError
 from nanobot.memory.grounds.marks import passed_on
 from nanobot.memory.scopes import OWNER
 from nanobot.messages import SILENT
 from nanobot.session.catalogue import SessionInfo
+
+_AS_FILE = "\n\n[This is the beginning. The whole text, {:,} characters, is in the file below.]"
+
+
+class MessageSplitter:
+    """Cuts messages into parts that their channel can send; a text of too many parts goes out as a
+    file. `channels` are those of this process by name."""
+
+    def __init__(self, channels: Mapping[str, Channel], media: MediaStore) -> None:
+        self._channels, self._media = channels, media
+
+    def limits_of(self, channel: str) -> Limits:
+        """What a channel can send."""
+        found = self._channels.get(channel)
+        return found.limits if found else Limits()
+
+    def __call__(self, message: OutboundMessage) -> tuple[OutboundMessage, ...]:
+        """The parts of a message; none where there is nothing to say."""
+        limits = self.limits_of(message.channel)
+        if not message.content and not message.media and not limits.closing:
+            return ()
+        try:
+            return self._split(message, limits)
+        except Exception as error:  # noqa: BLE001 - the boundary: an adapter that cannot judge a text
+            logger.opt(exception=error).error("{} could not judge a text", message.channel)
+            return self._split(message, replace(limits, fits=None))
+
+    def _split(self, message: OutboundMessage, limits: Limits) -> tuple[OutboundMessage, ...]:
+        most = limits.parts * limits.text
+        if not most:
+            return split_message(message, limits)
+        if utf16_length(message.content) <= most:  # else cutting it would be long work for nothing
+            parts = split_message(message, limits)
+            if len(parts) <= limits.parts + len(message.media):
+                return parts
+        try:
+            content = message.content.encode("utf-8", "replace")
+            file = self._media.put_outgoing(content, "answer.md")
+        except StorageError as error:
+            logger.warning("a long answer goes out in many parts: {}", error)
+            return split_message(message, limits)
+        told = _AS_FILE.format(len(message.content))
+        room = limits.text - utf16_length(told)
+        beginning = split_text(message.content[:room], room, limits.fits)[0]
+        short = replace(message, content=beginning + told, media=(file, *message.media))
+        return split_message(short, replace(limits, caption=0))
 
 
 class Courier:

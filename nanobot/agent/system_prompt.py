@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Literal, Protocol
@@ -22,10 +22,19 @@ from typing import Literal, Protocol
 from loguru import logger
 
 from nanobot.errors import NanobotError
+from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.text.layout import split
+from nanobot.memory.text.unconfirmed import NOTE
+from nanobot.messages import Message
+from nanobot.providers.port import Toolset
+from nanobot.session.session import Session
+from nanobot.skills.loader import SkillsLoader
+from nanobot.skills.prompt import SkillSections
+from nanobot.skills.triggers import mentioned
 from nanobot.templates import render
 from nanobot.tokens import estimate_tokens
+from nanobot.tooling.registry import ToolRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +222,77 @@ def cut_at_line(text: str, budget: int, note: str, path: str = "") -> str:
             break
         kept.append(line)
     return "\n".join([*kept, note.format(path=path, line=len(kept) + 1)])
+
+
+_ESSENTIAL = frozenset({"note", "search_memory", "read_file", "cron"})
+"""The tools that a model with a small window is offered."""
+
+
+class PromptSources:
+    """What the prompt of a conversation is made of: the memory, tools and skills of its scope.
+
+    `budget` is the room for a prompt in tokens. With `few_tools` only the essential ones are
+    offered, in few words, as a small window needs it.
+    """
+
+    def __init__(
+        self,
+        memories: Memories,
+        scopes: Scopes,
+        skills: SkillsLoader,
+        tools: ToolRegistry,
+        *,
+        budget: int,
+        few_tools: bool = False,
+    ) -> None:
+        self._memories, self._scopes, self._skills = memories, scopes, skills
+        self._tools, self._few, self._budget = tools, few_tools, budget
+        self._encoded: dict[bool, tuple[int, Toolset]] = {}
+
+    def system_of(self, session: Session) -> WorkspacePrompt:
+        """The system prompt of a session."""
+        mine = self._memories.of(self._scope_of(session))
+        described = SkillSections(self._skills, mine.scope)
+        others = [self._memories.of(scope) for scope in self._scopes.readable(mine.scope)[1:]]
+        return WorkspacePrompt(
+            mine.store,
+            mine.root.path,
+            rules=self._memories.of(OWNER).store,
+            shown=[other.store for other in others],
+            sections=(described.active, described.summary),
+            file_budget=min(4_000, self._budget // 8),
+            memory_budget=min(16_000, self._budget // 4),
+        )
+
+    def tools_of(self, session: Session) -> Toolset:
+        """The tools as a session is offered them, encoded once as long as they stay."""
+        scope = self._scope_of(session)
+        version, offered = self._encoded.get(scope == OWNER, (-1, Toolset((), b"")))
+        if version != self._tools.version:
+            specs = self._tools.specs(scope)
+            if self._few:
+                few = (spec for spec in specs if spec.name in _ESSENTIAL)
+                specs = tuple(
+                    replace(spec, description=spec.description.partition(". ")[0]) for spec in few
+                )
+            offered = Toolset.of(specs)
+            self._encoded[scope == OWNER] = (self._tools.version, offered)
+        return offered
+
+    def unconfirmed(self, scope: str) -> list[Message]:
+        """The notes in the system prompt of a scope that foreign content may have caused."""
+        stores = (self._memories.of(one).store for one in self._scopes.readable(scope))
+        notes = (store.unconfirmed_notes() for store in stores)
+        return [Message("user", text, origin=NOTE) for text in notes if text]
+
+    def skills_mentioned(self, scope: str, said: str) -> str:
+        """The line that names the skills whose triggers are in the person's own words."""
+        try:
+            names = mentioned(self._skills.in_use(scope), said) if said else ()
+        except NanobotError as error:
+            logger.warning("skills cannot be read: {}", error)
+            return ""
+        return f"[skills: {', '.join(names)}]" if names else ""
+
+    def _scope_of(self, session: Session) -> str:
+        return self._scopes.of_session(session.key, session.metadata)

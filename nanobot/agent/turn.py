@@ -10,7 +10,7 @@ the disk refused, still open. The session's staged changes belong to the holder 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
@@ -20,6 +20,7 @@ from loguru import logger
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.intake import Intake
 from nanobot.agent.messaging import said_already
+from nanobot.agent.notifier import MessageSplitter
 from nanobot.agent.outcomes import (
     GAVE_UP,
     NO_PICTURES,
@@ -33,14 +34,15 @@ from nanobot.agent.outcomes import (
 from nanobot.agent.prompt import ContextBuilder
 from nanobot.agent.runner import AgentRunner, Turn, whole_groups, with_stopped_calls
 from nanobot.agent.session_queue import Lobby, Mailbox
+from nanobot.agent.system_prompt import PromptSources
 from nanobot.agent.turn_state import (
     PromptRecord,
     Replies,
     RunningTurn,
-    Split,
+    TurnContext,
+    identify,
     report,
     stage,
-    stage_whose_it_is,
     turn_name,
 )
 from nanobot.bus.events import InboundMessage, TurnEnded
@@ -71,31 +73,37 @@ Shape = Callable[[Sequence[Message]], list[Message]]
 _NO_USAGE = Usage()
 
 
+@dataclass(frozen=True, slots=True)
+class AgentParts:
+    """What the parts of the agent share. `unhurried` owns background work that is finished before a
+    command that hosts the gateway ends."""
+
+    journal: Journal
+    bus: MessageBus
+    sessions: SessionManager
+    mailbox: Mailbox
+    clock: Clock
+    background: Background
+    unhurried: Background
+    hook: AgentHook
+
+
 class Turns:
-    """Begins and ends turns. `split` cuts a message into parts that its channel can send; `scopes`
-    says whose memory a message is answered with, `doubtful` what a session's system prompt holds
-    that came from elsewhere."""
+    """Begins and ends turns. `scopes` tell whose memory a message is answered with, `sources` what
+    the system prompt of a scope holds that came from elsewhere."""
 
     def __init__(
         self,
-        journal: Journal,
-        bus: MessageBus,
-        sessions: SessionManager,
-        mailbox: Mailbox,
+        parts: AgentParts,
         intake: Intake,
-        clock: Clock,
-        background: Background,
-        hook: AgentHook,
-        split: Split,
+        split: MessageSplitter,
         scopes: Scopes,
-        *,
-        doubtful: Callable[[Session], Iterable[Message]] = lambda _: (),
+        sources: PromptSources,
     ) -> None:
-        self._journal, self._bus, self._sessions = journal, bus, sessions
-        self._mailbox, self._intake = mailbox, intake
-        self._clock, self._background = clock, background
-        self._hook, self._replies, self._scopes = hook, Replies(split, clock), scopes
-        self._doubtful = doubtful
+        self._journal, self._bus, self._sessions = parts.journal, parts.bus, parts.sessions
+        self._mailbox, self._intake, self._clock = parts.mailbox, intake, parts.clock
+        self._hook, self._replies, self._scopes = parts.hook, Replies(split, parts.clock), scopes
+        self._sources = sources
         self._running: dict[str, RunningTurn] = {}
 
     def running(self, session_key: str) -> RunningTurn | None:
@@ -135,9 +143,11 @@ class Turns:
             session.begin_turn()
             if earlier := turn.entries[0].previous_turn:
                 await self._retract(session, turn, earlier)
-            await self._make_its_own(session, turn)
-            turn.scope = self._scopes.serving(turn.inbound, session.key, session.metadata)
-            turn.before = lambda: (*self._doubtful(session), *session.messages)
+            turn.context = context = await self._make_its_own(session, turn)
+            turn.before = lambda: (
+                *self._sources.unconfirmed(context.scope),
+                *session.messages,
+            )
             turn.epoch = session.epoch
             ids = [entry.id for entry in turn.entries]
             self._journal.claim(turn.id, session.key, ids, at_once=turn.entries[0].recovered)
@@ -181,16 +191,16 @@ class Turns:
         await self.begin(session, turn)
         await self.stop(session, turn)
 
-    def stage_whose_it_is(self, session: Session, inbound: InboundMessage) -> None:
+    def identify(self, session: Session, inbound: InboundMessage) -> None:
         """Stage what a conversation's key does not tell about who it is with, beside a command's
         changes."""
-        stage_whose_it_is(session, inbound, self._scopes)
+        identify(session, "", inbound, self._scopes)
 
     async def note(self, session: Session, entry: InboxEntry) -> None:
         """Keep a message that begins no turn in the conversation."""
         turn = self._turn_of(entry)
         session.begin_turn()
-        stage_whose_it_is(session, turn.inbound, self._scopes)
+        identify(session, turn.id, turn.inbound, self._scopes)
         stage(session, turn, turn.messages)
         done = Completion(turn.id, session.key, (entry.id,), "done", session.staged_lines())
         self._bus.forward(await self._commit(session, done))
@@ -242,16 +252,15 @@ class Turns:
         if answer.afterwards is not None:
             answer.afterwards()
 
-    async def _make_its_own(self, session: Session, turn: RunningTurn) -> None:
+    async def _make_its_own(self, session: Session, turn: RunningTurn) -> TurnContext:
         """Keep with the conversation what its key does not tell about who it is with. One that no
         person holds is empty at each beginning."""
-        staged = stage_whose_it_is(session, turn.inbound, self._scopes)
+        context = identify(session, turn.id, turn.inbound, self._scopes)
         if turn.inbound.apart and session.messages:
             session.discard(turn.entries[0].id)
-            staged = True
-        if staged:
-            lines = session.staged_lines()
+        if lines := session.staged_lines():
             await self._commit(session, Completion(turn.id, session.key, (), "done", lines))
+        return context
 
     async def _retract(self, session: Session, turn: RunningTurn, earlier: str) -> None:
         async with session.parting:
@@ -327,7 +336,6 @@ class Turns:
             self._mailbox,
             self._intake,
             self._clock,
-            scope=self._scopes.of_message(entry.message),
             steer=steer,
         )
 
@@ -390,31 +398,26 @@ class _Failed:
 
 class Responder:
     """Answers messages, one turn each. A message waits for a model that is out for up to
-    `wait_for_model_hours`. `hint` gives a line that goes into the header of a turn's message."""
+    `wait_for_model_hours`."""
 
     def __init__(
         self,
+        parts: AgentParts,
+        turns: Turns,
+        lobby: Lobby,
         *,
         context: ContextBuilder,
         consolidator: Consolidator,
         counter: Calibration,
         runner: AgentRunner,
-        turns: Turns,
-        lobby: Lobby,
-        journal: Journal,
-        hook: AgentHook,
-        background: Background,
-        unhurried: Background,
-        clock: Clock,
+        sources: PromptSources,
         wait_for_model_hours: float = 24.0,
-        hint: Callable[[RunningTurn], str] = lambda _: "",
     ) -> None:
-        self._context, self._consolidator, self._counter = context, consolidator, counter
-        self._runner, self._turns, self._lobby = runner, turns, lobby
-        self._journal, self._hook = journal, hook
-        self._background, self._unhurried, self._clock = background, unhurried, clock
-        self._patience_hours = wait_for_model_hours
-        self._hint = hint
+        self._turns, self._lobby, self._context = turns, lobby, context
+        self._consolidator, self._counter, self._runner = consolidator, counter, runner
+        self._journal, self._hook, self._clock = parts.journal, parts.hook, parts.clock
+        self._background, self._unhurried = parts.background, parts.unhurried
+        self._patience_hours, self._sources = wait_for_model_hours, sources
 
     async def respond(self, session: Session, turn: RunningTurn) -> None:
         """A turn, and the places where its end is not the model's own words. Raises `TurnStopped`,
@@ -440,7 +443,10 @@ class Responder:
     async def _answer(self, session: Session, turn: RunningTurn) -> None:
         """The turn: make room, build the prompt, run the ReAct loop, commit, make room again."""
         await self._hook.turn_started(turn.caller, turn.event_ids)
-        notice = "\n".join(filter(None, (self._context.news(session), self._hint(turn))))
+        assert turn.context is not None
+        own_words = turn.messages[0].own_words
+        skills = self._sources.skills_mentioned(turn.context.scope, own_words)
+        notice = "\n".join(filter(None, (self._context.news(session), skills)))
         await self._stoppable(turn, partial(turn.begin, notice))
         await self._stoppable(turn, partial(self._make_room, session, turn.messages))
         result = await self._run(session, turn)

@@ -16,7 +16,13 @@ from itertools import takewhile
 from typing import Literal
 
 from nanobot.agent.intake import Intake
-from nanobot.agent.notifier import failed_text, is_silent, job_waiting_text, note_for_chat
+from nanobot.agent.notifier import (
+    MessageSplitter,
+    failed_text,
+    is_silent,
+    job_waiting_text,
+    note_for_chat,
+)
 from nanobot.agent.runner import Begun, open_calls
 from nanobot.agent.session_queue import Mailbox
 from nanobot.agent.system_prompt import late_notice
@@ -50,10 +56,25 @@ class PromptRecord:
     tokens: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """Who a turn is for, worked out once when it begins and the session is loaded.
+
+    `scope` is whose memory it has, `is_owner` whether the owner wrote. What may change while it
+    runs is not here: taint and permission are asked for at each call.
+    """
+
+    turn_id: str
+    inbound: InboundMessage
+    session_key: str
+    scope: str
+    is_owner: bool
+
+
 class RunningTurn:
     """The runner's `TurnLog`. `ending` is held by whoever ends the turn, until that is on disk:
     behind it, `open` says whether the turn goes on. `before` gives the conversation that the turn
-    goes on with. `scope` is whose memory it has. `steer`: messages that arrive meanwhile join.
+    goes on with. `context` is set when it begins. `steer`: messages that arrive meanwhile join.
     `has_asked` is set when the model is about to be asked, or the turn is over.
     """
 
@@ -66,7 +87,6 @@ class RunningTurn:
         intake: Intake,
         clock: Clock,
         *,
-        scope: str,
         steer: bool = True,
     ) -> None:
         done, started = _replay(entry.steps)
@@ -88,7 +108,8 @@ class RunningTurn:
         self._journal, self._mailbox, self._intake = journal, mailbox, intake
         self._clock = clock
         self._steps = list(entry.steps)
-        self.scope, self._steer, self._newest = scope, steer, mailbox.newest
+        self.context: TurnContext | None = None
+        self._steer, self._newest = steer, mailbox.newest
 
     @property
     def inbound(self) -> InboundMessage:
@@ -104,14 +125,15 @@ class RunningTurn:
     @property
     def caller(self) -> Caller:
         """On whose behalf its tools run."""
-        inbound = self.inbound
+        inbound, context = self.inbound, self.context
+        assert context is not None, "the turn has not begun"
         return Caller(
             inbound.channel,
             inbound.chat_id,
-            inbound.session_key,
-            self.id,
+            context.session_key,
+            context.turn_id,
             inbound.sender_id,
-            self.scope,
+            context.scope,
             inbound.thread_id,
             heard=self._heard,
             origins=lambda: origins_of(self._heard()),
@@ -297,27 +319,31 @@ def _awaited(result: Message, messages: Sequence[Message]) -> bool:
     return any(call.id == result.tool_call_id for call in open_calls(messages))
 
 
-def stage_whose_it_is(session: Session, inbound: InboundMessage, scopes: Scopes) -> bool:
-    """Stage what a conversation's key does not tell about who it is with; whether there is
-    anything."""
-    if inbound.scope and session.metadata.get("scope") != inbound.scope:
-        session.set_metadata(scope=inbound.scope)
-        return True
-    if inbound.session_override:
-        return False
+def identify(
+    session: Session, turn_id: str, inbound: InboundMessage, scopes: Scopes
+) -> TurnContext:
+    """Who a message of a conversation is answered as. What the conversation's key does not tell
+    about who it is with is staged as its metadata."""
+    scope = scopes.serving(inbound, session.key, session.metadata)
     changes: dict[str, JsonValue] = {}
-    if scopes.of_session(session.key, session.metadata) != scopes.of_message(inbound):
-        changes = {
-            "sender": None if inbound.is_group else inbound.sender_id,
-            "group": True if inbound.is_group else None,
-            "chat": inbound.chat_id if inbound.thread_id else None,
-        }
-    name = "" if inbound.is_group else inbound.sender_name
-    if name and session.metadata.get("name") != name:
-        changes["name"] = name
+    if inbound.scope:
+        changes = {"scope": inbound.scope}
+    elif not inbound.session_override:
+        if scopes.of_session(session.key, session.metadata) != scope:
+            changes = {
+                "sender": None if inbound.is_group else inbound.sender_id,
+                "group": True if inbound.is_group else None,
+                "chat": inbound.chat_id if inbound.thread_id else None,
+            }
+        if inbound.sender_name and not inbound.is_group:
+            changes["name"] = inbound.sender_name
+    changes = {
+        name: value for name, value in changes.items() if session.metadata.get(name) != value
+    }
     if changes:
         session.set_metadata(**changes)
-    return bool(changes)
+    is_owner = scopes.is_owner(inbound.channel, inbound.sender_id)
+    return TurnContext(turn_id, inbound, session.key, scope, is_owner)
 
 
 def turn_name(entry: InboxEntry, clock: Clock) -> str:
@@ -359,14 +385,10 @@ def report(turn: RunningTurn, ended: TurnEnded, usage: Usage) -> str:
     )
 
 
-Split = Callable[[OutboundMessage], tuple[OutboundMessage, ...]]
-"""Cuts a message into parts that its channel can send."""
-
-
 class Replies:
     """Makes them."""
 
-    def __init__(self, split: Split, clock: Clock) -> None:
+    def __init__(self, split: MessageSplitter, clock: Clock) -> None:
         self._split, self._clock = split, clock
 
     def of(

@@ -78,8 +78,6 @@ def build_gateway(
     commands = CommandRegistry(
         is_owner=lambda message: base.scopes.is_owner(message.channel, message.sender_id)
     )
-    tally, counted = Tally(), Counted()
-    hook = CompositeHook((ProgressHook(base.screen), Chronicle(), tally, *hooks))
     typed_keys = TypedKeys(
         settings.home,
         base.stores.sessions,
@@ -88,6 +86,8 @@ def build_gateway(
         base.scopes,
         base.background,
     )
+    tally, counted = Tally(), Counted()
+    hook = CompositeHook((ProgressHook(base.screen), Chronicle(), tally, typed_keys, *hooks))
     agent = build_agent(
         base,
         models,
@@ -95,7 +95,6 @@ def build_gateway(
         toolbox,
         hook=hook,
         commands=commands,
-        on_message=typed_keys.look_at,
     )
     platforms = build_platforms(base, commands)
     pairing = Pairing(base.access, base.courier.say)

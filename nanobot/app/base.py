@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from loguru import logger
-
 from nanobot.agent.commands import ServedModels
 from nanobot.agent.limits import BudgetedProvider, DayBudget, DayLimit
-from nanobot.agent.media import MediaStore
-from nanobot.agent.notifier import Courier
+from nanobot.agent.notifier import Courier, MessageSplitter
 from nanobot.agent.session_queue import Lanes
 from nanobot.app.home import Stores, build_stores
 from nanobot.app.memory import build_scopes
 from nanobot.app.model import build_counter, build_provider, build_transcriber, served_by
-from nanobot.bus.events import OutboundMessage
 from nanobot.bus.journal import Usage as TokenUsage
 from nanobot.bus.queue import MessageBus
-from nanobot.bus.split import split_message, split_text, utf16_length
-from nanobot.channel import Channel, Chat, Limits, MenuEntry, Sender
+from nanobot.channel import Channel, Chat, MenuEntry, Sender
 from nanobot.clock import Clock, SystemClock
 from nanobot.commands import CommandRegistry
 from nanobot.config.settings import Settings
-from nanobot.errors import ConfigError, StorageError
+from nanobot.errors import ConfigError
 from nanobot.gateway.host import Screen
 from nanobot.gateway.webserver import WebServer
 from nanobot.memory.scopes import Scopes, chat_of
@@ -135,46 +130,6 @@ class KnownChats:
         return name if isinstance(name, str) else names.get(chat, "")
 
 
-_AS_FILE = "\n\n[This is the beginning. The whole text, {:,} characters, is in the file below.]"
-
-
-def split_for(
-    channels: Mapping[str, Channel], media: MediaStore, message: OutboundMessage
-) -> tuple[OutboundMessage, ...]:
-    """A message in parts that its channel can send; none where there is nothing to say."""
-    channel = channels.get(message.channel)
-    limits = channel.limits if channel else Limits()
-    if not message.content and not message.media and not limits.closing:
-        return ()
-    try:
-        return _split(media, message, limits)
-    except Exception as error:  # noqa: BLE001 - the boundary: an adapter that cannot judge a text
-        logger.opt(exception=error).error("{} could not judge a text", message.channel)
-        return _split(media, message, replace(limits, fits=None))
-
-
-def _split(
-    media: MediaStore, message: OutboundMessage, limits: Limits
-) -> tuple[OutboundMessage, ...]:
-    most = limits.parts * limits.text
-    if not most:
-        return split_message(message, limits)
-    if utf16_length(message.content) <= most:  # else cutting it would be long work for nothing
-        parts = split_message(message, limits)
-        if len(parts) <= limits.parts + len(message.media):
-            return parts
-    try:
-        file = media.put_outgoing(message.content.encode("utf-8", "replace"), "answer.md")
-    except StorageError as error:
-        logger.warning("a long answer goes out in many parts: {}", error)
-        return split_message(message, limits)
-    told = _AS_FILE.format(len(message.content))
-    room = limits.text - utf16_length(told)
-    beginning = split_text(message.content[:room], room, limits.fits)[0]
-    short = replace(message, content=beginning + told, media=(file, *message.media))
-    return split_message(short, replace(limits, caption=0))
-
-
 @dataclass(frozen=True, slots=True)
 class Base:
     """`outlets` are the channels by name, the terminal (`cli`) among them; `known` are the chats
@@ -194,6 +149,7 @@ class Base:
     access: Access
     scopes: Scopes
     screen: Screen
+    splitter: MessageSplitter
     courier: Courier
     known: KnownChats
     processes: Processes
@@ -229,10 +185,11 @@ def build_base(
     scopes = build_scopes(settings, access)
     screen, bus, sessions = Screen(outlets), MessageBus(stores.journal), stores.sessions
     speaking_up = [name for name in outlets if name != cli.name]  # a terminal has to ask
+    splitter = MessageSplitter(outlets, stores.media)
     courier = Courier(
         bus,
         screen,
-        partial(split_for, outlets, stores.media),
+        splitter,
         sessions.list_sessions,
         lambda key: scopes.of_session(key, sessions.metadata_of(key)),
         speaking_up,
@@ -253,6 +210,7 @@ def build_base(
         access=access,
         scopes=scopes,
         screen=screen,
+        splitter=splitter,
         courier=courier,
         known=KnownChats(sessions.list_sessions, sessions.metadata_of, access, speaking_up),
         processes=Processes(clock),

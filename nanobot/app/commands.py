@@ -21,10 +21,11 @@ from loguru import logger
 import nanobot
 from nanobot import disk
 from nanobot.agent.commands import ApprovalCommands, ConversationCommands
+from nanobot.agent.hooks import AgentHook
 from nanobot.agent.messaging import SendCommand
 from nanobot.agent.notifier import Courier
 from nanobot.app.agent import Agent
-from nanobot.app.base import Base, Models, split_for
+from nanobot.app.base import Base, Models
 from nanobot.app.memory import Remembering
 from nanobot.app.model import model_name, prices
 from nanobot.app.services import Backups, Platforms
@@ -144,8 +145,9 @@ def register_commands(
     PairCommand(pairing).register(commands)
     ApprovalCommands(toolbox.approvals).register(commands)
     SkillsCommand(around.skills.service).register(commands)
-    split = partial(split_for, base.outlets, base.stores.media)
-    SendCommand(split, base.bus.send, base.bus.note, base.known, base.clock).register(commands)
+    SendCommand(base.splitter, base.bus.send, base.bus.note, base.known, base.clock).register(
+        commands
+    )
     CronCommand(
         around.cron,
         partial(_scope_of, base.scopes),
@@ -186,7 +188,7 @@ _MOVED = (
 )
 
 
-class TypedKeys:
+class TypedKeys(AgentHook):
     """Offers, and `/secret`. `environ` goes before secrets.env, so its names are taken."""
 
     def __init__(
@@ -216,8 +218,8 @@ class TypedKeys:
             )
         )
 
-    def look_at(self, message: InboundMessage) -> None:
-        """A message has come: where the owner typed a key into it, make the offer."""
+    def message_received(self, message: InboundMessage) -> None:
+        """Where the owner typed a key into it, make the offer."""
         typed = message.begun_by == "person" and not message.forwarded_from
         keys = keys_in(message.content) if typed else {}
         if keys and self._scopes.is_owner(message.channel, message.sender_id):

@@ -15,7 +15,7 @@ from nanobot.agent.helpers import Equipment, HelperLimits, Helpers
 from nanobot.agent.notifier import note_for_chat
 from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.runner import AgentRunner
-from nanobot.app.base import Base, KnownChats, split_for
+from nanobot.app.base import Base, KnownChats
 from nanobot.app.home import Stores
 from nanobot.bus.events import NANOBOT, InboundMessage, OutboundMessage
 from nanobot.bus.journal import Outgoing
@@ -266,7 +266,7 @@ def build_cron(base: Base) -> CronService:
             remind,
             base.bus.send,
             base.bus.note,
-            partial(split_for, base.outlets, base.stores.media),
+            base.splitter,
         ),
         busy=base.stores.journal.is_busy,
         may_reach=base.known.may_reach,

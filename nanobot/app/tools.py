@@ -4,7 +4,7 @@ asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,9 +13,9 @@ from loguru import logger
 
 from nanobot.agent.helpers import Helpers, Spawn
 from nanobot.agent.messaging import Reachable, SendMessage
-from nanobot.agent.notifier import Courier
+from nanobot.agent.notifier import Courier, MessageSplitter
 from nanobot.agent.session_queue import Lanes
-from nanobot.app.base import Base, Models, split_for
+from nanobot.app.base import Base, Models
 from nanobot.app.home import Stores
 from nanobot.app.memory import Remembering
 from nanobot.app.model import secrets
@@ -30,8 +30,6 @@ from nanobot.app.outside import (
 )
 from nanobot.bus.events import Address, Button
 from nanobot.bus.queue import MessageBus
-from nanobot.channel import Channel
-from nanobot.channel import Limits as PartLimits
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.config.tools import ExecSettings
@@ -141,21 +139,17 @@ def build_message_tool(
     stores: Stores,
     memory: Remembering,
     bus: MessageBus,
-    channels: Mapping[str, Channel],
+    splitter: MessageSplitter,
     others: Reachable,
     clock: Clock,
 ) -> SendMessage:
     """The tool that says something in a chat and sends files; `others` are the other chats."""
 
-    def limits_of(name: str) -> PartLimits:
-        channel = channels.get(name)
-        return channel.limits if channel else PartLimits()
-
     return SendMessage(
         partial(roots_of, stores, memory),
         stores.media,
-        limits_of,
-        partial(split_for, channels, stores.media),
+        splitter.limits_of,
+        splitter,
         bus.send,
         bus.note,
         others,
@@ -354,7 +348,7 @@ def build_toolbox(
     approvals = build_approvals(base.scopes, base.courier, base.lanes, clock)
     tools = build_gate(settings, stores, approvals, clock)
     build_tools(tools, stores, memory, settings, around, clock, base.courier.say_at)
-    tools.register(build_message_tool(stores, memory, bus, base.outlets, base.known, clock))
+    tools.register(build_message_tool(stores, memory, bus, base.splitter, base.known, clock))
     helpers = build_helpers(
         settings, stores, tools, models.provider, models.counter, around.processes, bus, clock
     )
