@@ -1,6 +1,6 @@
 """Markdown as Telegram shows it: plain text with entities, which cannot fail to parse.
 
-The path is: Markdown to tokens (`_parse`, the work bounded), blocks (`_Blocks`) and what stands in
+The path is: Markdown to tokens (`nanobot.channel.markdown`), blocks (`_Blocks`) and what stands in
 them (`_Inline`) to a `Page`, which keeps to the rules that Telegram has for entities.
 
 Telegram knows neither headings nor lists nor tables: headings become bold, list items get a bullet
@@ -13,20 +13,18 @@ markup or nested more deeply than anyone writes, the source is shown as it is.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 from loguru import logger
 
 from nanobot.bus.split import utf16_length
+from nanobot.channel.markdown import is_parsed, parse_markdown, table_text
 from nanobot.channel.text import valid_unicode
 from nanobot_telegram.entities import Page, Rendered
 
 if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
 TEXT_LIMIT = 4096
@@ -35,15 +33,6 @@ CAPTION_LIMIT = 1024
 """UTF-16 units of the caption of a file."""
 ENTITY_LIMIT = 100
 """Entities of a message; Telegram ignores any more."""
-
-_MAX_NESTING = 20
-"""Levels of blocks, of which a list takes two; the parser drops what lies deeper."""
-_MAX_LENGTH = 8_192
-_MAX_BRACKETS = 1_000
-"""Where brackets nest, the parser takes time by the square of the length; up to these limits, which
-no message reaches, that is a tenth of a second."""
-_MAX_CELLS = 5_000
-"""The parser makes up the cells that a row of a table lacks."""
 
 _DELIMITER = re.compile(
     r"(?<![\s*])\*++|(?<!\S)\*++(?=\S)|~~++|(?<![\w])_++(?=\S)|(?<=[^\s_])_++(?!\w)|`++"
@@ -59,10 +48,8 @@ _TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 _INDENT = "    "
 _RULE = "———"
 _LANGUAGE = re.compile(r"[A-Za-z0-9+#._-]{1,32}")
-
 _WIDEST_COLUMN = 40
 """Columns of a table are not made wider for one long cell."""
-_CELL_BORDER = re.compile(r"(?<!\\)\|")
 
 
 def render(markdown: str) -> Rendered:
@@ -72,7 +59,7 @@ def render(markdown: str) -> Rendered:
     """
     source = _clean(markdown)
     try:
-        tokens = _parse(source)
+        tokens = parse_markdown(source)
         rendered = _Blocks(source).write(tokens) if tokens else None
     except Exception as error:  # noqa: BLE001 - an unforeseen text must not cost the answer
         logger.warning("Markdown is shown as it is: {}", type(error).__name__)
@@ -85,7 +72,7 @@ def fits(markdown: str, limit: int = TEXT_LIMIT) -> bool:
 
     Says no, without a close look, to what has so many delimiters that it hardly can.
     """
-    if _is_parsed(markdown):
+    if is_parsed(markdown):
         delimiters = _DELIMITER.findall(markdown)
         edges = sum(min(2, (len(run) + 1) // 2) for run in delimiters)  # a long run may be two
         edges += 2 * min(markdown.count("["), markdown.count("]("))
@@ -101,33 +88,6 @@ def _clean(text: str) -> str:
     return valid_unicode(text)
 
 
-def _is_parsed(source: str) -> bool:
-    """Whether parsing `source` takes a reasonable time: real messages do."""
-    if len(source) > _MAX_LENGTH or source.count("[") > _MAX_BRACKETS:
-        return False
-    lines = source.split("\n")
-    return max(line.count("|") for line in lines) * len(lines) <= _MAX_CELLS
-
-
-def _parse(source: str) -> list[Token] | None:
-    """The tokens of `source`; None where it is shown as it is."""
-    if not _is_parsed(source):
-        return None
-    tokens = _parser().parse(source)
-    if any(token.nesting == 1 and token.level >= _MAX_NESTING - 1 for token in tokens):
-        return None
-    return tokens
-
-
-@cache
-def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt
-
-    parser = MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING})
-    # Definitions of references stay what they are, text: resolved, an unused one would vanish.
-    return parser.enable(["strikethrough", "table"]).disable("reference")
-
-
 @dataclass(frozen=True, slots=True)
 class _Link:
     start: int
@@ -136,10 +96,10 @@ class _Link:
 
 
 class _Inline:
-    """Writes what stands within a block. Without `marks` it writes plain text."""
+    """Writes what stands within a block."""
 
-    def __init__(self, page: Page, *, marks: bool = True) -> None:
-        self._page, self._marks = page, marks
+    def __init__(self, page: Page) -> None:
+        self._page = page
         self._links: list[_Link] = []
 
     def write(self, children: Iterable[Token] | None, newline: str) -> None:
@@ -149,10 +109,8 @@ class _Inline:
             if kind in {"softbreak", "hardbreak"}:
                 self._page.write(newline)
             elif kind == "code_inline":
-                if self._marks and not self._links:
-                    self._page.code(token.content)
-                else:
-                    self._page.write(token.content)
+                write = self._page.write if self._links else self._page.code
+                write(token.content)
             elif kind == "link_open":
                 self._open_link(token, "href")
             elif kind == "link_close":
@@ -162,15 +120,10 @@ class _Inline:
                 self.write(token.children, newline)
                 self._close_link()
             elif token.tag in _STYLES:
-                self._style(_STYLES[token.tag], token.nesting)
+                toggle = self._page.open if token.nesting > 0 else self._page.close
+                toggle(_STYLES[token.tag])
             else:  # text, and HTML
                 self._page.write(token.content.replace("\n", newline))
-
-    def _style(self, style: str, nesting: int) -> None:
-        if self._marks and nesting > 0:
-            self._page.open(style)
-        elif self._marks:
-            self._page.close(style)
 
     def _open_link(self, token: Token, address: str) -> None:
         url, title = str(token.attrs.get(address, "")), str(token.attrs.get("title", ""))
@@ -183,7 +136,7 @@ class _Inline:
         if not shown.strip():
             self._page.write(link.url)
             shown = link.url
-        if self._marks and not self._links and _LINKABLE.match(link.url):
+        if not self._links and _LINKABLE.match(link.url):
             self._page.mark("text_link", link.start, url=link.url)
         elif link.url not in {"", shown, f"mailto:{shown}"}:
             self._page.write(f" ({link.url})")
@@ -230,7 +183,7 @@ class _Blocks:
             if table or token.type == "table_open":
                 table.append(token)
             if token.type == "table_close":
-                self._pre(_table_text(table, self._source))
+                self._pre(table_text(table, self._source, widest=_WIDEST_COLUMN))
                 table = []
             elif token.type == "list_item_open":
                 self._open_item(token, tokens[at + 1 : at + 3])
@@ -354,54 +307,3 @@ def _is_task(token: Token) -> bool:
         return False
     first.content = _TASKS[first.content[:4]] + first.content[4:]
     return True
-
-
-def _table_text(tokens: Sequence[Token], source: Sequence[str]) -> str:
-    """The table of `tokens` in columns, for a font of fixed width; as it stands in the source where
-    a row has more cells than the head, since the parser drops those."""
-    rows: list[list[str]] = []
-    aligns: list[str] = []
-    for token in tokens:
-        if token.type == "tr_open":
-            if rows and token.map and _cell_count(source[token.map[0]]) > len(rows[0]):
-                first, last = tokens[0].map or (0, 0)
-                return "\n".join(source[first:last])
-            rows.append([])
-        elif token.type == "th_open":
-            aligns.append(str(token.attrs.get("style", "")).rpartition(":")[2])
-        elif token.type == "inline":
-            page = Page()
-            _Inline(page, marks=False).write(token.children, " ")
-            rows[-1].append(page.finish().text)
-    bare = [" | ".join(row).rstrip() for row in rows]
-    widths = [
-        max((width for cell in column if (width := _width(cell)) <= _WIDEST_COLUMN), default=3)
-        for column in zip(*rows, strict=True)
-    ]
-    if (sum(widths) + 3 * len(widths)) * len(rows) > 3 * sum(map(len, bare)) + 400:
-        return "\n".join(bare)  # mostly blanks otherwise
-    lines = [
-        " | ".join(_padded(*cell) for cell in zip(row, widths, aligns, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join((lines[0], "-+-".join("-" * width for width in widths), *lines[1:]))
-
-
-def _padded(cell: str, width: int, align: str) -> str:
-    room = max(0, width - _width(cell))
-    before = {"center": room // 2, "right": room}.get(align, 0)
-    return f"{' ' * before}{cell}{' ' * (room - before)}"
-
-
-def _width(text: str) -> int:
-    """How many columns `text` takes: East Asian wide characters two, combining ones none."""
-    if text.isascii():
-        return len(text)
-    shown = (each for each in text if unicodedata.category(each) not in {"Mn", "Me", "Cf"})
-    return sum(2 if unicodedata.east_asian_width(each) in {"W", "F"} else 1 for each in shown)
-
-
-def _cell_count(line: str) -> int:
-    """How many cells a line of a table has; marks of quotes may stand before it."""
-    cells = _CELL_BORDER.split(line.lstrip(" \t>").rstrip())
-    return len(cells) - (not cells[0]) - (not cells[-1])

@@ -1,6 +1,6 @@
 """Markdown in WhatsApp's own marks: *bold*, _italic_, ~strike~, code, quotes and lists.
 
-Path: Markdown to tokens (`_parse`, the work bounded), inline tokens to lines of spans
+Path: Markdown to tokens (`nanobot.channel.markdown`), inline tokens to lines of spans
 (`_Inline`), spans to a line with marks (`_Writer`), and blocks around them (`_Blocks`).
 
 WhatsApp knows lists and quotes of one level; what lies deeper is indented or has a `>` more.
@@ -19,11 +19,9 @@ deeply than anyone writes, the source is shown as it is.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cache
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Literal
 
@@ -31,23 +29,16 @@ from loguru import logger
 
 from nanobot.bus.events import Button
 from nanobot.bus.split import utf16_length
+from nanobot.channel.markdown import parse_markdown, table_text
 from nanobot.channel.text import valid_unicode
 
 if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
 TEXT_LIMIT = 4096
 """UTF-16 units of a message: the limit of the Cloud API. A linked device may send more."""
 CAPTION_LIMIT = 1024
 """UTF-16 units of the caption of a file."""
-
-_MAX_NESTING = 20
-"""Levels of blocks, of which a list takes two; the parser drops what lies deeper."""
-_MAX_LENGTH = 8_192
-_MAX_BRACKETS = 1_000
-"""Where brackets or quotes nest, the parser takes time by the square of the length; up to these
-limits, which no message reaches, that is a fraction of a second."""
 
 Style = Literal["strong", "em", "s"]
 
@@ -69,7 +60,6 @@ _LANGUAGE = re.compile(r"[A-Za-z0-9+#._-]{0,32}")
 
 _WIDEST_COLUMN = 32
 """Columns of a table are not made wider for one long cell: a phone has about 40 characters."""
-_CELL_BORDER = re.compile(r"(?<!\\)\|")
 
 
 _Line = tuple[str, bool]
@@ -91,7 +81,7 @@ def render(markdown: str) -> str:
     source = valid_unicode(markdown).replace("\r\n", "\n").replace("\r", "\n")
     source = source.replace("\0", "\ufffd")
     try:
-        tokens = _parse(source)
+        tokens = parse_markdown(source)
         rendered = _Blocks(tokens, source).text() if tokens else ""
     except Exception as error:  # noqa: BLE001 - an unforeseen text must not cost the answer
         logger.warning("Markdown is shown as it is: {}", type(error).__name__)
@@ -110,25 +100,6 @@ def with_choices(markdown: str, buttons: Sequence[Button]) -> str:
     missing = [button for button in buttons if button.value not in markdown]
     lines = "\n".join(f"• {button.label}: {button.value}" for button in missing)
     return f"{markdown}\n\n{lines}".lstrip("\n") if lines else markdown
-
-
-def _parse(source: str) -> list[Token] | None:
-    """The tokens of `source`; None where it is too long or nested too deeply to be parsed."""
-    if len(source) > _MAX_LENGTH or max(source.count("["), source.count(">")) > _MAX_BRACKETS:
-        return None
-    tokens = _parser().parse(source)
-    if any(token.nesting == 1 and token.level >= _MAX_NESTING - 1 for token in tokens):
-        return None
-    return tokens
-
-
-@cache
-def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt
-
-    parser = MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING})
-    # Definitions of references stay what they are, text: resolved, an unused one would vanish.
-    return parser.enable(["strikethrough", "table"]).disable("reference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +227,7 @@ class _Blocks:
                 table = [token]
                 while table[-1].type != "table_close":
                     table.append(self._next())
-                block = _code(_table_text(table, self._source))
+                block = _code(table_text(table, self._source, widest=_WIDEST_COLUMN))
         return block
 
     def _list(self, token: Token) -> list[_Line]:
@@ -313,55 +284,6 @@ def _code(content: str) -> list[_Line]:
         return []
     lines = content.replace(_FENCE, _JOINER.join(_CODE * 3)).rstrip("\n").split("\n")
     return [(line, True) for line in (_FENCE, *lines, _FENCE)]
-
-
-def _table_text(tokens: Sequence[Token], source: Sequence[str]) -> str:
-    """The table of `tokens` in columns, for a font of fixed width; as it stands in the source where
-    a row has more cells than the head, since the parser drops those."""
-    rows: list[list[str]] = []
-    aligns: list[str] = []
-    for token in tokens:
-        if token.type == "tr_open":
-            if rows and token.map and _cell_count(source[token.map[0]]) > len(rows[0]):
-                first, last = tokens[0].map or (0, 0)
-                return "\n".join(source[first:last])
-            rows.append([])
-        elif token.type == "th_open":
-            aligns.append(str(token.attrs.get("style", "")).rpartition(":")[2])
-        elif token.type == "inline":
-            rows[-1].append(_plain(_Inline().write(token.children)).strip())
-    bare = [" | ".join(row).rstrip() for row in rows]
-    widths = [
-        max((width for cell in column if (width := _width(cell)) <= _WIDEST_COLUMN), default=3)
-        for column in zip(*rows, strict=True)
-    ]
-    if (sum(widths) + 3 * len(widths)) * len(rows) > 3 * sum(map(len, bare)) + 400:
-        return "\n".join(bare)  # mostly blanks otherwise
-    lines = [
-        " | ".join(_padded(*cell) for cell in zip(row, widths, aligns, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join((lines[0], "-+-".join("-" * width for width in widths), *lines[1:]))
-
-
-def _padded(cell: str, width: int, align: str) -> str:
-    room = max(0, width - _width(cell))
-    before = {"center": room // 2, "right": room}.get(align, 0)
-    return f"{' ' * before}{cell}{' ' * (room - before)}"
-
-
-def _width(text: str) -> int:
-    """How many columns `text` takes: East Asian wide characters two, combining ones none."""
-    if text.isascii():
-        return len(text)
-    shown = (each for each in text if unicodedata.category(each) not in {"Mn", "Me", "Cf"})
-    return sum(2 if unicodedata.east_asian_width(each) in {"W", "F"} else 1 for each in shown)
-
-
-def _cell_count(line: str) -> int:
-    """How many cells a line of a table has; marks of quotes may stand before it."""
-    cells = _CELL_BORDER.split(line.lstrip(" \t>").rstrip())
-    return len(cells) - (not cells[0]) - (not cells[-1])
 
 
 def write_line(spans: Iterable[Span]) -> str:
