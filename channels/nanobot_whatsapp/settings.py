@@ -85,16 +85,16 @@ class WhatsAppSettings(BaseModel):
 
     transport: Literal["linked", "cloud"] = Field(
         default="linked",
-        description="How WhatsApp is reached: as a device `linked` to a number by a code that you "
+        description="How nanobot connects: as a device `linked` to a number by a code that you "
         "scan, or through Meta's `cloud` API for businesses.",
     )
     pairing: Literal["auto", "always", "never"] = Field(
         default="auto",
-        description="Whether strangers who write in private get a code to be let in with. `auto`: "
-        "with the Cloud API only, since a linked number may be one that others write to you at.",
+        description="Whether strangers who write in private get a pairing code. `auto`: with the "
+        "Cloud API only, since a linked number may be your own, which others write to.",
     )
     read_receipts: bool = Field(
-        default=True, description="Whether what the agent took in is marked as read."
+        default=True, description="Whether messages that the agent received are marked as read."
     )
     self_chat: bool = Field(
         default=False,
@@ -102,18 +102,18 @@ class WhatsAppSettings(BaseModel):
     )
     self_chat_prefix: Annotated[str, AfterValidator(_checked_prefix)] = Field(
         default="🤖 ",
-        description="Linked: what its answers begin with there, where your words and its own look "
+        description="Linked: what its replies begin with there, since yours and its own look "
         "alike.",
     )
     online: bool = Field(
         default=False,
-        description="Linked: whether the number shows as online. Your phone stays silent then.",
+        description="Linked: whether the number shows as online. Your phone then stops ringing.",
     )
     node: Annotated[
         str, _matching(r"[^\x00-\x1f\x7f]+", "must be the name of a program, or the path to it")
     ] = Field(
         default="node",
-        description="Linked: the program Node.js, as a path where the service does not find it.",
+        description="Linked: the Node.js program; its path if the service does not find it.",
     )
     phone_number_id: Annotated[
         str,
@@ -132,7 +132,7 @@ class WhatsAppSettings(BaseModel):
     )
     verify_token: Secret = Field(
         default=SecretStr(""),
-        description="Cloud: a word of your choice that you also tell Meta, which repeats it.",
+        description="Cloud: a word of your choice that you also enter at Meta.",
     )
     webhook_url: str = Field(
         default="", description="Cloud: the public https address that Meta calls."
@@ -141,11 +141,10 @@ class WhatsAppSettings(BaseModel):
         str, _matching(rf"({_PATH.pattern})?", "must be a path such as /whatsapp", "/")
     ] = Field(
         default="",
-        description="Cloud: where nanobot's own HTTP server takes the calls; empty: as in "
-        "`webhook_url`.",
+        description="Cloud: the path on nanobot's own HTTP server; empty: that of `webhook_url`.",
     )
     base_url: Annotated[str, AfterValidator(_checked_api)] = Field(
-        default=OFFICIAL_API, description="Cloud: where the Graph API is."
+        default=OFFICIAL_API, description="Cloud: the address of the Graph API."
     )
     api_version: Annotated[
         str,

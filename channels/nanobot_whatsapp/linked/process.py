@@ -18,7 +18,7 @@ import os
 import signal
 import socket
 import struct
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
@@ -45,7 +45,6 @@ _ARGUMENTS = ("--socket", SOCKET_NAME, "--folder", ".")
 """Relative to the folder, which it is started in: then no path is too long for a socket."""
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "NODE_EXTRA_CA_CERTS")
 _POLL_SECONDS = 0.1
-_OUTPUT_SECONDS = 1.0
 _MAX_LINES_LOGGED = 100
 _LINE_CHARACTERS = 300
 _LINES_QUOTED = 5
@@ -75,15 +74,13 @@ async def helper_running(
             listener = stack.enter_context(Listener(folder))
         except OSError as error:
             raise StorageError.of(folder, error) from error
-        output = await stack.enter_async_context(_output())
-        process = await _start(folder, program, lock, output)
+        process = await _start(folder, program, lock)
         stack.push_async_callback(_end, process, clock)
         _write_pid(lock, process.pid)
         lock.close()  # the helper holds it now
         try:
             async with asyncio.TaskGroup() as group:
-                watching = _watch(process, output, clock)
-                tasks = [group.create_task(output.log()), group.create_task(watching)]
+                tasks = [group.create_task(_watch(process))]
                 try:
                     with closing(await _connect(listener, welcome, clock, ingest)) as link:
                         tasks.append(group.create_task(link.run()))
@@ -96,17 +93,17 @@ async def helper_running(
             raise first_error(errors) from None
 
 
-async def _start(folder: Path, program: Sequence[str], lock: FileIO, output: _Output) -> Process:
+async def _start(folder: Path, program: Sequence[str], lock: FileIO) -> Process:
     environment = {name: value for name in _ENVIRONMENT if (value := os.environ.get(name))}
     try:
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             *program,
             *_ARGUMENTS,
             cwd=folder,
             env={**environment, "HOME": str(folder)},
             stdin=DEVNULL,
-            stdout=output.inlet,
-            stderr=output.inlet,
+            stdout=PIPE,
+            stderr=STDOUT,
             pass_fds=(lock.fileno(),),
             start_new_session=True,
         )
@@ -115,31 +112,39 @@ async def _start(folder: Path, program: Sequence[str], lock: FileIO, output: _Ou
             f"the WhatsApp helper cannot be started: {program[0]}: {error.strerror}",
             hint="`channels.whatsapp.node` says where Node.js is.",
         ) from error
-    output.inlet.close()  # only the process prints from now on
-    return process
 
 
-async def _watch(process: Process, output: _Output, clock: Clock) -> None:
-    """Raises `HelperFailed` when it ends; never returns."""
+async def _watch(process: Process) -> None:
+    """Log what it prints, and raise `HelperFailed` when it ends; never returns. What is too much is
+    read all the same, so that nothing stalls."""
+    assert process.stdout is not None
+    last: deque[str] = deque(maxlen=_LINES_QUOTED)
+    rest, logged = b"", 0
+    while chunk := await process.stdout.read(4096):
+        *lines, rest = (rest + chunk).split(b"\n")
+        rest = rest[:_LINE_CHARACTERS]
+        for line in lines:
+            text = line[:_LINE_CHARACTERS].decode(errors="replace").rstrip()
+            last.append("".join(char if char.isprintable() else "?" for char in text))
+            if (logged := logged + 1) <= _MAX_LINES_LOGGED:
+                logger.warning("whatsapp helper: {}", last[-1])
     status = await process.wait()
-    with suppress(TimeoutError):
-        await within(clock, _OUTPUT_SECONDS, output.ended.wait())
     end = f"signal {-status}" if status < 0 else f"status {status}"
-    lines = filter(None, output.last if output.ended.is_set() else ())
-    raise HelperFailed("; ".join((f"the WhatsApp helper ended with {end}", *lines)))
+    raise HelperFailed("; ".join((f"the WhatsApp helper ended with {end}", *filter(None, last))))
 
 
 async def _end(process: Process, clock: Clock) -> None:
-    """Wait until it has left, as it does without a connection; kill it if it does not."""
+    """Wait until it has left, as it does without a connection; kill it if it does not. What it
+    prints meanwhile is read, since an unread pipe hides its end."""
     try:
         with suppress(TimeoutError):
-            await within(clock, STOP_SECONDS, process.wait())
+            await within(clock, STOP_SECONDS, process.communicate())
     finally:
         if process.returncode is None:
             logger.warning("whatsapp: the helper does not leave; killing it")
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # it leads a group of its own
-            await process.wait()
+            await process.communicate()
 
 
 async def _connect(
@@ -219,41 +224,6 @@ class Listener:
     def _unlink(self) -> None:
         with suppress(FileNotFoundError):
             os.unlink(SOCKET_NAME, dir_fd=self._directory)
-
-
-class _Output:
-    """What a helper prints, through a pipe of our own, not one of `asyncio`'s process: there the
-    end of a process would only be noticed once all that it printed is read. `inlet` is the end to
-    print to; `last` are the last lines, once it has `ended`."""
-
-    def __init__(self, reader: asyncio.StreamReader, inlet: FileIO) -> None:
-        self._reader, self.inlet = reader, inlet
-        self.last: deque[str] = deque(maxlen=_LINES_QUOTED)
-        self.ended = asyncio.Event()
-
-    async def log(self) -> None:
-        """Log it, to its end. What is too much is read all the same, so that nothing stalls."""
-        rest, logged = b"", 0
-        while chunk := await self._reader.read(4096):
-            *lines, rest = (rest + chunk).split(b"\n")
-            rest = rest[:_LINE_CHARACTERS]
-            for line in lines:
-                text = line[:_LINE_CHARACTERS].decode(errors="replace").rstrip()
-                self.last.append("".join(char if char.isprintable() else "?" for char in text))
-                if (logged := logged + 1) <= _MAX_LINES_LOGGED:
-                    logger.warning("whatsapp helper: {}", self.last[-1])
-        self.ended.set()
-
-
-@asynccontextmanager
-async def _output() -> AsyncIterator[_Output]:
-    outlet, inlet = os.pipe2(os.O_CLOEXEC)
-    reader = asyncio.StreamReader()
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(outlet, "rb", buffering=0)
-    )
-    with closing(transport), FileIO(inlet, "w") as writable:
-        yield _Output(reader, writable)
 
 
 def _lock_daemon(lock: FileIO) -> None:
