@@ -1,7 +1,7 @@
 """Markdown as Telegram shows it: plain text with entities, which cannot fail to parse.
 
 The path is: Markdown to tokens (`nanobot.channel.markdown`), blocks (`_Blocks`) and what stands in
-them (`_Inline`) to a `Page`, which keeps to the rules that Telegram has for entities.
+them (`_Inline`) to a `_Page`, which keeps to the rules that Telegram has for entities.
 
 Telegram knows neither headings nor lists nor tables: headings become bold, list items get a bullet
 or their number, tables are aligned in code. Quotes cannot be nested: inner ones get a `>`.
@@ -13,8 +13,8 @@ markup or nested more deeply than anyone writes, the source is shown as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from loguru import logger
@@ -22,7 +22,6 @@ from loguru import logger
 from nanobot.bus.split import utf16_length
 from nanobot.channel.markdown import is_parsed, parse_markdown, table_text
 from nanobot.channel.text import valid_unicode
-from nanobot_telegram.entities import Page, Rendered
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -98,7 +97,7 @@ class _Link:
 class _Inline:
     """Writes what stands within a block."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: _Page) -> None:
         self._page = page
         self._links: list[_Link] = []
 
@@ -169,7 +168,7 @@ class _Blocks:
 
     def __init__(self, source: str) -> None:
         self._source = source.split("\n")
-        self._page = Page()
+        self._page = _Page()
         self._inline = _Inline(self._page)
         self._lists: list[_List] = []
         self._quotes: list[int] = []
@@ -307,3 +306,126 @@ def _is_task(token: Token) -> bool:
         return False
     first.content = _TASKS[first.content[:4]] + first.content[4:]
     return True
+
+
+# --- the page: text, and marks on ranges of it
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A mark on a range of a text, as the Bot API's `MessageEntity`.
+
+    `offset` and `length` are in UTF-16 code units; `url` is set for a `text_link`, `language` may
+    be for a `pre`.
+    """
+
+    type: str
+    offset: int
+    length: int
+    url: str = ""
+    language: str = ""
+
+    @property
+    def end(self) -> int:
+        """Where the range ends, exclusive."""
+        return self.offset + self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A text and its entities, outer ones before the ones inside them."""
+
+    text: str
+    entities: tuple[Entity, ...] = ()
+
+
+class _Page:
+    """Text that is being written, with the ranges marked so far (offsets in characters).
+
+    Invariant: the entities keep to Telegram's rules. A range lies within the text, has something
+    visible in it and does not cut a character; two ranges are nested or apart; `pre` and `code`
+    contain nothing and, but for quotes, are in nothing.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._ranges: list[Entity] = []
+        self._styles: dict[str, list[int]] = {}
+        self.length = 0
+
+    def write(self, text: str) -> None:
+        """Add plain text."""
+        self._pieces.append(text)
+        self.length += len(text)
+
+    def open(self, style: str) -> None:
+        """Begin `bold`, `italic` or `strikethrough`; within the same one it changes nothing."""
+        self._styles.setdefault(style, []).append(self.length)
+
+    def close(self, style: str) -> None:
+        """End what was opened last."""
+        starts = self._styles[style]
+        start = starts.pop()
+        if not starts:
+            del self._styles[style]
+            self.mark(style, start)
+
+    def mark(self, kind: str, start: int, *, url: str = "", language: str = "") -> None:
+        """Mark what was written from `start` on."""
+        self._ranges.append(Entity(kind, start, self.length - start, url, language))
+
+    def code(self, text: str) -> None:
+        """Write code within a line. Styles pause for it: Telegram takes no code inside them."""
+        for style, starts in self._styles.items():
+            self.mark(style, starts[0])
+        start = self.length
+        self.write(text)
+        self.mark("code", start)
+        for starts in self._styles.values():
+            starts[0] = self.length
+
+    def text_from(self, start: int) -> str:
+        """What was written from `start` on, where a piece began."""
+        at, end = len(self._pieces), self.length
+        while end > start:
+            at -= 1
+            end -= len(self._pieces[at])
+        return "".join(self._pieces[at:])
+
+    def finish(self) -> Rendered:
+        """The text without blanks around it (the indentation of code stays), and the entities in
+        order."""
+        text = "".join(self._pieces).rstrip()
+        lead = len(text) - len(text.lstrip())
+        if any(one.type == "pre" and one.offset < lead for one in self._ranges):
+            lead = 0
+        text = text[lead:]
+        ranges = [kept for one in self._ranges if (kept := _trimmed(text, one, lead))]
+        ranges.sort(key=lambda one: (one.offset, -one.length, _ORDER.index(one.type)))
+        return Rendered(text, tuple(_in_utf16(text, ranges)))
+
+
+_ORDER = ("blockquote", "text_link", "bold", "italic", "strikethrough", "pre", "code")
+
+
+def _trimmed(text: str, entity: Entity, lead: int) -> Entity | None:
+    """The range, moved by `lead`, without the blanks around it; None where nothing is left."""
+    start = max(entity.offset - lead, 0)
+    inside = text[start : max(entity.end - lead, 0)].rstrip()
+    shown = inside.lstrip("\n" if entity.type in {"pre", "blockquote"} else None)
+    if not shown:
+        return None
+    return replace(entity, offset=start + len(inside) - len(shown), length=len(shown))
+
+
+def _in_utf16(text: str, ranges: Sequence[Entity]) -> Iterator[Entity]:
+    """The ranges with offsets in UTF-16 units instead of characters."""
+    units: dict[int, int] = {}
+    at = before = 0
+    for position in sorted({edge for one in ranges for edge in (one.offset, one.end)}):
+        at += utf16_length(text[before:position])
+        before = position
+        units[position] = at
+    for one in ranges:
+        offset = units[one.offset]
+        yield replace(one, offset=offset, length=units[one.end] - offset)

@@ -19,8 +19,7 @@ from nanobot.bus.events import Media
 from nanobot.bus.split import split_text, utf16_length
 from nanobot.channel.text import valid_unicode
 from nanobot.errors import SendRefused
-from nanobot_telegram.entities import Rendered
-from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, render
+from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
 
 NO_LINK_PREVIEW = LinkPreviewOptions(is_disabled=True)
 """Link previews are off: a reply that quotes ten pages is no page of pictures, and a page that a

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanobot.bus.split import split_text, utf16_length
-from nanobot_telegram.entities import Entity
-from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, fits, render
+from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, Entity, fits, render
 
 EXAMPLES = Path("../shared/data/commonmark-0.31.json")
 TYPES = {"bold", "italic", "strikethrough", "code", "pre", "text_link", "blockquote"}
