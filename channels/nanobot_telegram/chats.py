@@ -66,7 +66,6 @@ class Chats:
         self._moved = stored.moved
         self._came_from = {new: old for old, new in stored.moved.items()}
         self._groups = OrderedDict.fromkeys(stored.groups)
-        self._unadmitted: OrderedDict[str, None] = OrderedDict()
         self._previews = _read(self._previews_path, _Previews).previews
         self._unreachable: OrderedDict[str, None] = OrderedDict()
         self._is_written = True
@@ -104,13 +103,9 @@ class Chats:
             return
         self._moved[latest] = new
         self._came_from[new] = latest
+        self._is_written = self._is_written and not self._is_admitted(old)
         self.set_reachable(old)
-        if self.canonical(old) in self._groups:
-            self._changed()
-        else:
-            self._unadmitted[latest] = None
-            while len(self._unadmitted) > _UNADMITTED:
-                self._forget(self._unadmitted.popitem(last=False)[0])
+        self._trim()
 
     def admit_group(self, chat_id: str) -> None:
         """Somebody is listened to in this group: from now on its moves are kept."""
@@ -120,15 +115,14 @@ class Chats:
         self._groups[first] = None
         if len(self._groups) > _MOVES:
             self._groups.popitem(last=False)
-        for step in _path_from(first, self._moved):
-            self._unadmitted.pop(step, None)
-        self._changed()
+        self._is_written = False
+        self._trim()
 
     def flush(self) -> None:
         """Write what is not on disk yet. Raises `StorageError`; the next call tries again."""
         if self._is_written:
             return
-        moved = {old: new for old, new in self._moved.items() if old not in self._unadmitted}
+        moved = {old: new for old, new in self._moved.items() if self._is_admitted(old)}
         _write(self._path, _Moves(moved=moved, groups=list(self._groups)), durable=True)
         self._is_written = True
 
@@ -164,13 +158,15 @@ class Chats:
         """Preview messages that stand in groups, by chat."""
         return {chat: tuple(ids) for chat, ids in self._previews.items()}
 
-    def _changed(self) -> None:
-        self._is_written = False
-        while len(self._moved) - len(self._unadmitted) > _MOVES:
-            self._forget(next(old for old in self._moved if old not in self._unadmitted))
+    def _is_admitted(self, chat_id: str) -> bool:
+        return self.canonical(chat_id) in self._groups
 
-    def _forget(self, old: str) -> None:
-        self._came_from.pop(self._moved.pop(old), None)
+    def _trim(self) -> None:
+        """Drop the oldest moves beyond the limits."""
+        unadmitted = [old for old in self._moved if not self._is_admitted(old)]
+        admitted = [old for old in self._moved if self._is_admitted(old)]
+        for old in (*unadmitted[:-_UNADMITTED], *admitted[:-_MOVES]):
+            self._came_from.pop(self._moved.pop(old), None)
 
     def _write_previews(self) -> None:
         try:

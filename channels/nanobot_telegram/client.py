@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 from loguru import logger
 from telegram import Bot
@@ -72,6 +74,14 @@ class TelegramClient:
     def bot(self) -> Bot:
         """The library's bot: all methods but `get_updates`."""
         return self._bot
+
+    @property
+    def server_time(self) -> datetime | None:
+        """The time that Telegram gave with its newest answer, if it was readable."""
+        try:
+            return parsedate_to_datetime(self._calls.date).astimezone(UTC)
+        except ValueError:
+            return None
 
     async def aclose(self) -> None:
         """Cut all connections."""
