@@ -14,15 +14,12 @@ from zoneinfo import ZoneInfo
 
 from nanobot.cron.job import Job, Jobs, Run
 from nanobot.cron.schedule import ScheduleError, parse
+from nanobot.security.documents import UnfitDocument, versioned_object
 
 VERSION = 1
 
 _TOP = frozenset({"version", "jobs"})
 _KNOWN = frozenset(field.name for field in fields(Job)) - {"extra"}
-
-
-class Unfit(Exception):
-    """The file, or an entry of it, is not what this version writes; the text says why."""
 
 
 def encoded(jobs: Jobs) -> bytes:
@@ -33,26 +30,19 @@ def encoded(jobs: Jobs) -> bytes:
 
 
 def decoded(content: bytes) -> Jobs:
-    """What a file holds. Raises `Unfit` where it is no list of jobs of this version at all."""
-    try:
-        top = json.loads(content)
-    except (ValueError, RecursionError):
-        raise Unfit("it is not JSON") from None
-    if not isinstance(top, dict):
-        raise Unfit("it is not a JSON object")
-    version, entries = top.get("version"), top.get("jobs")
-    if version != VERSION or isinstance(version, bool):
-        raise Unfit(f"it is of version {version!r:.20}, and this nanobot knows version {VERSION}")
+    """What a file holds. Raises `UnfitDocument` where it is no list of jobs of this version."""
+    top = versioned_object(content, VERSION)
+    entries = top.get("jobs")
     if not isinstance(entries, list):
-        raise Unfit("it has no list 'jobs'")
+        raise UnfitDocument("it has no list 'jobs'")
     jobs: dict[str, Job] = {}
     unread = []
     for entry in entries:
         try:
             job = _job(_Fields(entry))
             if job.id in jobs:
-                raise Unfit("another entry has the same id")  # noqa: TRY301 - kept like the others
-        except Unfit:
+                raise UnfitDocument("another entry has the same id")  # noqa: TRY301 - kept like the others
+        except UnfitDocument:
             unread.append(json.dumps(entry))
         else:
             jobs[job.id] = job
@@ -63,7 +53,7 @@ def problem_of(entry: str) -> str:
     """Why an entry that is kept as JSON was not understood."""
     try:
         _job(_Fields(json.loads(entry)))
-    except Unfit as error:
+    except UnfitDocument as error:
         return str(error)
     return "another entry has the same id"
 
@@ -103,34 +93,34 @@ class _Fields:
 
     def __init__(self, value: object) -> None:
         if not isinstance(value, dict):
-            raise Unfit("it is not an object")
+            raise UnfitDocument("it is not an object")
         self.value: Mapping[str, object] = value
 
     def text(self, key: str, *, needed: bool = False) -> str:
         value = self.value.get(key)
         if not isinstance(value, str) or (needed and not value):
-            raise Unfit(f"it has no text {key!r}")
+            raise UnfitDocument(f"it has no text {key!r}")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
         value = self.value.get(key)
         if not isinstance(value, list):
-            raise Unfit(f"it has no list {key!r}")
+            raise UnfitDocument(f"it has no list {key!r}")
         texts = tuple(item for item in value if isinstance(item, str))
         if len(texts) < len(value):
-            raise Unfit(f"{key!r} has something in it that is no text")
+            raise UnfitDocument(f"{key!r} has something in it that is no text")
         return texts
 
     def flag(self, key: str) -> bool:
         value = self.value.get(key)
         if not isinstance(value, bool):
-            raise Unfit(f"it does not say whether {key!r}")
+            raise UnfitDocument(f"it does not say whether {key!r}")
         return value
 
     def count(self, key: str) -> int:
         value = self.value.get(key)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise Unfit(f"it has no number {key!r}")
+            raise UnfitDocument(f"it has no number {key!r}")
         return value
 
     def moment(self, key: str) -> datetime:
@@ -138,11 +128,11 @@ class _Fields:
 
 
 def _job(given: _Fields) -> Job:
-    """Raises `Unfit`."""
+    """Raises `UnfitDocument`."""
     try:
         schedule = parse(given.text("schedule"))
     except ScheduleError as error:
-        raise Unfit(str(error)) from error
+        raise UnfitDocument(str(error)) from error
     begun, ceiling = given.value.get("begun"), given.value.get("ceiling")
     return Job(
         id=given.text("id", needed=True),
@@ -175,7 +165,7 @@ def _zone(name: str) -> str:
     try:
         return ZoneInfo(name).key if name else ""
     except (OSError, ValueError, KeyError):
-        raise Unfit(f"there is no time zone {name[:60]!r}") from None
+        raise UnfitDocument(f"there is no time zone {name[:60]!r}") from None
 
 
 def _moment(text: str) -> datetime:
@@ -185,7 +175,7 @@ def _moment(text: str) -> datetime:
             return moment.astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    raise Unfit(f"{text[:40]!r} is not a time")
+    raise UnfitDocument(f"{text[:40]!r} is not a time")
 
 
 def _without(value: Mapping[str, object], known: frozenset[str]) -> str:

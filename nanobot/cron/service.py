@@ -89,7 +89,7 @@ class CronService:
     @property
     def trouble(self) -> str:
         """What is wrong with the file of jobs, as far as it was read; empty where nothing is."""
-        return self._store.trouble
+        return self._store.problems
 
     async def jobs(self, scope: str) -> Sequence[Job]:
         """The jobs, the oldest first. Raises `StorageError`."""

@@ -15,11 +15,12 @@ from pathlib import Path
 from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.bus.sqlite_reports import queue_counts
 from nanobot.clock import Clock
-from nanobot.cron.codec import Unfit, decoded, problem_of
+from nanobot.cron.codec import decoded, problem_of
 from nanobot.errors import NanobotError
 from nanobot.memory.history.log import HISTORY, HistoryLog
 from nanobot.memory.versions.checking import read_newest
 from nanobot.memory.versions.git import Repository
+from nanobot.security.documents import UnfitDocument
 from nanobot.security.paths import Root
 from nanobot.session.files import FileOps
 from nanobot.session.jsonl_store import SessionFolder
@@ -125,8 +126,8 @@ def _jobs(state: Path) -> int:
         return 0
     try:
         jobs = decoded(content)
-    except (Unfit, RecursionError) as error:
-        why = str(error) if isinstance(error, Unfit) else "it is nested too deeply"
+    except (UnfitDocument, RecursionError) as error:
+        why = str(error) if isinstance(error, UnfitDocument) else "it is nested too deeply"
         raise NanobotError(f"state/{_JOBS} cannot be used: {why}") from error
     if jobs.unread:
         why = "; ".join(problem_of(one) for one in jobs.unread)

@@ -41,7 +41,7 @@ def test_jobs_come_back_as_they_were_and_only_the_owner_reads_them(path: Path) -
     JobStore(path).change(lambda jobs: jobs.adding(JOB).adding(FULL))
     assert JobStore(path).load() == Jobs((JOB, FULL))
     assert path.stat().st_mode & 0o777 == 0o600
-    assert JobStore(path).trouble == ""
+    assert JobStore(path).problems == ""
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_file_that_does_not_parse_is_kept_as_it_is_under_another_name(
     store.change(lambda jobs: jobs.adding(JOB))
     assert path.with_name("jobs.json.broken-2").read_bytes() == content
     assert path.with_name("jobs.json.broken-1").read_text() == "an earlier one"
-    assert "jobs.json.broken-2" in store.trouble
+    assert "jobs.json.broken-2" in store.problems
     assert JobStore(path).load() == Jobs((JOB,))
 
 
@@ -89,7 +89,7 @@ def test_entries_and_fields_that_are_not_understood_stay(path: Path) -> None:
     path.write_text(json.dumps({"version": 1, "mood": [1], "jobs": [strange[0], good, *strange]}))
     store = JobStore(path)
     assert [job.id for job in store.load().jobs] == ["j1"]
-    assert "Mars/Olympus" in store.trouble
+    assert "Mars/Olympus" in store.problems
     store.change(lambda jobs: jobs.changing("j1", lambda job: replace(job, name="Other")))
     after = json.loads(path.read_text())
     assert after["mood"] == [1]

@@ -1,116 +1,34 @@
-"""`state/access.json`: the book of who was let in.
+"""`state/access.json`: the book of who was let in, in memory and on disk.
 
-What always holds: a file that cannot be read in every detail lets nobody in. It is kept under
-another name, never changed and never written over, and one error says so.
+Invariant: a file that cannot be read in every detail lets nobody in (see `StateDocument`), and what
+is decided is durable before it holds.
 
-The book in memory and in its file: what is decided is durable before it holds.
-
-One event loop changes the book, one change at a time; requests, which may be many, are put down in
-memory at once and written together when somebody asks for it. What somebody else changed in the
-file (`/forget --erase` takes names out) is taken over before anything is written.
+One event loop changes the book, one change at a time; requests, which may be many, are noted in
+memory at once and written together on demand. What somebody else changed in the file (`/forget
+--erase` takes names out) is merged before anything is written.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from itertools import count
 from pathlib import Path
 
-from loguru import logger
-
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError, StorageError, ToolError
+from nanobot.errors import StorageError
 from nanobot.security.access.book import Asked, Book, Key, Kind, Known, Moment, tidy_name, usable_id
 from nanobot.security.access.rules import as_code
-from nanobot.security.paths import Root
+from nanobot.security.documents import StateDocument, UnfitDocument, versioned_object
 
 VERSION = 1
 
-_LIMIT = 10_000_000
-_MEND = (
-    "Until it is mended, only the people in config.yaml may talk. Let the others in again with "
+_ADVICE = (
+    "Until it is fixed, only the people in config.yaml may talk. Let the others in again with "
     "`nanobot pair approve`, or stop nanobot, put a file that is right in its place, and start."
 )
-
-
-class _Unfit(Exception):
-    """The file is not what this version writes; the text says why."""
-
-
-class AccessFile:
-    """The file at `path`; it need not exist. Blocks. One at a time, by the owner of the home."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._place = Root(path.parent, name="home").place(path.name)
-        self._trouble = ""
-        self._stuck = False
-        self._seen: tuple[int, int, int] | None = None
-
-    @property
-    def trouble(self) -> str:
-        """What was wrong with it when it was read; empty where nothing was."""
-        return self._trouble
-
-    def load(self, now: Moment) -> Book:
-        """What it holds; an empty book where there is none or none that can be used."""
-        self._seen = self._fingerprint()
-        try:
-            content = self._place.read_bytes(_LIMIT)
-            return Book() if content is None else _decoded(content, now)
-        except _Unfit as error:
-            reason = str(error)
-        except NanobotError as error:
-            reason = f"it cannot be read ({error})"
-        self._set_aside(reason)
-        return Book()
-
-    def changed(self, now: Moment) -> Book | None:
-        """What it holds, if somebody else changed it since it was last read or written; None where
-        nobody did, or where it cannot be used."""
-        seen = self._fingerprint()
-        if seen is None or seen == self._seen:
-            return None
-        self._seen = seen
-        with suppress(_Unfit, NanobotError):
-            content = self._place.read_bytes(_LIMIT)
-            return None if content is None else _decoded(content, now)
-        return None
-
-    def save(self, book: Book, now: Moment) -> None:
-        """Put `book` in place, durably and as a whole. Raises `StorageError`."""
-        if self._stuck and os.path.lexists(self._path):
-            raise StorageError(
-                self._path, "what stands there is not ours", hint="Move it away and start again."
-            )
-        try:
-            self._place.root.create()
-            self._place.write_bytes(_encoded(book, now))
-            self._seen = self._fingerprint()
-        except ToolError as error:  # somebody put something else there
-            raise StorageError(self._path, str(error)) from error
-
-    def _fingerprint(self) -> tuple[int, int, int] | None:
-        return self._place.root.fingerprint(self._path.name)
-
-    def _set_aside(self, reason: str) -> None:
-        try:
-            kept = f"It is kept as {self._move_away().name}."
-        except OSError as error:
-            self._stuck = True
-            kept = f"It could not be moved away: {error.strerror}."
-        self._trouble = f"{self._path} is not used: {reason}. {kept} {_MEND}"
-        logger.error("{}", self._trouble)
-
-    def _move_away(self) -> Path:
-        names = (self._path.with_name(f"{self._path.name}.broken-{n}") for n in count(1))
-        aside = next(name for name in names if not os.path.lexists(name))
-        return self._path.rename(aside)
 
 
 def _encoded(book: Book, now: Moment) -> bytes:
@@ -147,31 +65,18 @@ def _encoded(book: Book, now: Moment) -> bytes:
 
 
 def _decoded(content: bytes, now: Moment) -> Book:
-    """Raises `_Unfit`."""
-    top = _object(content)
-    version = top.get("version")
-    if version != VERSION or isinstance(version, bool):
-        raise _Unfit(f"it is of version {version!r:.20}, and this nanobot knows version {VERSION}")
+    """Raises `UnfitDocument`."""
+    top = versioned_object(content, VERSION)
     known = [_known(_Fields(item)) for item in _items(top, "approved")]
     asked = [_asked(_Fields(item), now) for item in _items(top, "requests")]
     wrong = [_moment(item, now) for item in _items(top, "wrong_codes")]
     return Book({one.key: one for one in known}, {one.key: one for one in asked}, tuple(wrong))
 
 
-def _object(content: bytes) -> dict[str, object]:
-    try:
-        top = json.loads(content)
-    except (ValueError, RecursionError):
-        raise _Unfit("it is not JSON") from None
-    if not isinstance(top, dict):
-        raise _Unfit("it is not a JSON object")
-    return top
-
-
 def _items(top: Mapping[str, object], key: str) -> list[object]:
     items = top.get(key)
     if not isinstance(items, list):
-        raise _Unfit(f"it has no list {key!r}")
+        raise UnfitDocument(f"it has no list {key!r}")
     return items
 
 
@@ -180,13 +85,13 @@ class _Fields:
 
     def __init__(self, item: object) -> None:
         if not isinstance(item, dict):
-            raise _Unfit("an entry is not an object")
+            raise UnfitDocument("an entry is not an object")
         self._item = item
 
     def text(self, key: str) -> str:
         value = self._item.get(key)
         if not isinstance(value, str):
-            raise _Unfit(f"an entry has no text {key!r}")
+            raise UnfitDocument(f"an entry has no text {key!r}")
         return value
 
     def text_if_there(self, key: str) -> str:
@@ -196,13 +101,13 @@ class _Fields:
     def flag(self, key: str) -> bool:
         value = self._item.get(key)
         if not isinstance(value, bool):
-            raise _Unfit(f"an entry does not say whether {key!r}")
+            raise UnfitDocument(f"an entry does not say whether {key!r}")
         return value
 
     def id(self) -> str:
         value = self.text("id")
         if not usable_id(value):
-            raise _Unfit("an entry has an id that nobody can have")
+            raise UnfitDocument("an entry has an id that nobody can have")
         return value
 
     def kind(self) -> Kind:
@@ -211,13 +116,13 @@ class _Fields:
                 return "person"
             case "group":
                 return "group"
-        raise _Unfit("an entry is neither a person nor a group")
+        raise UnfitDocument("an entry is neither a person nor a group")
 
 
 def _known(fields: _Fields) -> Known:
     kind, owner = fields.kind(), fields.flag("owner")
     if owner and kind == "group":
-        raise _Unfit("it makes a group the owner")
+        raise UnfitDocument("it makes a group the owner")
     name, since = tidy_name(fields.text("name")), _civil(fields.text("since"))
     return Known(fields.text("channel"), kind, fields.id(), name, since, owner)
 
@@ -246,7 +151,7 @@ def _civil(value: object) -> datetime:
     with suppress(ValueError):
         if isinstance(value, str) and (moment := datetime.fromisoformat(value)).tzinfo is not None:
             return moment
-    raise _Unfit(f"{value!r:.40} is not a time")
+    raise UnfitDocument(f"{value!r:.40} is not a time")
 
 
 Change = Callable[[Book], Book]
@@ -256,7 +161,14 @@ class Keeper:
     """Keeps the book in the file at `path`, which is read when it is first needed."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        self._file, self._clock = AccessFile(path), clock
+        self._file = StateDocument(
+            path,
+            lambda content: _decoded(content, self.now()),
+            lambda book: _encoded(book, self.now()),
+            Book(),
+            _ADVICE,
+        )
+        self._clock = clock
         self._current: Book | None = None
         self._filed = Book()
         self._unsaved = False
@@ -271,14 +183,14 @@ class Keeper:
     def book(self) -> Book:
         """As it is now; it may have requests and wrong codes that are too old."""
         if self._current is None:
-            self._current = self._filed = self._file.load(self.now())
+            self._current = self._filed = self._file.load()
         return self._current
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
         """Held by whoever looks at the book, which is then as the file, and changes it."""
         async with self._changing:
-            book, theirs = self.book, self._file.changed(self.now())
+            book, theirs = self.book, self._file.reload()
             if theirs is not None:
                 self._current, self._filed = book.as_others_left(theirs, self._filed), theirs
             yield
@@ -318,7 +230,7 @@ class Keeper:
     async def _save(self, book: Book) -> None:
         self._unsaved = False  # what is noted while this is written sets it again
         try:
-            await asyncio.to_thread(self._file.save, book, self.now())
+            await asyncio.to_thread(self._file.save, book)
             self._filed = book
         except BaseException:
             self._unsaved = True

@@ -12,18 +12,14 @@ name, never changed and never written over; the servers then list their tools an
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-from loguru import logger
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from nanobot.errors import NanobotError, StorageError, ToolError
+from nanobot.security.documents import StateDocument, UnfitDocument
 from nanobot.security.names import visible
-from nanobot.security.paths import Root
 from nanobot.tools.mcp.values import Card, Listing
 
 MOST_KEPT = 256
@@ -92,7 +88,6 @@ def _clean(value: Any) -> Any:
 
 
 VERSION = 1
-_LIMIT = 50_000_000
 
 
 class _Entry(BaseModel):
@@ -145,57 +140,25 @@ class _File(BaseModel):
     servers: dict[str, _Server]
 
 
-class Ledger:
-    """The file at `path`; it need not exist. Blocks. One at a time, by the owner of the home."""
+class Ledger(StateDocument[Mapping[str, Listing]]):
+    """The file at `path`: what servers listed and what was accepted, by server. One at a time, by
+    the owner of the home."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._place = Root(path.parent, name="home").place(path.name)
-        self._stuck = False
-        self.trouble = ""
-        """What was wrong with it when it was read; empty where nothing was."""
-
-    def load(self) -> dict[str, Listing]:
-        """What it holds, by server; nothing where there is no file or none that can be used."""
-        try:
-            content = self._place.read_bytes(_LIMIT)
-            return {} if content is None else _decoded(content)
-        except NanobotError as error:
-            self._set_aside(f"it cannot be read ({error})")
-        except (ValidationError, ValueError, RecursionError):
-            self._set_aside("it is not what this version writes")
-        return {}
-
-    def save(self, listings: Mapping[str, Listing]) -> None:
-        """Put them in place, durably and as a whole. Raises `StorageError`."""
-        if self._stuck and os.path.lexists(self._path):
-            raise StorageError(
-                self._path, "what stands there is not ours", hint="Move it away and start again."
-            )
-        servers = {name: _Server.of(listing) for name, listing in listings.items()}
-        text = _File(version=VERSION, servers=servers).model_dump_json(indent=1)
-        try:
-            self._place.root.create()
-            self._place.write_bytes(text.encode() + b"\n")
-        except ToolError as error:  # somebody put something else there
-            raise StorageError(self._path, str(error)) from error
-
-    def _set_aside(self, reason: str) -> None:
-        names = (self._path.with_name(f"{self._path.name}.broken-{n}") for n in count(1))
-        aside = next(name for name in names if not os.path.lexists(name))
-        try:
-            kept = f"It is kept as {self._path.rename(aside).name}"
-        except OSError as error:
-            self._stuck, kept = True, f"It could not be moved away ({error.strerror})"
-        self.trouble = (
-            f"{self._path} is not used: {reason}. {kept}; what MCP servers offer has to be "
-            "accepted again."
-        )
-        logger.error("{}", self.trouble)
+        advice = "What MCP servers offer has to be accepted again."
+        super().__init__(path, _decoded, _encoded, {}, advice)
 
 
-def _decoded(content: bytes) -> dict[str, Listing]:
-    file = _File.model_validate_json(content)
-    if file.version != VERSION:
-        raise ValueError(file.version)
-    return {name: server.listing() for name, server in file.servers.items()}
+def _encoded(listings: Mapping[str, Listing]) -> bytes:
+    servers = {name: _Server.of(listing) for name, listing in listings.items()}
+    return _File(version=VERSION, servers=servers).model_dump_json(indent=1).encode() + b"\n"
+
+
+def _decoded(content: bytes) -> Mapping[str, Listing]:
+    try:
+        file = _File.model_validate_json(content)
+        if file.version != VERSION:
+            raise UnfitDocument(f"it is of version {file.version}")
+        return {name: server.listing() for name, server in file.servers.items()}
+    except (ValidationError, ValueError) as error:
+        raise UnfitDocument("it is not what this version writes") from error
