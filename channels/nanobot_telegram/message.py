@@ -26,6 +26,7 @@ NO_LINK_PREVIEW = LinkPreviewOptions(is_disabled=True)
 model was talked into naming is not fetched on anybody's behalf."""
 
 Shape = Literal["photo", "animation", "voice", "audio", "video", "document"]
+"""What a file is sent as, by the method `send_…` of the Bot API."""
 
 LARGEST_FILE = 50_000_000
 """Bytes that a bot may upload."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from loguru import logger
 from telegram import (
@@ -151,20 +152,20 @@ class Outbound:
 
     async def _call(self, part: OutboundPart, uploads: Sequence[Upload], to: Attempt) -> int:
         """One call; the id of the (first) message. Raises the library's errors."""
-        limit = CAPTION_LIMIT if uploads else TEXT_LIMIT
+        bot, limit = self._client.bot, CAPTION_LIMIT if uploads else TEXT_LIMIT
         text = MessageText.of(part.content, limit, plain=to.plain)
         reply = None
         if to.reply_to is not None:
             reply = ReplyParameters(to.reply_to, allow_sending_without_reply=True)
+        place: dict[str, Any] = {"message_thread_id": to.thread, "reply_parameters": reply}
         if not uploads:
-            message = await self._client.bot.send_message(
+            message = await bot.send_message(
                 to.chat_id,
                 text.text,
                 entities=text.entities or None,
                 reply_markup=_keyboard(part.buttons),
-                message_thread_id=to.thread,
-                reply_parameters=reply,
                 link_preview_options=NO_LINK_PREVIEW,
+                **place,
             )
             return message.message_id
         if to.documents:
@@ -175,32 +176,17 @@ class Outbound:
                     _album_item(upload.shape, file, MessageText() if at else text)
                     for at, (upload, file) in enumerate(zip(uploads, files, strict=True))
                 ]
-                messages = await self._client.bot.send_media_group(
-                    to.chat_id, items, message_thread_id=to.thread, reply_parameters=reply
-                )
-                return messages[0].message_id
-            message = await self._sender(uploads[0].shape)(
+                return (await bot.send_media_group(to.chat_id, items, **place))[0].message_id
+            send: Callable[..., Awaitable[Message]] = getattr(bot, f"send_{uploads[0].shape}")
+            message = await send(
                 to.chat_id,
                 files[0],
                 caption=text.text or None,
                 caption_entities=text.entities or None,
                 reply_markup=_keyboard(part.buttons),
-                message_thread_id=to.thread,
-                reply_parameters=reply,
+                **place,
             )
             return message.message_id
-
-    def _sender(self, shape: Shape) -> Callable[..., Awaitable[Message]]:
-        bot = self._client.bot
-        senders: dict[Shape, Callable[..., Awaitable[Message]]] = {
-            "photo": bot.send_photo,
-            "animation": bot.send_animation,
-            "voice": bot.send_voice,
-            "audio": bot.send_audio,
-            "video": bot.send_video,
-            "document": bot.send_document,
-        }
-        return senders[shape]
 
     def _at_new_id(self, part: OutboundPart, attempt: Attempt, new_id: int) -> Attempt:
         try:
