@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pytest
 from loguru import logger
 
 from nanobot.channel.health import HealthReporter, RateLimitedLog
-from nanobot.channel.waiting import Backoff
+from nanobot.channel.waiting import Backoff, within
 from nanobot.testing.clock import FakeClock
-from tests.channels.telegram.support import RecordingHost
+from tests.channels.telegram.support import RecordingHost, WatchedClock
 
 
 def test_a_problem_is_reported_once_and_so_is_its_end(tmp_path: Path) -> None:
@@ -55,3 +57,18 @@ def test_pauses_double_up_to_a_limit_and_are_never_shorter_than_asked_for() -> N
     assert backoff.next(at_least=7.0) == 7.0
     backoff.reset()
     assert backoff.next() == 1.0
+
+
+async def test_work_beyond_its_deadline_is_cancelled_and_what_it_raises_comes_through() -> None:
+    clock, never = WatchedClock(), asyncio.Event()
+    late = asyncio.create_task(within(clock, 5.0, never.wait()))
+    await clock.until_asked(5.0)
+    await clock.advance(5.0)
+    with pytest.raises(TimeoutError):
+        await late
+
+    async def fail() -> None:
+        raise LookupError("nothing there")
+
+    with pytest.raises(LookupError, match="nothing there"):
+        await within(clock, 5.0, fail())
