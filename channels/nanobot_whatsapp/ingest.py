@@ -12,6 +12,7 @@ nobody's message or edit is taken for one of somebody else's.
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -31,6 +32,8 @@ UNREADABLE = "a message that nanobot could not read"
 
 _COMMAND = re.compile(r"/([A-Za-z][\w-]*)(?=\s|$)", re.ASCII)
 _NOTE_CHARACTERS = 1000
+_MAX_RECENT = 2_000
+_EXCERPT = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,27 @@ class Incoming:
     edits: str = ""
     deletes: str = ""
     unanswered: bool = False
+
+
+class RecentMessages:
+    """The latest messages, in memory, by id and chat: WhatsApp names a quoted message by its id
+    alone, or wants its text again. What was said before a restart, or long ago, is unknown.
+
+    Where the platform's ids are unique over all chats (the Cloud API), `chat` is left out.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
+
+    def remember(self, id: str, sender: str, text: str, chat: str = "") -> None:
+        """Another message under the same id does not replace it: senders choose them."""
+        self._known.setdefault((chat, id), (sender, text[:_EXCERPT]))
+        if len(self._known) > _MAX_RECENT:
+            self._known.popitem(last=False)
+
+    def find(self, id: str, chat: str = "") -> tuple[str, str] | None:
+        """Sender and beginning of a message, as they were given."""
+        return self._known.get((chat, id))
 
 
 class Ingest:

@@ -25,14 +25,13 @@ from typing import TypeVar
 from loguru import logger
 from pydantic import SecretStr
 
-from nanobot.bus.events import Quote
 from nanobot.channel import ChannelHost, Chat, WebhookReply, WebhookRequest, document_of
 from nanobot.channel.health import HealthReporter, RateLimitedLog
 from nanobot.channel.quarantine import Quarantine
 from nanobot.errors import StorageError
 from nanobot_whatsapp.cloud.graph import OUTSIDE_WINDOW, explain, kind_of
 from nanobot_whatsapp.cloud.payload import Account, Broken, Moved, Remark, Said, Status, read
-from nanobot_whatsapp.ingest import Incoming, Ingest
+from nanobot_whatsapp.ingest import Incoming, Ingest, RecentMessages
 from nanobot_whatsapp.people import People
 
 K = TypeVar("K")
@@ -44,7 +43,6 @@ _CHALLENGE_CHARACTERS = 256
 _PLAIN = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
 _MAX_CHATS = 1_000
 _MAX_MESSAGES = 2_000
-_EXCERPT = 300
 
 
 def signature_of(body: bytes, app_secret: str) -> str:
@@ -130,23 +128,6 @@ def _is_same(given: str, expected: str) -> bool:
     )
 
 
-class RecentMessages:
-    """The last messages of all chats, by id. WhatsApp names a quoted message by its id alone; what
-    it said is unknown after a restart, or too late."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[str, str]] = OrderedDict()
-
-    def remember(self, id: str, sender: str, text: str) -> None:
-        """`sender` is a name, or `OURS`."""
-        _put(self._known, id, (sender, text[:_EXCERPT]), _MAX_MESSAGES)
-
-    def filled(self, quote: Quote) -> Quote:
-        """The same quote with sender and text, as far as they are known."""
-        sender, text = self._known.get(quote.message_id, ("", ""))
-        return Quote(quote.message_id, quote.sender or sender, quote.text or text)
-
-
 class Inbox:
     """Ingests the calls for one business number. `quarantine` keeps what cannot be read."""
 
@@ -210,8 +191,10 @@ class Inbox:
     async def _completed(self, said: Said) -> Incoming:
         """The message, with what it quotes and with the value of the button that was pressed."""
         heard = said.heard
-        if heard.quote is not None:
-            heard = replace(heard, quote=self._recent.filled(heard.quote))
+        if (quote := heard.quote) is not None:
+            sender, text = self._recent.find(quote.message_id) or ("", "")
+            quote = replace(quote, sender=quote.sender or sender, text=quote.text or text)
+            heard = replace(heard, quote=quote)
         if not said.button:
             return heard
         chat = Chat(self._people.met(heard.person.ids))

@@ -25,8 +25,7 @@ from nanobot.bus.split import utf16_length
 from nanobot.channel.text import one_line
 from nanobot.errors import SendRefused
 from nanobot_whatsapp.cloud.graph import Fault, Graph, MaybeSent, Refused, as_send_error
-from nanobot_whatsapp.cloud.inbound import RecentMessages
-from nanobot_whatsapp.ingest import OURS
+from nanobot_whatsapp.ingest import OURS, RecentMessages
 from nanobot_whatsapp.markup import CAPTION_LIMIT, TEXT_LIMIT, fits, render, with_choices
 from nanobot_whatsapp.people import People, is_number, is_person
 from nanobot_whatsapp.transport import plain_mime, playable_as

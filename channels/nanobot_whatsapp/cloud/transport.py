@@ -13,9 +13,9 @@ from nanobot.channel.health import HealthReporter
 from nanobot.channel.waiting import Backoff, first_error
 from nanobot.errors import SendRefused
 from nanobot_whatsapp.cloud.graph import Graph, GraphError, Identity, Refused, as_send_error
-from nanobot_whatsapp.cloud.inbound import Inbox, Receiver, RecentMessages
+from nanobot_whatsapp.cloud.inbound import Inbox, Receiver
 from nanobot_whatsapp.cloud.outbound import MAX_FILE_BYTES, Outbound
-from nanobot_whatsapp.ingest import Ingest
+from nanobot_whatsapp.ingest import Ingest, RecentMessages
 from nanobot_whatsapp.markup import CAPTION_LIMIT, TEXT_LIMIT, fits
 from nanobot_whatsapp.people import People
 from nanobot_whatsapp.settings import WhatsAppSettings

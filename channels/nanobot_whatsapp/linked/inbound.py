@@ -17,7 +17,7 @@ import asyncio
 import json
 import os
 import re
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ from nanobot.channel.text import one_line
 from nanobot.channel.waiting import Backoff
 from nanobot.clock import Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
-from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming, Ingest
+from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming, Ingest, RecentMessages
 from nanobot_whatsapp.linked.link import BridgeLink
 from nanobot_whatsapp.linked.protocol import Event, Me
 from nanobot_whatsapp.people import Person, id_of, is_group, is_id, is_number
@@ -246,43 +246,12 @@ def _notes(message: _Message, media: Media | None) -> tuple[str, ...]:
 _MAX_PAUSE = 30.0
 """Seconds between attempts to store something."""
 _MAX_UNREAD = 256
-_MAX_QUOTABLE = 1000
-_QUOTE_CHARACTERS = 500
 
 _DOWNLOADS = "downloads"
 _DOWNLOAD_PATH = re.compile(r"downloads/([A-Za-z0-9_-][A-Za-z0-9._-]{0,200})", re.ASCII)
 _DOWNLOAD_ATTEMPTS = 4
 _DOWNLOAD_PAUSE = 5.0
 _DOWNLOAD_SECONDS = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Quotable:
-    """A message that came in: its sender's JID as it was sent from, and how it begins."""
-
-    id: str
-    sender: str
-    text: str
-
-
-class Quotables:
-    """The latest messages, in memory. WhatsApp wants the words and the sender of a quoted message
-    again, not only its id; a reply to an older one goes without the quote."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], Quotable] = OrderedDict()
-
-    def add(self, received: Received) -> None:
-        """Another message under the same id does not replace it: senders choose them."""
-        id, text = received.message.id, received.message.text
-        quotable = Quotable(id, received.sender, text[:_QUOTE_CHARACTERS])
-        self._known.setdefault((received.chat, id), quotable)
-        if len(self._known) > _MAX_QUOTABLE:
-            self._known.popitem(last=False)
-
-    def find(self, chat: str, id: str) -> Quotable | None:
-        """The message with this id in the chat with this JID."""
-        return self._known.get((chat, id))
 
 
 class Inbox:
@@ -293,12 +262,12 @@ class Inbox:
         host: ChannelHost,
         ingest: Ingest,
         health: HealthReporter,
-        quotables: Quotables,
+        recent: RecentMessages,
         *,
         receipts: bool,
     ) -> None:
         self._clock, self._ingest, self._health = host.clock, ingest, health
-        self._quotables, self._receipts = quotables, receipts
+        self._recent, self._receipts = recent, receipts
         self._quarantine = Quarantine(
             host.state_folder, host.clock, RateLimitedLog("whatsapp", host.clock).warn
         )
@@ -319,8 +288,9 @@ class Inbox:
         self._health.resolve("disk")
         for one in received:
             if one.message in admitted:
-                self._quotables.add(one)
-                if self._receipts and not one.message.own and not one.message.edits:
+                message = one.message
+                self._recent.remember(message.id, one.sender, message.text, one.chat)
+                if self._receipts and not message.own and not message.edits:
                     self._unread.append(one)
                     self._arrived.set()
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from nanobot.bus.events import Media, MediaKind, OutboundPart, Receipt
 from nanobot.errors import SendError, SendRefused, SendUnknown
-from nanobot_whatsapp.linked.inbound import Quotables
+from nanobot_whatsapp.ingest import RecentMessages
 from nanobot_whatsapp.linked.protocol import Me, Method
 from nanobot_whatsapp.markup import render, with_choices
 from nanobot_whatsapp.people import People, is_group, jid_of
@@ -74,11 +74,11 @@ class Outbound:
         self,
         link: Link,
         people: People,
-        quotables: Quotables,
+        recent: RecentMessages,
         path_of: Callable[[Media], Path],
         prefix: str,
     ) -> None:
-        self._link, self._people, self._quotables = link, people, quotables
+        self._link, self._people, self._recent = link, people, recent
         self._path_of, self._prefix = path_of, prefix
 
     async def send(self, part: OutboundPart) -> Receipt:
@@ -124,10 +124,10 @@ class Outbound:
         """In a group only: in private everybody sees what an answer is about."""
         if not part.reply_to or not is_group(part.chat_id):
             return None
-        quoted = self._quotables.find(part.chat_id, part.reply_to)
+        quoted = self._recent.find(part.reply_to, part.chat_id)
         if quoted is None:
             return None
-        return {**asdict(quoted), "from_me": False}
+        return {"id": part.reply_to, "sender": quoted[0], "text": quoted[1], "from_me": False}
 
 
 def sent_id(part: OutboundPart, piece: str = "") -> str:

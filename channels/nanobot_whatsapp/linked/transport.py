@@ -20,8 +20,8 @@ from nanobot.channel import ChannelHost, Limits
 from nanobot.channel.health import HealthReporter
 from nanobot.channel.waiting import Backoff, within
 from nanobot.errors import ChannelOff, SendLater, StorageError
-from nanobot_whatsapp.ingest import Ingest
-from nanobot_whatsapp.linked.inbound import Downloads, Inbox, Quotables
+from nanobot_whatsapp.ingest import Ingest, RecentMessages
+from nanobot_whatsapp.linked.inbound import Downloads, Inbox
 from nanobot_whatsapp.linked.install import NodeMissing, bridge_program, find_node
 from nanobot_whatsapp.linked.link import PING_SECONDS, BridgeLink, HelperFailed
 from nanobot_whatsapp.linked.outbound import MAX_FILE_BYTES, Outbound
@@ -161,7 +161,7 @@ class _Session:
         self.health = HealthReporter("whatsapp", host)
         self._people = People(host.state_folder)
         self._downloads = Downloads(host.state_folder, host.clock)
-        self._quotables = Quotables()
+        self._recent = RecentMessages()
         ingest = Ingest(
             host,
             self._people,
@@ -170,7 +170,7 @@ class _Session:
             prefix=options.self_chat_prefix,
         )
         receipts = options.read_receipts
-        self._inbox = Inbox(host, ingest, self.health, self._quotables, receipts=receipts)
+        self._inbox = Inbox(host, ingest, self.health, self._recent, receipts=receipts)
         self._was_open = False
 
     async def run_helper(self, program: Sequence[str]) -> None:
@@ -189,7 +189,7 @@ class _Session:
 
     async def _serve(self, link: BridgeLink) -> None:
         host, people, prefix = self._host, self._people, self._options.self_chat_prefix
-        outbound = Outbound(link, people, self._quotables, host.path_of, prefix)
+        outbound = Outbound(link, people, self._recent, host.path_of, prefix)
 
         async def set_typing(chat_id: str, on: bool) -> None:
             await link.request("typing", {"to": jid_of(people.address(chat_id)), "on": on})

@@ -12,8 +12,8 @@ from nanobot.channel.health import HealthReporter
 from nanobot.errors import SendRefused
 from nanobot.testing import FakeClock
 from nanobot_whatsapp.cloud.graph import Graph
-from nanobot_whatsapp.cloud.inbound import RecentMessages
 from nanobot_whatsapp.cloud.outbound import Outbound
+from nanobot_whatsapp.ingest import RecentMessages
 from nanobot_whatsapp.people import People
 from nanobot_whatsapp.settings import WhatsAppSettings
 from tests.channels.telegram.support import RecordingHost

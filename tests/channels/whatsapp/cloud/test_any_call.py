@@ -17,8 +17,8 @@ from pydantic import SecretStr
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel.health import HealthReporter
 from nanobot.testing import FakeClock
-from nanobot_whatsapp.cloud.inbound import HEADER, Inbox, Receiver, RecentMessages, signature_of
-from nanobot_whatsapp.ingest import Ingest
+from nanobot_whatsapp.cloud.inbound import HEADER, Inbox, Receiver, signature_of
+from nanobot_whatsapp.ingest import Ingest, RecentMessages
 from nanobot_whatsapp.people import People
 from tests.bus.support import rows
 from tests.channels.odd import DEEP, LONG, as_body, mutated

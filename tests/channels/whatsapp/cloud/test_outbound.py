@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.events import Button, Media, MediaKind, Quote
+from nanobot.bus.events import Button, Media, MediaKind
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
+from nanobot_whatsapp.ingest import OURS
 from tests.channels.whatsapp.cloud.samples import GROUP
 from tests.channels.whatsapp.cloud.sending import ANN, rigged
 from tests.doubles.graph.media import OGG, PNG
@@ -22,7 +23,7 @@ async def test_words_are_rendered_and_quote_what_they_answer(tmp_path: Path) -> 
         receipt = await rig.send("**yes**", reply_to=question)
         (sent,) = rig.meta.messages()
         assert (sent.text, sent.reply_to, receipt.platform_id) == ("*yes*", question, sent.id)
-        assert rig.recent.filled(Quote(sent.id)).text == "*yes*"
+        assert rig.recent.find(sent.id) == (OURS, "*yes*")
         assert rig.meta.violations == []
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel.health import HealthReporter
 from nanobot.testing.clock import FakeClock
-from nanobot_whatsapp.ingest import Ingest
-from nanobot_whatsapp.linked.inbound import Inbox, Quotables
+from nanobot_whatsapp.ingest import Ingest, RecentMessages
+from nanobot_whatsapp.linked.inbound import Inbox
 from nanobot_whatsapp.people import People
 from tests.bus.support import rows
 from tests.channels.odd import as_body, mutated
@@ -51,7 +51,7 @@ async def taken(lines: Sequence[bytes], last: int) -> list[tuple[str, str]]:
             host = core.host
             ingest = Ingest(host, People(host.state_folder), self_chat=False, pairing=True)
             inbox = Inbox(
-                host, ingest, HealthReporter("whatsapp", host), Quotables(), receipts=False
+                host, ingest, HealthReporter("whatsapp", host), RecentMessages(), receipts=False
             )
             async with linked(home, clock, inbox) as pair:
                 for line in lines:

@@ -11,7 +11,8 @@ import pytest
 
 from nanobot.bus.events import Button, Media, MediaKind, OutboundPart
 from nanobot.errors import SendRefused
-from nanobot_whatsapp.linked.inbound import Quotables, read
+from nanobot_whatsapp.ingest import RecentMessages
+from nanobot_whatsapp.linked.inbound import read
 from nanobot_whatsapp.linked.outbound import MAX_FILE_BYTES, Outbound, sent_id
 from nanobot_whatsapp.linked.protocol import Me, Method
 from nanobot_whatsapp.people import People
@@ -27,10 +28,10 @@ class Wire:
     def __init__(self, folder: Path) -> None:
         self.sent: list[Mapping[str, Any]] = []
         self.me = Me(**US)
-        self.quotables = Quotables()
+        self.recent = RecentMessages()
         self.people = People(folder)
         self.folder = folder
-        self.outbound = Outbound(self, self.people, self.quotables, self.path_of, "🤖 ")
+        self.outbound = Outbound(self, self.people, self.recent, self.path_of, "🤖 ")
 
     async def request(
         self, method: Method, params: Mapping[str, object], patience: float = 60.0
@@ -112,7 +113,7 @@ async def test_a_reply_in_a_group_quotes_what_it_answers(wire: Wire) -> None:
     event = said("G1", "what is it?", chat=GROUP, sender="888@lid", group=True)
     spoken = read(event, None, datetime(2026, 3, 2, tzinfo=UTC))
     assert spoken is not None
-    wire.quotables.add(spoken)
+    wire.recent.remember(spoken.message.id, spoken.sender, spoken.message.text, spoken.chat)
     await wire.outbound.send(part("this", GROUP, reply_to="G1"))
     await wire.outbound.send(part("that", GROUP, reply_to="long gone"))
     assert [sent["quote"] for sent in wire.sent] == [
@@ -124,7 +125,7 @@ async def test_a_reply_in_a_group_quotes_what_it_answers(wire: Wire) -> None:
 async def test_a_private_answer_quotes_nothing(wire: Wire) -> None:
     spoken = read(said("A1"), None, datetime(2026, 3, 2, tzinfo=UTC))
     assert spoken is not None
-    wire.quotables.add(spoken)
+    wire.recent.remember(spoken.message.id, spoken.sender, spoken.message.text, spoken.chat)
     await wire.outbound.send(part("this", reply_to="A1"))
     assert wire.sent[0]["quote"] is None
 
