@@ -28,10 +28,12 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
 
 
 def _linked(options: WhatsAppSettings, folder: Path) -> list[CheckFinding]:
+    """Blocks; reads only, and connects nowhere."""
     return [_node(options.node), _helper(folder), _account(folder / "auth" / "creds.json")]
 
 
 def _node(setting: str) -> CheckFinding:
+    """Whether there is a Node.js that is new enough."""
     from nanobot_whatsapp.linked.install import find_node
 
     try:
@@ -41,6 +43,7 @@ def _node(setting: str) -> CheckFinding:
 
 
 def _helper(folder: Path) -> CheckFinding:
+    """Whether the helper of this version is installed."""
     from nanobot_whatsapp.linked.install import bridge_program
 
     try:
@@ -74,6 +77,7 @@ def _account(path: Path) -> CheckFinding:
 
 
 async def _cloud(options: WhatsAppSettings, seconds: float) -> CheckFinding:
+    """Ask Meta which number the token is for."""
     from nanobot_whatsapp.cloud.graph import Graph, GraphError, Refused
 
     graph = Graph(options)

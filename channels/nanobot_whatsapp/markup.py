@@ -231,6 +231,7 @@ class _Blocks:
         return block
 
     def _list(self, token: Token) -> list[_Line]:
+        """The items up to the end of the list, which may nest."""
         is_ordered = token.type == "ordered_list_open"
         number = int(token.attrs.get("start", 1))
         bullet = _BULLETS[self._bullet_lists % len(_BULLETS)]

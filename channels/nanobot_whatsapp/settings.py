@@ -28,6 +28,7 @@ _PREFIX_CHARACTERS = 16
 
 
 def _split(url: str, *schemes: str) -> SplitResult:
+    """The parts of an address with one of these schemes. Raises `ValueError` for what is none."""
     wanted = " or ".join(f"{scheme}://" for scheme in schemes)
     try:
         parts = urlsplit(url)

@@ -47,6 +47,7 @@ async def setup(request: SetupRequest) -> SetupResult:
 
 
 async def _linked(request: SetupRequest, present: WhatsAppSettings | None) -> SetupResult:
+    """As a device of the owner's own number, or of one for nanobot alone."""
     person = request.person
     person.say(
         f"{_BAN} Best is a number of its own for nanobot, which you can do without; it also works "
@@ -64,6 +65,7 @@ async def _linked(request: SetupRequest, present: WhatsAppSettings | None) -> Se
 
 
 async def _by_cloud(request: SetupRequest, present: WhatsAppSettings | None) -> SetupResult:
+    """Asks until Meta accepts the answers; what was right need not be typed again."""
     request.person.say("docs/channels/whatsapp.md leads through Meta's side of it.")
     asked = {key: _known(present, key) for key, _ in _ASKED}
     asked["verify_token"] = asked["verify_token"] or secrets.token_hex(12)

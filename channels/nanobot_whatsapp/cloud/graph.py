@@ -23,7 +23,7 @@ import json
 import logging
 import re
 import ssl
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,7 +31,6 @@ from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 import httpx
-from pydantic import SecretStr
 
 from nanobot.channel import fault_in_words
 from nanobot.channel.health import HealthReporter
@@ -225,17 +224,6 @@ class Identity:
     name: str
 
 
-class _Bearer(httpx.Auth):
-    """Puts the token into each request; printing it reveals nothing."""
-
-    def __init__(self, token: SecretStr) -> None:
-        self._token = token
-
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        request.headers["Authorization"] = f"Bearer {self._token.get_secret_value()}"
-        yield request
-
-
 class Graph:
     """One business number. Close it at the end. Methods raise a `GraphError` unless they say
     otherwise; refusals that a person has to resolve are reported to `health`."""
@@ -253,8 +241,11 @@ class Graph:
         self._root = f"/{options.api_version}"
         self._number = f"{self._root}/{quote(options.phone_number_id, safe='')}"
         self._client = httpx.AsyncClient(
-            auth=_Bearer(self._token),
-            headers={"User-Agent": "nanobot", "Accept-Encoding": "identity"},
+            headers={  # httpx masks the first one where it prints them
+                "Authorization": f"Bearer {self._token.get_secret_value()}",
+                "User-Agent": "nanobot",
+                "Accept-Encoding": "identity",
+            },
             verify=_ssl_context(),
             trust_env=False,
             follow_redirects=False,
@@ -421,6 +412,7 @@ class Graph:
         return response.status_code, bytes(body), response.headers.get("Retry-After", "")
 
     def _result(self, status: int, body: bytes, retry_after: str) -> Raw:
+        """The answer's document, unless it is an error."""
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):
@@ -437,6 +429,7 @@ class Graph:
         return answer
 
     def _refusal(self, error: Raw, status: int, seconds: float) -> Refused:
+        """Meta's error as ours, without anything that looks like a token; reports it if need be."""
         details = text_in(object_in(error, "error_data"), "details")
         text = details or text_in(error, "message") or f"HTTP status {status}"
         refused = Refused(

@@ -202,6 +202,7 @@ class Inbox:
         return heard if value is None else replace(heard, text=value)
 
     async def _store(self, heard: Sequence[Incoming]) -> None:
+        """Hand over what was said, and remember what was admitted of it."""
         for one in await self._ingest.store(heard) if heard else ():
             _put(self._stored, (one.id, one.person.ids), None, _MAX_MESSAGES)
             file = one.media and f"{one.media.kind} {one.media.name}".rstrip()

@@ -185,6 +185,7 @@ def _words(value: object, depth: int = 4) -> Iterator[str]:
 
 
 def _guarded(message: object, context: _Context) -> Iterator[Item]:
+    """The items of one message; `Broken` and a note for the agent if it cannot be read."""
     if not isinstance(message, dict):
         yield Broken(message, "a message that is no object")
         return
@@ -301,6 +302,7 @@ def _said(message: Raw, person: Person, context: _Context) -> Said:
 
 
 def _system(message: Raw) -> Iterator[Item]:
+    """What WhatsApp itself says in a chat; of use is that somebody has another number or id."""
     system = object_in(message, "system")
     kind = one_line(text_in(system, "type")) or "unknown"
     pairs = [

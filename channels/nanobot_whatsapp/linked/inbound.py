@@ -308,6 +308,7 @@ class Inbox:
                     logger.debug("whatsapp: a message was not marked as read: {}", error)
 
     def _read(self, event: Event, me: Me | None) -> Received | None:
+        """The message of an event; what cannot be read goes into quarantine."""
         now = self._clock.now()
         try:
             return read(event.body, me, now)

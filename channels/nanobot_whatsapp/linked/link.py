@@ -305,6 +305,7 @@ async def _hung_up(clock: Clock) -> HelperFailed:
 
 
 def _parsed(line: bytes) -> FromHelper | None:
+    """`parse` with its errors as `HelperFailed`; None for an unknown type."""
     try:
         received = parse(line)
     except Garbage as error:

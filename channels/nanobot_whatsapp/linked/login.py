@@ -103,6 +103,7 @@ class _Dialogue:
         return True
 
     async def _until_open(self, changes: AsyncIterator[Change]) -> Me | None:
+        """The linked account; None if that on disk is no longer linked."""
         async for change in changes:
             match change:
                 case Qr(data=data):
@@ -118,6 +119,7 @@ class _Dialogue:
         raise HelperFailed("the WhatsApp helper hung up")
 
     def _show(self, data: str) -> None:
+        """Show a code to scan. Raises `HelperFailed` if it is too long for one."""
         if not self._asked:
             self._asked = True
             self._screen.say(f"{_WHERE}\nScan this; it changes now and then:")
@@ -127,6 +129,7 @@ class _Dialogue:
             raise HelperFailed("the WhatsApp helper sent what no QR code can hold") from error
 
     def _ask_to_type(self, code: str) -> None:
+        """Show a code to type into the phone."""
         self._asked = True
         self._screen.say(
             f"{_WHERE}\n> Link with phone number instead.\n"
@@ -162,6 +165,7 @@ _FINAL: Mapping[str, tuple[str, str]] = {
 
 
 def _farewell(me: Me, *, is_new: bool, is_set_up: bool) -> str:
+    """Which account is linked, and what to configure if nothing is set up yet."""
     number = id_of(me.number) if me.number else ""
     name = f" ({me.name})" if me.name else ""
     account = f"+{number}{name}" if number else me.lid or "the account"

@@ -150,6 +150,8 @@ async def _end(process: Process, clock: Clock) -> None:
 async def _connect(
     listener: Listener, welcome: Welcome, clock: Clock, ingest: IngestEvents | None
 ) -> BridgeLink:
+    """Wait for the helper, and greet it. Raises `HelperFailed`, also after `START_SECONDS`."""
+
     async def connected() -> BridgeLink:
         reader, writer = await listener.accept()
         try:
@@ -255,6 +257,7 @@ async def _lock_helper(lock: FileIO, folder: Path, clock: Clock) -> None:
 
 
 async def _locked_in_time(lock: FileIO, clock: Clock) -> bool:
+    """Try for `LEAVE_SECONDS`; whether the lock is ours."""
     for _ in range(round(LEAVE_SECONDS / _POLL_SECONDS)):
         if _locked(lock):
             return True

@@ -188,6 +188,7 @@ class _Session:
                 await self._slot.clear()
 
     async def _serve(self, link: BridgeLink) -> None:
+        """Send and receive through a greeted helper, until it ends."""
         host, people, prefix = self._host, self._people, self._options.self_chat_prefix
         outbound = Outbound(link, people, self._recent, host.path_of, prefix)
 
@@ -249,6 +250,7 @@ class _Session:
 
 
 async def _report_alive(host: ChannelHost, link: BridgeLink) -> None:
+    """Keep the watchdog of the core informed, as long as the helper answers."""
     while True:
         if link.is_responsive:
             host.alive(SILENT_SECONDS)
