@@ -8,7 +8,6 @@ fault of an update: it is raised, nothing is confirmed, and Telegram delivers th
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,6 @@ from telegram.error import TelegramError
 from nanobot.bus.events import InboundMessage
 from nanobot.channel import ChannelHost
 from nanobot.channel.quarantine import Quarantine
-from nanobot.channel.text import valid_unicode
 from nanobot.errors import SendRefused
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
@@ -89,7 +87,8 @@ class UpdateIngest:
         now = self._host.clock.now()
         assert now.tzinfo is not None
         try:
-            update = _valid(update)
+            if not isinstance(update, dict):
+                raise TypeError("an update is an object")  # noqa: TRY301
             parsed = parse_update(
                 Update.de_json(update, None), self._me, self._chats.canonical, now.tzinfo
             )
@@ -146,13 +145,3 @@ class UpdateIngest:
                 await bot.edit_message_reply_markup(press.place, press.message_id)
         except TelegramError as error:
             logger.debug("telegram: a pressed button was not acknowledged: {}", error)
-
-
-def _valid(update: object) -> dict[str, object]:
-    """The update, without lone surrogates (JSON can hold them, files and SQLite cannot)."""
-    if not isinstance(update, dict):
-        raise TypeError("an update is an object")
-    text = json.dumps(update, ensure_ascii=False)
-    valid = valid_unicode(text)
-    document: dict[str, object] = update if valid == text else json.loads(valid)
-    return document

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanobot.bus.sqlite_journal import SqliteJournal
+from nanobot.channel import document_of
 from nanobot.testing import FakeClock
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
@@ -125,8 +126,9 @@ async def taken(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str | Non
             client = TelegramClient(options, clock)
             await client.aclose()  # what is sent goes nowhere
             chats = Chats(core.host.state_folder)
+            batch = [document_of(json.dumps(update).encode()) for update in updates]
             async with asyncio.TaskGroup() as tasks:
-                await UpdateIngest(client, core.host, chats, ME, tasks).ingest(updates, "9:9:now")
+                await UpdateIngest(client, core.host, chats, ME, tasks).ingest(batch, "9:9:now")
             await core.background.drain(5.0)
             cursor = await core.host.cursor()
         finally:
