@@ -13,11 +13,12 @@ markup or nested more deeply than anyone writes, the source is shown as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from loguru import logger
+from telegram import MessageEntity
 
 from nanobot.bus.split import utf16_length
 from nanobot.channel.markdown import is_parsed, parse_markdown, table_text
@@ -312,35 +313,26 @@ def _is_task(token: Token) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Entity:
-    """A mark on a range of a text, as the Bot API's `MessageEntity`.
-
-    `offset` and `length` are in UTF-16 code units; `url` is set for a `text_link`, `language` may
-    be for a `pre`.
-    """
-
-    type: str
-    offset: int
-    length: int
-    url: str = ""
-    language: str = ""
-
-    @property
-    def end(self) -> int:
-        """Where the range ends, exclusive."""
-        return self.offset + self.length
-
-
-@dataclass(frozen=True, slots=True)
 class Rendered:
     """A text and its entities, outer ones before the ones inside them."""
 
     text: str
-    entities: tuple[Entity, ...] = ()
+    entities: tuple[MessageEntity, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """A future entity; `start` and `end` (exclusive) are in characters."""
+
+    type: str
+    start: int
+    end: int
+    url: str = ""
+    language: str = ""
 
 
 class _Page:
-    """Text that is being written, with the ranges marked so far (offsets in characters).
+    """Text that is being written, with the ranges marked so far.
 
     Invariant: the entities keep to Telegram's rules. A range lies within the text, has something
     visible in it and does not cut a character; two ranges are nested or apart; `pre` and `code`
@@ -349,7 +341,7 @@ class _Page:
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
-        self._ranges: list[Entity] = []
+        self._ranges: list[_Range] = []
         self._styles: dict[str, list[int]] = {}
         self.length = 0
 
@@ -372,7 +364,7 @@ class _Page:
 
     def mark(self, kind: str, start: int, *, url: str = "", language: str = "") -> None:
         """Mark what was written from `start` on."""
-        self._ranges.append(Entity(kind, start, self.length - start, url, language))
+        self._ranges.append(_Range(kind, start, self.length, url, language))
 
     def code(self, text: str) -> None:
         """Write code within a line. Styles pause for it: Telegram takes no code inside them."""
@@ -397,35 +389,37 @@ class _Page:
         order."""
         text = "".join(self._pieces).rstrip()
         lead = len(text) - len(text.lstrip())
-        if any(one.type == "pre" and one.offset < lead for one in self._ranges):
+        if any(one.type == "pre" and one.start < lead for one in self._ranges):
             lead = 0
         text = text[lead:]
         ranges = [kept for one in self._ranges if (kept := _trimmed(text, one, lead))]
-        ranges.sort(key=lambda one: (one.offset, -one.length, _ORDER.index(one.type)))
-        return Rendered(text, tuple(_in_utf16(text, ranges)))
+        ranges.sort(key=lambda one: (one.start, -one.end, _ORDER.index(one.type)))
+        units: dict[int, int] = {}  # an offset in characters in UTF-16 code units
+        at = before = 0
+        for position in sorted({edge for one in ranges for edge in (one.start, one.end)}):
+            at += utf16_length(text[before:position])
+            before = position
+            units[position] = at
+        entities = (
+            MessageEntity(
+                one.type,
+                units[one.start],
+                units[one.end] - units[one.start],
+                url=one.url or None,
+                language=one.language or None,
+            )
+            for one in ranges
+        )
+        return Rendered(text, tuple(entities))
 
 
 _ORDER = ("blockquote", "text_link", "bold", "italic", "strikethrough", "pre", "code")
 
 
-def _trimmed(text: str, entity: Entity, lead: int) -> Entity | None:
+def _trimmed(text: str, one: _Range, lead: int) -> _Range | None:
     """The range, moved by `lead`, without the blanks around it; None where nothing is left."""
-    start = max(entity.offset - lead, 0)
-    inside = text[start : max(entity.end - lead, 0)].rstrip()
-    shown = inside.lstrip("\n" if entity.type in {"pre", "blockquote"} else None)
-    if not shown:
-        return None
-    return replace(entity, offset=start + len(inside) - len(shown), length=len(shown))
-
-
-def _in_utf16(text: str, ranges: Sequence[Entity]) -> Iterator[Entity]:
-    """The ranges with offsets in UTF-16 units instead of characters."""
-    units: dict[int, int] = {}
-    at = before = 0
-    for position in sorted({edge for one in ranges for edge in (one.offset, one.end)}):
-        at += utf16_length(text[before:position])
-        before = position
-        units[position] = at
-    for one in ranges:
-        offset = units[one.offset]
-        yield replace(one, offset=offset, length=units[one.end] - offset)
+    start = max(one.start - lead, 0)
+    inside = text[start : max(one.end - lead, 0)].rstrip()
+    shown = inside.lstrip("\n" if one.type in {"pre", "blockquote"} else None)
+    end = start + len(inside)
+    return replace(one, start=end - len(shown), end=end) if shown else None

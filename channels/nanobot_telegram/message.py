@@ -19,7 +19,7 @@ from nanobot.bus.events import Media
 from nanobot.bus.split import split_text, utf16_length
 from nanobot.channel.text import valid_unicode
 from nanobot.errors import SendRefused
-from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
+from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, render
 
 NO_LINK_PREVIEW = LinkPreviewOptions(is_disabled=True)
 """Link previews are off: a reply that quotes ten pages is no page of pictures, and a page that a
@@ -56,7 +56,7 @@ class MessageText:
         if plain and utf16_length(markdown) <= limit:
             return cls(markdown)
         rendered = render(markdown)
-        return cls(rendered.text, () if plain else _entities(rendered, ENTITY_LIMIT))
+        return cls(rendered.text, () if plain else rendered.entities[:ENTITY_LIMIT])
 
     @classmethod
     def preview(cls, markdown: str, hint: str = "", output: str = "") -> MessageText:
@@ -75,25 +75,12 @@ class MessageText:
         while utf16_length(rendered.text) > room and limit > 1:
             limit //= 2
             rendered = render(split_text(markdown, limit)[-1])
-        entities = list(_entities(rendered, ENTITY_LIMIT - len(notes)))
+        entities = list(rendered.entities[: ENTITY_LIMIT - len(notes)])
         offset = utf16_length(rendered.text + gap)
         for kind, note in notes:
             entities.append(MessageEntity(kind, offset, utf16_length(note)))
             offset += utf16_length(note + "\n")
         return cls(rendered.text + gap + below, tuple(entities))
-
-
-def _entities(rendered: Rendered, most: int) -> tuple[MessageEntity, ...]:
-    return tuple(
-        MessageEntity(
-            entity.type,
-            entity.offset,
-            entity.length,
-            url=entity.url or None,
-            language=entity.language or None,
-        )
-        for entity in rendered.entities[:most]
-    )
 
 
 @dataclass(frozen=True, slots=True)

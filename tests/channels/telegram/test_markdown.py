@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from telegram import MessageEntity
 
 from nanobot.bus.split import split_text, utf16_length
-from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, Entity, fits, render
+from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, fits, render
 
 EXAMPLES = Path("../shared/data/commonmark-0.31.json")
 TYPES = {"bold", "italic", "strikethrough", "code", "pre", "text_link", "blockquote"}
@@ -27,18 +28,23 @@ MARKS = st.sampled_from(
 MARKDOWN = st.lists(WORDS | MARKS, max_size=60).map("".join)
 
 
-def check(entities: Sequence[Entity], text: str) -> None:
+def end(entity: MessageEntity) -> int:
+    """Where its range ends, exclusive."""
+    return entity.offset + entity.length
+
+
+def check(entities: Sequence[MessageEntity], text: str) -> None:
     """What Telegram demands of entities."""
     units = text.encode("utf-16-le", "surrogatepass")
     for at, entity in enumerate(entities):
         assert entity.type in TYPES
-        assert 0 <= entity.offset < entity.end <= len(units) // 2
-        inside = units[2 * entity.offset : 2 * entity.end].decode("utf-16-le", "surrogatepass")
+        assert 0 <= entity.offset < end(entity) <= len(units) // 2
+        inside = units[2 * entity.offset : 2 * end(entity)].decode("utf-16-le", "surrogatepass")
         assert inside.strip()
         assert not re.match("[\udc00-\udfff]", inside)
         for other in entities[at + 1 :]:
-            apart = other.offset >= entity.end or other.end <= entity.offset
-            nested = entity.offset <= other.offset and other.end <= entity.end
+            apart = other.offset >= end(entity) or end(other) <= entity.offset
+            nested = entity.offset <= other.offset and end(other) <= end(entity)
             assert apart or nested
             assert apart or entity.type not in LEAVES
             assert apart or entity.type != "blockquote" or other.type != "blockquote"
@@ -58,7 +64,7 @@ def shape(markdown: str) -> tuple[str, list[tuple[str, str]]]:
     rendered = render(markdown)
     units = rendered.text.encode("utf-16-le")
     return rendered.text, [
-        (entity.type, units[2 * entity.offset : 2 * entity.end].decode("utf-16-le"))
+        (entity.type, units[2 * entity.offset : 2 * end(entity)].decode("utf-16-le"))
         for entity in rendered.entities
     ]
 
