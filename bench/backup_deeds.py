@@ -15,8 +15,8 @@ from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
 from nanobot.gateway.lock import HomeLock
 from nanobot.upkeep.backups import Order, alone, found, make, name_for, prune
+from nanobot.upkeep.contents import UNFINISHED
 from nanobot.upkeep.restoring import restore, verify
-from nanobot.upkeep.selection import UNFINISHED
 from nanobot.upkeep.snapshot import BackupOperations
 
 _CLOCK = SystemClock("UTC")

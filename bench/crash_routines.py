@@ -56,7 +56,7 @@ from nanobot.agent.outcomes import GAVE_UP
 from nanobot.app import build_gateway
 from nanobot.bus.journal import GIVE_UP_AFTER
 from nanobot.config import load_settings
-from nanobot.cron.store import JobStore
+from nanobot.cron.job import JobStore
 from nanobot.gateway.gateway import Gateway
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.session.records import key_of

@@ -30,8 +30,7 @@ from nanobot.messages import Message
 from nanobot.providers.port import Toolset
 from nanobot.session.session import Session
 from nanobot.skills.loader import SkillsLoader
-from nanobot.skills.prompt import SkillSections
-from nanobot.skills.triggers import mentioned
+from nanobot.skills.prompt import SkillSections, mentioned
 from nanobot.templates import render
 from nanobot.tokens import estimate_tokens
 from nanobot.tooling.registry import ToolRegistry

@@ -34,8 +34,7 @@ from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.config.load import SECRETS_FILE
 from nanobot.config.variables import entries, with_entries
-from nanobot.cron.commands import CronCommand
-from nanobot.cron.operations import CronOperations
+from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.control import Operation
 from nanobot.gateway.gateway import Gateway

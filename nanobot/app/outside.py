@@ -23,8 +23,8 @@ from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.config.tools import McpServerSettings
+from nanobot.cron.job import JobStore
 from nanobot.cron.service import CronService
-from nanobot.cron.store import JobStore
 from nanobot.memory.scopes import OWNER, Scopes
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import Provider, Toolset
@@ -32,7 +32,7 @@ from nanobot.security.egress import Egress
 from nanobot.security.paths import Root
 from nanobot.security.sandbox import Found, NetworkRelay, find_sandbox
 from nanobot.skills import SkillsLoader, SkillsService
-from nanobot.skills.needs import Surroundings
+from nanobot.skills.loader import Surroundings
 from nanobot.templates import render
 from nanobot.tooling import Tool, ToolRegistry
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs, Registry

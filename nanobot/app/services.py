@@ -42,14 +42,12 @@ from nanobot.memory.service.views import held_text, shown_of_held
 from nanobot.memory.store.pending import PendingFact
 from nanobot.memory.store.reading import FACTS, MemoryReader
 from nanobot.security.redaction import Redactor
-from nanobot.upkeep.retention import MEDIA_NAME, Limits, Retention
-from nanobot.upkeep.room import Room
-from nanobot.upkeep.selection import SNAPSHOT
+from nanobot.upkeep.contents import SNAPSHOT
+from nanobot.upkeep.retention import MEDIA_NAME, Limits, Retention, Room
 from nanobot.upkeep.snapshot import BackupOperations
 
 if TYPE_CHECKING:
-    from nanobot.upkeep.backups import Order
-    from nanobot.upkeep.schedule import BackupRoutine
+    from nanobot.upkeep.backups import BackupRoutine, Order
 
 
 _DECISIONS = ("Accept", "Drop")
@@ -260,8 +258,7 @@ def build_backups(base: Base) -> Backups:
     operations = BackupOperations(home, base.stores.journal.database, clock, live=True)
     if not settings.backup.schedule:
         return Backups(home, operations, None)
-    from nanobot.upkeep.backups import folder_of
-    from nanobot.upkeep.schedule import BackupRoutine
+    from nanobot.upkeep.backups import BackupRoutine, folder_of
 
     routine = BackupRoutine(
         home,

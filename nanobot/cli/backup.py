@@ -48,7 +48,7 @@ def back_up(home: Path, wishes: Wishes, *, as_json: bool) -> int:
     from nanobot.app.services import order_of
     from nanobot.config import load_settings
     from nanobot.upkeep import backups
-    from nanobot.upkeep.sealing import check_recipient
+    from nanobot.upkeep.packing import check_recipient
     from nanobot.upkeep.snapshot import OPERATION, Taken
 
     if not home.is_dir():
@@ -132,7 +132,7 @@ def verify(file: str, identity: str, *, as_json: bool) -> int:
 def keygen(file: str, *, as_json: bool) -> int:
     """`nanobot backup keygen FILE`."""
     from nanobot.clock import SystemClock
-    from nanobot.upkeep.sealing import make_identity
+    from nanobot.upkeep.packing import make_identity
 
     path = expanded(file).absolute()
     made_at = SystemClock().now().isoformat(timespec="seconds")

@@ -18,9 +18,9 @@ from nanobot.bus.journal import Outgoing
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import SystemClock
 from nanobot.config.settings import Settings
-from nanobot.cron.operations import CronOperations
+from nanobot.cron.job import JobStore
 from nanobot.cron.service import CronService
-from nanobot.cron.store import JobStore
+from nanobot.cron.tool import CronOperations
 from nanobot.errors import NanobotError
 from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.operations import Operations

@@ -13,8 +13,8 @@ from nanobot.cli.agent import WrongUse
 from nanobot.cli.show import fitted, table
 from nanobot.clock import SystemClock
 from nanobot.gateway.lock import HomeLock
+from nanobot.importing.importer import Plan, carry_out, prepare
 from nanobot.importing.report import Report
-from nanobot.importing.service import Plan, carry_out, prepare
 from nanobot_cli.plain import clean, one_line
 
 _HEADER = ("what", "how much", "what becomes of it", "where")

@@ -16,8 +16,7 @@ from nanobot.tilde import expanded
 from nanobot_cli.plain import clean
 
 if TYPE_CHECKING:
-    from nanobot.upkeep.drill import Found
-    from nanobot.upkeep.restoring import Restored
+    from nanobot.upkeep.restoring import Found, Restored
     from nanobot.upkeep.unpacking import Unpacked
 
 
@@ -36,8 +35,8 @@ def restore_home(home: Path, wishes: Wishes, *, as_json: bool) -> int:
     """`nanobot restore FILE`."""
     from nanobot.clock import SystemClock
     from nanobot.upkeep.backups import undisturbed
-    from nanobot.upkeep.placing import is_unfinished
     from nanobot.upkeep.restoring import expect_room, is_empty, restore
+    from nanobot.upkeep.swap import is_unfinished
     from nanobot.upkeep.unpacking import expect_file
 
     quiet()

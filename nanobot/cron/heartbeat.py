@@ -18,10 +18,9 @@ from loguru import logger
 
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.clock import Clock
-from nanobot.cron.alarm import Alarm
-from nanobot.cron.planning import SMALL_STEP
-from nanobot.cron.wishes import address_of
-from nanobot.cron.wording import moment_text
+from nanobot.cron.job import SMALL_STEP
+from nanobot.cron.service import Alarm
+from nanobot.cron.wording import address_of, moment_text
 from nanobot.errors import NanobotError
 from nanobot.messages import SILENT
 from nanobot.templates import render

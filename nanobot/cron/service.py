@@ -1,4 +1,9 @@
-"""Runs jobs when they are due, and changes them.
+"""Waiting for a time or for a call, whichever comes first.
+
+What others than the owner may have scheduled: little, since every run is paid for by the owner.
+Pure.
+
+Runs jobs when they are due, and changes them.
 
 A run is a message in the inbox, once for each due time. In this order: that the run begins is
 written down, its message is published (the journal drops one that it has had before), and then that
@@ -24,15 +29,73 @@ from loguru import logger
 
 from nanobot.bus.events import InboundMessage
 from nanobot.clock import Clock
-from nanobot.cron.alarm import LONGEST_WAIT, Alarm
-from nanobot.cron.guests import MOST_OF_OTHERS, refuse_too_often
-from nanobot.cron.job import Job, Jobs, Run
-from nanobot.cron.planning import after_run, due_run, next_due, resumed, set_back
-from nanobot.cron.store import JobStore
-from nanobot.cron.wishes import Place, Wish
-from nanobot.cron.wording import content_now, content_of, message_of
+from nanobot.cron.job import (
+    Job,
+    Jobs,
+    JobStore,
+    Run,
+    after_run,
+    due_run,
+    next_due,
+    resumed,
+    set_back,
+)
+from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError
+from nanobot.cron.wording import Place, Wish, content_now, content_of, message_of
 from nanobot.errors import NanobotError
+from nanobot.tasks import Background
 from nanobot.tooling.policy import OWNER
+
+LONGEST_WAIT = 60.0
+"""Seconds until the clock is looked at again: it may have been set meanwhile."""
+
+
+class Alarm:
+    """Wakes one waiter. A call that nobody waits for makes the next wait return at once."""
+
+    def __init__(self, clock: Clock, name: str) -> None:
+        self._clock, self._name = clock, name
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        """Wake the waiter."""
+        self._rung.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Return after so many seconds, `LONGEST_WAIT` at most, or when called."""
+        sleeping = Background()
+        sleeping.start(self._sleep(min(seconds, LONGEST_WAIT)), name=self._name)
+        try:
+            await self._rung.wait()
+        finally:
+            self._rung.clear()
+            sleeping.cancel()
+            await sleeping.drain(0.0)
+
+    async def _sleep(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        self._rung.set()
+
+
+MOST_OF_OTHERS = 5
+"""Jobs of one scope that is not the owner's."""
+
+_LEAST_INTERVAL = timedelta(hours=1)
+
+
+def refuse_too_often(schedule: Schedule) -> None:
+    """Raise `ScheduleError` for one that comes due twice within an hour."""
+    match schedule:
+        case Every(interval=interval):
+            often = interval < _LEAST_INTERVAL
+        case Cron(text=text):
+            often = not text.split()[0].isdecimal()  # one minute of the hour, whatever the hours
+        case _:
+            often = False
+    if often:
+        reason = "for others than the owner, runs must be at least an hour apart"
+        raise ScheduleError(schedule.text, reason)
+
 
 MOST_JOBS = 50
 """Jobs of the owner's scope."""

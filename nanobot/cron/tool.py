@@ -7,23 +7,44 @@ jobs of another scope do not exist.
 A job runs the model, so where foreign text is in the conversation the owner is asked. A reminder is
 a text that comes back into the same chat, where foreign text could have the model say it at once:
 it needs nobody's word. Code shows it in the chat, with a button that takes it back.
+
+`/cron` and `/remind`: the jobs of whoever gives them, and nobody else's.
+
+`CronService` by name, as the command line calls it: on a running gateway or on the files.
+
+Whoever reaches these is the owner of the home, and sees the jobs of all. Arguments and results are
+JSON; what is changed is told in `text`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from pydantic import Field
 
-from nanobot.bus.events import Address, Button
+from nanobot.bus.events import TERMINAL, Address, Button
 from nanobot.clock import Clock
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.cron.job import Job
-from nanobot.cron.service import CronService
-from nanobot.cron.wishes import Place, Wish, wish
-from nanobot.cron.wording import list_text, moment_text, next_text, reminder_set, schedule_text
-from nanobot.errors import ToolError
+from nanobot.cron.service import EVERYONES, CronService
+from nanobot.cron.wording import (
+    Place,
+    Wish,
+    address_of,
+    fields_of,
+    list_text,
+    moment_text,
+    next_text,
+    reminder_set,
+    schedule_text,
+    split_schedule,
+    wish,
+)
+from nanobot.errors import NanobotError, ToolError
+from nanobot.security.names import printable
 from nanobot.tooling import Arguments, Caller, Risk, ToolResult
 from nanobot.tooling.policy import OWNER
 
@@ -129,3 +150,187 @@ def _refuse_unattended(caller: Caller) -> None:
             "jobs are scheduled and removed at the wish of a person only, and nobody is here",
             hint="Say in your answer what should be scheduled.",
         )
+
+
+_USAGE = "[list | remove ID | pause ID | resume ID | run ID]"
+_REMIND = "WHEN TEXT"
+_EXAMPLES = (
+    "Write it as: /remind in 20m turn the oven off, or /remind at 2026-12-01T09:00 call Ana, or"
+    " /remind every 1w water the plants, or /remind 0 8 * * 1-5 stand up"
+)
+
+
+class CronCommand:
+    """`scope_of` says whose jobs a call concerns; `runs` whether jobs are run here at all."""
+
+    def __init__(
+        self,
+        service: CronService,
+        scope_of: Callable[[CommandCall], str],
+        clock: Clock,
+        *,
+        runs: bool = True,
+    ) -> None:
+        self._service, self._scope_of, self._clock, self._runs = service, scope_of, clock, runs
+
+    def register(self, registry: CommandRegistry) -> None:
+        """Add them to `registry`."""
+        registry.register(Command("cron", "Show and change what is scheduled", self._run, _USAGE))
+        registry.register(Command("remind", "Send a text here later", self._remind, _REMIND))
+
+    async def _remind(self, call: CommandCall) -> Answer:
+        if not self._runs:
+            return Answer("Nothing is scheduled here: `cron.enabled` is false.")
+        schedule, text = split_schedule(call.arguments)
+        if not text:
+            return Answer(_EXAMPLES)
+        now, message = self._clock.now(), call.message
+        wanted = wish(schedule, text, "", "", now, reminder=True)
+        await call.once()
+        place = Place(message.address, self._scope_of(call), message.sender_id)
+        return Answer(reminder_set(await self._service.add(wanted, place), now))
+
+    async def _run(self, call: CommandCall) -> Answer:
+        scope = self._scope_of(call)
+        match call.arguments.split():
+            case [] | ["list"]:
+                return Answer(await self._list(scope))
+            case [word, id]:
+                text = await self._change(word.lower(), id, scope, call)
+                return Answer(text or f"Write it as: /cron {_USAGE}")
+        return Answer(f"Write it as: /cron {_USAGE}")
+
+    async def _list(self, scope: str) -> str:
+        jobs = await self._service.jobs(scope)
+        trouble = self._service.trouble if scope == OWNER else ""
+        return list_text(jobs, trouble, self._clock.now())
+
+    async def _change(self, word: str, id: str, scope: str, call: CommandCall) -> str:
+        """What was done; empty for a word that is none of ours."""
+        match word:
+            case "remove":
+                job = await self._service.remove(id, scope)
+                return f"Removed `{job.id}`."
+            case "pause":
+                job = await self._service.pause(id, scope)
+                return f"Paused `{job.id}`. /cron resume {job.id} lets it go on."
+            case "resume":
+                job = await self._service.resume(id, scope)
+                return f"`{job.id}` goes on: {next_text(job, self._clock.now())}."
+            case "run":
+                # Named after the message, so that it runs once should the command run again.
+                job = await self._service.run_now(id, scope, call.message.timestamp.isoformat())
+                return f"`{job.id}` runs now."
+        return ""
+
+
+Request = Mapping[str, object]
+Answered = dict[str, object]
+
+_DEFAULT_CHAT = "cli:direct"
+_LISTED = 20
+
+
+class Chats(Protocol):
+    """The chats that a job can speak in, beside the terminal."""
+
+    def addresses(self) -> list[str]:
+        """Those that something can be sent to at any time, the one used last first. May block."""
+        ...
+
+    def scope_of(self, address: str) -> str:
+        """Whose chat it is. May block."""
+        ...
+
+
+class CronOperations:
+    """The operations named `cron.…`. `runs` says whether jobs are run now: false where no gateway
+    is running, and then a wish to run one waits for it."""
+
+    def __init__(
+        self, service: CronService, chats: Chats, clock: Clock, *, runs: bool = True
+    ) -> None:
+        self._service, self._chats, self._clock, self._runs = service, chats, clock, runs
+
+    def table(self) -> Mapping[str, Callable[[Request], Awaitable[object]]]:
+        """By name, as they are called over the socket."""
+        return {
+            "cron.list": self.list,
+            "cron.add": self.add,
+            "cron.remove": self.remove,
+            "cron.pause": self.pause,
+            "cron.resume": self.resume,
+            "cron.run": self.run,
+        }
+
+    async def list(self, _: Request) -> Answered:
+        """No arguments."""
+        jobs = await self._service.jobs(EVERYONES)
+        now = self._clock.now()
+        return {
+            "jobs": [fields_of(job, now) for job in jobs],
+            "trouble": self._service.trouble,
+        }
+
+    async def add(self, arguments: Request) -> Answered:
+        """`schedule`, `message`, and where wanted `name`, `zone`, `chat` (by default the chat that
+        the owner used last, or the terminal)."""
+        wanted = wish(
+            _text(arguments, "schedule"),
+            _text(arguments, "message"),
+            _text(arguments, "name", needed=False),
+            _text(arguments, "zone", needed=False),
+            self._clock.now(),
+        )
+        chat = _text(arguments, "chat", needed=False)
+        place = await asyncio.to_thread(self._place, chat)
+        job = await self._service.add(wanted, place)
+        when = next_text(job, self._clock.now())
+        return self._told(
+            job, f"Job {job.id} is scheduled: {schedule_text(job)}, {when}, in {job.address.key}."
+        )
+
+    async def remove(self, arguments: Request) -> Answered:
+        """`id`."""
+        job = await self._service.remove(_text(arguments, "id"), EVERYONES)
+        return self._told(job, f"Removed {job.id} ({job.name}).")
+
+    async def pause(self, arguments: Request) -> Answered:
+        """`id`."""
+        job = await self._service.pause(_text(arguments, "id"), EVERYONES)
+        return self._told(job, f"Paused {job.id} ({job.name}).")
+
+    async def resume(self, arguments: Request) -> Answered:
+        """`id`."""
+        job = await self._service.resume(_text(arguments, "id"), EVERYONES)
+        when = next_text(job, self._clock.now())
+        return self._told(job, f"{job.id} ({job.name}) goes on: {when}.")
+
+    async def run(self, arguments: Request) -> Answered:
+        """`id`."""
+        job = await self._service.run_now(_text(arguments, "id"), EVERYONES)
+        when = "runs now" if self._runs else "runs when nanobot is started"
+        return self._told(job, f"{job.id} ({job.name}) {when}.")
+
+    def _told(self, job: Job, text: str) -> Answered:
+        return {**fields_of(job, self._clock.now()), "text": text}
+
+    def _place(self, chat: str) -> Place:
+        """Where a job speaks. Blocks; raises `NanobotError` for a chat that is not known."""
+        known = self._chats.addresses()
+        if not chat:
+            owners = (one for one in known if self._chats.scope_of(one) == OWNER)
+            chat = next(owners, _DEFAULT_CHAT)
+        elif chat not in known and address_of(chat).channel != TERMINAL:
+            shown = ", ".join(map(printable, known[:_LISTED])) or "none"
+            raise NanobotError(f"there is no chat {printable(chat)}", hint=f"There are: {shown}.")
+        return Place(address_of(chat), self._chats.scope_of(chat), "")
+
+
+def _text(arguments: Request, key: str, *, needed: bool = True) -> str:
+    value = arguments.get(key)
+    if isinstance(value, str) and (value.strip() or not needed):
+        return value.strip()
+    if value is None and not needed:
+        return ""
+    raise NanobotError(f"the operation needs a text in {key!r}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from nanobot.errors import HomeLocked, StorageError
-from nanobot.upkeep.selection import UNFINISHED
+from nanobot.upkeep.contents import UNFINISHED
 
 LOCK_NAME = "gateway.lock"
 

@@ -17,8 +17,8 @@ import yaml
 from nanobot.config import load_settings
 from nanobot.config.findings import ConfigErrors
 from nanobot.errors import ConfigError
+from nanobot.importing.foreign import Secrets
 from nanobot.importing.report import Report
-from nanobot.importing.secrets import Secrets
 from nanobot.importing.settings import Tree, Value
 from nanobot.security.names import printable
 

@@ -3,6 +3,11 @@
 What always holds: the other home is only read. Every file of it is in the new home, as it was or
 among the originals (`imported/<date>/`), or the report says why not; what is converted is there in
 both forms. A part that is broken keeps no other from being taken.
+
+`nanobot import` without its words: a trial that writes nothing, then the thing itself.
+
+What always holds: nobody sees the new home before it is complete, and the other home is whole
+whatever happens. Where both are to have the same path, the other one is renamed at the very end.
 """
 
 from __future__ import annotations
@@ -11,34 +16,38 @@ import hashlib
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 
+from nanobot.clock import Clock
 from nanobot.config.home import home_folder
-from nanobot.cron.codec import encoded
-from nanobot.cron.job import Jobs
+from nanobot.cron.job import Jobs, encoded
+from nanobot.errors import NanobotError
 from nanobot.importing.configfile import usable
-from nanobot.importing.foreign import Fields, NotJson
-from nanobot.importing.gathering import KNOWN, Gathering
-from nanobot.importing.history import History, from_lines, from_text
-from nanobot.importing.jobs import Taken, converted
-from nanobot.importing.newhome import NewHome
-from nanobot.importing.people import OURS, People, people_of
-from nanobot.importing.report import A_LOCK, A_PROGRAM, Kind, Report
-from nanobot.importing.secrets import Secrets
-from nanobot.importing.sessions import lines_of
-from nanobot.importing.settings import Conversion
-from nanobot.importing.source import (
+from nanobot.importing.files import (
     CONFIG,
+    KNOWN,
     LARGEST_SETTINGS,
     OUR_MARKS,
     Found,
+    Gathering,
+    NewHome,
     Root,
     Source,
+    Staging,
+    locate,
     reason,
 )
-from nanobot.importing.talks import Talks
+from nanobot.importing.foreign import Fields, NotJson, Secrets
+from nanobot.importing.history import History, from_lines, from_text
+from nanobot.importing.jobs import Taken, converted
+from nanobot.importing.people import OURS, People, people_of
+from nanobot.importing.report import A_LOCK, A_PROGRAM, Kind, Report
+from nanobot.importing.sessions import Talks, lines_of
+from nanobot.importing.settings import Conversion
 
 _LARGEST_MEDIA = 20 << 20
 _LARGEST_HISTORY = 64 << 20
@@ -140,9 +149,9 @@ class Import:
 
     def _memory(self) -> None:
         history, origin = self._history()
-        for name, count in ((_CURSOR, len(history.entries)), (_DREAM_CURSOR, history.dreamed)):
+        for name, cursor in ((_CURSOR, len(history.entries)), (_DREAM_CURSOR, history.dreamed)):
             if history.entries:
-                self._files.write(f"workspace/{name}", b"%d\n" % count)
+                self._files.write(f"workspace/{name}", b"%d\n" % cursor)
             if found := self._files.get("workspace", name):
                 self._files.convert("memory", found, f"workspace/{name}" if history.entries else "")
         if history.entries:
@@ -152,9 +161,9 @@ class Import:
                 self._files.write(f"workspace/{_READABLE}", text)
         if found := self._files.get("workspace", _HISTORY):
             note = f"{history.broken} broken lines" if history.broken else ""
-            new, count = f"workspace/{_HISTORY}", len(history.entries)
+            new, entries = f"workspace/{_HISTORY}", len(history.entries)
             self._files.convert(
-                "memory", found, new if origin is found and count else "", note, count
+                "memory", found, new if origin is found and entries else "", note, entries
             )
 
     def _history(self) -> tuple[History, Found | None]:
@@ -291,3 +300,70 @@ def _kind(path: str) -> Kind:
     if path in KNOWN or path.startswith("memory/"):
         return "memory"
     return "skills" if path.startswith("skills/") else "workspace files"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An import that can be carried out. `aside` is where the other home is moved to, None where it
+    stays; `report` is what would be done."""
+
+    source: Source
+    target: Path
+    aside: Path | None
+    owners: Sequence[str]
+    report: Report
+
+
+def prepare(
+    source: Path, target: Path, workspace: Path | None, owners: Sequence[str], clock: Clock
+) -> Plan:
+    """Look at everything, write nothing. Raises `NanobotError` where it cannot be imported."""
+    for owner in owners:
+        channel, _, id = owner.partition(":")
+        if not channel or not id.strip():
+            raise NanobotError(
+                f"{owner!r} is no account", hint="Accounts are written as telegram:12345."
+            )
+    found = locate(source, workspace, target)
+    place = target.resolve()
+    in_place = place == found.home
+    if not in_place:
+        _refuse(found, place)
+    if place.is_mount():
+        raise NanobotError(
+            f"{place} is a disk of its own, which cannot change its name",
+            hint=f"Import into a folder in it: --to {place / 'home'}",
+        )
+    report = Import(found, place, NewHome(), clock.now(), owners).run()
+    return Plan(found, place, _free(place) if in_place else None, owners, report)
+
+
+def carry_out(plan: Plan, clock: Clock) -> Report:
+    """Do it. Raises `NanobotError`: both homes are as they were then."""
+    with Staging(plan.target) as staging:
+        staging.expect_room(2 * sum(item.size for item in plan.report.items))
+        new = NewHome(staging.folder)
+        report = Import(plan.source, plan.target, new, clock.now(), plan.owners).run()
+        staging.put_in_place(plan.aside)
+    report.done = True
+    return report
+
+
+def _refuse(source: Source, target: Path) -> None:
+    """Raises `NanobotError` where nothing can be imported into `target`."""
+    if target.is_relative_to(source.home) or source.home.is_relative_to(target):
+        raise NanobotError(
+            f"{target} and {source.home} lie within each other", hint="Name another home with --to."
+        )
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise NanobotError(
+            f"{target} is not empty, and nothing in it is written over",
+            hint="Name a new home with --to, or move that one away first.",
+        )
+
+
+def _free(home: Path) -> Path:
+    """A name beside `home` for what stands there now."""
+    base = f"{home.name}.before-import"
+    names = (base if number == 1 else f"{base}-{number}" for number in count(1))
+    return next(path for name in names if not (path := home.with_name(name)).exists())

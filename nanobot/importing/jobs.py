@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from nanobot.bus.events import TERMINAL, Address
 from nanobot.cron.job import Job
 from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError, parse
-from nanobot.cron.wishes import LEAST_INTERVAL, MOST_MESSAGE, MOST_NAME, address_of
+from nanobot.cron.wording import LEAST_INTERVAL, MOST_MESSAGE, MOST_NAME, address_of
 from nanobot.errors import NanobotError
 from nanobot.importing.foreign import Fields
 from nanobot.importing.people import OURS, People, is_group, key_of

@@ -9,14 +9,10 @@ what the owner enabled, `loader` puts that together; `prompt`, `triggers` and `t
 model sees; `service`, `installing`, `commands` and `operations` what the owner does.
 """
 
-from nanobot.skills.commands import SkillsCommand
+from nanobot.skills.folder import Skill, is_skill_file
 from nanobot.skills.loader import SkillsLoader
-from nanobot.skills.operations import SkillsOperations
-from nanobot.skills.prompt import SkillSections
-from nanobot.skills.service import SkillsService
-from nanobot.skills.tool import ReadSkill
-from nanobot.skills.triggers import mentioned
-from nanobot.skills.values import Skill, is_skill_file
+from nanobot.skills.prompt import ReadSkill, SkillSections, mentioned
+from nanobot.skills.service import SkillsCommand, SkillsOperations, SkillsService
 
 __all__ = [
     "ReadSkill",

@@ -1,4 +1,14 @@
-"""Reading a skill's folder, whole: what the owner enables is every file in it.
+"""What a skill is: a folder with a SKILL.md, what it needs, and whether it may be used. Plain
+values.
+
+SKILL.md: YAML between two lines of `---`, then Markdown. Pure.
+
+The format is that of Agent Skills (agentskills.io), read as others write it: requirements may stand
+at the top or under `metadata.<agent>`, lists may be texts with commas, and a value with a colon in
+it need not be quoted. What is unknown is passed over. Nothing is executed and no type is guessed:
+every scalar is text.
+
+Reading a skill's folder, whole: what the owner enables is every file in it.
 
 What always holds: no link is followed and nothing beyond the limits is read; a folder with either
 is no skill. The bytes that are returned are those that were hashed. Blocks.
@@ -7,15 +17,315 @@ is no skill. The bytes that are returned are those that were hashed. Blocks.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Literal
+
+import yaml
 
 from nanobot.errors import NanobotError
 from nanobot.security.names import printable
 from nanobot.security.paths import Entry, Place
-from nanobot.skills.values import MAIN, Kind, SkillFile
+
+Source = Literal["workspace", "built-in"]
+
+Status = Literal["enabled", "new", "changed", "disabled", "broken"]
+"""`new`: the owner has not enabled it yet. `changed`: a file is no longer as it was when they did.
+`disabled`: they do not want it. `broken`: it cannot be read as a skill."""
+
+Kind = Literal["text", "script", "binary"]
+
+FOLDER = "skills"
+"""Where skills lie in the workspace."""
+
+MAIN = "SKILL.md"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFile:
+    """A file of a skill: its path in the folder, size in bytes, SHA-256 in hex, and whether it is
+    something to run."""
+
+    path: str
+    size: int
+    digest: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What must be there: all `bins`, one of `any_bins` if there are any, all names in `env`, and
+    one of the operating `systems` (`linux`, `darwin`) if there are any."""
+
+    bins: tuple[str, ...] = ()
+    any_bins: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    systems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the front matter of a SKILL.md says. `install` are commands or sentences, the one that
+    suits best first."""
+
+    name: str = ""
+    description: str = ""
+    triggers: tuple[str, ...] = ()
+    always: bool = False
+    requires: Requirements = field(default_factory=Requirements)
+    install: tuple[str, ...] = ()
+    license: str = ""
+    compatibility: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """A skill as it was found.
+
+    `folder` is how tools name its folder: in the workspace, or empty for a built-in one, which has
+    only text. `body` is SKILL.md without its front matter. `missing` says what it needs and does
+    not find, `install` how to get that. `problem` is why it is broken, `changes` what differs from
+    what was enabled. `everyone`: it also serves people other than the owner.
+    """
+
+    name: str
+    source: Source
+    status: Status
+    header: Header = field(default_factory=Header)
+    body: str = ""
+    folder: str = ""
+    files: tuple[SkillFile, ...] = ()
+    missing: tuple[str, ...] = ()
+    install: tuple[str, ...] = ()
+    problem: str = ""
+    changes: tuple[str, ...] = ()
+    everyone: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """What it does and when to use it, on one line."""
+        return self.header.description
+
+    @property
+    def triggers(self) -> tuple[str, ...]:
+        """Words of a person that call for it."""
+        return self.header.triggers
+
+    @property
+    def always(self) -> bool:
+        """Whether its text stands in the prompt."""
+        return self.header.always
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the model may have it."""
+        return self.status == "enabled"
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be used now: it is enabled, and nothing is missing."""
+        return self.enabled and not self.missing
+
+    @property
+    def digest(self) -> str:
+        """The same for the same files: their names and contents."""
+        return digest_of({file.path: file.digest for file in self.files})
+
+
+def digest_of(files: Mapping[str, str]) -> str:
+    """One digest of a folder, from those of its files by path."""
+    return hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
+
+
+def differences(before: Mapping[str, str], files: Iterable[SkillFile]) -> tuple[str, ...]:
+    """What is no longer as it was, a line for each file: `changed: SKILL.md`."""
+    now = {file.path: file.digest for file in files}
+    told = [f"changed: {path}" for path in before if path in now and now[path] != before[path]]
+    told += [f"added: {path}" for path in now if path not in before]
+    told += [f"removed: {path}" for path in before if path not in now]
+    return tuple(sorted(told))
+
+
+def is_skill_name(text: str) -> bool:
+    """Whether a skill can be called this."""
+    return _NAME.fullmatch(text) is not None
+
+
+def is_skill_file(path: str) -> bool:
+    """Whether `path`, relative to the owner's workspace, lies where skills do: what is written
+    there decides future behaviour."""
+    return path.partition("/")[0].casefold() == FOLDER
+
+
+MOST_FRONT = 10_000
+"""Characters of front matter."""
+
+_MOST_BRACKETS = 300
+"""The parser takes a time that grows with the square of how deep they are nested."""
+
+_AGENTS = ("nanobot", "openclaw", "clawdbot", "clawdis")
+"""Whose entries under `metadata` are understood."""
+
+_MOST_DESCRIPTION, _MOST_TEXT, _MOST_ITEMS = 1_024, 200, 40
+_PLAIN = re.compile(r"([A-Za-z][\w-]*):[ \t]+(?![\"'\[{|>&*!%#@`])(.*\S)\s*")
+_INSTALLERS: Mapping[str, tuple[str, str]] = {
+    "apt": ("package", "apt-get install {}"),
+    "uv": ("package", "uv tool install {}"),
+    "pip": ("package", "pip install {}"),
+    "node": ("package", "npm install -g {}"),
+    "npm": ("package", "npm install -g {}"),
+    "go": ("module", "go install {}"),
+    "cargo": ("package", "cargo install {}"),
+    "brew": ("formula", "brew install {}"),
+}
+"""By kind: which field names what is installed, and the command. On Linux the first is best."""
+
+_SYSTEMS = {"macos": "darwin", "windows": "win32"}
+
+
+class NotASkill(Exception):
+    """The text is no SKILL.md; says why."""
+
+
+def parse(text: str) -> tuple[Header, str]:
+    """The header and the Markdown below it. Raises `NotASkill`."""
+    front, body = _split(text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    fields = _loaded(front)
+    description = _text(fields.get("description"), _MOST_DESCRIPTION)
+    if not description:
+        raise NotASkill("its SKILL.md has no description")
+    places = [fields, *_metadata(fields.get("metadata"))]
+    header = Header(
+        name=_text(fields.get("name")),
+        description=description,
+        triggers=_first_list(places, "triggers"),
+        always=any(_is_true(place.get("always")) for place in places),
+        requires=_requirements(places),
+        install=_install(places),
+        license=_text(fields.get("license")),
+        compatibility=_text(fields.get("compatibility"), 500),
+    )
+    return header, body.strip()
+
+
+def _split(text: str) -> tuple[str, str]:
+    lines = text.split("\n")
+    if lines[0].rstrip() != "---":
+        raise NotASkill("its SKILL.md does not begin with a line of ---")
+    for number, line in enumerate(lines[1:], 1):
+        if line.rstrip() in {"---", "..."}:
+            front = "\n".join(lines[1:number])
+            if len(front) > MOST_FRONT:
+                raise NotASkill("the front matter of its SKILL.md is too long")
+            return front, "\n".join(lines[number + 1 :])
+    raise NotASkill("the front matter of its SKILL.md has no end, a line of ---")
+
+
+def _loaded(front: str) -> Mapping[str, object]:
+    try:
+        fields = _yaml(front)
+    except yaml.YAMLError:
+        try:
+            fields = _yaml(_quoted(front))
+        except yaml.YAMLError as error:
+            problem = getattr(error, "problem", "") or "it is not YAML"
+            raise NotASkill(f"the front matter of its SKILL.md: {problem}") from error
+    if not isinstance(fields, dict):
+        raise NotASkill("the front matter of its SKILL.md has no fields")
+    return fields
+
+
+def _yaml(text: str) -> object:
+    if text.count("[") + text.count("{") > _MOST_BRACKETS:
+        raise yaml.YAMLError("it has too many brackets")
+    try:
+        # Makes texts, lists and mappings of texts, and nothing else.
+        return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506
+    except RecursionError as error:
+        raise yaml.YAMLError("it is nested too deeply") from error
+
+
+def _quoted(front: str) -> str:
+    """With every plain value at the top in quotes: `description: Use when: …` is common."""
+    lines = (_PLAIN.fullmatch(line) or line for line in front.split("\n"))
+    return "\n".join(
+        line if isinstance(line, str) else f"{line[1]}: {json.dumps(line[2])}" for line in lines
+    )
+
+
+def _metadata(value: object) -> list[Mapping[str, object]]:
+    """`metadata` and what agents keep under their name in it; some write it as JSON in a text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return []
+    if not isinstance(value, dict):
+        return []
+    inner = [value.get(agent) for agent in _AGENTS]
+    return [value, *(place for place in inner if isinstance(place, dict))]
+
+
+def _requirements(places: Sequence[Mapping[str, object]]) -> Requirements:
+    wanted = [place["requires"] for place in places if isinstance(place.get("requires"), dict)]
+    inner = [place for place in wanted if isinstance(place, dict)]
+    systems = _first_list([*inner, *places], "os")
+    return Requirements(
+        bins=_first_list(inner, "bins"),
+        any_bins=_first_list(inner, "anyBins"),
+        env=_first_list(inner, "env"),
+        systems=tuple(_SYSTEMS.get(name.lower(), name.lower()) for name in systems),
+    )
+
+
+def _install(places: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
+    given = next((place["install"] for place in places if place.get("install")), None)
+    items = given if isinstance(given, list) else [given]
+    known: list[tuple[int, str]] = []
+    for item in items[:_MOST_ITEMS]:
+        if isinstance(item, dict):
+            known.append(_step(item))
+        elif text := _text(item):
+            known.append((0, text))
+    return tuple(text for _, text in sorted(known, key=lambda step: step[0]) if text)
+
+
+def _step(item: Mapping[str, object]) -> tuple[int, str]:
+    """How good one entry of an install list is on this system (0 is best), and its command."""
+    kind = _text(item.get("kind"))
+    if kind in _INSTALLERS:
+        field, command = _INSTALLERS[kind]
+        if what := _text(item.get(field)):
+            return list(_INSTALLERS).index(kind), command.format(what)
+    return len(_INSTALLERS), _text(item.get("label"))
+
+
+def _first_list(places: Sequence[Mapping[str, object]], key: str) -> tuple[str, ...]:
+    return next((found for place in places if (found := _list(place.get(key)))), ())
+
+
+def _list(value: object) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list):
+        return ()
+    return tuple(dict.fromkeys(text for item in items[:_MOST_ITEMS] if (text := _text(item))))
+
+
+def _is_true(value: object) -> bool:
+    """YAML gives texts, JSON in a text gives booleans."""
+    return value is True or (isinstance(value, str) and value.lower() in {"true", "yes", "on"})
+
+
+def _text(value: object, most: int = _MOST_TEXT) -> str:
+    """A text on one line; empty for anything else."""
+    return " ".join(value.split())[:most].rstrip() if isinstance(value, str) else ""
+
 
 MOST_FILES = 500
 MOST_BYTES = 20_000_000

@@ -1,4 +1,11 @@
-"""Finding skills: those in the workspace, over those that are built in.
+"""What a skill lacks here, and how to get it. Pure but for the look-ups that it is given.
+
+`state/skills.json`: which skills the owner enabled, in exactly which form, and which they do not
+want.
+
+Invariant: a file that cannot be read in every detail enables nothing (see `StateDocument`).
+
+Finding skills: those in the workspace, over those that are built in.
 
 What always holds: a workspace skill is `enabled` only while every file in its folder is as it was
 when the owner enabled it. What may be read of one is what was hashed in the same moment. The folder
@@ -8,6 +15,9 @@ large skill changed; may be used from several threads.
 
 from __future__ import annotations
 
+import json
+import shutil
+import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,15 +27,150 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.errors import NanobotError, ToolError
+from nanobot.security.documents import StateDocument, UnfitDocument, versioned_object
 from nanobot.security.names import printable, visible
 from nanobot.security.paths import Place, Root
 from nanobot.skills import folder as folders
-from nanobot.skills.folder import Contents, Fingerprint, Unreadable
-from nanobot.skills.frontmatter import NotASkill, parse
-from nanobot.skills.needs import Surroundings, lacking
-from nanobot.skills.state import Book, StateFile
-from nanobot.skills.values import FOLDER, Header, Skill, SkillFile, differences, is_skill_name
+from nanobot.skills.folder import (
+    FOLDER,
+    Contents,
+    Fingerprint,
+    Header,
+    NotASkill,
+    Skill,
+    SkillFile,
+    Unreadable,
+    differences,
+    is_skill_name,
+    parse,
+)
 from nanobot.tooling.policy import OWNER
+
+_SYSTEMS = {"darwin": "macOS", "linux": "Linux", "win32": "Windows"}
+_MOST_HINT = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is there: `which` finds a program by its name as commands would, `environ` gives the
+    names of the variables that commands see, `system` is the operating system."""
+
+    which: Callable[[str], str | None] = shutil.which
+    environ: Callable[[], Collection[str]] = tuple
+    system: str = sys.platform
+
+
+def lacking(header: Header, here: Surroundings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a skill needs and does not find, and how to get that: a line each."""
+    wanted = header.requires
+    if wanted.systems and here.system not in wanted.systems:
+        names = " or ".join(_SYSTEMS.get(name, name) for name in wanted.systems)
+        return (f"a computer with {names}",), ()
+    missing = [name for name in wanted.bins if not _found(name, here)]
+    if wanted.any_bins and not any(_found(name, here) for name in wanted.any_bins):
+        missing.append(" or ".join(wanted.any_bins))
+    hints = [header.install[0][:_MOST_HINT]] if missing and header.install else []
+    if missing and not hints:
+        hints.append(f"a package that brings {missing[0]}")
+    known = here.environ()
+    for name in wanted.env:
+        if name not in known:
+            missing.append(f"${name}")
+            hints.append(f"set {name} under tools.exec.environment")
+    return tuple(missing), tuple(hints)
+
+
+def _found(name: str, here: Surroundings) -> bool:
+    # A name with a slash would be looked for as a path, relative to wherever nanobot runs.
+    return "/" not in name and here.which(name) is not None
+
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Enabled:
+    """A workspace skill as the owner enabled it: the SHA-256 of each file, by path. `everyone`: it
+    serves other people too. `since` is an ISO time, for people."""
+
+    files: Mapping[str, str]
+    everyone: bool = False
+    since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """All of it: `enabled` are workspace skills, `disabled` any skills, by name."""
+
+    enabled: Mapping[str, Enabled] = field(default_factory=dict)
+    disabled: frozenset[str] = frozenset()
+
+    def enabling(self, name: str, enabled: Enabled | None) -> Book:
+        """With a skill enabled; None for a built-in one, which needs no record."""
+        kept = {**self.enabled, name: enabled} if enabled else self.enabled
+        return replace(self, enabled=kept, disabled=self.disabled - {name})
+
+    def disabling(self, name: str) -> Book:
+        """With a skill disabled; what was enabled has to be enabled again."""
+        kept = {key: one for key, one in self.enabled.items() if key != name}
+        return Book(kept, self.disabled | {name})
+
+
+class StateFile(StateDocument[Book]):
+    """The file at `path`. One writer, the owner of the home."""
+
+    def __init__(self, path: Path) -> None:
+        advice = "Enable your skills again with `nanobot skills enable`."
+        super().__init__(path, _decoded, _encoded, Book(), advice)
+
+    @property
+    def book(self) -> Book:
+        """What it holds; an empty book where there is none or none that can be used."""
+        return self.load()
+
+
+def _encoded(book: Book) -> bytes:
+    content = {
+        "version": VERSION,
+        "enabled": {
+            name: {"everyone": one.everyone, "since": one.since, "files": dict(one.files)}
+            for name, one in book.enabled.items()
+        },
+        "disabled": sorted(book.disabled),
+    }
+    return json.dumps(content, indent=1).encode("ascii") + b"\n"
+
+
+def _decoded(content: bytes) -> Book:
+    """Raises `UnfitDocument`."""
+    top = versioned_object(content, VERSION)
+    enabled, disabled = top.get("enabled"), top.get("disabled")
+    if not isinstance(enabled, dict) or not isinstance(disabled, list):
+        raise UnfitDocument("it has no lists of what is enabled and disabled")
+    return Book(
+        {_name(name): _enabled(item) for name, item in enabled.items()},
+        frozenset(map(_name, disabled)),
+    )
+
+
+def _enabled(item: object) -> Enabled:
+    if isinstance(item, dict):
+        files, everyone, since = item.get("files"), item.get("everyone"), item.get("since")
+        if (
+            isinstance(files, dict)
+            and all(isinstance(digest, str) for digest in files.values())
+            and isinstance(everyone, bool)
+            and isinstance(since, str)
+        ):
+            return Enabled(files, everyone, since)
+    raise UnfitDocument("an entry is not as it was written")
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not is_skill_name(value):
+        raise UnfitDocument(f"{value!r:.40} is no name of a skill")
+    return value
+
 
 MOST_SKILLS = 200
 """Folders in the workspace that are looked at, by name."""

@@ -1,22 +1,120 @@
-"""What the owner does with skills: look at them, enable and disable them, install one.
+"""Copying a skill from a folder of the owner's into the workspace.
+
+What always holds: what is copied is what was shown, file by file, or nothing is enabled. A copy
+that is cut short leaves a skill whose files are not those that are enabled, so it is inert. Blocks.
+
+What the owner does with skills: look at them, enable and disable them, install one.
 
 Enabling names the digest of what was shown: should a file have changed meanwhile, nothing is
 enabled. One change at a time.
+
+Skills as data for machines and as text for a chat. Pure.
+
+The operations named `skills.…`, as the command line calls them: on a running gateway or on the
+files. Whoever reaches these is the owner of the home. Arguments and results are JSON.
+
+`/skills`: what there is, for the owner. What decides future behaviour is enabled in the terminal
+only, where all of it can be shown first.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import os
+import stat
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nanobot.clock import Clock
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, ToolError
-from nanobot.security.names import printable
-from nanobot.skills.installing import Package, copy, package_at
-from nanobot.skills.loader import SkillsLoader
-from nanobot.skills.state import Enabled
-from nanobot.skills.values import Skill
+from nanobot.security.names import printable, visible
+from nanobot.security.paths import Place, Root
+from nanobot.skills import folder as folders
+from nanobot.skills.folder import (
+    MAIN,
+    Contents,
+    Header,
+    NotASkill,
+    Skill,
+    SkillFile,
+    Unreadable,
+    digest_of,
+    is_skill_name,
+    parse,
+)
+from nanobot.skills.loader import Enabled, SkillsLoader
+from nanobot.skills.prompt import missing_text
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A skill outside the workspace: the `name` that it will have, what its SKILL.md says, and
+    where its files are. `digest` identifies what was read."""
+
+    name: str
+    header: Header
+    body: str
+    source: Place
+    contents: Contents
+
+    @property
+    def digest(self) -> str:
+        """Of all files."""
+        return digest_of(self.contents.digests)
+
+
+def package_at(path: Path) -> Package:
+    """The skill in the folder `path`; a SKILL.md stands for its folder. Raises `NanobotError`."""
+    if path.is_file() and path.name.casefold() == MAIN.casefold():
+        path = path.parent
+    if not path.is_dir():
+        raise NanobotError(
+            f"{path} is not a folder",
+            hint=f"A skill is a folder with a {MAIN}; unpack it first if it came as an archive.",
+        )
+    source = Root(path, name="skill").place(".")
+    try:
+        contents = folders.read(source)
+        header, body = parse(contents.main)
+    except (Unreadable, NotASkill) as error:
+        raise NanobotError(f"{path} is not used as a skill: {error}") from error
+    name = next((name for name in (header.name, path.name) if is_skill_name(name)), "")
+    if not name:
+        raise NanobotError(
+            f"the skill in {path} has no name that can be used",
+            hint="Its folder or `name:` must be of letters, digits, - _ and dots.",
+        )
+    return Package(name, header, body, source, contents)
+
+
+def copy(package: Package, target: Place) -> None:
+    """Make `target` hold the files of `package` and no others. Raises `NanobotError`."""
+    wanted = package.contents.digests
+    target.root.create()
+    for place, entry in list(target.walk(folders.MOST_FILES)):
+        path = "/".join(place.names[len(target.names) :])
+        if entry.kind == "file" and path not in wanted:
+            place.remove()
+    for path in wanted:
+        source = package.source.root.place(path)
+        content = source.read_bytes(folders.MOST_BYTES)
+        if content is None:
+            raise NanobotError(f"{source.shown} has just gone; nothing was enabled")
+        copied = target.root.place(f"{target.relative}/{path}")
+        copied.write_bytes(content)
+        _set_executable(copied, executable=_is_executable(source))
+
+
+def _is_executable(place: Place) -> bool:
+    with place.opened(os.O_RDONLY) as descriptor:
+        return bool(os.fstat(descriptor).st_mode & stat.S_IXUSR)
+
+
+def _set_executable(place: Place, *, executable: bool) -> None:
+    with place.opened(os.O_RDONLY) as descriptor:
+        os.fchmod(descriptor, 0o700 if executable else 0o600)
 
 
 class SkillsService:
@@ -126,3 +224,200 @@ def _changed(name: str) -> NanobotError:
         f"the skill {name} was changed while you looked at it; nothing was enabled",
         hint=f"Look again: `nanobot skills show {name}`.",
     )
+
+
+_SHORT = 120
+
+
+def line_fields(skill: Skill) -> dict[str, object]:
+    """What a list shows of a skill."""
+    return {
+        "name": skill.name,
+        "source": skill.source,
+        "status": skill.status,
+        "description": visible(skill.description),
+        "available": skill.available,
+        "missing": list(skill.missing),
+        "install": list(skill.install),
+        "always": skill.always,
+        "everyone": skill.everyone,
+        "triggers": list(skill.triggers),
+        "note": note(skill),
+    }
+
+
+def fields(skill: Skill) -> dict[str, object]:
+    """All of a skill, its text included. What cannot be seen in it is written as escapes."""
+    return {
+        **line_fields(skill),
+        "folder": skill.folder,
+        "license": visible(skill.header.license),
+        "compatibility": visible(skill.header.compatibility),
+        "files": file_fields(skill.files),
+        "problem": skill.problem,
+        "changes": list(skill.changes),
+        "warnings": list(skill.warnings),
+        "digest": skill.digest,
+        "text": visible(skill.body),
+    }
+
+
+def package_fields(package: Package, before: Skill | None) -> dict[str, object]:
+    """A skill that would be installed, shown like one that is."""
+    header = package.header
+    return {
+        "name": package.name,
+        "description": visible(header.description),
+        "license": visible(header.license),
+        "compatibility": visible(header.compatibility),
+        "always": header.always,
+        "triggers": list(header.triggers),
+        "files": file_fields(package.contents.files),
+        "digest": package.digest,
+        "text": visible(package.body),
+        "replaces": before is not None,
+    }
+
+
+def file_fields(files: Sequence[SkillFile]) -> list[Mapping[str, object]]:
+    """Each file: path, size in bytes, kind."""
+    return [{"path": file.path, "size": file.size, "kind": file.kind} for file in files]
+
+
+def note(skill: Skill) -> str:
+    """What there is to say about its status, in a few words; empty for one that is ready."""
+    if skill.status == "new":
+        return f"not enabled yet: nanobot skills enable {printable(skill.name)}"
+    if skill.status == "changed":
+        return (
+            f"{len(skill.changes)} of its files changed since you enabled it: "
+            f"nanobot skills enable {skill.name}"
+        )
+    if skill.status == "broken":
+        return printable(skill.problem)
+    return missing_text(skill)
+
+
+def listing(skills: Sequence[Skill], trouble: str) -> str:
+    """All skills, for a chat."""
+    lines = [f"⚠️ {trouble}"] if trouble else []
+    for skill in skills:
+        state = "" if skill.enabled else f" ({skill.status})"
+        told = note(skill) or visible(skill.description)
+        short = told if len(told) <= _SHORT else f"{told[: _SHORT - 1]}…"
+        lines.append(f"{skill.name}{state}: {short}")
+    return "\n".join(lines) or "There are no skills."
+
+
+def details(skill: Skill) -> str:
+    """One skill, for a chat."""
+    lines = [f"{skill.name} ({skill.source}, {skill.status})", visible(skill.description)]
+    if told := note(skill):
+        lines.append(told)
+    if skill.triggers:
+        lines.append(f"Triggers: {', '.join(map(visible, skill.triggers))}")
+    lines.append(f"Files: {', '.join(file.path for file in skill.files) or 'none'}")
+    lines += [f"Careful: {warning}." for warning in skill.warnings]
+    return "\n".join(line for line in lines if line)
+
+
+Arguments = Mapping[str, object]
+
+MOST_SHOWN = 200_000
+"""Characters of a file that are shown."""
+
+
+class SkillsOperations:
+    """`SkillsService` by name."""
+
+    def __init__(self, service: SkillsService) -> None:
+        self._service = service
+
+    def table(self) -> Mapping[str, Callable[[Arguments], Awaitable[object]]]:
+        """By name, as they are called over the socket."""
+        return {
+            "skills.list": self.list,
+            "skills.show": self.show,
+            "skills.file": self.file,
+            "skills.enable": self.enable,
+            "skills.disable": self.disable,
+            "skills.package": self.package,
+            "skills.install": self.install,
+        }
+
+    async def list(self, _: Arguments) -> dict[str, object]:
+        """No arguments."""
+        skills = [line_fields(skill) for skill in await self._service.list()]
+        return {"skills": skills, "trouble": self._service.trouble}
+
+    async def show(self, arguments: Arguments) -> dict[str, object]:
+        """`name`."""
+        return fields(await self._service.find(_text(arguments, "name")))
+
+    async def file(self, arguments: Arguments) -> dict[str, object]:
+        """`name`, `file`. What cannot be seen is written as escapes."""
+        path = _text(arguments, "file")
+        content = await self._service.file(_text(arguments, "name"), path)
+        if b"\0" in content:
+            raise NanobotError(f"{path} is binary ({len(content):,} bytes)")
+        return {"file": path, "text": visible(content.decode("utf-8", "replace"))[:MOST_SHOWN]}
+
+    async def enable(self, arguments: Arguments) -> dict[str, object]:
+        """`name`, `digest` of what was shown, `everyone`."""
+        return fields(
+            await self._service.enable(
+                _text(arguments, "name"),
+                _text(arguments, "digest"),
+                everyone=arguments.get("everyone") is True,
+            )
+        )
+
+    async def disable(self, arguments: Arguments) -> dict[str, object]:
+        """`name`."""
+        return fields(await self._service.disable(_text(arguments, "name")))
+
+    async def package(self, arguments: Arguments) -> dict[str, object]:
+        """`path`, absolute: what would be installed."""
+        return package_fields(*await self._service.package(_text(arguments, "path")))
+
+    async def install(self, arguments: Arguments) -> dict[str, object]:
+        """`path`, `digest` of what was shown, `replace`, `everyone`."""
+        return fields(
+            await self._service.install(
+                _text(arguments, "path"),
+                _text(arguments, "digest"),
+                replacing=arguments.get("replace") is True,
+                everyone=arguments.get("everyone") is True,
+            )
+        )
+
+
+def _text(arguments: Arguments, key: str) -> str:
+    value = arguments.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise NanobotError(f"the operation needs a text in {key!r}")
+    return value.strip()
+
+
+_ENABLING = "Skills are enabled and disabled in the terminal: `nanobot skills enable NAME`."
+
+
+class SkillsCommand:
+    """`/skills [NAME]`."""
+
+    def __init__(self, service: SkillsService) -> None:
+        self._service = service
+
+    def register(self, registry: CommandRegistry) -> None:
+        """Add it to `registry`."""
+        registry.register(
+            Command("skills", "What I have instructions for", self._run, "[NAME]", "owner")
+        )
+
+    async def _run(self, call: CommandCall) -> Answer:
+        words = call.arguments.split()
+        if not words or words == ["list"]:
+            return Answer(listing(await self._service.list(), self._service.trouble))
+        if words[0] in {"enable", "disable", "install"}:
+            return Answer(_ENABLING)
+        return Answer(details(await self._service.find(words[-1])))

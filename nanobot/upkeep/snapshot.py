@@ -32,10 +32,16 @@ from nanobot.bus.sqlite import copy_to
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.versions.durable import process_lock
-from nanobot.upkeep.contents import Item, decode_items, encode_items
-from nanobot.upkeep.reading import open_plain
-from nanobot.upkeep.selection import JOURNAL, SNAPSHOT, may_be_linked
-from nanobot.upkeep.walking import walk
+from nanobot.upkeep.contents import (
+    JOURNAL,
+    SNAPSHOT,
+    Item,
+    decode_items,
+    encode_items,
+    may_be_linked,
+    open_plain,
+    walk,
+)
 
 OPERATION = "backup.snapshot"
 _MOST_COPIED = 8 << 20

@@ -21,11 +21,9 @@ from typing import BinaryIO
 
 from nanobot.errors import NanobotError, StorageError
 from nanobot.security.paths import write_all
-from nanobot.upkeep.contents import FORMAT, Head, decode_sums
-from nanobot.upkeep.packing import HEAD, HOME, MANIFEST, Progress
-from nanobot.upkeep.room import has_room
-from nanobot.upkeep.sealing import unsealed
-from nanobot.upkeep.selection import part_of, stays_inside
+from nanobot.upkeep.contents import FORMAT, Head, decode_sums, part_of, stays_inside
+from nanobot.upkeep.packing import HEAD, HOME, MANIFEST, Progress, unsealed
+from nanobot.upkeep.retention import has_room
 
 _BLOCK = 256 * 1024
 _SLACK = 1 << 20

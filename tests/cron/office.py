@@ -11,10 +11,9 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from nanobot.bus.events import Address, Button, InboundMessage
-from nanobot.cron.job import Job
+from nanobot.cron.job import Job, JobStore
 from nanobot.cron.service import CronService
-from nanobot.cron.store import JobStore
-from nanobot.cron.wishes import Place, wish
+from nanobot.cron.wording import Place, wish
 from nanobot.testing import FakeClock
 
 BERLIN = ZoneInfo("Europe/Berlin")

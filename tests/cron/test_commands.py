@@ -10,8 +10,7 @@ import pytest
 from nanobot.agent.commands import answer_of
 from nanobot.bus.events import InboundMessage
 from nanobot.commands import CommandCall, CommandRegistry
-from nanobot.cron.commands import CronCommand
-from nanobot.cron.operations import CronOperations
+from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock

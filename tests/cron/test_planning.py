@@ -10,15 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.cron.job import Job, Run
-from nanobot.cron.planning import (
-    MOST_COUNTED,
-    after_run,
-    due_run,
-    next_due,
-    resumed,
-    set_back,
-)
+from nanobot.cron.job import MOST_COUNTED, Job, Run, after_run, due_run, next_due, resumed, set_back
 from nanobot.cron.schedule import parse
 
 BERLIN = ZoneInfo("Europe/Berlin")

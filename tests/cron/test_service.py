@@ -9,9 +9,8 @@ import pytest
 
 from nanobot.bus.events import Address, InboundMessage
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.cron.guests import MOST_OF_OTHERS
-from nanobot.cron.service import MOST_JOBS, CronService
-from nanobot.cron.store import JobStore
+from nanobot.cron.job import JobStore
+from nanobot.cron.service import MOST_JOBS, MOST_OF_OTHERS, CronService
 from nanobot.errors import NanobotError, StorageError
 from tests.cron.office import HERE, Killed, Office, berlin
 

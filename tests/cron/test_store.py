@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.cron.job import Job, Jobs, Run
+from nanobot.cron.job import Job, Jobs, JobStore, Run
 from nanobot.cron.schedule import parse
-from nanobot.cron.store import JobStore
 from nanobot.errors import StorageError
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)

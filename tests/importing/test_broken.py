@@ -12,8 +12,8 @@ import pytest
 
 from nanobot.config import load_settings
 from nanobot.errors import NanobotError, StorageError
-from nanobot.importing.newhome import Staging
-from nanobot.importing.service import carry_out, prepare
+from nanobot.importing.files import Staging
+from nanobot.importing.importer import carry_out, prepare
 from nanobot.session.files import FileOps
 from nanobot.session.jsonl_store import SessionFolder
 from nanobot.testing import FakeClock

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.importing.foreign import Fields
+from nanobot.importing.foreign import Fields, Secrets
+from nanobot.importing.importer import prepare
 from nanobot.importing.jobs import converted
 from nanobot.importing.people import People, id_of, key_of, people_of
-from nanobot.importing.secrets import Secrets
-from nanobot.importing.servers import server_for
-from nanobot.importing.service import prepare
 from nanobot.importing.sessions import Conversation, Head, head_of
+from nanobot.importing.settings import server_for
 from nanobot.messages import Message
 from nanobot.session.records import Metadata, decode
 from nanobot.testing import FakeClock

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.config import load_settings
-from nanobot.cron.codec import decoded
+from nanobot.cron.job import decoded
 from nanobot.memory.history.log import HistoryLog
 from nanobot.security.paths import Root
 from nanobot.session.files import FileOps

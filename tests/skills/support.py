@@ -10,7 +10,7 @@ from pathlib import Path
 from nanobot.messages import ToolCall
 from nanobot.security.paths import Root
 from nanobot.skills import ReadSkill, Skill, SkillsLoader, SkillsService
-from nanobot.skills.needs import Surroundings
+from nanobot.skills.loader import Surroundings
 from nanobot.testing import FakeClock
 from nanobot.tooling import Caller, ToolRegistry, ToolResult
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nanobot.skills.prompt import summary_section
-from nanobot.skills.triggers import mentioned
+from nanobot.skills.prompt import mentioned, summary_section
 from nanobot.tokens import estimate_tokens
 from tests.skills.support import Shelf
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.skills.frontmatter import NotASkill, parse
-from nanobot.skills.values import Requirements
+from nanobot.skills.folder import NotASkill, Requirements, parse
 from tests.skills.support import Shelf, skill_md
 
 

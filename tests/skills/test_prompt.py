@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nanobot.skills import Skill, SkillSections, mentioned
+from nanobot.skills.folder import Header
 from nanobot.skills.prompt import SUMMARY_TOKENS, active_section, summary_section
-from nanobot.skills.values import Header
 from nanobot.tokens import estimate_tokens
 from tests.skills.support import Shelf, skill_md
 

@@ -14,8 +14,7 @@ import pytest
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.cron.schedule import parse
 from nanobot.testing import FakeClock
-from nanobot.upkeep.backups import Order, alone, found
-from nanobot.upkeep.schedule import BackupRoutine
+from nanobot.upkeep.backups import BackupRoutine, Order, alone, found
 from nanobot.upkeep.snapshot import BackupOperations, items_of
 from tests.upkeep.homes import made_home, write
 

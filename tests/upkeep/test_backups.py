@@ -16,8 +16,8 @@ from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.upkeep import backups
 from nanobot.upkeep.backups import Order, alone, found, make, prune
+from nanobot.upkeep.packing import make_identity
 from nanobot.upkeep.restoring import restore, verify
-from nanobot.upkeep.sealing import make_identity
 from tests.upkeep.homes import LINE, MADE, back_up, freeze, journal, made_home, tree, write
 
 CLOCK = SystemClock()

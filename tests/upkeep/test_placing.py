@@ -15,8 +15,8 @@ from nanobot.app.home import make_home
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.lock import HomeLock
-from nanobot.upkeep.placing import finish, put_in_place, staging_for
 from nanobot.upkeep.restoring import restore
+from nanobot.upkeep.swap import finish, put_in_place, staging_for
 from tests.upkeep.homes import archive, head, member, tree, write
 from tests.upkeep.test_hostile_backups import MANIFEST
 

@@ -15,7 +15,7 @@ from loguru import logger
 from nanobot.bus.queue import MessageBus
 from nanobot.testing import FakeClock, ScriptedModel
 from nanobot.testing.channel import FakeChannel
-from nanobot.upkeep.room import LOOK_SECONDS, Room, free_bytes, has_room
+from nanobot.upkeep.retention import LOOK_SECONDS, Room, free_bytes, has_room
 from tests.bus.support import opened, said
 from tests.support import running
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.upkeep.selection import may_be_cache, part_of, stays_inside
+from nanobot.upkeep.contents import may_be_cache, part_of, stays_inside
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nanobot.cli.doctor.finding import Case, Finding
 from nanobot.config.home import not_imported
-from nanobot.upkeep.room import free_bytes
+from nanobot.upkeep.retention import free_bytes
 
 _GIGABYTE = 1_000_000_000
 _MEGABYTE = 1_000_000
