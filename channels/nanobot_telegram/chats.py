@@ -2,8 +2,8 @@
 
 A group that becomes a supergroup gets a new id. Everything of ours goes on under the first one it
 had (its conversation, its memory), so ids are translated at the edge: `canonical` on the way in,
-`current` on the way out. Moves outlive a restart, but only those of groups where somebody was
-admitted: anybody can add the bot to a group and move it. Unfinished previews that stand in groups
+`current` on the way out. Moves outlive a restart, but only those of groups with an admitted
+person: anyone can add the bot to a group and move it. Unfinished previews that stand in groups
 are in a file of their own, which may be lost. That a chat refused us is only remembered until a
 restart, because asking it again costs one call.
 """
@@ -27,12 +27,12 @@ _UNREACHABLE = 128
 _MOVES = 1000
 """So many groups, and so many moves, are kept; with one more the oldest is dropped."""
 _UNADMITTED = 256
-"""The same for moves of groups where nobody was admitted yet: they are in memory only."""
+"""The same for moves of groups without an admitted person: they are in memory only."""
 
 
 class _Moves(BaseModel):
-    """The file `chats.json`. `moved`: old id to new id; `groups`: first ids of groups where
-    somebody was admitted."""
+    """The file `chats.json`. `moved`: old id to new id; `groups`: first ids of groups with
+    an admitted person."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -93,7 +93,7 @@ class Chats:
         self.flush()
 
     def note_move(self, old: str, new: str) -> None:
-        """Somebody's group has a new id. In force at once, and on disk with the next `flush` after
+        """A group has a new id. In force at once, and on disk with the next `flush` after
         `admit_group`, be that before or after the move."""
         latest = _path_from(old, self._moved)[-1]
         if latest == new and old != new:
@@ -108,7 +108,7 @@ class Chats:
         self._trim()
 
     def admit_group(self, chat_id: str) -> None:
-        """Somebody is listened to in this group: from now on its moves are kept."""
+        """A person in this group was admitted: from now on its moves are kept."""
         first = self.canonical(chat_id)
         if first in self._groups:
             return

@@ -67,7 +67,7 @@ def parse_text(
 ) -> ParsedText | None:
     """The text with its links written out; None for a command to another bot.
 
-    `own`: the sender wrote it. What somebody else wrote mentions and commands nobody.
+    `own`: the sender wrote it. Forwarded text neither mentions nor commands us.
     """
     text = valid_unicode(text)
     spans = _spans(text, entities)

@@ -4,7 +4,7 @@ TelegramError          of the library
 ├── InvalidToken       Telegram said 401 or 404: the token is of no use
 ├── Forbidden          the bot was blocked or removed
 ├── ChatMigrated       the group has another id now (`new_chat_id`)
-├── Conflict           somebody else polls, or a webhook is set
+├── Conflict           another program polls, or a webhook is set
 ├── Flooded            wait `seconds`
 └── NetworkError
     ├── BadRequest     Telegram refuses this request, however often it is made

@@ -124,8 +124,8 @@ class UpdateIngest:
         return _Outcome(from_press(update, value, self._host.clock.now()), press)
 
     async def _decline(self, person: str, chat_id: str) -> None:
-        """Say, to them alone, that a message which nobody else sees is not answered: an answer of
-        several parts would not stay between us. Best effort."""
+        """Tell the sender alone that ephemeral messages are not answered: an answer of several
+        parts would not stay between us. Best effort."""
         try:
             await self._client.bot.send_message(
                 self._chats.current(chat_id),

@@ -167,7 +167,7 @@ class Polling:
         await self._clock.sleep(seconds)
 
     async def _resolve_conflict(self) -> None:
-        """Somebody else gets the updates: a webhook, which is removed, or another program."""
+        """Updates go elsewhere: to a webhook, which is removed, or to another program."""
         try:
             webhook = (await self._client.bot.get_webhook_info()).url
             if webhook:

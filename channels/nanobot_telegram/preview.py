@@ -49,7 +49,7 @@ class _Outcome:
 
 
 @dataclass(slots=True)
-class _Desk:
+class _ChatPreview:
     """A chat's board, and its worker. `asleep_until` is when the worker wakes up by itself (in the
     past: it does not sleep), `step` the one that `call` makes."""
 
@@ -82,7 +82,7 @@ class Previews:
     ) -> None:
         self._client, self._chats = client, chats
         self._clock, self._enabled = clock, enabled
-        self._desks: dict[str, _Desk] = {}
+        self._previewed: dict[str, _ChatPreview] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -95,15 +95,15 @@ class Previews:
                 self._tasks = tasks
                 try:
                     for chat_id, message_ids in self._chats.previews().items():
-                        desk = self._desk(chat_id)
+                        preview = self._chat(chat_id)
                         for message_id in message_ids:
-                            desk.board.remove(message_id, self._clock.monotonic())
-                        self._wake(desk)
+                            preview.board.remove(message_id, self._clock.monotonic())
+                        self._wake(preview)
                     await asyncio.Event().wait()
                 finally:
                     self._tasks = None  # from here on the group takes no tasks
         finally:
-            self._desks.clear()
+            self._previewed.clear()
 
     async def show(self, event: Progress) -> None:
         """Take note of an event; returns at once."""
@@ -111,86 +111,91 @@ class Previews:
             return
         if self._chats.is_unreachable(event.chat_id) and not isinstance(event, TurnEnded):
             return
-        desk = self._desk(event.chat_id)
-        desk.board.note(event, self._clock.monotonic())
-        self._wake(desk)
+        preview = self._chat(event.chat_id)
+        preview.board.note(event, self._clock.monotonic())
+        self._wake(preview)
 
     async def settle(self, chat_id: str) -> None:
         """Before a send: nothing of a turn that is over may be shown after it."""
-        desk = self._desks.get(self._chats.canonical(chat_id))
-        if desk is None or desk.call is None or not desk.is_late:
+        preview = self._previewed.get(self._chats.canonical(chat_id))
+        if preview is None or preview.call is None or not preview.is_late:
             return
-        call = desk.call
+        call = preview.call
         with suppress(TimeoutError):
             await within(self._clock, _GRACE, asyncio.wait((call,)))
         call.cancel()
 
     def note_reply(self, chat_id: str) -> None:
         """After a send: previews of turns that are over are deleted."""
-        desk = self._desks.get(self._chats.canonical(chat_id))
-        if desk is not None:
-            desk.board.note_reply(self._clock.monotonic())
-            self._wake(desk)
+        preview = self._previewed.get(self._chats.canonical(chat_id))
+        if preview is not None:
+            preview.board.note_reply(self._clock.monotonic())
+            self._wake(preview)
 
     def hold(self, chat_id: str, seconds: float) -> None:
         """Telegram asked to leave a chat alone that long."""
-        desk = self._desks.get(self._chats.canonical(chat_id))
-        if desk is not None:
-            desk.board.hold(self._clock.monotonic(), seconds)
+        preview = self._previewed.get(self._chats.canonical(chat_id))
+        if preview is not None:
+            preview.board.hold(self._clock.monotonic(), seconds)
 
-    def _desk(self, chat_id: str) -> _Desk:
+    def _chat(self, chat_id: str) -> _ChatPreview:
         chat_id = self._chats.canonical(chat_id)
-        desk = self._desks.get(chat_id)
-        if desk is None:
-            if len(self._desks) >= _MANY:
+        preview = self._previewed.get(chat_id)
+        if preview is None:
+            if len(self._previewed) >= _MANY:
                 now = self._clock.monotonic()
-                for id, idle in list(self._desks.items()):
+                for id, idle in list(self._previewed.items()):
                     if not idle.has_worker and idle.board.is_idle(now):
-                        del self._desks[id]
+                        del self._previewed[id]
             board = PreviewBoard(is_group=chat_id.startswith("-"), texts=self._enabled)
-            desk = self._desks[chat_id] = _Desk(chat_id, board, asyncio.Event())
-        return desk
+            preview = self._previewed[chat_id] = _ChatPreview(chat_id, board, asyncio.Event())
+        return preview
 
-    def _wake(self, desk: _Desk) -> None:
+    def _wake(self, preview: _ChatPreview) -> None:
         """See that a worker does what is due. One that would wake up in time sleeps on: pieces of
         text come by the hundred."""
-        due = desk.board.due()
-        if desk.has_worker:
-            if due < desk.asleep_until:
-                desk.wake.set()
+        due = preview.board.due()
+        if preview.has_worker:
+            if due < preview.asleep_until:
+                preview.wake.set()
         elif due < math.inf and self._tasks is not None:
-            desk.has_worker = True
-            self._tasks.create_task(self._work(desk), name=f"telegram previews {desk.chat_id}")
+            preview.has_worker = True
+            self._tasks.create_task(
+                self._work(preview), name=f"telegram previews {preview.chat_id}"
+            )
 
-    async def _work(self, desk: _Desk) -> None:
+    async def _work(self, preview: _ChatPreview) -> None:
         try:
-            while (due := desk.board.due()) < math.inf:
+            while (due := preview.board.due()) < math.inf:
                 now = self._clock.monotonic()
-                step = desk.board.next(now)
+                step = preview.board.next(now)
                 if step is not None:
-                    await self._take(desk, step)
+                    await self._take(preview, step)
                     continue
-                desk.wake.clear()
-                desk.asleep_until = due
+                preview.wake.clear()
+                preview.asleep_until = due
                 with suppress(TimeoutError):
-                    await within(self._clock, due - now, desk.wake.wait())
-                desk.asleep_until = -math.inf
+                    await within(self._clock, due - now, preview.wake.wait())
+                preview.asleep_until = -math.inf
         finally:
-            desk.has_worker = False
+            preview.has_worker = False
 
-    async def _take(self, desk: _Desk, step: Step) -> None:
+    async def _take(self, preview: _ChatPreview, step: Step) -> None:
         """Make the call as a task of its own, which `settle` may cut."""
         assert self._tasks is not None
-        desk.step, desk.call = step, self._tasks.create_task(self._outcome(desk.chat_id, step))
-        await asyncio.wait((desk.call,))
-        outcome = _Outcome(ok=False) if desk.call.cancelled() else desk.call.result()
-        desk.step = desk.call = None
+        preview.step, preview.call = (
+            step,
+            self._tasks.create_task(self._outcome(preview.chat_id, step)),
+        )
+        await asyncio.wait((preview.call,))
+        outcome = _Outcome(ok=False) if preview.call.cancelled() else preview.call.result()
+        preview.step = preview.call = None
         now = self._clock.monotonic()
         if outcome.ok:
-            crowd = sum(other.board.is_showing for other in self._desks.values())
-            desk.board.done(step, now, message_id=outcome.message_id, crowd=crowd)
+            crowd = sum(other.board.is_showing for other in self._previewed.values())
+            preview.board.done(step, now, message_id=outcome.message_id, crowd=crowd)
         else:
-            desk.board.failed(step, now, wait=outcome.wait)
+            preview.board.failed(step, now, wait=outcome.wait)
 
     async def _outcome(self, chat_id: str, step: Step) -> _Outcome:
         """Take a step in a chat: one call of the Bot API. Raises nothing."""

@@ -30,7 +30,7 @@ _SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Somebody who wrote to the bot in private, and what they wrote last: its text, empty where it
+    """A person who wrote to the bot in private, and what they wrote last: its text, empty where it
     has none, and the number of its update."""
 
     id: str

@@ -318,7 +318,7 @@ def _edit_id(event: str, message: Message, content: str) -> str:
 
 
 def _is_elsewhere(message: MaybeInaccessibleMessage) -> bool:
-    """Whether it belongs to somebody else's chat, to which we are connected or were called."""
+    """Whether it is in another person's chat, to which we are connected or were called."""
     return isinstance(message, Message) and bool(
         message.business_connection_id or message.guest_query_id
     )
@@ -387,7 +387,7 @@ def _forwarded_from(message: Message, me: Me) -> str:
 
 
 def _other(name: str) -> str:
-    """The name of somebody else, who may have chosen one that means the agent."""
+    """The name of another person, who may have chosen one that means the agent."""
     return f"someone called {name}" if name.casefold() == _OURS else name
 
 

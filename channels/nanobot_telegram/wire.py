@@ -197,7 +197,7 @@ class Wire:
                     if is_too_large := len(body) > limit:
                         break
             if is_too_large:
-                # Of a call that was answered nobody knows the effect; a file has none.
+                # The effect of a call that was answered is unknown; fetching a file has none.
                 error = MaybeSent if method == "POST" else BadRequest
                 raise error(f"an answer of more than {limit:,} bytes")
             retry_after = response.headers.get("Retry-After", "")
