@@ -116,7 +116,7 @@ class Ingest:
             message = self._admitted(incoming)
             if message is not None:
                 admitted.append((incoming, message))
-        self._people.keep()
+        self._people.save()
         if admitted:
             await self._host.publish([message for _, message in admitted])
         return [incoming for incoming, _ in admitted]
@@ -130,7 +130,7 @@ class Ingest:
             return None
         try:
             sender, chat = self._sender_and_chat(incoming)
-            person = self._people.met(incoming.person.ids)
+            person = self._people.chat_of(incoming.person.ids)
             message = _message(incoming, person, sender, chat, self._host)
         except (TypeError, ValueError) as error:
             self._log.warn(f"a message is left out: {error}")
@@ -143,7 +143,7 @@ class Ingest:
         if self._host.admit(sender, chat, addressed=addressed) != "allowed":
             logger.debug("whatsapp: not let in, or not meant: {} in {}", sender.id, chat.id)
             return None
-        self._people.admitted(person)
+        self._people.mark_admitted(person)
         return message
 
     def _sender_and_chat(self, incoming: Incoming) -> tuple[Sender, Chat]:

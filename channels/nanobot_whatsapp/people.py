@@ -153,12 +153,12 @@ class _Known:
         numbers = [id for id in self.ids if is_number(id)]
         return next(reversed(numbers or self.ids), "")
 
-    def has_another(self, accounts: Iterable[str]) -> bool:
+    def conflicts_with(self, accounts: Iterable[str]) -> bool:
         """Whether one of these is another account than theirs, of the same kind."""
         own = {kind_of(id) for id in self.ids}
         return any(id not in self.ids and kind_of(id) in own for id in accounts)
 
-    def is_nothing_but(self, new: str) -> bool:
+    def has_only(self, new: str) -> bool:
         """Whether all that is known of them is this id, and numbers."""
         return all(id == new or is_number(id) for id in self.ids)
 
@@ -177,8 +177,8 @@ class People:
             self._load(entry)
         self._is_written = True
 
-    def met(self, ids: Sequence[str]) -> str:
-        """These ids are one person's: the id of their chat, which never changes once given out.
+    def chat_of(self, ids: Sequence[str]) -> str:
+        """The id of the chat of the person with these ids, which never changes once assigned.
 
         It is that of the person who had one of them already, else the number, else the first.
         Raises `ValueError` without any id; what has other characters than ids have is none.
@@ -188,20 +188,20 @@ class People:
             raise ValueError("somebody without any id")
         numbers = [id for id in given if is_number(id)]
         accounts = [id for id in given if not is_number(id)]
-        known = self._whose(numbers, accounts) or self._new([*numbers, *accounts])
+        known = self._find_owner(numbers, accounts) or self._create([*numbers, *accounts])
         for id in given:
-            self._give(id, known, newest=bool(accounts))
-        self._heard_from(known)
+            self._assign(id, known, newest=bool(accounts))
+        self._touch(known)
         return known.chat
 
-    def admitted(self, chat_id: str) -> None:
-        """They are listened to: from now on what is known of them is kept."""
+    def mark_admitted(self, chat_id: str) -> None:
+        """The person was admitted: from now on what is known of them is saved."""
         known = self._by_chat.get(chat_id)
         if known is not None and not known.admitted:
             del self._others[known.chat]
             known.admitted = True
             self._is_written = False
-            self._heard_from(known)
+            self._touch(known)
 
     def sender(self, person: Person) -> Sender:
         """The person as the core knows them. `also` has all their other ids, numbers in each way in
@@ -209,7 +209,7 @@ class People:
 
         Raises `ValueError` for one without any id.
         """
-        known = self._by_chat[self.met(person.ids)]
+        known = self._by_chat[self.chat_of(person.ids)]
         own = [id for id in known.ids if self._by_chat.get(id, known) is known]
         forms = dict.fromkeys((known.chat, *own))
         for id in filter(is_number, (known.chat, *own)):
@@ -233,10 +233,10 @@ class People:
             hint="Chats are numbers with the country code, digits only, or ids as they came in.",
         )
 
-    def moved(self, old: str, new: str) -> None:
-        """Someone has the id `new` in place of `old`, and stays who they are. Told again, it
-        changes nothing. Whoever had `new` so far is the same person if nothing else is known of
-        them than numbers; somebody with an account of their own only loses it.
+    def change_id(self, old: str, new: str) -> None:
+        """Someone has the id `new` in place of `old`, and stays who they are; idempotent. A former
+        owner of `new` is the same person if only numbers are known of them; one with another
+        account only loses it.
 
         Raises `ValueError` for what is no id.
         """
@@ -245,16 +245,16 @@ class People:
             raise ValueError("a move to nowhere")
         if old not in self._by_id and new in self._by_id:
             return
-        known = self._by_id.get(old) or self._by_chat[self.met([old])]
+        known = self._by_id.get(old) or self._by_chat[self.chat_of([old])]
         other = self._by_id.get(new)
-        if other is not None and other is not known and other.is_nothing_but(new):
+        if other is not None and other is not known and other.has_only(new):
             self._merge(other, known)
-        self._give(new, known, newest=True)
+        self._assign(new, known, newest=True)
         if old != new:
-            self._take(old)
+            self._unassign(old)
 
-    def keep(self) -> None:
-        """Put on disk what is not there yet. Raises `StorageError`; the next call tries again."""
+    def save(self) -> None:
+        """Save what changed. Raises `StorageError`; the next call tries again."""
         if self._is_written:
             return
         people = [_Entry(chats=each.chats, ids=each.ids) for each in self._admitted.values()]
@@ -265,13 +265,13 @@ class People:
             raise StorageError.of(self._path, error) from error
         self._is_written = True
 
-    def _whose(self, numbers: Iterable[str], accounts: Sequence[str]) -> _Known | None:
-        """Who these ids belong to, if that is somebody known: two who were taken for different
-        people are made one. A number that comes with another account is not its owner's any more.
+    def _find_owner(self, numbers: Iterable[str], accounts: Sequence[str]) -> _Known | None:
+        """The known person with these ids, if any; two who turn out to be the same are merged. A
+        number that comes with another account no longer belongs to its former owner.
         """
         by_account = next(filter(None, map(self._by_id.get, accounts)), None)
         by_number = next(filter(None, map(self._by_id.get, numbers)), None)
-        if by_number is not None and by_number.has_another(accounts):
+        if by_number is not None and by_number.conflicts_with(accounts):
             by_number = None
         if by_account is None or by_number is None or by_account is by_number:
             return by_account or by_number
@@ -279,28 +279,28 @@ class People:
             return self._merge(by_number, by_account)
         return self._merge(by_account, by_number)
 
-    def _new(self, ids: Sequence[str]) -> _Known:
-        """Somebody new. A number may still be the chat of whoever had it before."""
+    def _create(self, ids: Sequence[str]) -> _Known:
+        """A new person. A number may still be the chat of its former owner."""
         names = chain(ids, (f"{ids[0]}#{number}" for number in count(2)))
         chat = next(name for name in names if name not in self._by_chat)
         known = self._by_chat[chat] = self._others[chat] = _Known([chat], [])
         return known
 
     def _merge(self, other: _Known, known: _Known) -> _Known:
-        """These are the same: `known` has all of it."""
+        """Add everything of `other` to `known`, who is the same person."""
         self._drop(other)
         known.chats = [*other.chats, *known.chats]
         self._by_chat |= dict.fromkeys(other.chats, known)
         for id in reversed(other.ids):
             known.ids.insert(0, id)
             self._by_id[id] = known
-        self._changed(known)
+        self._mark_changed(known)
         return known
 
-    def _give(self, id: str, known: _Known, *, newest: bool) -> None:
-        """An id is this person's; `newest`: it is now, whatever they had before."""
+    def _assign(self, id: str, known: _Known, *, newest: bool) -> None:
+        """Assign an id to a person; `newest`: it replaces what they had before as the address."""
         if self._by_id.get(id) is not known:
-            self._take(id)
+            self._unassign(id)
             self._by_id[id] = known
         elif not newest or not is_number(id) or known.address == id:
             return
@@ -309,20 +309,20 @@ class People:
         known.ids.append(id)
         while len(known.ids) > _MAX_IDS:
             del self._by_id[known.ids.pop(0)]
-        self._changed(known)
+        self._mark_changed(known)
 
-    def _take(self, id: str) -> None:
-        """An id is nobody's."""
+    def _unassign(self, id: str) -> None:
+        """Remove an id from its owner, if it has one."""
         before = self._by_id.pop(id, None)
         if before is not None:
             before.ids.remove(id)
-            self._changed(before)
+            self._mark_changed(before)
 
-    def _changed(self, known: _Known) -> None:
+    def _mark_changed(self, known: _Known) -> None:
         self._is_written = self._is_written and not known.admitted
 
-    def _heard_from(self, known: _Known) -> None:
-        """Put them last among those who may be forgotten."""
+    def _touch(self, known: _Known) -> None:
+        """Make them the last to be dropped."""
         group = self._admitted if known.admitted else self._others
         group[known.chat] = known
         group.move_to_end(known.chat)
@@ -330,16 +330,16 @@ class People:
             self._drop(next(iter(group.values())))
 
     def _drop(self, known: _Known) -> None:
-        """Nothing is known of them any more."""
+        """Forget a person."""
         del (self._admitted if known.admitted else self._others)[known.chat]
         for chat in known.chats:
             del self._by_chat[chat]
         for id in known.ids:
             del self._by_id[id]
-        self._changed(known)
+        self._mark_changed(known)
 
     def _load(self, entry: _Entry) -> None:
-        """Take a person from the file. What is somebody's there already stays theirs."""
+        """Add a person from the file. Ids that another person there has stay theirs."""
         chats = [chat for chat in dict.fromkeys(entry.chats) if chat not in self._by_chat]
         if chats:
             ids = [id for id in dict.fromkeys(entry.ids) if id not in self._by_id]
@@ -349,8 +349,8 @@ class People:
 
 
 def _read(path: Path) -> _File:
-    """What the file says. A damaged one is put aside; whoever had another chat than their number
-    then begins a new conversation."""
+    """The file. A damaged one is set aside; people whose chat is not their number then begin a new
+    conversation."""
     try:
         return _File.model_validate_json(path.read_bytes())
     except FileNotFoundError:

@@ -168,7 +168,7 @@ class Inbox:
                 case Moved(old, new):
                     await self._store(heard)
                     heard = []
-                    self._people.moved(old, new)
+                    self._people.change_id(old, new)
                 case Account(text, is_over):
                     if is_over:
                         self._health.resolve("account")
@@ -181,7 +181,7 @@ class Inbox:
                     self.quarantine.keep(raw, reason)
                 case Remark(text, is_grave):
                     logger.log("WARNING" if is_grave else "DEBUG", "whatsapp: {}", text)
-        self._people.keep()
+        self._people.save()
         await self._store(heard)
 
     def last_in(self, chat_id: str) -> str:
@@ -197,7 +197,7 @@ class Inbox:
             heard = replace(heard, quote=quote)
         if not said.button:
             return heard
-        chat = Chat(self._people.met(heard.person.ids))
+        chat = Chat(self._people.chat_of(heard.person.ids))
         value = await self._host.pressed(said.button, self._people.sender(heard.person), chat)
         return heard if value is None else replace(heard, text=value)
 
@@ -208,7 +208,7 @@ class Inbox:
             file = one.media and f"{one.media.kind} {one.media.name}".rstrip()
             shown = one.text or file or "; ".join(one.notes)
             self._recent.remember(one.id, one.person.name, shown)
-            chat_id = self._people.met(one.person.ids)
+            chat_id = self._people.chat_of(one.person.ids)
             # What did not arrive was sent there, also where they hide their number by now.
             people = [*one.person.ids, self._people.address(chat_id)]
             self._note_window(people, one.at, is_open=True)

@@ -243,8 +243,8 @@ class _Session:
             logger.debug("whatsapp: somebody is said to be the account that is linked: {}", ids)
             return
         try:
-            self._people.met(sorted(ids))
-            self._people.keep()
+            self._people.chat_of(sorted(ids))
+            self._people.save()
         except (ValueError, StorageError) as error:
             logger.debug("whatsapp: who is who is not kept: {}", error)
 

@@ -24,8 +24,8 @@ def people(tmp_path: Path) -> People:
 
 def known(people: People, *ids: str) -> str:
     """Somebody with these ids writes and is let in."""
-    chat_id = people.met(ids)
-    people.admitted(chat_id)
+    chat_id = people.chat_of(ids)
+    people.mark_admitted(chat_id)
     return chat_id
 
 
@@ -61,18 +61,18 @@ def test_the_forms_of_ids_are_told_apart() -> None:
 def test_a_chat_is_the_number_else_what_there_is(
     people: People, ids: tuple[str, ...], chat_id: str
 ) -> None:
-    assert people.met(ids) == chat_id
+    assert people.chat_of(ids) == chat_id
 
 
 def test_a_chat_that_began_under_a_lid_stays_there_when_the_number_is_learned(
     people: People, tmp_path: Path
 ) -> None:
     assert known(people, LID) == LID
-    assert people.met((NUMBER, LID)) == LID
-    assert people.met((NUMBER,)) == LID
-    people.keep()
+    assert people.chat_of((NUMBER, LID)) == LID
+    assert people.chat_of((NUMBER,)) == LID
+    people.save()
     again = People(tmp_path)
-    assert again.met((NUMBER,)) == LID
+    assert again.chat_of((NUMBER,)) == LID
     assert again.address(LID) == NUMBER
 
 
@@ -85,15 +85,15 @@ def test_lists_of_people_match_any_id_in_any_form(people: People) -> None:
 def test_two_chats_that_turn_out_to_be_one_persons_become_one(people: People) -> None:
     assert known(people, LID) == LID
     assert known(people, NUMBER) == NUMBER
-    assert people.met((NUMBER, LID)) == NUMBER
-    assert people.met((LID,)) == NUMBER
+    assert people.chat_of((NUMBER, LID)) == NUMBER
+    assert people.chat_of((LID,)) == NUMBER
     assert people.address(LID) == NUMBER
 
 
 def test_a_conversation_is_not_lost_to_somebody_who_had_none(people: People) -> None:
-    people.met((NUMBER,))
+    people.chat_of((NUMBER,))
     assert known(people, LID) == LID
-    assert people.met((NUMBER, LID)) == LID
+    assert people.chat_of((NUMBER, LID)) == LID
 
 
 def test_a_number_that_passed_to_somebody_else_does_not_pass_the_conversation_on(
@@ -102,10 +102,10 @@ def test_a_number_that_passed_to_somebody_else_does_not_pass_the_conversation_on
     assert known(people, NUMBER, LID) == NUMBER
     stranger = known(people, NUMBER, "999@lid")
     assert stranger == "999@lid"
-    people.keep()
+    people.save()
     for each in (people, People(tmp_path)):
-        assert each.met((NUMBER,)) == stranger
-        assert each.met((LID,)) == NUMBER
+        assert each.chat_of((NUMBER,)) == stranger
+        assert each.chat_of((LID,)) == NUMBER
         assert each.address(stranger) == NUMBER
         assert each.address(NUMBER) == LID
 
@@ -120,51 +120,51 @@ def test_what_was_allowed_to_a_number_does_not_pass_on_with_it(people: People) -
 def test_a_number_that_somebody_gave_up_makes_nobody_of_its_next_owner(people: People) -> None:
     assert known(people, NUMBER, USER) == NUMBER
     assert known(people, OTHER, "US.2") == OTHER
-    people.moved(NUMBER, OTHER)
-    assert people.met(("US.2",)) == OTHER
+    people.change_id(NUMBER, OTHER)
+    assert people.chat_of(("US.2",)) == OTHER
     assert people.address(OTHER) == "US.2"
-    assert people.met((USER,)) == people.met((OTHER,)) == NUMBER
+    assert people.chat_of((USER,)) == people.chat_of((OTHER,)) == NUMBER
     assert OTHER not in people.sender(Person((USER,))).also
 
 
 def test_a_new_account_and_number_join_what_was_said_meanwhile(people: People) -> None:
     known(people, NUMBER, USER)
     assert known(people, OTHER, "US.2") == OTHER
-    people.moved(NUMBER, OTHER)
-    people.moved(USER, "US.2")
-    assert people.met((OTHER, "US.2")) == NUMBER
+    people.change_id(NUMBER, OTHER)
+    people.change_id(USER, "US.2")
+    assert people.chat_of((OTHER, "US.2")) == NUMBER
     assert people.address(OTHER) == OTHER
 
 
 def test_somebody_who_changed_their_number_stays_who_they_are(people: People) -> None:
     assert known(people, NUMBER) == NUMBER
-    people.moved(NUMBER, OTHER)
-    people.moved(NUMBER, OTHER)  # told twice
-    assert people.met((OTHER,)) == NUMBER
+    people.change_id(NUMBER, OTHER)
+    people.change_id(NUMBER, OTHER)  # told twice
+    assert people.chat_of((OTHER,)) == NUMBER
     assert people.address(NUMBER) == OTHER
-    assert people.met((NUMBER, USER)) == USER  # whoever has the old number now
+    assert people.chat_of((NUMBER, USER)) == USER  # whoever has the old number now
 
 
 def test_a_move_that_is_told_late_joins_what_was_said_meanwhile(people: People) -> None:
     known(people, NUMBER)
     assert known(people, OTHER) == OTHER
-    people.moved(NUMBER, OTHER)
-    assert people.met((OTHER,)) == NUMBER
+    people.change_id(NUMBER, OTHER)
+    assert people.chat_of((OTHER,)) == NUMBER
     assert people.address(OTHER) == OTHER
 
 
 def test_a_new_number_of_the_same_account_is_where_they_are_reached(people: People) -> None:
     known(people, NUMBER, LID)
-    assert people.met((OTHER, LID)) == NUMBER
+    assert people.chat_of((OTHER, LID)) == NUMBER
     assert people.address(NUMBER) == OTHER
-    assert people.met((NUMBER, LID)) == NUMBER
+    assert people.chat_of((NUMBER, LID)) == NUMBER
     assert people.address(NUMBER) == NUMBER
 
 
 def test_an_account_in_another_kind_of_api_is_no_other_person(people: People) -> None:
     known(people, NUMBER, LID)
-    assert people.met((NUMBER, USER)) == NUMBER
-    assert people.met((USER,)) == NUMBER
+    assert people.chat_of((NUMBER, USER)) == NUMBER
+    assert people.chat_of((USER,)) == NUMBER
 
 
 @pytest.mark.parametrize("chat_id", [GROUP, LID, USER, NUMBER])
@@ -184,18 +184,18 @@ def test_what_is_no_chat_is_refused(people: People, chat_id: str) -> None:
 
 def test_somebody_without_an_id_is_nobody(people: People) -> None:
     with pytest.raises(ValueError, match="without any id"):
-        people.met(("", "two words", "\ud800"))
+        people.chat_of(("", "two words", "\ud800"))
 
 
 def test_only_who_was_let_in_is_on_disk_and_for_its_owner_alone(
     people: People, tmp_path: Path
 ) -> None:
     file = tmp_path / "people.json"
-    people.met((OTHER, "999@lid"))
-    people.keep()
+    people.chat_of((OTHER, "999@lid"))
+    people.save()
     assert not file.exists()
     known(people, NUMBER, LID)
-    people.keep()
+    people.save()
     assert LID in file.read_text()
     assert OTHER not in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -203,10 +203,10 @@ def test_only_who_was_let_in_is_on_disk_and_for_its_owner_alone(
 
 def test_nothing_new_is_not_written_again(people: People, tmp_path: Path) -> None:
     known(people, NUMBER, LID)
-    people.keep()
+    people.save()
     (tmp_path / "people.json").unlink()
     known(people, NUMBER, LID)
-    people.keep()
+    people.save()
     assert not (tmp_path / "people.json").exists()
 
 
@@ -214,26 +214,26 @@ def test_a_disk_that_refuses_is_tried_again(people: People, tmp_path: Path) -> N
     known(people, LID)
     (tmp_path / "people.json.new").mkdir()
     with pytest.raises(StorageError):
-        people.keep()
+        people.save()
     (tmp_path / "people.json.new").rmdir()
-    people.keep()
-    assert People(tmp_path).met((NUMBER, LID)) == LID
+    people.save()
+    assert People(tmp_path).chat_of((NUMBER, LID)) == LID
 
 
 @pytest.mark.parametrize("content", ["{", '{"people": [{"chats": 7}]}', "\ufffd"])
 def test_a_damaged_file_is_put_aside_and_never_overwritten(tmp_path: Path, content: str) -> None:
     for name in ("people.damaged", "people.damaged1"):
         (tmp_path / "people.json").write_text(content)
-        assert People(tmp_path).met((NUMBER,)) == NUMBER
+        assert People(tmp_path).chat_of((NUMBER,)) == NUMBER
         assert (tmp_path / name).read_text() == content
 
 
 def test_however_many_strangers_write_those_let_in_stay_known(people: People) -> None:
     known(people, LID)
-    people.met((NUMBER, LID))
+    people.chat_of((NUMBER, LID))
     for number in range(6_000):
-        people.met((f"49155500{number:05}",))
-    assert people.met((NUMBER,)) == LID
+        people.chat_of((f"49155500{number:05}",))
+    assert people.chat_of((NUMBER,)) == LID
 
 
 _IDS = st.sampled_from([NUMBER, OTHER, LID, "999@lid", USER])
@@ -247,10 +247,10 @@ def test_whatever_is_met_a_chat_leads_back_to_the_person(
     folder = tmp_path_factory.mktemp("people")
     people = People(folder)
     for ids, let_in in meetings:
-        chat_id = people.met(ids)
-        assert people.sender(Person(tuple(ids))).id == people.met(ids)
+        chat_id = people.chat_of(ids)
+        assert people.sender(Person(tuple(ids))).id == people.chat_of(ids)
         assert people.address(chat_id)
         if let_in:
-            people.admitted(chat_id)
-            people.keep()
-            assert [People(folder).met((id,)) for id in ids] == [chat_id] * len(ids)
+            people.mark_admitted(chat_id)
+            people.save()
+            assert [People(folder).chat_of((id,)) for id in ids] == [chat_id] * len(ids)

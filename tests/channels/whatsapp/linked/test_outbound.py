@@ -91,8 +91,8 @@ def test_what_another_home_says_has_another_id_although_its_keys_are_the_same() 
 
 
 async def test_who_is_known_by_two_ids_is_written_to_at_the_number(wire: Wire) -> None:
-    wire.people.met(["888@lid"])
-    wire.people.met([ANN, "888@lid"])
+    wire.people.chat_of(["888@lid"])
+    wire.people.chat_of([ANN, "888@lid"])
     await wire.outbound.send(part("hello", "888@lid"))
     assert wire.sent[0]["to"] == "15557770000@s.whatsapp.net"
 
