@@ -8,14 +8,28 @@ in its chat or watches it sees it; where nobody does it is kept, and seen once b
 watches. One that answers what nobody here waits for any more (its client is gone, or the gateway
 was restarted meanwhile) is seen by those who watch, and accepted all the same where nobody does:
 the session keeps it.
+
+Whoever listens at the other end of the control socket: for one answer, or for a conversation.
+
+What was said in a terminal chat while nobody looked, kept until somebody does.
+
+What always holds: the file is the old one or the new one, whole, and for its owner's eyes (0600);
+nothing stands in it twice; it has an end, beyond which the oldest gives way, and the conversation
+itself keeps everything anyway.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
 
 from loguru import logger
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nanobot.bus.events import (
     Button,
@@ -33,10 +47,215 @@ from nanobot.bus.events import (
 )
 from nanobot.channel import ChannelHost, Chat, Limits, Sender
 from nanobot.clock import Clock, SystemClock
+from nanobot.disk import replace
 from nanobot.errors import NanobotError, SendRefused, StorageError
-from nanobot_cli.keeping import Shelf, Unseen
-from nanobot_cli.waiting import Connection, Listener, Shown, one_each
-from nanobot_cli.wire import ChatRequest, Choice, Said, SentFile
+from nanobot_cli.wire import (
+    Accepted,
+    ChatRequest,
+    Choice,
+    Delta,
+    Note,
+    Output,
+    Reply,
+    Said,
+    SentFile,
+    Tool,
+    to_json,
+)
+
+Shown = TextDelta | ToolStarted | ToolOutput | Notice
+
+
+class Connection(Protocol):
+    """One client. `send` must not wait: a client that does not read is the connection's problem."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can reach the client."""
+        ...
+
+    def send(self, event: Mapping[str, object]) -> None:
+        """Send one event; does nothing on a closed connection."""
+        ...
+
+
+class Listener:
+    """One request: that something be answered, or that a conversation be watched."""
+
+    def __init__(self, request: ChatRequest, chat_id: str, connection: Connection) -> None:
+        self.chat_id = chat_id
+        self.connection = connection
+        self._request = request
+        self._accepted = False
+        self._text: list[str] = []
+        self._ended: TurnEnded | None = None
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody listens any more."""
+        return self.connection.closed
+
+    @property
+    def watches(self) -> bool:
+        """Whether it waits for no answer."""
+        return self._request.watch
+
+    def accept(self) -> None:
+        """Say that the message is durable, once and before anything else."""
+        if not self._accepted:
+            self._accepted = True
+            self.connection.send(to_json(Accepted(self._request.id)))
+
+    def show(self, event: Shown) -> None:
+        """Something happens, of which the client hears as much as it wants to."""
+        self.accept()
+        request_id, streams = self._request.id, self._request.stream
+        match event:
+            case Notice():
+                self.connection.send(to_json(Note(request_id, event.text)))
+            case TextDelta() if streams:
+                self.connection.send(to_json(Delta(request_id, event.text, event.restart)))
+            case ToolStarted() if streams:
+                self.connection.send(to_json(Tool(request_id, event.hint)))
+            case ToolOutput() if streams:
+                self.connection.send(to_json(Output(request_id, event.text)))
+
+    def tell(self, said: Said) -> None:
+        """Something was said that is not the reply."""
+        self.accept()
+        self.connection.send(to_json(said._replace(id=self._request.id)))
+
+    def end(self, event: TurnEnded) -> None:
+        """The turn is over; its reply may still come."""
+        self._ended = event
+
+    def collect(self, text: str) -> None:
+        """A part of the reply."""
+        self._text.append(text)
+
+    def reply(self) -> None:
+        """The last word: the text collected, with what is known about its turn."""
+        self.accept()
+        reply = Reply(self._request.id, "".join(self._text))
+        if (end := self._ended) is not None:
+            reply = reply._replace(
+                turn=end.turn_id,
+                tools=end.tools,
+                prompt_tokens=end.prompt_tokens,
+                completion_tokens=end.completion_tokens,
+                milliseconds=end.milliseconds,
+                outcome=end.outcome,
+            )
+        self.connection.send(to_json(reply))
+
+
+def one_each(listeners: Iterable[Listener]) -> list[Listener]:
+    """The first listener of each connection, so that nobody is told twice."""
+    first: dict[int, Listener] = {}
+    for listener in listeners:
+        first.setdefault(id(listener.connection), listener)
+    return list(first.values())
+
+
+MOST_PARTS = 200
+"""Of all chats together."""
+
+MOST_CHARACTERS = 20_000
+"""Of one part."""
+
+_MOST_IN_ALL = 1_000_000
+_FILE = "unseen.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A part that nobody has seen. `key` is that of the part, `at` the moment in ISO format."""
+
+    key: str
+    chat_id: str
+    at: str
+    text: str
+    media: tuple[Media, ...] = ()
+    buttons: tuple[Button, ...] = ()
+
+    @classmethod
+    def of(cls, part: OutboundPart, at: str) -> Unseen:
+        """As it is kept: what is very long is cut."""
+        text = part.content
+        if len(text) > MOST_CHARACTERS:
+            where = f"nanobot sessions show {part.channel}:{part.chat_id}"
+            text = f"{text[:MOST_CHARACTERS]}\n[cut off here; the whole is in: {where}]"
+        return cls(part.key, part.chat_id, at, text, part.media, part.buttons)
+
+
+class _Stored(BaseModel):
+    """The file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: Literal[1]
+    parts: tuple[Unseen, ...]
+
+
+class Shelf:
+    """Keeps them in `folder`, which exists. Blocks; one caller at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / _FILE
+
+    def add(self, unseen: Unseen) -> None:
+        """Keep one, durably; the same one again changes nothing. Raises `StorageError`."""
+        kept = self._read()
+        if all(one.key != unseen.key for one in kept):
+            self._write(_bounded((*kept, unseen)))
+
+    def take(self, chat_id: str) -> Sequence[Unseen]:
+        """Those of a chat, the oldest first, which are kept no more. Raises `StorageError`, and
+        then all are kept."""
+        kept = self._read()
+        taken = [one for one in kept if one.chat_id == chat_id]
+        if taken:
+            self._write([one for one in kept if one.chat_id != chat_id])
+        return taken
+
+    def _read(self) -> list[Unseen]:
+        """A damaged file is put aside: nothing is lost but that it is shown."""
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StorageError.of(self._path, error) from error
+        try:
+            return list(_Stored.model_validate_json(content).parts)
+        except ValidationError:
+            aside = self._path.with_suffix(".damaged")
+            logger.error("cli: {} is damaged and put aside as {}", self._path, aside.name)
+            with suppress(OSError):
+                self._path.replace(aside)
+            return []
+
+    def _write(self, kept: Sequence[Unseen]) -> None:
+        stored = _Stored(version=1, parts=tuple(kept)).model_dump()
+        # What is no text, such as half a name that is not UTF-8, must not be tried for ever.
+        content = json.dumps(stored, ensure_ascii=False).encode(errors="replace")
+        try:
+            replace(self._path, content)
+        except OSError as error:
+            raise StorageError.of(self._path, error) from error
+
+
+def _bounded(kept: Sequence[Unseen]) -> list[Unseen]:
+    """The newest of them, as many as there is room for."""
+    newest: list[Unseen] = []
+    room = _MOST_IN_ALL
+    for one in reversed(kept[-MOST_PARTS:]):
+        room -= len(one.text)
+        if room < 0:
+            break
+        newest.append(one)
+    return newest[::-1]
+
 
 PERSON = "owner"
 """The sender of every message: the socket is open to the home's owner only."""

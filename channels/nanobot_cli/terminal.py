@@ -5,6 +5,8 @@ question that is open. One loop in one thread reads the keyboard and the gateway
 line of the protocol or of the screen. Ctrl-C clears what was typed; where nothing was, it stops the
 turn, and a second one leaves; with no turn, two in a row leave. An error ends the exchange, never
 the chat.
+
+What the chat in the terminal needs of its connection to the gateway.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Protocol
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
@@ -26,14 +29,80 @@ from rich.text import Text
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import NanobotError
-from nanobot_cli.choosing import Questions, question_of
-from nanobot_cli.display import Transcript, moment
-from nanobot_cli.ending import ended_by_failures_and_signals
-from nanobot_cli.gateway import Gateway, commands_of, model_of
-from nanobot_cli.keys import SlashCompleter, Wishes, key_bindings, quiet_keyboard
-from nanobot_cli.plain import one_line
-from nanobot_cli.surface import PROMPT, Surface
+from nanobot_cli.keys import (
+    SlashCompleter,
+    Wishes,
+    ended_by_failures_and_signals,
+    key_bindings,
+    quiet_keyboard,
+)
+from nanobot_cli.questions import Questions, question_of
+from nanobot_cli.screen import PROMPT, Surface, Transcript, moment
+from nanobot_cli.text import clean, one_line
 from nanobot_cli.wire import ChatEvent, Delta, Note, Output, Refused, Reply, Said, Tool
+
+BASIC_COMMANDS = (
+    ("/help", "what I can do"),
+    ("/new", "start a new conversation"),
+    ("/stop", "stop what is running"),
+    ("/status", "how things are"),
+)
+"""Offered where the gateway does not tell its commands."""
+
+
+class Gateway(Protocol):
+    """What the chat needs of its connection to the gateway."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a message has no last word yet."""
+        ...
+
+    def ask(self, operation: str, arguments: Mapping[str, object]) -> object:
+        """Run one operation, before `watch`; raises `NanobotError`."""
+        ...
+
+    def watch(self, session: str) -> None:
+        """Hear what else is said in `session`."""
+        ...
+
+    def say(self, text: str, session: str, *, stream: bool = False) -> str:
+        """Send a message; returns the id that its events carry. Raises `NanobotError`."""
+        ...
+
+    def arrived(self) -> Sequence[ChatEvent]:
+        """What was said by now; waits for nothing. Raises `NanobotError`."""
+        ...
+
+    def fileno(self) -> int:
+        """What becomes readable when something is said, -1 for nothing; `say` and `arrived` may
+        change it."""
+        ...
+
+
+def model_of(gateway: Gateway) -> str:
+    """The model's name; empty where the gateway will not say."""
+    with contextlib.suppress(NanobotError):
+        status = gateway.ask("status", {})
+        if isinstance(status, dict):
+            return str(status.get("model") or "")
+    return ""
+
+
+def commands_of(gateway: Gateway) -> Sequence[tuple[str, str]]:
+    """Names and summaries of the slash commands that the gateway has."""
+    try:
+        told = gateway.ask("commands", {})
+    except NanobotError:
+        return BASIC_COMMANDS
+    if not isinstance(told, list):
+        return BASIC_COMMANDS
+    return tuple(
+        ("/" + str(entry.get("name", "")).removeprefix("/"), clean(str(entry.get("summary", ""))))
+        for entry in told
+        if isinstance(entry, dict)
+    )
+
 
 LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
 

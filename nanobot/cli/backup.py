@@ -15,7 +15,7 @@ from nanobot.cli.progress import Progress
 from nanobot.cli.show import fitted, size, table
 from nanobot.errors import NanobotError
 from nanobot.tilde import expanded
-from nanobot_cli.plain import one_line
+from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
     from nanobot.upkeep.backups import Made

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from nanobot.cli.client import Client
 from nanobot.errors import NanobotError
-from nanobot_cli.choosing import Question, question_of
-from nanobot_cli.plain import clean
+from nanobot_cli.questions import Question, question_of
+from nanobot_cli.text import clean
 from nanobot_cli.wire import ChatEvent, Refused, Reply, Said
 
 

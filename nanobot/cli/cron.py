@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nanobot.cli.admin import asked, put, to_json
 from nanobot.cli.show import Data, field, fitted, records, table, text
-from nanobot_cli.plain import clean
+from nanobot_cli.text import clean
 
 _NOTHING = "Nothing is scheduled.\n"
 _HEADER = ("id", "next", "schedule", "chat", "name")

@@ -15,7 +15,7 @@ from nanobot.clock import SystemClock
 from nanobot.gateway.lock import HomeLock
 from nanobot.importing.importer import Plan, carry_out, prepare
 from nanobot.importing.report import Report
-from nanobot_cli.plain import clean, one_line
+from nanobot_cli.text import clean, one_line
 
 _HEADER = ("what", "how much", "what becomes of it", "where")
 _MOST = 20

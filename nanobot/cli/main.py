@@ -98,7 +98,7 @@ def _run(arguments: list[str]) -> int:
 
 def _complain(message: str, hint: str = "") -> None:
     from nanobot.cli.show import fitted
-    from nanobot_cli.plain import clean
+    from nanobot_cli.text import clean
 
     if _output_is_stuck():
         _discard_output()

@@ -15,7 +15,7 @@ from pathlib import Path
 from nanobot.cli.admin import asked, put, said_yes, to_json
 from nanobot.cli.agent import WrongUse
 from nanobot.cli.show import Data, field, fitted, indent, number, record, records, table, text
-from nanobot_cli.plain import clean, one_line
+from nanobot_cli.text import clean, one_line
 
 _NONE = "There are no MCP servers; they are set up in config.yaml (docs/mcp.md).\n"
 

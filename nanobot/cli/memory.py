@@ -16,7 +16,7 @@ from nanobot.cli.admin import asked, put, said_yes, to_json
 from nanobot.cli.agent import WrongUse
 from nanobot.cli.show import fitted, text
 from nanobot.errors import NanobotError
-from nanobot_cli.plain import clean
+from nanobot_cli.text import clean
 
 # The texts are those of the chat; these are the names that its commands have here.
 _SLASH = re.compile(

@@ -12,7 +12,7 @@ from pathlib import Path
 from nanobot.cli.admin import asked, put, to_json
 from nanobot.cli.show import Data, field, fitted, indent, number, records, table, text
 from nanobot.times import duration
-from nanobot_cli.plain import clean, one_line
+from nanobot_cli.text import clean, one_line
 
 _NOBODY = "Nobody has asked within the hour, and nobody was let in by pairing.\n"
 _NAMES = "Names are what people call themselves: approve the code that somebody gives you.\n"

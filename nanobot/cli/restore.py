@@ -13,7 +13,7 @@ from nanobot.cli.show import fitted, size, table
 from nanobot.config.home import command_for
 from nanobot.gateway.lock import HomeLock
 from nanobot.tilde import expanded
-from nanobot_cli.plain import clean
+from nanobot_cli.text import clean
 
 if TYPE_CHECKING:
     from nanobot.upkeep.restoring import Found, Restored

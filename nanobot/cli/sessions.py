@@ -16,7 +16,7 @@ from nanobot.cli.zone import zone_of
 from nanobot.clock import SystemClock
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
-from nanobot_cli.plain import one_line
+from nanobot_cli.text import one_line
 
 
 def list_sessions(home: Path, *, as_json: bool) -> int:

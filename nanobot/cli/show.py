@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
-from nanobot_cli.plain import clean, one_line
-from nanobot_cli.wrapping import columns, wrapped
+from nanobot_cli.text import clean, columns, one_line, wrapped
 
 if TYPE_CHECKING:
     from typing import TextIO

@@ -16,7 +16,7 @@ from nanobot.cli.agent import WrongUse
 from nanobot.cli.show import Data, field, fitted, indent, number, records, table, text
 from nanobot.errors import NanobotError
 from nanobot.tilde import expanded
-from nanobot_cli.plain import clean
+from nanobot_cli.text import clean
 
 _WIDTH = 100
 

@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from nanobot_cli.ending import ended_by_failures_and_signals
+from nanobot_cli.keys import ended_by_failures_and_signals
 
 
 class Untidy:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot_cli.plain import clean, one_line, without_escapes
+from nanobot_cli.text import clean, one_line, without_escapes
 
 ANY_TEXT = st.text(st.sampled_from("\x1b\x9b\x9d\x07\x9c\x00\r\n\t[]();0m?=\\PX^_ aü\x7f\x85"))
 

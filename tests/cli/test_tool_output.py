@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot_cli.output import OutputTail
+from nanobot_cli.text import OutputTail
 
 
 def tail(*pieces: str) -> OutputTail:

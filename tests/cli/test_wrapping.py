@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot_cli.wrapping import wrapped
+from nanobot_cli.text import wrapped
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve"
 

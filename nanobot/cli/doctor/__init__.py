@@ -14,7 +14,7 @@ from nanobot.cli.admin import put, to_json
 from nanobot.cli.doctor.finding import Case, Finding
 from nanobot.cli.show import table
 from nanobot.errors import ConfigError
-from nanobot_cli.plain import clean
+from nanobot_cli.text import clean
 
 
 def examine(home: Path, *, ask_model: bool, as_json: bool) -> int:

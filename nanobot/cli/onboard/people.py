@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nanobot.channel import Person
 from nanobot.errors import NanobotError
-from nanobot_cli.plain import clean, one_line
+from nanobot_cli.text import clean, one_line
 
 if TYPE_CHECKING:
     from typing import TextIO

@@ -23,7 +23,7 @@ from nanobot.cli.service.systemctl import Systemd
 from nanobot.cli.service.unit import MARK, Unit
 from nanobot.cli.show import fitted
 from nanobot.errors import HomeLocked, NanobotError, StorageError
-from nanobot_cli.plain import clean
+from nanobot_cli.text import clean
 
 _FILE_MODE = 0o644
 

@@ -16,7 +16,7 @@ from nanobot.cli.service.places import Choice, Place
 from nanobot.cli.service.systemctl import Systemd, environment
 from nanobot.cli.show import Data, field, fitted, indent, record, records, table
 from nanobot.errors import NanobotError
-from nanobot_cli.plain import clean, one_line
+from nanobot_cli.text import clean, one_line
 
 _ENABLED = ("enabled", "enabled-runtime", "linked")
 

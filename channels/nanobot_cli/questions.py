@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nanobot_cli.plain import one_line
+from nanobot_cli.text import one_line
 from nanobot_cli.wire import Choice, Said
 
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
