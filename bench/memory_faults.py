@@ -17,10 +17,8 @@ from dulwich.object_store import iter_tree_contents
 from dulwich.objects import Commit
 from dulwich.repo import Repo
 
-from nanobot.app.base import build_access
-from nanobot.app.home import build_stores
+from nanobot.app.base import build_access, build_provider, build_stores
 from nanobot.app.memory import build_memory
-from nanobot.app.model import build_provider
 from nanobot.clock import SystemClock
 from nanobot.config import load_settings
 from nanobot.memory.history.entries import HistoryEntry, paragraph_of

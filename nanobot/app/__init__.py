@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from nanobot.agent.hooks import AgentHook, Chronicle, CompositeHook, ProgressHook
-from nanobot.app.agent import build_agent
 from nanobot.app.base import build_base, build_models
 from nanobot.app.commands import TypedKeys, build_operations, register_commands
 from nanobot.app.memory import build_memory
 from nanobot.app.services import (
+    build_agent,
     build_backups,
     build_platforms,
     build_routines,

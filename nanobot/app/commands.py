@@ -24,11 +24,9 @@ from nanobot.agent.commands import ApprovalCommands, ConversationCommands
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.messaging import SendCommand
 from nanobot.agent.notifier import Courier
-from nanobot.app.agent import Agent
-from nanobot.app.base import Base, Models
+from nanobot.app.base import Base, Models, model_name, prices
 from nanobot.app.memory import Remembering
-from nanobot.app.model import model_name, prices
-from nanobot.app.services import Backups, Platforms
+from nanobot.app.services import Agent, Backups, Platforms
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry

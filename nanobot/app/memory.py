@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from nanobot.app.home import Stores
-from nanobot.app.model import build_embedder
+from nanobot.app.base import Stores, build_embedder, build_scopes
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.cron.schedule import parse
@@ -84,12 +83,6 @@ class Remembering:
         await self.index.close()
         if self.embedder is not None:
             await self.embedder.close()
-
-
-def build_scopes(settings: Settings, access: Access) -> Scopes:
-    """Who is who. `access` knows who is the owner."""
-    remembered = settings.memory
-    return Scopes(access.is_owner_id, remembered.identities, remembered.groups_see_owner)
 
 
 def build_memory(

@@ -35,8 +35,7 @@ def status(home: Path, *, as_json: bool) -> int:
 
 def login(home: Path, name: str, number: str) -> int:
     """`nanobot channels login NAME`. Raises `NanobotError` where that does not work."""
-    from nanobot.app.home import make_home
-    from nanobot.app.model import secrets
+    from nanobot.app.base import make_home, secret_values
     from nanobot.clock import SystemClock
     from nanobot.config import load_settings
     from nanobot.config.channels import options_of
@@ -45,7 +44,7 @@ def login(home: Path, name: str, number: str) -> int:
 
     settings = load_settings(home)
     sign_in, options = _login_of(name), options_of(settings.channels, name)
-    log_to_console("warning", Redactor(secrets(settings)), settings.agent.timezone)
+    log_to_console("warning", Redactor(secret_values(settings)), settings.agent.timezone)
     make_home(home)
     folder = home / "state" / "channels" / name
     clock = SystemClock(settings.agent.timezone)

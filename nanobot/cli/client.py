@@ -16,7 +16,7 @@ from types import TracebackType
 
 from nanobot.cli.connection import Connection, NoGateway
 from nanobot.errors import NanobotError
-from nanobot.gateway.wire import MAX_FRAME
+from nanobot.gateway import MAX_FRAME
 from nanobot_cli.wire import Accepted, ChatEvent, ChatRequest, Refused, Reply, parse_event
 
 PATIENCE = 3.0

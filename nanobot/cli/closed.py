@@ -8,11 +8,18 @@ from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
 
-from nanobot.app.base import KnownChats, build_access
-from nanobot.app.home import build_stores, make_home
+from nanobot.app.base import (
+    KnownChats,
+    about,
+    build_access,
+    build_provider,
+    build_stores,
+    make_home,
+    model_name,
+    prices,
+)
 from nanobot.app.memory import build_memory
-from nanobot.app.model import about, build_provider, model_name, prices
-from nanobot.app.outside import JobChats, NoRegistry, build_mcp, build_skills, remind
+from nanobot.app.tools import JobChats, NoRegistry, build_mcp, build_skills, remind
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.sqlite_journal import SqliteJournal

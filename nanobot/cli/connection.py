@@ -7,7 +7,7 @@ import select
 import socket
 
 from nanobot.errors import NanobotError, StorageError
-from nanobot.gateway.wire import SOCKET_NAME
+from nanobot.gateway import SOCKET_NAME
 
 _BLOCK = 1 << 20
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from nanobot.cli.admin import put
 from nanobot.errors import StorageError
 from nanobot.logs import LOG_FILE
-from nanobot.logs.output import LEVELS, LogLine
-from nanobot.logs.reading import Tail, newest_lines
+from nanobot.logs.output import LEVELS, LogLine, Tail, newest_lines
 
 _PAUSE = 0.25
 """Seconds between two looks for new lines."""

@@ -42,7 +42,7 @@ def operate(home: Path, operation: str, arguments: Mapping[str, object]) -> obje
             return client.ask(operation, arguments)
 
     def on_files() -> object:
-        from nanobot.app.model import secrets
+        from nanobot.app.base import secret_values
         from nanobot.cli import closed
         from nanobot.config import load_settings
         from nanobot.logs import log_to_console
@@ -51,7 +51,7 @@ def operate(home: Path, operation: str, arguments: Mapping[str, object]) -> obje
         settings = load_settings(home)
         # Why an MCP server does not start is the answer: it need not be logged beside it.
         level = "error" if operation.startswith("mcp.") else "warning"
-        log_to_console(level, Redactor(secrets(settings)), settings.agent.timezone)
+        log_to_console(level, Redactor(secret_values(settings)), settings.agent.timezone)
         return closed.operate(settings, operation, dict(arguments))
 
     return _either(in_gateway, on_files)

@@ -1,6 +1,4 @@
-"""What the two ends of the control socket agree on. Light: the thin client imports it.
-
-The control socket: how other processes of the same user talk to a running gateway.
+"""The control socket: how other processes of the same user talk to a running gateway.
 
 A Unix socket `state/gateway.sock` (0600) that speaks JSON, one object per line, at most `MAX_FRAME`
 bytes each. A request names its operation in `op` and may carry an `id`, which every answer to it
@@ -27,7 +25,7 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.errors import NanobotError, StorageError
-from nanobot.gateway.wire import MAX_FRAME, SOCKET_NAME
+from nanobot.gateway import MAX_FRAME, SOCKET_NAME
 from nanobot.tasks import Background
 
 _MAX_UNREAD = 8 * 1024 * 1024

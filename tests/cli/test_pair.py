@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nanobot.app.home import make_home
+from nanobot.app.base import make_home
 from nanobot.channel import Chat, Sender
 from nanobot.cli.main import main
 from nanobot.clock import SystemClock

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.app.model import secrets
+from nanobot.app.base import secret_values
 from nanobot.config import config_schema
 from nanobot.config.channels import COMMON
 from nanobot.config.values import secrets_in
@@ -148,7 +148,7 @@ def test_the_hosts_of_webhooks_are_those_of_the_http_server(home: Home) -> None:
 def test_every_secret_of_a_channel_is_known(home: Home) -> None:
     home.write(f"model: {{name: m, api_key: k1, transcription: {{model: t}}}}\n{GOOD}")
     settings = home.load()
-    assert {*secrets(settings)} == {"", "k1", "sk-canary"}
+    assert {*secret_values(settings)} == {"", "k1", "sk-canary"}
     found = {".".join(map(str, path)): secret for path, secret in secrets_in(settings)}
     assert {key: secret.get_secret_value() for key, secret in found.items()} == {
         "model.api_key": "k1",

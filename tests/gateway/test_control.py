@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from nanobot.errors import NanobotError
+from nanobot.gateway import MAX_FRAME, SOCKET_NAME
 from nanobot.gateway.control import ControlConnection, ControlServer
-from nanobot.gateway.wire import MAX_FRAME, SOCKET_NAME
 
 
 class Wire:

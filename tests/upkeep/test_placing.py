@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.app.home import make_home
+from nanobot.app.base import make_home
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.lock import HomeLock

@@ -46,10 +46,10 @@ _RESERVE = 200
 
 def findings_of(case: Case) -> Iterator[Finding]:
     """All that can be said once the configuration is right, without secrets, as it is found."""
-    from nanobot.app.model import secrets
+    from nanobot.app.base import secret_values
     from nanobot.security.redaction import Redactor
 
-    redact = Redactor(secrets(case.settings)).redact
+    redact = Redactor(secret_values(case.settings)).redact
     found = (one for name, check in _CHECKS for one in _safely(name, _bound(check, case)))
     for one in found:
         yield Finding(one.check, one.state, redact(one.text), redact(one.hint))
