@@ -39,29 +39,19 @@ def call(name: str, *arguments: int | bytes | ctypes.Structure | None) -> int:
     if number is None:
         number = _NUMBERS[os.uname().machine][name]
     passed = [_passed(argument) for argument in arguments]
-    result = int(_libc.syscall(ctypes.c_long(number), *passed))
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), name)
-    return result
+    return _checked(_libc.syscall(ctypes.c_long(number), *passed), name)
 
 
 def prctl(option: int, *arguments: int) -> int:
     """`prctl(2)`. Raises `OSError`."""
     passed = [ctypes.c_ulong(argument) for argument in (*arguments, 0, 0, 0, 0)[:4]]
-    result = int(_libc.prctl(ctypes.c_int(option), *passed))
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), f"prctl {option}")
-    return result
+    return _checked(_libc.prctl(ctypes.c_int(option), *passed), f"prctl {option}")
 
 
 def unmount(path: str) -> None:
     """Take away what is mounted at `path`, now for names and later for what is in use."""
     detach = 2
-    if _libc.umount2(os.fsencode(path), detach) < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), path)
+    _checked(_libc.umount2(os.fsencode(path), detach), path)
 
 
 def inotify() -> int:
@@ -72,11 +62,8 @@ def inotify() -> int:
 def watch(inotify: int, folder: int, events: int) -> int:
     """Have `inotify` tell of `events` in an open folder; the number of this watch. Raises
     `OSError`."""
-    number = int(_libc.inotify_add_watch(inotify, b"/proc/self/fd/%d" % folder, events))
-    if number < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return number
+    path = b"/proc/self/fd/%d" % folder
+    return _checked(_libc.inotify_add_watch(inotify, path, events), "inotify_add_watch")
 
 
 def is_memory(path: str) -> bool:
@@ -84,6 +71,13 @@ def is_memory(path: str) -> bool:
     answer, tmpfs = ctypes.create_string_buffer(512), 0x01021994
     failed = _libc.statfs(os.fsencode(path), answer)
     return not failed and ctypes.c_long.from_buffer(answer).value == tmpfs
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), what)
+    return result
 
 
 def _passed(argument: int | bytes | ctypes.Structure | None) -> object:

@@ -13,8 +13,8 @@ import stat
 from collections.abc import Iterable
 
 from nanobot.security.confine import folders, kernel
-from nanobot.security.confine.layout import Layout, parents
-from nanobot.security.confine.spec import Refused
+from nanobot.security.confine.folders import Layout, parents
+from nanobot.security.confine.spec import DEVICES, Refused
 
 _EXECUTE, _WRITE, _READ, _LIST = 1, 2, 4, 8
 _TRUNCATE = 1 << 14
@@ -29,7 +29,6 @@ _RIGHTS = {3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _LOOK = _EXECUTE | _READ | _LIST
 _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _USE_DEVICES
 _NETWORK, _SCOPES = 0b11, 0b11
-_DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
 class _Ruleset(ctypes.Structure):
@@ -89,8 +88,8 @@ class Grants:
             self._grant(descriptor, _LOOK)
 
     def devices(self) -> None:
-        """Grant the few that hold nothing."""
-        for name in _DEVICES:
+        """Grant those that hold nothing."""
+        for name in DEVICES:
             self._grant(os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC), _READ | _WRITE)
 
     def writable(self, tree: str, layout: Layout) -> None:

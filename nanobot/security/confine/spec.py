@@ -8,7 +8,13 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+DEVICES = ("null", "zero", "full", "random", "urandom")
+"""The few of /dev that hold nothing."""
+
 VARIABLE = "NANOBOT_CONFINED"
+
+MEMORY_FOLDERS = ("/tmp", "/dev/shm")  # noqa: S108
+"""The folders of a sandbox of bubblewrap that are memory and can be written in."""
 
 
 class Refused(Exception):

@@ -1,19 +1,23 @@
 """The last steps before a command, each of which only takes something away; then the command.
 
-What always holds: if any step fails, the command does not run.
+Invariant: if any step fails, the command does not run. Mounts are made by descriptor: what was
+looked at is what is mounted on, whatever another process renames meanwhile.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import signal
-from collections.abc import Sequence
-from contextlib import suppress
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-from nanobot.security.confine import kernel, landlock, mounts, powers, seccomp
-from nanobot.security.confine.layout import Layout, layout
-from nanobot.security.confine.spec import Refused, Spec
+from nanobot.security.confine import folders, kernel, landlock, seccomp
+from nanobot.security.confine.folders import Layout, layout
+from nanobot.security.confine.spec import Limits, Refused, Spec
 
 RELAY_PORT = 3128
 """Where the relay listens inside, on 127.0.0.1."""
@@ -26,19 +30,19 @@ _MANY = 2**31 - 1
 def in_namespaces(spec: Spec, command: Sequence[str]) -> NoReturn:
     """Become the command in what bubblewrap made."""
     for tree in spec.trees:
-        mounts.hold(tree, _protected(spec, tree))
+        _hold(tree, _protected(spec, tree))
     for name in (*_SECRETIVE, *_SECRETIVE_TOO):
-        mounts.cover(f"/proc/{name}")
+        _hide(f"/proc/{name}")
     # Where nanobot is root, so is its command to the files of the kernel: /proc/sys is the host's.
     # And /proc/1/mem is bubblewrap's, which no filter holds.
-    mounts.freeze("/proc")
+    _freeze("/proc")
     if spec.relay:
         _hand_over_listener(spec.relay_descriptor)
     for path in spec.borrowed:
         with suppress(OSError):  # two of them may be one
             kernel.unmount(path)
-    powers.limit(spec.limits, spec.limits.processes)
-    powers.give_up_capabilities()
+    _limit(spec.limits, spec.limits.processes)
+    _give_up_capabilities()
     _become(spec, command, seccomp.COMMON)
 
 
@@ -52,10 +56,10 @@ def in_landlock(spec: Spec, command: Sequence[str]) -> NoReturn:
     for tree in spec.trees:
         grants.writable(tree, _protected(spec, tree))
     grants.writable(spec.temporary, Layout((), (), ()))
-    processes = powers.threads_of_user() + spec.limits.processes if os.getuid() else 0
-    powers.limit(spec.limits, processes)
+    processes = _threads_of_user() + spec.limits.processes if os.getuid() else 0
+    _limit(spec.limits, processes)
     os.chdir(spec.cwd)
-    powers.give_up_capabilities()
+    _give_up_capabilities()
     grants.enter()
     rules = (*seccomp.COMMON, *seccomp.ALONE)
     if grants.version < 6:
@@ -65,8 +69,8 @@ def in_landlock(spec: Spec, command: Sequence[str]) -> NoReturn:
 
 def in_the_open(spec: Spec, command: Sequence[str]) -> NoReturn:
     """Become the command, with limits and nothing else: the owner's choice."""
-    processes = powers.threads_of_user() + spec.limits.processes if os.getuid() else 0
-    powers.limit(spec.limits, processes)
+    processes = _threads_of_user() + spec.limits.processes if os.getuid() else 0
+    _limit(spec.limits, processes)
     _become(spec, command, ())
 
 
@@ -106,3 +110,165 @@ def _become(spec: Spec, command: Sequence[str], rules: Sequence[seccomp.Rule]) -
         os.execvpe(command[0], list(command), spec.environment)  # noqa: S606 - what this is for
     except OSError as error:
         raise Refused(f"cannot run {command[0]}: {error.strerror}") from error
+
+
+_CLONE, _CLOSE_ON_EXEC = 1, os.O_CLOEXEC
+_EMPTY_PATH, _RECURSIVE = 0x1000, 0x8000
+_FROM_EMPTY, _TO_EMPTY = 0x4, 0x40
+_READ_ONLY, _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS = 0x1, 0x2, 0x4, 0x8
+_HERE = -100
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (
+        ("set", ctypes.c_uint64),
+        ("clear", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("user_namespace", ctypes.c_uint64),
+    )
+
+
+def _hold(tree: str, layout: Layout) -> None:
+    """Hold fast what the layout says. Raises `Refused` and `OSError`."""
+    root = os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for path in layout.pinned:
+            with folders.at(root, path) as (target, _):
+                _clone_onto(target, target, 0)
+        for path in layout.locked:
+            with folders.at(root, path) as (target, _):
+                _clone_onto(target, target, _READ_ONLY)
+        for path in layout.hidden:
+            with folders.at(root, path) as (target, status):
+                _put_nothing_on(target, stat.S_ISDIR(status.st_mode))
+    finally:
+        os.close(root)
+
+
+def _hide(path: str) -> None:
+    """Put nothing in the place of what stands at an absolute path; where nothing does, it stays so.
+    Raises `OSError`."""
+    with suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            _put_nothing_on(descriptor, stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        finally:
+            os.close(descriptor)
+
+
+def _freeze(path: str) -> None:
+    """Make what is mounted at an absolute path, and all that is mounted below, read-only."""
+    wanted = _Attributes(set=_READ_ONLY)
+    size = ctypes.sizeof(wanted)
+    kernel.call("mount_setattr", _HERE, path.encode(), _RECURSIVE, wanted, size)
+
+
+def _put_nothing_on(target: int, folder: bool) -> None:
+    if not folder:
+        with _closing(os.open("/dev/null", os.O_PATH | os.O_CLOEXEC)) as nothing:
+            _clone_onto(nothing, target, _READ_ONLY | _NO_DEVICES)
+        return
+    create, in_kilobytes = 6, b"4"
+    with _closing(kernel.call("fsopen", b"tmpfs", 1)) as system:
+        kernel.call("fsconfig", system, 1, b"size", in_kilobytes + b"k", 0)
+        kernel.call("fsconfig", system, create, None, None, 0)
+        flags = _READ_ONLY | _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS
+        with _closing(kernel.call("fsmount", system, 1, flags)) as empty:
+            _move(empty, target)
+
+
+def _clone_onto(source: int, target: int, attributes: int) -> None:
+    flags = _CLONE | _CLOSE_ON_EXEC | _EMPTY_PATH | _RECURSIVE
+    with _closing(kernel.call("open_tree", source, b"", flags)) as tree:
+        if attributes:
+            wanted = _Attributes(set=attributes)
+            size = ctypes.sizeof(wanted)
+            kernel.call("mount_setattr", tree, b"", _EMPTY_PATH | _RECURSIVE, wanted, size)
+        _move(tree, target)
+
+
+def _move(tree: int, target: int) -> None:
+    kernel.call("move_mount", tree, b"", target, b"", _FROM_EMPTY | _TO_EMPTY)
+
+
+@contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+_MEGABYTE = 1024 * 1024
+_OPEN_FILES = 4_096
+_CAPABILITY_VERSION = 0x20080522
+_HIGHEST_CAPABILITY = 63
+_NICE = 5
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int32))
+
+
+class _CapabilitySets(ctypes.Structure):
+    _fields_ = (("words", ctypes.c_uint32 * 6),)
+
+
+def _give_up_capabilities() -> None:
+    """Have none, and get none back from any program. Raises `Refused` where that cannot be."""
+    kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1)
+    with suppress(OSError):  # a kernel without ambient ones
+        clear_all = 4
+        kernel.prctl(kernel.AMBIENT, clear_all)
+    for capability in range(_HIGHEST_CAPABILITY + 1):
+        try:
+            kernel.prctl(kernel.DROP_FROM_BOUNDING_SET, capability)
+        except OSError:
+            if os.geteuid() == 0 and _bounded_by(capability):
+                raise Refused("capabilities cannot be given up here") from None
+    kernel.call("capset", _CapabilityHeader(version=_CAPABILITY_VERSION), _CapabilitySets())
+
+
+def _bounded_by(capability: int) -> bool:
+    read = 23
+    try:
+        return kernel.prctl(read, capability) == 1
+    except OSError:
+        return False  # no such capability
+
+
+def _limit(limits: Limits, processes: int) -> None:
+    """Limit what each process can use. `processes` are those of this user in this namespace, with
+    all their threads, or 0 for no limit of that kind."""
+    _set(resource.RLIMIT_CORE, 0)
+    _set(resource.RLIMIT_DATA, limits.memory_megabytes * _MEGABYTE)
+    _set(resource.RLIMIT_FSIZE, limits.file_megabytes * _MEGABYTE)
+    _set(resource.RLIMIT_NOFILE, _OPEN_FILES)
+    _set(resource.RLIMIT_MSGQUEUE, 0)
+    if processes:
+        _set(resource.RLIMIT_NPROC, processes)
+
+
+def yield_to_others() -> None:
+    """Be slower than the rest of the machine, and the first to be killed where memory runs out."""
+    os.nice(_NICE)
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
+        score.write("1000")
+
+
+def _set(kind: int, most: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(kind, (most, most))
+
+
+def _threads_of_user() -> int:
+    """How many threads this user has on the whole machine, as far as can be seen."""
+    count = 0
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if entry.name.isdecimal() and entry.stat().st_uid == os.getuid():
+                    count += len(os.listdir(f"/proc/{entry.name}/task"))
+    return count

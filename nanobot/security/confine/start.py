@@ -2,6 +2,10 @@
 
 Nothing is given up yet, and nothing is done that depends on what a command could have prepared:
 in the workspace this only reads names and makes what is missing, and follows no link.
+
+In bubblewrap this program is started once more (`stage`), with the power to mount and nothing else.
+What is mounted below the workspace is mounted by that, and not by bubblewrap, which would look up
+the paths outside: a command in the background could make them links meanwhile.
 """
 
 from __future__ import annotations
@@ -11,9 +15,9 @@ import signal
 from collections.abc import Sequence
 from typing import NoReturn
 
-from nanobot.security.confine import bubblewrap, folders, kernel, powers, stage, watcher
-from nanobot.security.confine.noticing import Noticing
-from nanobot.security.confine.spec import Refused, Spec
+from nanobot.security.confine import folders, kernel, stage, watcher
+from nanobot.security.confine.spec import DEVICES, Refused, Spec
+from nanobot.security.confine.watcher import Noticing
 
 FREE_FOLDER = "work/"
 """Made where nothing new can stand beside what is protected."""
@@ -36,7 +40,7 @@ def start(spec: Spec, command: Sequence[str], again: Sequence[str]) -> NoReturn:
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     hears, tells = os.pipe() if spec.kind == "bubblewrap" else (-1, -1)
     _leave_watcher(spec, noticing, hears, tells)
-    powers.yield_to_others()
+    stage.yield_to_others()
     if spec.kind == "landlock":
         stage.in_landlock(spec, command)
     if spec.kind == "none":
@@ -45,7 +49,7 @@ def start(spec: Spec, command: Sequence[str], again: Sequence[str]) -> NoReturn:
         spec = spec._replace(relay_descriptor=_connected(spec.relay))
     user = (os.getuid() or _USER, os.getgid() or _USER)
     inside = (*again, str(_file(spec.as_text())), *command)
-    told = bubblewrap.arguments(spec, user, _files(user))
+    told = _bubblewrap_arguments(spec, user, _files(user))
     # Neither arguments nor environment: commands can read those of bubblewrap.
     os.set_inheritable(tells, True)
     line = [
@@ -131,7 +135,7 @@ def _connected(relay: str) -> int:
 def _files(user: tuple[int, int]) -> list[tuple[int, str]]:
     """Who is who in there; the system's own would name everybody."""
     texts = {
-        "/etc/passwd": f"agent:x:{user[0]}:{user[1]}::{bubblewrap.HOME}:/bin/sh\n",
+        "/etc/passwd": f"agent:x:{user[0]}:{user[1]}::{_HOME}:/bin/sh\n",
         "/etc/group": f"agent:x:{user[1]}:\n",
         "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
         "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
@@ -145,3 +149,36 @@ def _file(text: str) -> int:
         file.write(text)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
+
+
+_HOME = "/tmp/home"  # noqa: S108 - in the sandbox's own, empty one
+_STANDARD = (("/proc/self/fd", "fd"), ("fd/0", "stdin"), ("fd/1", "stdout"), ("fd/2", "stderr"))
+
+
+def _bubblewrap_arguments(
+    spec: Spec, user: tuple[int, int], files: Sequence[tuple[int, str]]
+) -> list[str]:
+    """What bubblewrap is told, save the command itself. `files` are (descriptor, path) of
+    small files that are made up, `user` are the ids that the command believes to have."""
+    megabytes = min(spec.limits.file_megabytes, spec.limits.memory_megabytes // 4)
+    size = str(max(1, megabytes) * 1024 * 1024)  # what is in them is memory
+    made = ["--unshare-user", "--unshare-all", "--die-with-parent"]
+    made += ["--new-session", "--hostname", "sandbox"]
+    made += ["--uid", str(user[0]), "--gid", str(user[1])]
+    made += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"]
+    made += ["--proc", "/proc", "--tmpfs", "/dev"]
+    for name in DEVICES:
+        made += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    for target, name in _STANDARD:
+        made += ["--symlink", target, f"/dev/{name}"]
+    made += ["--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
+    made += ["--size", size, "--tmpfs", "/tmp", "--dir", _HOME]  # noqa: S108
+    for target, path in spec.links:
+        made += ["--symlink", target, path]
+    for descriptor, path in files:
+        made += ["--ro-bind-data", str(descriptor), path]
+    for path in (*spec.readable, *spec.borrowed):
+        made += ["--ro-bind-try", path, path]
+    for tree in spec.trees:
+        made += ["--bind", tree, tree]
+    return [*made, "--remount-ro", "/", "--chdir", "/"]

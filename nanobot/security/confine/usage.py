@@ -16,8 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from nanobot.security.confine import kernel
-from nanobot.security.confine.bubblewrap import MEMORY_FOLDERS
-from nanobot.security.confine.spec import Spec
+from nanobot.security.confine.spec import MEMORY_FOLDERS, Spec
 
 MEGABYTE = 1024 * 1024
 

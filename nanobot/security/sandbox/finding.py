@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 from nanobot.errors import ToolError
 from nanobot.security.confine import landlock
-from nanobot.security.confine.syscalls import MACHINES
+from nanobot.security.confine.seccomp import MACHINES
 from nanobot.security.sandbox.kinds import (
     PATH,
     Bubblewrap,
