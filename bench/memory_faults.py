@@ -23,8 +23,8 @@ from nanobot.clock import SystemClock
 from nanobot.config import load_settings
 from nanobot.memory.history.entries import HistoryEntry, paragraph_of
 from nanobot.memory.history.log import HistoryLog
-from nanobot.memory.versions.trailers import Message as Trailers
 from nanobot.memory.versions.version import TRACKED
+from nanobot.memory.versions.version import Message as Trailers
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.session.records import Metadata, decode

@@ -29,7 +29,7 @@ from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, ToolError
-from nanobot.memory.grounds.marks import origins_of, passed_on
+from nanobot.memory.taint import origins_of, passed_on
 from nanobot.messages import Message
 from nanobot.providers.port import Prompt, Toolset, system_message, user_message
 from nanobot.tasks import Background

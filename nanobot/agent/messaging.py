@@ -31,8 +31,8 @@ from nanobot.channel import Limits
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, ToolError
-from nanobot.memory.grounds.marks import passed_on
 from nanobot.memory.scopes import OWNER
+from nanobot.memory.taint import passed_on
 from nanobot.messages import Message
 from nanobot.security.names import printable
 from nanobot.security.paths import Place

@@ -25,8 +25,8 @@ from nanobot.bus.queue import MessageBus
 from nanobot.bus.split import split_message, split_text, utf16_length
 from nanobot.channel import Channel, Limits
 from nanobot.errors import StorageError
-from nanobot.memory.grounds.marks import passed_on
 from nanobot.memory.scopes import OWNER
+from nanobot.memory.taint import passed_on
 from nanobot.messages import SILENT
 from nanobot.session.catalogue import SessionInfo
 

@@ -25,7 +25,7 @@ from nanobot.errors import NanobotError
 from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.text.layout import split
-from nanobot.memory.text.unconfirmed import NOTE
+from nanobot.memory.text.wording import NOTE
 from nanobot.messages import Message
 from nanobot.providers.port import Toolset
 from nanobot.session.session import Session

@@ -32,8 +32,8 @@ from nanobot.clock import Clock
 from nanobot.errors import (
     TurnStopped,
 )
-from nanobot.memory.grounds.marks import carried, origins_of
 from nanobot.memory.scopes import Scopes
+from nanobot.memory.taint import carried, origins_of
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Usage
 from nanobot.session.records import JsonValue, decode, encode

@@ -41,10 +41,8 @@ from nanobot.gateway.pairing import PairCommand, Pairing, PairingOperations
 from nanobot.gateway.status import Status
 from nanobot.gateway.supervisor import ChannelOperations
 from nanobot.memory.scopes import Scopes
-from nanobot.memory.service.commands import MemoryCommands
-from nanobot.memory.service.confirming import Questions
-from nanobot.memory.service.continuing import ContinueCommand
-from nanobot.memory.service.discarding import DiscardCommand
+from nanobot.memory.service.commands import MemoryCommands, Questions
+from nanobot.memory.service.continuing import ContinueCommand, DiscardCommand
 from nanobot.memory.service.operations import MemoryOperations
 from nanobot.memory.service.service import MemoryService
 from nanobot.messages import ATTACHED

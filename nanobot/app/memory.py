@@ -19,14 +19,13 @@ from nanobot.cron.schedule import parse
 from nanobot.errors import NanobotError
 from nanobot.memory.dream import Dream, DreamLimits, DreamReport, DreamSchedule
 from nanobot.memory.forgetting.erase import Eraser
-from nanobot.memory.forgetting.forget import Forgetter
-from nanobot.memory.forgetting.occasions import Occasions
-from nanobot.memory.index import MemoryIndex, Sources
+from nanobot.memory.forgetting.forget import Forgetter, Occasions
 from nanobot.memory.scopes import Memories, Memory, Scopes, TellHeld
+from nanobot.memory.search import MemoryIndex, Sources
 from nanobot.memory.service.service import MemoryService
 from nanobot.memory.store.template import load_template, template_folder
 from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.why.explainer import Explainer
+from nanobot.memory.why import Explainer
 from nanobot.providers.port import Provider
 from nanobot.security.access import Access
 from nanobot.session.session import Session

@@ -48,7 +48,7 @@ from nanobot.memory.dream import DreamReport
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.service.views import held_text, shown_of_held
 from nanobot.memory.store.pending import PendingFact
-from nanobot.memory.store.reading import FACTS, MemoryReader
+from nanobot.memory.store.store import FACTS, MemoryReader
 from nanobot.security.redaction import Redactor
 from nanobot.upkeep.contents import SNAPSHOT
 from nanobot.upkeep.retention import MEDIA_NAME, Limits, Retention, Room

@@ -33,12 +33,11 @@ from nanobot.cron.service import CronService
 from nanobot.cron.tool import CronTool, Say
 from nanobot.errors import NanobotError, ToolError
 from nanobot.gateway.gateway import Closable
-from nanobot.memory.index.pdf import PdfLimits, PdfUnreadable, read_pages
-from nanobot.memory.index.tool import SearchMemory
 from nanobot.memory.scopes import OWNER, Scopes, is_group
+from nanobot.memory.search.library import PdfLimits, PdfUnreadable, read_pages
+from nanobot.memory.search.tool import SearchMemory
 from nanobot.memory.store.store import BOOTSTRAP, LONG_TERM
-from nanobot.memory.tools.documents import Documents
-from nanobot.memory.tools.tools import Note, UpdateMemory
+from nanobot.memory.tools import Documents, Note, UpdateMemory
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import Provider, Toolset
 from nanobot.security.access.rules import new_code

@@ -26,8 +26,8 @@ from nanobot.clock import Clock
 from nanobot.cron.job import decoded, problem_of
 from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.history.log import HISTORY, HistoryLog
-from nanobot.memory.versions.checking import read_newest
 from nanobot.memory.versions.git import Repository
+from nanobot.memory.versions.gitstore import read_newest
 from nanobot.security.documents import UnfitDocument
 from nanobot.security.paths import Root
 from nanobot.session.files import FileOps

@@ -31,7 +31,7 @@ from typing import Protocol
 from nanobot.bus.sqlite import copy_to
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
-from nanobot.memory.versions.durable import process_lock
+from nanobot.memory.versions.git import process_lock
 from nanobot.upkeep.contents import (
     JOURNAL,
     SNAPSHOT,

@@ -15,9 +15,9 @@ import pytest
 
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import SystemClock
-from nanobot.memory.change import Change
-from nanobot.memory.index.schema import connect
+from nanobot.memory.search.tables import connect
 from nanobot.memory.versions.gitstore import GitStore
+from nanobot.memory.versions.version import Change
 from nanobot.security.paths import Root
 from nanobot.upkeep.backups import name_for
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nanobot.memory.consolidation.consolidator import MemoryConsolidator
-from nanobot.memory.consolidation.measuring import Limits
+from nanobot.memory.consolidation.planning import Limits
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.memory.store.store import LONG_TERM

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from nanobot.bus.journal import Journal
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.memory.change import Change
 from nanobot.memory.forgetting.erase import Eraser
 from nanobot.memory.forgetting.forget import Forgetter
 from nanobot.memory.history.log import HistoryEntry
-from nanobot.memory.index import MemoryIndex, Query, Sources
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes
+from nanobot.memory.search import MemoryIndex, Query, Sources
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.why.explainer import Explainer
+from nanobot.memory.versions.version import Change
+from nanobot.memory.why import Explainer
 from nanobot.messages import Message, ToolCall
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager

@@ -10,21 +10,19 @@ from pathlib import Path
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.commands import CommandCall, CommandRegistry
-from nanobot.memory.change import Change
-from nanobot.memory.dream.report import DreamReport
+from nanobot.memory.dream.state import DreamReport
 from nanobot.memory.forgetting.erase import Eraser
 from nanobot.memory.forgetting.forget import Forgetter
-from nanobot.memory.index import MemoryIndex, Sources
 from nanobot.memory.scopes import OWNER, Memories, Scopes
-from nanobot.memory.service.commands import MemoryCommands
-from nanobot.memory.service.confirming import Questions
-from nanobot.memory.service.continuing import ContinueCommand
-from nanobot.memory.service.discarding import DiscardCommand
+from nanobot.memory.search import MemoryIndex, Sources
+from nanobot.memory.service.commands import MemoryCommands, Questions
+from nanobot.memory.service.continuing import ContinueCommand, DiscardCommand
 from nanobot.memory.service.service import MemoryService
-from nanobot.memory.store.reading import LONG_TERM
+from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.store.template import install_template, load_template, template_folder
 from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.why.explainer import Explainer
+from nanobot.memory.versions.version import Change
+from nanobot.memory.why import Explainer
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager

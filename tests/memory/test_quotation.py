@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nanobot.bus.events import OutboundPart
 from nanobot.errors import ToolError
-from nanobot.memory.grounds.quoting import quotation
+from nanobot.memory.taint import quotation
 from nanobot.messages import EDITED, Message
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, says, together

@@ -59,7 +59,7 @@ def check_journal(case: Case) -> Iterator[Finding]:
 
 def check_index(case: Case) -> Iterator[Finding]:
     """Whether the search index can be used. It is a cache, so nothing is lost with it."""
-    from nanobot.memory.index.schema import VERSION
+    from nanobot.memory.search.tables import VERSION
 
     path = case.home / "state" / "index.db"
     if not path.exists():
@@ -81,8 +81,8 @@ def check_index(case: Case) -> Iterator[Finding]:
 
 def check_versions(case: Case) -> Iterator[Finding]:
     """Whether the newest version of memory is there with all that is in it."""
-    from nanobot.memory.versions.checking import read_newest
     from nanobot.memory.versions.git import Repository
+    from nanobot.memory.versions.gitstore import read_newest
 
     path = case.home / "state" / "memory.git"
     if not os.path.lexists(path):

@@ -10,6 +10,22 @@ A model that is out makes nobody wait and loses nothing: what can wait stays in 
 room must be made for a turn the range is archived raw, for Dream to read. A range of turns that no
 person began or spoke in (runs of a schedule) is archived raw as well: it says nothing about the
 person and stays searchable. A range without any content is only marked.
+
+Which sessions consolidation looks after though nobody uses them.
+
+Those that were left `behind`, and those that rest, each once while it does. One that could not be
+put away is tried again after 1, 2, 4 … 60 minutes, so that it is not forgotten, and keeps no others
+from their turn.
+
+A pause for a model that keeps failing, so that it is not asked again and again.
+
+How long somebody who waits for a consolidation lets the model think about it.
+
+Work in the background has all the time that a slow model needs. Once somebody waits, a turn that
+needs room, what runs for that session has only so much left: their own work, and what runs before
+it. So a model that stalls delays a turn once, by a bounded time.
+
+Work on a session one at a time, as tasks that survive whoever waits for them.
 """
 
 from __future__ import annotations
@@ -17,7 +33,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from loguru import logger
@@ -26,19 +42,65 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.consolidation.archivist import Archivist, Haste, PutAway
 from nanobot.memory.consolidation.ledger import AppliedCursors, Ledger
-from nanobot.memory.consolidation.measuring import Counter, Gauge, Limits, PromptSize
-from nanobot.memory.consolidation.one_by_one import OneByOne
-from nanobot.memory.consolidation.patience import Patience
-from nanobot.memory.consolidation.planning import newest_turn
-from nanobot.memory.consolidation.resting import Resting, behind
+from nanobot.memory.consolidation.limits import OneByOne, Patience
+from nanobot.memory.consolidation.planning import Counter, Gauge, Limits, PromptSize, newest_turn
 from nanobot.memory.consolidation.summariser import Summariser
+from nanobot.memory.history.log import HistoryLog
 from nanobot.memory.scopes import Memory
 from nanobot.messages import Message
 from nanobot.providers.port import Provider
+from nanobot.session.catalogue import SessionInfo
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import is_own
 from nanobot.session.session import Session
 from nanobot.tasks import Background
+
+_LONGEST = 60
+
+
+def behind(
+    listed: Callable[[], Iterable[SessionInfo]], histories: Sequence[HistoryLog]
+) -> list[str]:
+    """The keys of sessions that are not consolidated as far as an epoch or one of the histories
+    says, as far as can be told without opening them, which would take long. Blocks."""
+    return [
+        info.key
+        for info in listed()
+        if not is_own(info.key)
+        and info.last_consolidated
+        < max([info.epoch_seq, *(history.committed(info.key) for history in histories)])
+    ]
+
+
+class Resting:
+    """Remembers which sessions were seen to, as they were last used."""
+
+    def __init__(self) -> None:
+        self._done: dict[str, datetime] = {}
+        self._failed: dict[str, tuple[int, datetime]] = {}
+
+    def due(self, infos: Iterable[SessionInfo], unused_since: datetime, now: datetime) -> list[str]:
+        """The keys of those to be seen to."""
+        return [
+            info.key
+            for info in infos
+            if not is_own(info.key)
+            and info.updated_at <= unused_since
+            and self._done.get(info.key) != info.updated_at
+            and (info.key not in self._failed or self._failed[info.key][1] <= now)
+        ]
+
+    def done(self, key: str, used: datetime) -> None:
+        """A session that was last used then is put away."""
+        self._done[key] = used
+        self._failed.pop(key, None)
+
+    def failed(self, key: str, now: datetime) -> None:
+        """It could not be put away for now."""
+        times = self._failed.get(key, (0, now))[0]
+        pause = timedelta(minutes=min(2**times, _LONGEST))
+        self._failed[key] = (min(times + 1, _LONGEST), now + pause)
+
 
 OnPutAway = Callable[[str, str], Awaitable[None]]
 """Told the session's key and, in one line for people, what was put away."""

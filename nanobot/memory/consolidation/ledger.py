@@ -21,11 +21,11 @@ from typing import Protocol
 from loguru import logger
 
 from nanobot.errors import NanobotError, PathRefused, StorageError, ToolError, WriteConflict
-from nanobot.memory.change import Change
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store.guard import lost_facts
 from nanobot.memory.store.store import LONG_TERM
+from nanobot.memory.versions.version import Change
 
 Standing = Callable[[], AbstractAsyncContextManager[bool]]
 """Keeps what an entry is about as it is, and says whether that still stands."""

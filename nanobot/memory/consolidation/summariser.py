@@ -23,14 +23,20 @@ from nanobot.errors import (
     ProviderRejected,
     ToolError,
 )
-from nanobot.memory.consolidation.breaker import Breaker
-from nanobot.memory.consolidation.chunks import Chunk, raw_summary, request_text
-from nanobot.memory.consolidation.saving import SAVE_MEMORY, Saved, Unusable, read_reply, with_stamp
-from nanobot.memory.consolidation.updates import learned
-from nanobot.memory.grounds.quoting import quotation
+from nanobot.memory.consolidation.limits import Breaker
+from nanobot.memory.consolidation.planning import Chunk, raw_summary, request_text
+from nanobot.memory.consolidation.saving import (
+    SAVE_MEMORY,
+    Saved,
+    Unusable,
+    learned,
+    read_reply,
+    with_stamp,
+)
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store import guard
 from nanobot.memory.store.store import LONG_TERM
+from nanobot.memory.taint import quotation
 from nanobot.memory.text.lines import Operation
 from nanobot.providers.port import (
     CallOptions,

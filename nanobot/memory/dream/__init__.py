@@ -8,8 +8,8 @@ and what it says is held against the raw messages: it may repeat what a web page
 """
 
 from nanobot.memory.dream.dream import Dream
-from nanobot.memory.dream.questions import DreamLimits
-from nanobot.memory.dream.report import DreamReport
 from nanobot.memory.dream.schedule import DreamSchedule
+from nanobot.memory.dream.state import DreamReport
+from nanobot.memory.dream.thinking import DreamLimits
 
 __all__ = ["Dream", "DreamLimits", "DreamReport", "DreamSchedule"]

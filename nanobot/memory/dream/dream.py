@@ -5,6 +5,15 @@ and what it taught stands (or waits for the owner's word), or it is read again; 
 twice; no more is asked than the limits of a run allow; a scope's memory is made from that scope's
 entries alone. A run that fails, whatever the reason, leaves the cursor where it is and the next
 ones wait, ten minutes at first and a day at most. What is forgotten while it thinks is not written.
+
+Asking the model within a budget.
+
+An entry that the model refuses to read (a content filter, a small window) holds up no others.
+
+What is refused together is asked about in halves, down to the entry that is to blame. That one is
+left out of the rest of the run and counts as skipped, which gives it up after two runs; but only
+where the model answered to something else: one that refuses everything is set up wrongly, then the
+run fails and nothing is given up.
 """
 
 from __future__ import annotations
@@ -20,17 +29,60 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong, NanobotError, ProviderError, ProviderRejected
-from nanobot.memory.dream.entries import Evidence
-from nanobot.memory.dream.questions import BudgetSpent, DreamLimits, Questions
-from nanobot.memory.dream.reading import Reader, Unread
-from nanobot.memory.dream.refusals import Refusals
-from nanobot.memory.dream.report import DreamReport
-from nanobot.memory.dream.state import Plan, ScopeState, StateFile, settled, succeeded
-from nanobot.memory.dream.thinking import Thinker
+from nanobot.memory.dream.phase1 import Batch, Evidence, Reader, Unread
+from nanobot.memory.dream.state import DreamReport, Plan, ScopeState, StateFile, settled, succeeded
+from nanobot.memory.dream.thinking import BudgetSpent, DreamLimits, Questions, Thinker
 from nanobot.memory.dream.writing import Writer
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.providers.port import Provider
+
+
+class Refusals:
+    """Those of one run; `most` is how many entries may be asked about next."""
+
+    def __init__(self, most: int) -> None:
+        self.most = self._whole = most
+        self._aside: frozenset[str] = frozenset()
+        self._uncounted: frozenset[str] = frozenset()
+        self._last: ProviderRejected | None = None
+        self._answered = False
+
+    def beyond(self, state: ScopeState) -> ScopeState:
+        """`state` as if what was refused by itself had been read."""
+        return replace(state, done=state.done | self._aside)
+
+    def refused(self, error: ProviderRejected, batch: Batch) -> None:
+        """A question about `batch` was refused. Raises `error` if not for what stands in it."""
+        if not error.blames_content:
+            raise error
+        if len(batch.entries) > 1:
+            self.most = len(batch.entries) // 2
+            return
+        alone = {entry.key for entry in batch.entries}
+        self._aside |= alone
+        self._uncounted |= alone
+        self._last = error
+
+    def answered(self, plan: Plan) -> Plan:
+        """`plan`, which the model answered with, with what it refused before as skipped."""
+        self._answered = self._answered or plan.entries > 0
+        self.most = min(self._whole, self.most * 2)
+        return self._counting(plan, self._uncounted) if self._answered else plan
+
+    def left(self, state: ScopeState, plan: Plan) -> Plan | None:
+        """`plan`, which reads nothing more, with what is still to be counted; None where nothing
+        is. Raises the error where nothing but refusals came of the run."""
+        known = self._uncounted & state.skipped.keys()  # others were answered at that time
+        counted = self._uncounted if self._answered else known
+        if self._last is not None and not self._answered and not counted:
+            raise self._last
+        return self._counting(plan, counted) if counted else None
+
+    def _counting(self, plan: Plan, keys: frozenset[str]) -> Plan:
+        self._uncounted -= keys
+        return replace(plan, skipped=plan.skipped | keys)
+
 
 OnDigest = Callable[[DreamReport], Awaitable[None]]
 OnTrouble = Callable[[str, str], Awaitable[None]]

@@ -3,20 +3,192 @@
 What an edit may do follows from the updates, not from the model: a line goes only where an update
 says so or a new fact takes its place, and then to the retired ones; a line is added or reworded
 only in the words of an update. So a model that obeys an attacker can lose nothing and add nothing.
+
+Whether a line says more than others do: by words, and by what looks like data. Pure.
+
+Used on edits of phase 2, which may only reword what was accepted. Small changes of form are free; a
+number, a link, the name of a file or an address is not.
+
+What of phase 1 may become a memory. Pure.
+
+A model that read a web page may say what the page told it to, and may say that it comes from an
+entry which never saw that page. So where any of the entries that it was asked about was touched by
+foreign content, whatever it words itself is held back until the owner confirms it. What it quotes,
+a line that the person wrote, code copies whole, and that is taken in as it stands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from nanobot.memory.dream.judging import Held, Update
-from nanobot.memory.dream.phase1 import json_object, one_line
-from nanobot.memory.dream.words import data_tokens, says_no_more, shared
-from nanobot.memory.store.guard import bare, indent, lost_facts, standing
+from nanobot.errors import ToolError
+from nanobot.memory.dream.phase1 import (
+    LONG_TERM,
+    MANNER,
+    PERSON,
+    Entry,
+    Item,
+    Kind,
+    json_object,
+    one_line,
+)
+from nanobot.memory.store.guard import bare, fact_lines, indent, lost_facts, standing
+from nanobot.memory.taint import quotation
 from nanobot.memory.text.layout import is_heading, lines_of
-from nanobot.memory.text.lines import Operation
+from nanobot.memory.text.lines import Operation, most_similar
+from nanobot.memory.text.wording import share, similar, words
 from nanobot.providers.failures import items, mapping, string
+
+_TOKEN = re.compile(r"[^\s,;!?()\[\]<>\"'`*]+")
+_DATA = re.compile(r"[\w-][@/\\:.=#]+\w|^[@/#~]\w|\d")
+
+
+def data_tokens(line: str) -> frozenset[str]:
+    """What must be copied and cannot be reworded: numbers, links, paths, addresses, handles."""
+    tokens = (token.strip(".:-").casefold() for token in _TOKEN.findall(line))
+    return frozenset(token for token in tokens if _DATA.search(token))
+
+
+def says_no_more(line: str, *sources: str) -> bool:
+    """Whether `line` says nothing beyond `sources`: no data is new, and of its words at most a
+    quarter, or one beside others, is."""
+    said = "\n".join(sources)
+    if not data_tokens(line) <= data_tokens(said):
+        return False
+    own, known = words(line), words(said)
+    new = [word for word in own if not any(similar(word, other) for other in known)]
+    return not new or (len(new) <= max(1, len(own) // 4) and len(new) < len(own))
+
+
+def shared(line: str, other: str) -> float:
+    """Which part of the content words of `line` the other text has as well; 0 to 1."""
+    return share(words(line), other)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Something that goes into the file at `path`.
+
+    `text` is the new fact, without a bullet, empty for an obsolete one. `target` is the line, just
+    as it stands in the file, that is replaced or obsolete. `cursor` is the history entry behind it.
+    """
+
+    kind: Kind
+    path: str
+    text: str = ""
+    target: str = ""
+    cursor: int = 0
+
+    def shown(self) -> str:
+        """The update as phase 2 reads it."""
+        if self.kind == "obsolete":
+            return f"obsolete: {self.target.strip()}"
+        instead = f" (instead of: {self.target.strip()})" if self.kind == "replace" else ""
+        return f"{self.kind}: {self.text}{instead}"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A fact that waits for the owner's word. `old` is the line that it would replace; where `line`
+    is empty, it would go."""
+
+    path: str
+    line: str
+    origins: tuple[str, ...] = ()
+    old: str = ""
+    section: str = ""
+    cursor: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What phase 1 comes to. `quoted` updates are lines of the person's, and go in word for
+    word."""
+
+    updates: tuple[Update, ...] = ()
+    held: tuple[Held, ...] = ()
+    quoted: tuple[Update, ...] = ()
+
+
+def judge(
+    items: Sequence[Item], entries: Sequence[Entry], files: Mapping[str, str], *, owner: bool
+) -> Judgement:
+    """Sort `items` of one question about `entries`.
+
+    `files` are the texts that the model was shown. How the agent behaves is the owner's to say;
+    another person's wish about it is a fact about them.
+    """
+    updates: dict[Update, None] = {}
+    held: dict[Held, None] = {}
+    quoted: dict[Update, None] = {}
+    tainted = any(entry.is_tainted for entry in entries)
+    for item in items:
+        entry = _behind(item, entries)
+        if tainted and (line := _quoted(item, entry)):
+            if not any(standing(line, text) for text in files.values()):
+                quoted[Update("add", item.path, line, cursor=entry.cursor)] = None
+            continue
+        wanted = _located(item, files, owner=owner)
+        if wanted is None:
+            continue
+        if not tainted:
+            updates[replace(wanted, cursor=entry.cursor)] = None
+            continue
+        origins = entry.origins or ("unknown",)
+        held[Held(wanted.path, wanted.text, origins, wanted.target, "", entry.cursor)] = None
+    return Judgement(tuple(updates), tuple(held), tuple(quoted))
+
+
+def _quoted(item: Item, entry: Entry) -> str:
+    """The line of the person's that a new fact quotes, empty where it quotes none. How the agent
+    behaves is not decided by what was said once."""
+    if item.kind != "add" or item.path == MANNER or not item.quote:
+        return ""
+    try:
+        return quotation(item.quote, entry.said, entry.said_at.date())
+    except ToolError:
+        return ""
+
+
+def _located(item: Item, files: Mapping[str, str], *, owner: bool) -> Update | None:
+    """The item as an update of a file; None where there is nothing to do."""
+    text = bare(item.text)
+    if item.kind == "add":
+        path = PERSON if item.path == MANNER and not owner else item.path
+        stands = any(standing(text, files.get(path, "")) for path in files)
+        return None if stands else Update("add", path, text)
+    path, target = _found(item.text if item.kind == "obsolete" else item.replaces, files)
+    if item.kind == "obsolete":
+        return Update("obsolete", path, "", target) if target else None
+    if not target:
+        return _located(replace(item, kind="add", path=LONG_TERM), files, owner=owner)
+    if standing(text, files[path]):
+        return None if bare(target) == text else Update("obsolete", path, "", target)
+    return Update("replace", path, text, target)
+
+
+def _found(line: str, files: Mapping[str, str]) -> tuple[str, str]:
+    for path, text in files.items():
+        if line and (found := standing(line, text)):
+            return path, found
+    facts = {fact: path for path, text in files.items() for fact in _facts(text)}
+    near = most_similar(line, facts, 0.8) if line else ""
+    return facts.get(near, ""), near
+
+
+def _facts(text: str) -> Iterator[str]:
+    """The facts of a file, each as it stands there."""
+    return (line for line, _ in lines_of(text) if fact_lines(line))
+
+
+def _behind(item: Item, entries: Sequence[Entry]) -> Entry:
+    """The entry that an item comes from: the one named, else the one that shares most with it."""
+    if item.entry is not None and item.entry < len(entries):
+        return entries[item.entry]
+    return max(entries, key=lambda entry: shared(item.text, entry.text))
+
 
 _LONGEST_HEADING = 40
 

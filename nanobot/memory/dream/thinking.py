@@ -16,17 +16,35 @@ from loguru import logger
 
 from nanobot.errors import NanobotError
 from nanobot.memory.dream import phase1, phase2
-from nanobot.memory.dream.entries import Entry
-from nanobot.memory.dream.judging import Held, Judgement, Update, judge
-from nanobot.memory.dream.phase1 import FILES, MANNER, Extraction, Item
-from nanobot.memory.dream.questions import BudgetSpent, Questions
-from nanobot.memory.dream.reading import Batch
-from nanobot.memory.dream.state import Hold, Plan, Write
+from nanobot.memory.dream.phase1 import (
+    FILES,
+    MANNER,
+    Batch,
+    Entry,
+    Extraction,
+    Item,
+)
+from nanobot.memory.dream.phase2 import Held, Judgement, Update, judge
+from nanobot.memory.dream.state import (
+    Hold,
+    Plan,
+    Write,
+)
 from nanobot.memory.forgetting.forgotten import Forgotten
 from nanobot.memory.scopes import OWNER, Memory
 from nanobot.memory.text.lines import Operation
-from nanobot.providers.port import PromptMessage, assistant_message, system_message, user_message
+from nanobot.providers.port import (
+    CallOptions,
+    Prompt,
+    PromptMessage,
+    Provider,
+    Toolset,
+    assistant_message,
+    system_message,
+    user_message,
+)
 from nanobot.templates import render
+from nanobot.tokens import estimate_tokens
 
 _NO_JSON = "That was no JSON object in the form asked for. Answer with the object and nothing else."
 
@@ -173,3 +191,47 @@ def _holds(held: Iterable[Held]) -> tuple[Hold, ...]:
         if operation not in hold.operations:
             holds[key] = replace(hold, operations=(*hold.operations, operation))
     return tuple(holds.values())
+
+
+class BudgetSpent(NanobotError):
+    """A run has asked as much as it may; what is left waits for the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class DreamLimits:
+    """What one run may use. `batch` is entries a question; `max_tokens` counts questions and
+    answers; `model` overrides the configured one."""
+
+    batch: int = 20
+    max_calls: int = 20
+    max_tokens: int = 200_000
+    model: str = ""
+
+
+class Questions:
+    """The questions of one run. The first may be asked whatever it costs: a run gets somewhere."""
+
+    def __init__(self, provider: Provider, limits: DreamLimits) -> None:
+        self._provider = provider
+        self._limits = limits
+        self._calls = 0
+        self._tokens = 0
+
+    async def ask(self, messages: Sequence[PromptMessage]) -> str:
+        """The model's answer. Raises `BudgetSpent`, or a `ProviderError`."""
+        asked = sum(estimate_tokens(message.text) for message in messages)
+        self._check(asked)
+        self._calls += 1
+        prompt = Prompt(tuple(messages), Toolset.of(()))
+        reply = await self._provider.complete(prompt, CallOptions(model=self._limits.model))
+        told = reply.usage.prompt + reply.usage.completion
+        self._tokens += told or asked + estimate_tokens(reply.text)
+        return reply.text
+
+    def _check(self, coming: int) -> None:
+        if not self._calls:
+            return
+        if self._calls >= self._limits.max_calls:
+            raise BudgetSpent(f"the {self._limits.max_calls} model calls of a run are used up")
+        if self._tokens + coming > self._limits.max_tokens:
+            raise BudgetSpent(f"the {self._limits.max_tokens:,} tokens of a run are used up")

@@ -14,15 +14,14 @@ from dataclasses import replace
 from loguru import logger
 
 from nanobot.errors import ToolError, WriteConflict
-from nanobot.memory.change import Change
-from nanobot.memory.dream.report import DreamReport
-from nanobot.memory.dream.state import Hold, Plan, Write
+from nanobot.memory.dream.state import DreamReport, Hold, Plan, Write
 from nanobot.memory.forgetting.forgotten import Forgotten
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store.guard import bare
 from nanobot.memory.store.pending import PendingFact
 from nanobot.memory.text.lines import Operation, apply_operations
 from nanobot.memory.versions.gitstore import GitStore
+from nanobot.memory.versions.version import Change
 
 _LATELY = 50
 """Versions among which one from before a crash is looked for."""

@@ -9,6 +9,10 @@ leaves less hidden than before and doing it again finishes it:
 4. the lines leave the long-term files, retired and pending facts, and daily notes.
 
 The conversations and earlier versions still hold the words: that is what `/forget --erase` is for.
+
+The lines that may be forgotten beside those of the long-term files, and taking lines out.
+
+When something was forgotten: whoever keeps what it has read of memory must read it anew then.
 """
 
 from __future__ import annotations
@@ -17,32 +21,107 @@ import asyncio
 import re
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError
-from nanobot.memory.forgetting.entries import entries_of, take_out
+from nanobot.errors import NanobotError, WriteConflict
 from nanobot.memory.forgetting.forgotten import Forgotten, Record
 from nanobot.memory.forgetting.needle import LEAST, keeping_structure
-from nanobot.memory.forgetting.occasions import Occasions
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
-from nanobot.memory.store.store import VERSIONED
+from nanobot.memory.store.store import PENDING, VERSIONED, MemoryStore
+from nanobot.memory.text.layout import blocks_of, split
+from nanobot.memory.text.lines import Operation
 from nanobot.memory.text.wording import Fact, without, words
-from nanobot.memory.why.explainer import (
+from nanobot.memory.versions.version import Change
+from nanobot.memory.why import (
+    PATHS,
     Explainer,
     Line,
+    Said,
+    excerpt,
     lines_of,
     matching,
     nearest,
     said_in,
 )
-from nanobot.memory.why.explanation import Said, excerpt
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
+
+_NOTE = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
+
+
+def entries_of(memory: Memory) -> Iterator[Line]:
+    """The entries of daily notes and of what waits to be confirmed, each with all its lines."""
+    folder = memory.root.place("memory")
+    paths = [PENDING] if folder.stat() else []
+    paths += (
+        [f"memory/{entry.name}" for entry in folder.entries() if _NOTE.fullmatch(entry.name)]
+        if paths
+        else []
+    )
+    for path in paths:
+        number = 1
+        for block in blocks_of(memory.store.read(path)):
+            if block.strip() and not block.startswith("#"):
+                yield Line(path, number, block.rstrip())
+            number += block.count("\n")
+
+
+async def take_out(
+    memory: Memory, lines: Iterable[Line]
+) -> tuple[tuple[int, ...], tuple[Line, ...]]:
+    """Take lines out of their files; the versions that this made, and those that did go."""
+    by_path = defaultdict[str, list[Line]](list)
+    for line in lines:
+        by_path[line.path].append(line)
+    versions, gone = list[int](), list[Line]()
+    for path, wanted in by_path.items():
+        texts = {line.text for line in wanted}
+        before = _standing(memory.store, path)
+        versions.append(await _taken_out(memory.store, path, texts))
+        went = (texts & before) - _standing(memory.store, path)
+        gone += [line for line in wanted if line.text in went]
+    return tuple(filter(None, versions)), tuple(gone)
+
+
+async def _taken_out(store: MemoryStore, path: str, texts: Collection[str]) -> int:
+    """The version of the file without them, 0 where there is none."""
+    number = f"{len(texts)} line{'' if len(texts) == 1 else 's'}"
+    change = Change("forget", f"forgot {number}")
+    if path in PATHS:
+        operations = [Operation(old=text) for text in sorted(texts)]
+        return (await store.apply(path, operations, change))[0]
+    while True:
+        # Not by operations: entries may have lines in common.
+        text = store.read(path)
+        left = "".join(block for block in blocks_of(text) if block.rstrip() not in texts)
+        with suppress(WriteConflict):  # an editor saved just now
+            return await store.replace(path, left, expected=text, change=change)
+
+
+def _standing(store: MemoryStore, path: str) -> set[str]:
+    text = store.read(path)
+    return {line.rstrip() for line in (split(text) if path in PATHS else blocks_of(text))}
+
+
+class Occasions:
+    """Counts the times at which something left memory for good."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self) -> None:
+        """It has just left memory; what was read before is not to be told any more."""
+        self._count += 1
+
+    def count(self) -> int:
+        """A number that was another one before the last time."""
+        return self._count
+
 
 Quiet = Callable[[], AbstractAsyncContextManager[None]]
 """While entered, nobody writes down what was learned from text as it stood before."""

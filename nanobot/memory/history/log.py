@@ -27,12 +27,9 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, WriteConflict
-from nanobot.memory.files.linefile import LIMIT, Fingerprint, LineFile
-from nanobot.memory.files.readable import Readable
-from nanobot.memory.files.redacting import redact_file, redacted_line
+from nanobot.memory.files import LIMIT, Fingerprint, LineFile, Readable, redact_file, redacted_line
 from nanobot.memory.history import entries
-from nanobot.memory.history.contents import Contents, Spot
-from nanobot.memory.history.entries import EntryType, HistoryEntry
+from nanobot.memory.history.entries import Contents, EntryType, HistoryEntry, Spot
 from nanobot.security.paths import Place, Root
 
 __all__ = ["HISTORY", "READABLE", "ROTATED", "EntryType", "HistoryEntry", "HistoryLog"]

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import date
 
 from nanobot.errors import NanobotError
-from nanobot.memory.index import Source
 from nanobot.memory.scopes import OWNER
+from nanobot.memory.search import Source
 from nanobot.memory.service.answers import Report
 from nanobot.memory.service.service import Filters, MemoryService
 from nanobot.session.records import JsonValue

@@ -3,32 +3,102 @@
 The one place behind the slash commands and the command line. Every operation names the scope that
 it works on and touches no other; whoever calls it has settled whose scope that is. Each returns a
 `Report`: a text for people, and the same for machines. Forgetting is in `forgetting`.
+
+How much a scope holds, gathered from its files.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Literal, Protocol
 
-from nanobot.errors import NanobotError, StorageError
-from nanobot.memory.change import Change
-from nanobot.memory.dream.report import DreamReport
-from nanobot.memory.forgetting.erase import Eraser
-from nanobot.memory.forgetting.erasure import ErasePlan
+from nanobot.errors import NanobotError, StorageError, ToolError
+from nanobot.memory.dream.state import DreamReport
+from nanobot.memory.forgetting.erase import ErasePlan, Eraser
 from nanobot.memory.forgetting.forget import ForgetPlan, Forgetter
 from nanobot.memory.forgetting.forgotten import Forgotten
-from nanobot.memory.index import MemoryIndex, Query, Source
-from nanobot.memory.index.text import retired_matching
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_scope
+from nanobot.memory.search import MemoryIndex, Query, Source
+from nanobot.memory.search.tool import retired_matching
 from nanobot.memory.service import answers
 from nanobot.memory.service.answers import Report
-from nanobot.memory.service.overview import overview_of
-from nanobot.memory.store.reading import FACTS
+from nanobot.memory.service.views import FileView, Overview
+from nanobot.memory.store.notes import day_of
+from nanobot.memory.store.store import FACTS
+from nanobot.memory.text.layout import is_heading
 from nanobot.memory.versions.gitstore import GitStore, Revert, Version, scope_of
-from nanobot.memory.why.explainer import Explainer
+from nanobot.memory.versions.version import Change
+from nanobot.memory.why import Explainer
+from nanobot.tokens import estimate_tokens
+
+_FOLDER = "memory"
+
+
+def overview_of(memory: Memory, versions: GitStore | None) -> Overview:
+    """What the files say; what Dream, the index and what waits would add is left at 0. Blocks."""
+    store = memory.store
+    files, trouble = _files(memory, versions)
+    latest = versions.log(memory.prefix, 1) if versions else []
+    return Overview(
+        scope=memory.scope,
+        files=files,
+        retired=len(store.retired()),
+        entries=memory.history.count(),
+        notes=_days_with_notes(memory),
+        latest_version=latest[0].number if latest else 0,
+        trouble=trouble,
+    )
+
+
+def _files(memory: Memory, versions: GitStore | None) -> tuple[tuple[FileView, ...], str]:
+    """The files that say anything, and why one could not be read."""
+    found, trouble = [], ""
+    for path in FACTS:
+        try:
+            if memory.store.facts(path):
+                found.append(_file(memory, versions, path))
+        except ToolError as error:
+            trouble = error.for_people()
+    return tuple(found), trouble
+
+
+def _file(memory: Memory, versions: GitStore | None, path: str) -> FileView:
+    text = memory.store.read(path)
+    snapshots = versions.lineage(memory.prefix + path) if versions else iter(())
+    latest = next(iter(snapshots), None)
+    facts = memory.store.facts(path)
+    return FileView(
+        path,
+        tuple(_under_headings(text, facts)),
+        facts=len(facts),
+        tokens=estimate_tokens(text),
+        changed=latest.version.when if latest else None,
+        author=latest.version.author if latest else "",
+    )
+
+
+def _under_headings(text: str, facts: Collection[str]) -> Iterator[str]:
+    """The facts in their order, each group after its heading."""
+    heading, known = "", set(facts)
+    for line in map(str.strip, text.splitlines()):
+        if is_heading(line):
+            heading = line
+        elif line in known:
+            if heading:
+                yield heading
+                heading = ""
+            yield line
+
+
+def _days_with_notes(memory: Memory) -> int:
+    folder = memory.root.place(_FOLDER)
+    if folder.stat() is None:
+        return 0
+    return sum(day_of(entry.name) is not None for entry in folder.entries())
+
 
 _LOG_LENGTH = 20
 

@@ -15,13 +15,13 @@ from itertools import accumulate
 from typing import Literal
 
 from nanobot.bus.journal import Usage
-from nanobot.memory.change import TAGS, Author
-from nanobot.memory.index import Hit, IndexStats, Passage, Query, SearchResult
-from nanobot.memory.index.text import Retired
 from nanobot.memory.scopes import OWNER
+from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
+from nanobot.memory.search.tool import Retired
 from nanobot.memory.store.pending import PendingFact
-from nanobot.memory.store.reading import LONG_TERM
+from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.versions.gitstore import SyncResult, Version
+from nanobot.memory.versions.version import TAGS, Author
 from nanobot.security.names import visible
 
 _FACTS_SHOWN = 60

@@ -19,12 +19,12 @@ from datetime import date
 from itertools import groupby
 
 from nanobot.errors import WriteConflict
-from nanobot.memory.change import Change
-from nanobot.memory.grounds.marks import sources_of
 from nanobot.memory.store.guard import fact_lines, indent, lost_facts, standing
 from nanobot.memory.store.store import LONG_TERM, PENDING, MemoryStore
+from nanobot.memory.taint import sources_of
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import Operation
+from nanobot.memory.versions.version import Change
 
 _HEADING = "# Waiting for your word"
 _SHORT = {LONG_TERM: "MEMORY.md"}

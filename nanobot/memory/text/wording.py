@@ -5,16 +5,35 @@ be another fact ("my sister Ann lives in Oslo" and "my sister Eve lives in Oslo"
 A text states a fact when it holds every key and most of the words; a fact without keys needs nearly
 all of its words. Long texts are judged by their sentences, two at a time, because a fact is often
 told in two, and everything is told somewhere in a long text.
+
+Patterns that are compiled when they are first used.
+
+One with ranges of many scripts takes milliseconds to compile, and a start needs none of them.
+
+The mark of a note that foreign content may have caused: `(from tool:web_fetch, unconfirmed)`.
+
+Whoever reads notes, in a prompt or a search, reads such a one as foreign text. Pure.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
-from nanobot.memory.text.patterns import late
+from nanobot.memory.text.layout import split
+
+
+def late(pattern: str, flags: int = 0) -> Callable[[], re.Pattern[str]]:
+    """What gives the compiled pattern, always the same one. Raises `re.error` at the first use."""
+
+    def compiled() -> re.Pattern[str]:
+        return re.compile(pattern, flags)
+
+    return cache(compiled)
+
 
 _CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = late(rf"[{_CJK}]|[^\W{_CJK}_]+(?:[.'’-][^\W{_CJK}_]+)*")
@@ -171,3 +190,39 @@ def _is_key(word: str, *, first: bool) -> bool:
     if any(letter.isdigit() for letter in word):
         return True
     return not first and word[0].isupper()
+
+
+NOTE = "note"
+"""The origin of what stands in such a note; its mark may say more, but that is for people."""
+
+_MARKED = re.compile(r"- \d\d:\d\d \(from [^\n]{1,300}, unconfirmed\) ")
+_TOLD = re.compile(r"\d\d:\d\d \(from ")
+_LONGEST = 280
+
+
+def mark_of(origins: Iterable[str]) -> str:
+    """What such a note begins with; empty where there are no origins."""
+    named = ", ".join(" ".join(origin.split()) for origin in dict.fromkeys(origins))
+    return f"(from {named[:_LONGEST]}, unconfirmed) " if named else ""
+
+
+def is_unconfirmed(line: str) -> bool:
+    """Whether a line of notes carries the mark."""
+    return _MARKED.match(line) is not None
+
+
+def says_unconfirmed(notice: str) -> bool:
+    """Whether the news of memory in a prompt tell of such a note; they may be cut in the mark."""
+    return _TOLD.search(notice) is not None
+
+
+def unconfirmed_in(notes: str) -> str:
+    """Those of a day's notes that carry the mark, with what is indented under them."""
+    found = []
+    marked = False
+    for line in split(notes):
+        if line.strip() and not line.startswith(" "):
+            marked = is_unconfirmed(line)
+        if marked:
+            found.append(line)
+    return "\n".join(found)

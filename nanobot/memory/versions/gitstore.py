@@ -11,12 +11,22 @@ reach; a repository that the person keeps in the workspace is not looked at. Wha
 
 Everything here blocks. A lock of its own orders threads, a lock on a file beside the repository
 orders processes; both are let go by whoever dies.
+
+What is about to be written, on the disk before it is.
+
+A crash between a file's change and its version then leaves no doubt whose change it was.
+At most one is open at a time, in a file of the repository.
+
+Whether the newest version of memory could be used.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -24,17 +34,15 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import ToolError
-from nanobot.memory.change import Author, Change
-from nanobot.memory.text.telling import told
-from nanobot.memory.versions import intents
-from nanobot.memory.versions.durable import blob_id, process_lock
-from nanobot.memory.versions.git import Damaged
-from nanobot.memory.versions.intents import Intent, digest
+from nanobot.memory.text.lines import told
+from nanobot.memory.versions.git import Commit, Damaged, Repository, blob_id, process_lock
 from nanobot.memory.versions.reading import VersionReader, decoded
 from nanobot.memory.versions.recast import finish, recast
-from nanobot.memory.versions.trailers import Message
 from nanobot.memory.versions.version import (
     TRACKED,
+    Author,
+    Change,
+    Message,
     Revert,
     Snapshot,
     SyncResult,
@@ -43,6 +51,51 @@ from nanobot.memory.versions.version import (
     scope_of,
 )
 from nanobot.security.paths import Root
+
+_FILE = "intent.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A change of the file `path`; `before` and `after` are SHA-256 in hex, empty for no file.
+
+    `message` is the message of the version to be, `parent` the commit before it.
+    """
+
+    path: str
+    before: str
+    after: str
+    parent: str
+    message: str
+    when: datetime
+
+
+def digest(content: bytes | None) -> str:
+    """What an intent knows a content by."""
+    return "" if content is None else hashlib.sha256(content).hexdigest()
+
+
+def save_intent(repository: Repository, intent: Intent) -> None:
+    """Put the intent on the disk."""
+    fields = {name: getattr(intent, name) for name in ("path", "before", "after", "parent")}
+    fields |= {"message": intent.message, "when": intent.when.isoformat()}
+    repository.write_file(_FILE, json.dumps(fields).encode())
+
+
+def load_intent(repository: Repository) -> Intent | None:
+    """The open intent; None where there is none that can be read."""
+    try:
+        fields = json.loads(repository.read_file(_FILE))
+        when = datetime.fromisoformat(fields.pop("when"))
+        return Intent(**{name: str(value) for name, value in fields.items()}, when=when)
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+        return None
+
+
+def drop_intent(repository: Repository) -> None:
+    """The change has its version, or did not happen."""
+    (repository.path / _FILE).unlink(missing_ok=True)
+
 
 __all__ = [
     "TRACKED",
@@ -127,7 +180,7 @@ class GitStore(VersionReader):
             now = self._clock.now()
             tip = self._repository.tip()
             intent = Intent(path, digest(before), digest(after), tip, message.text, now)
-            intents.save(self._repository, intent)
+            save_intent(self._repository, intent)
             try:
                 put()
             except BaseException:
@@ -216,7 +269,7 @@ class GitStore(VersionReader):
 
     def _settle(self) -> None:
         """Give the change of an open intent to whom it belongs."""
-        intent = intents.load(self._repository)
+        intent = load_intent(self._repository)
         if intent is not None and self._repository.tip() == intent.parent:
             content = self._standing(intent.path)
             if content is not None and digest(content) == intent.after:
@@ -224,7 +277,7 @@ class GitStore(VersionReader):
                 self._commit({intent.path: content}, intent.message, intent.when)
             elif digest(content) != intent.before:
                 self._record_hand_edit(intent.path, content)
-        intents.drop(self._repository)
+        drop_intent(self._repository)
 
     def _begin(self, scope: str, standing: Mapping[str, bytes | None]) -> int:
         """The first version of a scope: its files as they stand, but for what is known better."""
@@ -257,7 +310,7 @@ class GitStore(VersionReader):
         recorded = self._recorded()
         tip = self._repository.store(self._repository.tip(), files, message, when)
         self._repository.set_tip(tip)
-        intents.drop(self._repository)
+        drop_intent(self._repository)
         for path, content in files.items():
             recorded.pop(path, None)
             if content is not None:
@@ -286,3 +339,17 @@ class GitStore(VersionReader):
             tree = self._repository.commit(tip).tree if tip else ""
             self._files = (tip, self._repository.files(tree))
         return self._files[1]
+
+
+def read_newest(repository: Repository) -> tuple[Commit, int] | None:
+    """The newest version and how many files it has, every one of them read; None where there is
+    none. Raises `StorageError` for what is damaged."""
+    repository.check()
+    tip = repository.tip()
+    if not tip:
+        return None
+    newest = repository.commit(tip)
+    files = repository.files(newest.tree)
+    for blob in set(files.values()):
+        repository.content(blob)
+    return newest, len(files)

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from nanobot.disk import sync_folder
 from nanobot.errors import StorageError
-from nanobot.memory.versions.durable import build, write_file
-from nanobot.memory.versions.git import Repository, make_commit
-from nanobot.memory.versions.trailers import Message
+from nanobot.memory.versions.git import Repository, build, make_commit, write_file
+from nanobot.memory.versions.version import Message
 
 if TYPE_CHECKING:
     from dulwich.objects import ShaFile

@@ -1,15 +1,29 @@
-"""What a version is, and what is asked of versions: the values that `gitstore` speaks in."""
+"""What a version is, and what is asked of versions: the values that `gitstore` speaks in.
+
+What a version says about itself: the message of its commit, there and back. Pure.
+
+A subject for people (`[Dream] learned two things`), a blank line, and trailers that git tools read
+as well: `Version`, `Scope`, `Session`, `Turn`, `Run`, `History` (cursors), `Operation` (JSON, one a
+line) and, on versions made by a sync, `Known` (the newest version of each other device that is
+merged here).
+
+What changed between two texts, for people. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
+from difflib import unified_diff
+from typing import Literal, Protocol
 
 from nanobot.errors import NanobotError
-from nanobot.memory.change import Author, Change
+from nanobot.memory.text.layout import split
+from nanobot.memory.text.lines import Operation
 
 TRACKED = (
     "AGENTS.md",
@@ -22,6 +36,42 @@ TRACKED = (
     "memory/retired.md",
 )
 """The files of a scope that have versions, relative to its folder."""
+
+
+Author = Literal["start", "consolidate", "dream", "agent", "you", "restore", "forget", "sync"]
+"""`you` is the person: their editor, and what they confirm or ask for by a command. `start` is
+nobody: the files as they stood when their versions began."""
+
+TAGS: dict[Author, str] = {
+    "start": "[Start]",
+    "consolidate": "[Consolidate]",
+    "dream": "[Dream]",
+    "agent": "[Agent]",
+    "you": "[You]",
+    "restore": "[Restore]",
+    "forget": "[Forget]",
+    "sync": "[Sync]",
+}
+"""How the subject line of a version begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a long-term file.
+
+    `summary` is a line for people. `session` and `turn` are where an agent's own edit was made,
+    `cursors` the history entries that a learned change rests on, `operations` the lines it
+    concerns, each with the cursor behind it where there is one. Changes of one scope with the same
+    `run` (not empty) are one version to people: shown together and undone together.
+    """
+
+    author: Author
+    summary: str = ""
+    session: str = ""
+    turn: str = ""
+    cursors: tuple[int, ...] = ()
+    operations: tuple[Operation, ...] = ()
+    run: str = ""
 
 
 class UnknownVersion(NanobotError):
@@ -109,3 +159,122 @@ class Versions(Protocol):
         change: Change,
         put: Callable[[], None],
     ) -> int: ...
+
+
+_SUBJECT = re.compile(r"\[(\w+)\] ?(.*)")
+_AUTHORS: dict[str, Author] = {tag.strip("[]"): author for author, tag in TAGS.items()}
+_SUBJECT_LENGTH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The message of a version; `known` is device to version number.
+
+    `scope` is the prefix of the scope that it concerns, empty for the owner's.
+    """
+
+    change: Change
+    number: int = 0
+    scope: str = ""
+    known: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The whole message."""
+        subject = f"{TAGS[self.change.author]} {_one_line(self.change.summary)}".rstrip()
+        return "\n".join([subject[:_SUBJECT_LENGTH], "", *self._trailers(), ""])
+
+    @classmethod
+    def parse(cls, text: str) -> Message:
+        """What a message says. One that nanobot did not write is the person's."""
+        subject, _, rest = text.partition("\n")
+        match = _SUBJECT.match(subject)
+        author = _AUTHORS.get(match[1], "you") if match else "you"
+        fields: dict[str, list[str]] = {}
+        for line in rest.split("\n"):
+            name, found, value = line.partition(": ")
+            if found:
+                fields.setdefault(name, []).append(value.strip())
+        change = Change(
+            author,
+            summary=match[2] if match else subject,
+            session=_first(fields, "Session"),
+            turn=_first(fields, "Turn"),
+            run=_first(fields, "Run"),
+            cursors=_numbers(_first(fields, "History")),
+            operations=tuple(_operations(fields.get("Operation", []))),
+        )
+        known = (value.rpartition(" ") for value in fields.get("Known", []))
+        return cls(
+            change,
+            number=next(iter(_numbers(_first(fields, "Version"))), 0),
+            scope=_first(fields, "Scope"),
+            known={device: int(number) for device, _, number in known if number.isdecimal()},
+        )
+
+    def redacted(self, redact: Callable[[str], str]) -> Message:
+        """This message with every text that a person could have said put through `redact`."""
+        change = self.change
+        operations = (
+            replace(step, old=redact(step.old), new=redact(step.new), section=redact(step.section))
+            for step in change.operations
+        )
+        changed = replace(
+            change,
+            summary=redact(change.summary),
+            session=redact(change.session),
+            turn=redact(change.turn),
+            operations=tuple(step for step in operations if step.old or step.new),
+        )
+        return replace(self, change=changed)
+
+    def _trailers(self) -> Iterator[str]:
+        change = self.change
+        yield f"Version: {self.number}"
+        if self.scope:
+            yield f"Scope: {self.scope}"
+        if change.session:
+            yield f"Session: {_one_line(change.session)}"
+        if change.turn:
+            yield f"Turn: {_one_line(change.turn)}"
+        if change.run:
+            yield f"Run: {_one_line(change.run)}"
+        if change.cursors:
+            yield f"History: {', '.join(map(str, change.cursors))}"
+        for step in change.operations:
+            yield f"Operation: {json.dumps(step.as_json(), ensure_ascii=False)}"
+        for device, number in sorted(self.known.items()):
+            yield f"Known: {device} {number}"
+
+
+def _operations(values: list[str]) -> Iterator[Operation]:
+    for value in values:
+        try:
+            step = Operation.from_json(json.loads(value))
+        except (ValueError, RecursionError):
+            continue
+        if step is not None:
+            yield step
+
+
+def _first(fields: Mapping[str, list[str]], name: str) -> str:
+    return next(iter(fields.get(name, [])), "")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(", ") if part.isdecimal())
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def unified(path: str, before: str, after: str) -> str:
+    """A unified diff, empty where nothing changed; it ends with a newline."""
+    return "".join(_lines(path, before, after))
+
+
+def _lines(path: str, before: str, after: str) -> Iterator[str]:
+    old, new = split(before), split(after)
+    for line in unified_diff(old, new, f"a/{path}", f"b/{path}", lineterm=""):
+        yield f"{line}\n"

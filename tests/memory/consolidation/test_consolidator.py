@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import ProviderUnavailable
-from nanobot.memory.consolidation.measuring import Limits
+from nanobot.memory.consolidation.planning import Limits
 from nanobot.messages import Message
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import Prompt

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import StorageError, WriteConflict
-from nanobot.memory.change import Change
 from nanobot.memory.history.log import HistoryEntry, HistoryLog
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.store.template import load_template, template_folder
 from nanobot.memory.text.lines import Operation
+from nanobot.memory.versions.version import Change
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager

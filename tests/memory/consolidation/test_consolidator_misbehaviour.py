@@ -16,7 +16,7 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderUnavailable,
 )
-from nanobot.memory.consolidation.measuring import Limits
+from nanobot.memory.consolidation.planning import Limits
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Prompt, Reply
 from nanobot.session.session import Session

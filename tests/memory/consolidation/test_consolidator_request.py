@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.memory.consolidation.chunks import Chunk, conversation, raw_summary, request_text
-from nanobot.memory.consolidation.updates import learned
+from nanobot.memory.consolidation.planning import Chunk, conversation, raw_summary, request_text
+from nanobot.memory.consolidation.saving import learned
 from nanobot.memory.text.lines import Operation
 from nanobot.messages import Message
 from nanobot.tokens import estimate_tokens

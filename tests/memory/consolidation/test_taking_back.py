@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.change import Change
 from nanobot.memory.forgetting.forgotten import Forgotten, Record
 from nanobot.memory.history.log import HistoryEntry, HistoryLog
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.text.lines import Operation
+from nanobot.memory.versions.version import Change
 from nanobot.providers.port import Prompt
 from nanobot.security.paths import Root
 from nanobot.session.session import Session

@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.memory.dream import phase1, phase2
-from nanobot.memory.dream.entries import of_note
-from nanobot.memory.dream.judging import Update, judge
-from nanobot.memory.dream.phase1 import Item
-from nanobot.memory.dream.words import says_no_more
+from nanobot.memory.dream.phase1 import Item, of_note
+from nanobot.memory.dream.phase2 import Update, judge, says_no_more
 from nanobot.memory.store.guard import standing
 from nanobot.memory.text.lines import Operation, apply_operations
 

@@ -17,8 +17,8 @@ from dulwich.pack import Pack
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Completion, Step
 from nanobot.errors import NanobotError
-from nanobot.memory.change import Change
 from nanobot.memory.forgetting.holdings import Kind
+from nanobot.memory.versions.version import Change
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock

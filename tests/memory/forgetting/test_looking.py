@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.forgetting.erasure import EraseReport
+from nanobot.memory.forgetting.erase import EraseReport
 from nanobot.memory.forgetting.holdings import Home, Kind
 from nanobot.memory.forgetting.needle import Needle
 

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.forgetting.holdings import Home
-from nanobot.memory.forgetting.needle import Needle
-from nanobot.memory.forgetting.rewriting import cover
-from nanobot.memory.forgetting.scanning import BLOCK, LONGEST, count_in, matches
+from nanobot.memory.forgetting.holdings import Home, cover
+from nanobot.memory.forgetting.needle import BLOCK, LONGEST, Needle, count_in, matches
 
 SECRET = "Zoë Qopuvi"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nanobot.memory.grounds.marks import OTHERS, carried, origins_of, passed_on
+from nanobot.memory.taint import OTHERS, carried, origins_of, passed_on
 from nanobot.messages import Message
 from nanobot.testing.clock import DEFAULT_START
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.service.confirming import PATIENCE
+from nanobot.memory.service.commands import PATIENCE
 from nanobot.memory.store.store import LONG_TERM
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import NanobotError
-from nanobot.memory.change import Change
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.service.operations import MemoryOperations
 from nanobot.memory.service.service import Filters
 from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.versions.gitstore import UnknownVersion
+from nanobot.memory.versions.version import Change
 from tests.memory.owning import Owned
 
 PERSON = "people/telegram_7"

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nanobot.errors import PathRefused, ToolError, WriteConflict
-from nanobot.memory.change import Change
-from nanobot.memory.store.reading import LONG_TERM
-from nanobot.memory.store.store import MemoryStore
+from nanobot.memory.store.store import LONG_TERM, MemoryStore
 from nanobot.memory.text.lines import Operation
-from nanobot.memory.text.unconfirmed import is_unconfirmed
+from nanobot.memory.text.wording import is_unconfirmed
+from nanobot.memory.versions.version import Change
 from nanobot.security.paths import Root
 
 if TYPE_CHECKING:

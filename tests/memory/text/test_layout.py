@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nanobot.memory.text.layout import split
-from nanobot.memory.text.unconfirmed import unconfirmed_in
+from nanobot.memory.text.wording import unconfirmed_in
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nanobot.errors import StorageError
-from nanobot.memory.grounds.marks import origins_of
 from nanobot.memory.scopes import Memories
 from nanobot.memory.store.pending import PendingFact
 from nanobot.memory.store.template import load_template, template_folder
-from nanobot.memory.tools.documents import Documents
-from nanobot.memory.tools.tools import Note, UpdateMemory
+from nanobot.memory.taint import origins_of
+from nanobot.memory.tools import Documents, Note, UpdateMemory
 from nanobot.messages import Message, ToolCall
 from nanobot.security.paths import Root, Roots
 from nanobot.tooling import Caller, ToolRegistry, ToolResult

@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import NanobotError, WriteConflict
-from nanobot.memory.change import Change
 from nanobot.memory.versions.gitstore import GitStore
-from nanobot.memory.versions.remote import Remote, SyncFailed
-from nanobot.memory.versions.version import SyncResult
+from nanobot.memory.versions.sync import Remote, SyncFailed
+from nanobot.memory.versions.version import Change, SyncResult
 from nanobot.security.paths import Root
 from nanobot.testing.clock import FakeClock
 

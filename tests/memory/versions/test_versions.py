@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import StorageError, WriteConflict
-from nanobot.memory.change import Change
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.versions.gitstore import GitStore, UnknownVersion
+from nanobot.memory.versions.version import Change
 from nanobot.security.paths import Root
 from nanobot.testing.clock import FakeClock
 

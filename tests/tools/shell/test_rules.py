@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nanobot.memory.change import Change
 from nanobot.memory.store.store import LONG_TERM, MemoryStore
+from nanobot.memory.versions.version import Change
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock
 from tests.tools.shell.conftest import Life

@@ -1,0 +1,240 @@
+"""A file that grows by whole lines, so that a crash or a full disk never mixes or halves one.
+
+A line is there once its newline is. An append is one write and one sync; what a failed one left
+behind is taken away again, at the latest by the next. The person's editor may replace the file at
+any moment, also between the two halves of an append, which then begins anew in the new file.
+
+HISTORY.md: the history for people and grep, one paragraph an entry, a blank line after each.
+
+It is a copy, and the person's: nothing here is read back into memory, what they delete stays
+deleted. Only a paragraph that a crash kept from reaching it, wholly or in part, is added later.
+
+Putting the texts of a file through a function that takes something out of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from loguru import logger
+
+from nanobot.clock import Clock
+from nanobot.errors import StorageError
+from nanobot.jsonl import json_line
+from nanobot.security.paths import Place, fingerprint_of, write_all
+
+Fingerprint = tuple[int, int, int] | None
+
+LIMIT = 1 << 30
+"""Bytes of the largest file that is read."""
+
+_ATTEMPTS = 5
+_BLOCK = 64 * 1024
+
+
+class LineFile:
+    """The file at `place`. `is_line` says whether what stands at the end without a newline is a
+    whole line, which an editor may leave so. One writer at a time: the caller sees to that."""
+
+    def __init__(self, place: Place, clock: Clock, is_line: Callable[[bytes], bool]) -> None:
+        self._place = place
+        self._clock = clock
+        self._is_line = is_line
+
+    @property
+    def path(self) -> str:
+        """Its path below the root."""
+        return self._place.relative
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Changes whenever the file does, None where there is none."""
+        return self._place.root.fingerprint(self._place.relative)
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """The whole lines and where each begins, blank ones left out; what follows the last newline
+        only if it is one."""
+        content, start = self._place.read_bytes(LIMIT) or b"", 0
+        while (end := content.find(b"\n", start)) >= 0:
+            if line := content[start:end].rstrip(b"\r"):
+                yield start, line
+            start = end + 1
+        if (rest := content[start:]) and self._is_line(rest):
+            yield start, rest.rstrip(b"\r")
+
+    def part(self, start: int, end: int, standing: Fingerprint) -> bytes | None:
+        """These bytes; None where the file is not the one with this fingerprint any more."""
+        if standing is None or self.fingerprint is None:
+            return None
+        with self._place.opened(os.O_RDONLY) as descriptor:
+            content = os.pread(descriptor, end - start, start)
+            after = fingerprint_of(os.fstat(descriptor))
+        return content if after == standing else None
+
+    def append(self, data: bytes) -> None:
+        """Add lines, durably. Raises `StorageError`; then they are not in the file."""
+        for _ in range(_ATTEMPTS):
+            with self._place.opened(os.O_RDWR | os.O_APPEND, create=True) as descriptor:
+                self._mend(descriptor)
+                _append(descriptor, data)
+                inode = os.fstat(descriptor).st_ino
+            standing = self.fingerprint
+            if standing is not None and standing[2] == inode:
+                return
+        raise StorageError(self._place.shown, "another program replaces it again and again")
+
+    def mend(self) -> None:
+        """Set aside a last line that a crash cut short. Nothing happens where there is no file."""
+        if self.fingerprint is None:
+            return
+        with self._place.opened(os.O_RDWR | os.O_APPEND) as descriptor:
+            self._mend(descriptor)
+
+    def _mend(self, descriptor: int) -> None:
+        size = os.fstat(descriptor).st_size
+        whole = _whole(descriptor, size)
+        if whole == size:
+            return
+        torn = os.pread(descriptor, size - whole, whole)
+        if self._is_line(torn):
+            _append(descriptor, b"\n")
+            return
+        aside = self._aside()
+        aside.write_bytes(torn, expected=None)
+        os.ftruncate(descriptor, whole)
+        os.fsync(descriptor)
+        logger.warning(
+            "{}: the last line was cut short; kept as {}", self._place.shown, aside.shown
+        )
+
+    def _aside(self) -> Place:
+        name = f"{self._place.relative}.corrupt-{self._clock.now():%Y%m%dT%H%M%S}"
+        place, number = self._place.root.place(name), 0
+        while place.stat() is not None:
+            number += 1
+            place = self._place.root.place(f"{name}-{number}")
+        return place
+
+
+def _append(descriptor: int, data: bytes) -> None:
+    base = os.fstat(descriptor).st_size
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, base)
+        raise
+
+
+def _whole(descriptor: int, size: int) -> int:
+    """The size up to and with the last newline."""
+    while size:
+        start = max(0, size - _BLOCK)
+        block = os.pread(descriptor, size - start, start)
+        if (at := block.rfind(b"\n")) >= 0:
+            return start + at + 1
+        size = start
+    return 0
+
+
+class Readable:
+    """The file at `place`. One writer at a time: the caller sees to that."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def text(self) -> str:
+        """What stands in it, empty where there is no file."""
+        return (self._place.read_bytes(LIMIT) or b"").decode("utf-8", "replace")
+
+    def append(self, paragraph: str) -> None:
+        """Add a paragraph, durably. Raises `StorageError`."""
+        self._add(_encoded(paragraph), torn=b"")
+
+    def ensure(self, paragraph: str) -> None:
+        """Add a paragraph unless it stands there; complete one that was cut short."""
+        wanted = _encoded(paragraph)
+        standing = self._place.read_bytes(LIMIT) or b""
+        if wanted in standing.replace(b"\r\n", b"\n"):
+            return
+        torn = standing.rpartition(b"\n\n")[2]
+        self._add(wanted, torn=torn if wanted.startswith(torn) else b"")
+
+    def _add(self, paragraph: bytes, torn: bytes) -> None:
+        with self._place.opened(os.O_RDWR | os.O_APPEND, create=True) as descriptor:
+            size = os.fstat(descriptor).st_size
+            end = os.pread(descriptor, 4, max(0, size - 4)).replace(b"\r", b"")
+            gap = b"" if torn or not size else b"\n\n"[: 2 - _newlines(end)]
+            write_all(descriptor, gap + paragraph[len(torn) :] + b"\n\n")
+            os.fsync(descriptor)
+
+
+def _encoded(paragraph: str) -> bytes:
+    return paragraph.encode("utf-8", "backslashreplace")
+
+
+def _newlines(end: bytes) -> int:
+    return min(2, len(end) - len(end.rstrip(b"\n")))
+
+
+Redact = Callable[[str], str]
+
+_STRUCTURE = frozenset({"cursor", "timestamp", "type", "range"})
+"""What makes a line an entry, and says nothing of what was talked about."""
+
+
+def redact_file(place: Place, redact: Redact) -> bool:
+    """Rewrite the file where `redact` changes its text; say whether it did.
+
+    Bytes that are not UTF-8 stay as they are. Raises `WriteConflict` where someone else writes.
+    """
+    content = place.read_bytes(LIMIT)
+    if content is None:
+        return False
+    text = content.decode("utf-8", "surrogateescape")
+    redacted = redact(text)
+    if redacted == text:
+        return False
+    place.write_bytes(redacted.encode("utf-8", "surrogateescape"), expected=content)
+    return True
+
+
+def redacted_line(redact: Redact) -> Redact:
+    """`redact` for a file of JSON entries: each text in a line is redacted by itself.
+
+    A line that is no JSON, and one that has nothing to redact, keeps its bytes otherwise.
+    """
+
+    def every_line(text: str) -> str:
+        return "\n".join(_line(line, redact) for line in text.split("\n"))
+
+    return every_line
+
+
+def _line(line: str, redact: Redact) -> str:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return redact(line)
+    redacted = _value(value, redact)
+    if redacted == value:
+        return line
+    return json_line(redacted, compact=False)
+
+
+def _value(value: object, redact: Redact) -> object:
+    match value:
+        case str():
+            return redact(value)
+        case list():
+            return [_value(item, redact) for item in value]
+        case dict():
+            return {
+                key: item if key in _STRUCTURE else _value(item, redact)
+                for key, item in value.items()
+            }
+    return value

@@ -1,1 +1,0 @@
-"""Single files of memory: appended to, read as a person left them, redacted."""

@@ -1,1 +1,0 @@
-"""Where text came from, and how a line of the person's is quoted."""

@@ -1,0 +1,27 @@
+"""Search over everything that was said and written down; see `index` for the class to use."""
+
+from nanobot.memory.search.index import MemoryIndex
+from nanobot.memory.search.values import (
+    Document,
+    Embedder,
+    Hit,
+    IndexStats,
+    Passage,
+    Query,
+    SearchResult,
+    Source,
+    Sources,
+)
+
+__all__ = [
+    "Document",
+    "Embedder",
+    "Hit",
+    "IndexStats",
+    "MemoryIndex",
+    "Passage",
+    "Query",
+    "SearchResult",
+    "Source",
+    "Sources",
+]

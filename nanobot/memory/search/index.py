@@ -1,0 +1,266 @@
+"""`MemoryIndex`: finds what was said, wherever it is kept.
+
+The index is a cache over the files, and nothing else knows of it. What always holds:
+
+- a search takes in first what changed in the files, so it finds what was just said, and nothing
+  that was undone, forgotten or erased; the next refresh leaves nothing of that in the file;
+- nothing outside the scopes of a query is returned, by a hit, beside a hit, or by `around`;
+- an index that is missing, damaged or of another version is made anew; where its place cannot be
+  written, it is kept in memory while the process lives;
+- while another process is writing to it, a search answers from what is there.
+
+SQLite runs in one thread of its own, so the event loop never waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from loguru import logger
+
+from nanobot.clock import Clock
+from nanobot.errors import StorageError
+from nanobot.memory.search.ingest import Ingest
+from nanobot.memory.search.places import Catalogue
+from nanobot.memory.search.searching import Search
+from nanobot.memory.search.tables import Rows, Unusable, connect, remove
+from nanobot.memory.search.values import (
+    Embedder,
+    IndexStats,
+    Passage,
+    Query,
+    SearchResult,
+    Sources,
+)
+from nanobot.memory.search.vectors import Embedding, Vector, Vectors
+from nanobot.memory.search.writing import Interrupted
+
+_EMBEDDED_AT_ONCE = 64
+_LOOKED_UP_AT_ONCE = 2_048
+_BUSY = sqlite3.SQLITE_BUSY
+
+T = TypeVar("T")
+
+
+class MemoryIndex:
+    """A cache over the files of `sources`; the file at `path` may be deleted at any time.
+
+    `patience` is how many seconds a refresh waits while another process writes to the file.
+    Every method may raise StorageError, where the files themselves cannot be listed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        sources: Sources,
+        clock: Clock,
+        embedder: Embedder | None = None,
+        *,
+        patience: float = 10.0,
+    ) -> None:
+        self._patience = patience
+        self._path, self._sources, self._clock, self._embedder = path, sources, clock, embedder
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory-index")
+        self._opened: _Opened | None = None
+        self._in_memory = False
+        self._embedding = Embedding(embedder) if embedder else None
+        self._is_embedding = asyncio.Lock()
+        self._closing = threading.Event()
+
+    async def search(self, query: Query) -> SearchResult:
+        """Take in what is new, then find what answers `query`."""
+        meaning = await self._meaning(query)
+
+        def work(index: _Opened) -> SearchResult:
+            index.take_in()
+            prepared = index.search.prepare(query, self._clock.now().date())
+            meant = index.vectors.nearest(meaning, prepared.streams) if meaning else None
+            return index.search.find(prepared, meant)
+
+        return await self._run(work)
+
+    async def around(
+        self, id: str, scopes: tuple[str, ...], before: int = 5, after: int = 5
+    ) -> list[Passage]:
+        """The passage `id` with those before and after it in its stream, in order; [] where it is
+        unknown or not in `scopes`."""
+
+        def work(index: _Opened) -> list[Passage]:
+            index.take_in()
+            return index.search.around(id, scopes, before, after)
+
+        return await self._run(work)
+
+    async def refresh(self) -> None:
+        """Take in what changed in the files, embed what has no vector yet, and overwrite what was
+        taken out; costs next to nothing where nothing changed."""
+        await self._run(lambda index: index.tidy())
+        while await self._embed_some(_LOOKED_UP_AT_ONCE, patient=True):
+            pass
+
+    async def rebuild(self) -> None:
+        """Throw the index away and make it anew."""
+        await self._in_worker(self._discard)
+        await self.refresh()
+
+    async def stats(self) -> IndexStats:
+        """How much is indexed."""
+        return await self._run(lambda index: index.stats())
+
+    async def close(self) -> None:
+        """Close the file; indexing under way is given up. Nothing may be asked afterwards."""
+        self._closing.set()
+        await self._in_worker(self._close)
+        self._worker.shutdown()
+
+    async def _run(self, work: Callable[[_Opened], T]) -> T:
+        return await self._in_worker(lambda: self._guarded(work))
+
+    async def _in_worker(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+
+    def _guarded(self, work: Callable[[_Opened], T]) -> T:
+        """Do `work`; an index that turns out to be unusable is made anew, once."""
+        for last in (False, False, True):
+            try:
+                return work(self._open())
+            except Interrupted as error:
+                raise StorageError(self._path, "the index was closed meanwhile") from error
+            except (Unusable, sqlite3.DatabaseError) as error:
+                self._close()
+                if last:
+                    raise StorageError(self._path, str(error)) from error
+                self._give_up_file(error)
+        raise AssertionError("unreachable")
+
+    def _give_up_file(self, error: Exception) -> None:
+        """Delete a file that is no use; do without one where none can be written."""
+        if isinstance(error, sqlite3.OperationalError) and not _is_damage(error):
+            logger.warning("{}: {}; the index is kept in memory", self._path, error)
+            self._in_memory = True
+            return
+        logger.warning("{}: {}; the index is made anew", self._path, error)
+        self._discard()
+
+    def _open(self) -> _Opened:
+        if self._opened is None:
+            try:
+                db = connect(None if self._in_memory else self._path, self._patience)
+            except OSError as error:
+                logger.warning("{}: {}; the index is kept in memory", self._path, error.strerror)
+                self._in_memory = True
+                db = connect(None)
+            name = self._embedder.name if self._embedder else ""
+            ingest = Ingest(db, Catalogue(self._sources), self._clock, self._closing.is_set)
+            self._opened = _Opened(db, ingest, self._sources, name)
+        return self._opened
+
+    def _close(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.db.close()
+
+    def _discard(self) -> None:
+        self._close()
+        if not self._in_memory:
+            try:
+                remove(self._path)
+            except OSError as error:
+                logger.warning("{}: {}; the index is kept in memory", self._path, error.strerror)
+                self._in_memory = True
+
+    async def _meaning(self, query: Query) -> Vector | None:
+        """The vector of a question, without the names of speakers; None without an embedder."""
+        if self._embedding is None:
+            return None
+        await self._run(lambda index: index.take_in())
+        await self._embed_some(_EMBEDDED_AT_ONCE, patient=False)
+        today = self._clock.now().date()
+        prepared = await self._run(lambda index: index.search.prepare(query, today))
+        return await self._embedding.of_question(prepared.question.text or query.text)
+
+    async def _embed_some(self, most: int, *, patient: bool) -> bool:
+        """Embed up to so many passages that have no vector; whether there may be more to do here.
+
+        Not while somebody else is at it: they would be embedded twice.
+        """
+        if self._embedding is None or self._is_embedding.locked():
+            return False
+        async with self._is_embedding:
+            pending = await self._run(lambda index: index.vectors.pending(most))
+            for start in range(0, len(pending), _EMBEDDED_AT_ONCE):
+                batch = pending[start : start + _EMBEDDED_AT_ONCE]
+                texts = [text for _, text in batch]
+                if not (vectors := await self._embedding.of_passages(texts, patient=patient)):
+                    return False
+                await self._run(partial(_store, batch, vectors))
+        return bool(pending)
+
+
+class _Opened:
+    """An open index and what works on it; used in the worker thread only."""
+
+    def __init__(
+        self, db: sqlite3.Connection, ingest: Ingest, sources: Sources, embedder: str
+    ) -> None:
+        self.db, self._ingest = db, ingest
+        self.search = Search(db, Rows(db, sources.scope_of))
+        self.vectors = Vectors(db, embedder)
+
+    def take_in(self) -> None:
+        """Take in what changed; while another process does so, go on with what is there."""
+        with _unless_busy("the newest messages may be missing"):
+            self._ingest.refresh()
+
+    def tidy(self) -> None:
+        """The same, and overwrite what was taken out."""
+        self.take_in()
+        with _unless_busy("what was taken out is overwritten later"):
+            self._ingest.purge()
+
+    def stats(self) -> IndexStats:
+        """How much is indexed."""
+        counts = dict(
+            self.db.execute(
+                "SELECT source, count(*) FROM passage JOIN stream ON stream.id = passage.stream"
+                " GROUP BY source"
+            ).fetchall()
+        )
+        return IndexStats(
+            messages=counts.get("message", 0),
+            history=counts.get("history", 0),
+            notes=counts.get("note", 0),
+            library=counts.get("library", 0),
+            vectors=self.vectors.count(),
+            facts=counts.get("memory", 0),
+        )
+
+
+def _store(
+    passages: list[tuple[int, str]], vectors: Sequence[Vector | None], index: _Opened
+) -> None:
+    index.vectors.store(passages, vectors)
+
+
+@contextmanager
+def _unless_busy(consequence: str) -> Iterator[None]:
+    """Go on where another process is writing to the file."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != _BUSY:
+            raise
+        logger.warning("the memory index is busy; {}", consequence)
+
+
+def _is_damage(error: sqlite3.OperationalError) -> bool:
+    """Whether the file is to blame and not its place: a table is missing, a page unreadable."""
+    return error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT}

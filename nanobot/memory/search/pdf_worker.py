@@ -1,0 +1,79 @@
+"""The child that reads a PDF from standard input and writes its text to standard output as JSON.
+
+    python pdf_worker.py PAGES CHARACTERS SECONDS MEGABYTES
+
+It limits itself before the parser is even imported. A page that cannot be read is left out; a file
+that cannot be is an answer too: `{"error": …}`. Run by
+`nanobot.memory.search.library`, never imported.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import resource
+import sys
+import warnings
+
+_LARGEST_ANSWER = 64 * 1024 * 1024
+
+
+def limit(seconds: int, megabytes: int) -> None:
+    """Bound processor time, memory and what may be written; leave no core file."""
+    memory = megabytes * 1024 * 1024
+    for what, most in (
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_FSIZE, _LARGEST_ANSWER),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        hard = resource.getrlimit(what)[1]
+        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (allowed, allowed))
+
+
+def pages(content: bytes, most: int, characters: int) -> list[tuple[int, str]]:
+    """The first `most` pages that hold text, up to so many characters altogether."""
+    from pypdf import PdfReader
+
+    reader = PdfReader(io.BytesIO(content))
+    if reader.is_encrypted and not reader.decrypt(""):
+        raise ValueError("it is locked with a password")
+    found: list[tuple[int, str]] = []
+    for number, page in enumerate(reader.pages[:most], 1):
+        try:
+            text = page.extract_text()[:characters].strip()
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001, S112 - a parser raises anything; other pages may be good
+            continue
+        if text:
+            found.append((number, text.encode("utf-8", "replace").decode()))
+        characters -= len(text)
+        if characters <= 0:
+            break
+    return found
+
+
+def main() -> None:
+    """Read, parse, answer."""
+    most, characters, seconds, megabytes = (int(text) for text in sys.argv[1:5])
+    limit(seconds, megabytes)
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    answer: dict[str, object]
+    try:
+        answer = {"pages": pages(sys.stdin.buffer.read(), most, characters)}
+    except ImportError:
+        answer = {"error": "the package pypdf is not installed"}
+    except MemoryError:
+        answer = {"error": "reading it takes too much memory"}
+    except Exception as error:  # noqa: BLE001 - the boundary between a hostile file and its reader
+        words = " ".join(str(error).split())[:200]
+        answer = {"error": f"it is damaged ({words or type(error).__name__})"}
+    sys.stdout.write(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Marks on messages: where foreign text came from, and whether there is any. Pure.
+
+Foreign is what neither the person of a conversation, nor the model, nor nanobot said: a web page, a
+file, a forwarded message, another person in a group. A conversation that holds any is tainted.
+
+A mark is the name of a source (`tool:web_fetch`, `person:7`, `forwarded`), or of what passed text
+on, with the sources behind it: `helper:1a (person:7; tool:grep)`. What the model says carries the
+marks of all that it had read, and what passes that on carries them further. So marks are made of
+marks, and two things keep them small: a mark names each source once, whatever it came through, and
+beyond a number of them the rest becomes `others`. No message comes from there, so what carries it
+counts as foreign text from then on.
+
+Quoting: how a fact enters memory unasked once foreign text is in a conversation. Pure.
+
+The model points at a line that the person wrote, by some of its words, and code copies the whole
+line. So nothing can be cut off that turns a line into its opposite ("not", "if", "says Bob"), and
+nothing can be added. Whatever the model words itself waits for the person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import date
+
+from nanobot.errors import CallRefused
+from nanobot.memory.text.wording import NOTE, says_unconfirmed
+from nanobot.messages import ATTACHED, EDITED, Message
+
+OTHERS = "others"
+
+_NANOBOT = "nanobot"
+_MOST = 16
+_LONGEST = 400
+"""Characters of a mark that is carried as it is; marks of earlier versions could be far longer."""
+
+
+def is_foreign(message: Message) -> bool:
+    """Whether a message is the text of others than its person, the model and nanobot."""
+    return message.role != "assistant" and message.origin not in {"", _NANOBOT, ATTACHED}
+
+
+def origins_of(messages: Iterable[Message]) -> tuple[str, ...]:
+    """Where the foreign text among `messages`, or behind them, came from, each source once; empty
+    where there is none."""
+    marked = (message for message in messages if message.origin or message.notice)
+    return tuple(dict.fromkeys(origin for message in marked for origin in _origins(message)))
+
+
+def passed_on(by: str, marks: Iterable[str]) -> str:
+    """The mark of what `by` passes on after it read text with these marks."""
+    return f"{by} ({'; '.join(sources_of(marks))})"
+
+
+def carried(marks: Iterable[str]) -> str:
+    """The marks that one message carries, as it holds them."""
+    return ",".join(_few(_short(mark) for mark in marks))
+
+
+def sources_of(marks: Iterable[str]) -> tuple[str, ...]:
+    """What stands behind all these marks, whatever it came through: 17 names at most."""
+    return tuple(_few(source for mark in marks for source in _sources(mark)))
+
+
+def _origins(message: Message) -> Iterator[str]:
+    joined = message.role == "assistant"
+    marks = message.origin.split(",") if joined else [message.origin]
+    yield from (mark for mark in marks if mark not in {"", _NANOBOT})
+    if says_unconfirmed(message.notice):
+        yield NOTE
+
+
+def _sources(mark: str) -> Iterator[str]:
+    """What stands behind a mark: itself, or the sources that were passed on."""
+    _, opened, behind = mark.partition(" (")
+    if not opened or not mark.endswith(")"):
+        yield mark
+        return
+    for part in behind.split("; "):
+        yield part.rpartition(" (")[2].rstrip(")")
+
+
+def _short(mark: str) -> str:
+    return mark if len(mark) <= _LONGEST else passed_on(mark.partition(" (")[0], [mark])
+
+
+def _few(marks: Iterable[str]) -> list[str]:
+    """Each once, in order; `OTHERS` in the place of those beyond the most. Sources come first."""
+    every = set(marks) - {""}
+    known = sorted(every - {OTHERS}, key=lambda mark: (" (" in mark, mark))
+    more = OTHERS in every or len(known) > _MOST
+    return [*known[:_MOST], OTHERS] if more else known
+
+
+_LONGEST_QUOTE = 1_000
+"""Characters of a line; a longer one is no fact."""
+
+_SHOWN = 80
+
+
+def quotation(words: str, messages: Iterable[Message], today: date) -> str:
+    """The one line of the person's that `words` stand in, whole, as a fact: `“…” (2026-11-23)`,
+    with the day on which it was said.
+
+    Case and spaces make no difference to which line is meant. Raises `ToolError` where that is not
+    exactly one, or it is too long.
+    """
+    wanted = _plain(words)
+    found = {line: day for line, day in _lines(messages) if wanted and wanted in _plain(line)}
+    if not found:
+        raise CallRefused(
+            f"the person wrote no line with the words {words.strip()[:_SHOWN]!r}",
+            hint="Give the first words of a line of theirs, exactly as they wrote them.",
+        )
+    exact = [line for line in found if _plain(line) == wanted]
+    if len(found) > 1 and len(exact) != 1:
+        shown = "; ".join(line[:_SHOWN] for line in list(found)[:3])
+        raise CallRefused(f"more than one line has these words: {shown}", hint="Quote more of it.")
+    line = exact[0] if exact else next(iter(found))
+    if len(line) > _LONGEST_QUOTE:
+        raise CallRefused(
+            f"this line has {len(line):,} characters; only up to {_LONGEST_QUOTE:,} are kept"
+        )
+    return f"“{line}” ({found[line] or today})"
+
+
+def _lines(messages: Iterable[Message]) -> Iterator[tuple[str, date | None]]:
+    """The lines that the person wrote, and the days on which they did; the latest come last. What
+    was written before something was edited may be what they took back by that."""
+    own = [message for message in messages if message.own_words]
+    edited = [at for at, message in enumerate(own) if EDITED in message.content.split("\n")]
+    for message in own[edited[-1] if edited else 0 :]:
+        day = message.timestamp.date() if message.timestamp else None
+        for line in message.own_words.split("\n"):
+            if line != EDITED and (told := " ".join(line.split())):
+                yield told, day
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())

@@ -1,1 +1,0 @@
-"""The tools by which the agent writes memory, and the gate in front of them."""

@@ -1,0 +1,88 @@
+"""Days that a question names, relative to today."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanobot.memory.search.question import Span, asks_when, names_time, spans
+
+TODAY = date(2026, 3, 11)  # a Wednesday
+
+
+@pytest.mark.parametrize(
+    ("question", "first", "last"),
+    [
+        ("what did I do yesterday", "2026-03-10", "2026-03-10"),
+        ("what about today?", "2026-03-11", "2026-03-11"),
+        ("the day before yesterday", "2026-03-09", "2026-03-09"),
+        ("Who did I meet on 8 May 2023?", "2023-05-08", "2023-05-08"),
+        ("dinner on May 3, 2023", "2023-05-03", "2023-05-03"),
+        ("dinner on May 3rd", "2025-05-03", "2025-05-03"),
+        ("on the 2nd of March", "2026-03-02", "2026-03-02"),
+        ("on 2024-02-29", "2024-02-29", "2024-02-29"),
+        ("what happened in May 2023", "2023-05-01", "2023-05-31"),
+        ("what happened last May", "2025-05-01", "2025-05-31"),
+        ("what happened in March", "2026-03-01", "2026-03-31"),
+        ("what happened last March", "2025-03-01", "2025-03-31"),
+        ("in December", "2025-12-01", "2025-12-31"),
+        ("last week", "2026-03-02", "2026-03-08"),
+        ("this week", "2026-03-09", "2026-03-15"),
+        ("last weekend", "2026-03-07", "2026-03-08"),
+        ("last month", "2026-02-01", "2026-02-28"),
+        ("last year", "2025-01-01", "2025-12-31"),
+        ("two days ago", "2026-03-09", "2026-03-09"),
+        ("3 weeks ago", "2026-02-15", "2026-02-21"),
+        ("on Monday", "2026-03-09", "2026-03-09"),
+        ("last Wednesday", "2026-03-04", "2026-03-04"),
+        ("in summer 2023", "2023-06-01", "2023-08-31"),
+        ("last winter", "2025-12-01", "2026-02-28"),
+        ("back in 2022", "2022-01-01", "2022-12-31"),
+        ("我昨天说了什么", "2026-03-10", "2026-03-10"),
+        ("2023年5月8日", "2023-05-08", "2023-05-08"),
+        ("上个月", "2026-02-01", "2026-02-28"),
+        ("昨日は何を", "2026-03-10", "2026-03-10"),
+        ("先週の話", "2026-03-02", "2026-03-08"),
+    ],
+)
+def test_a_named_day_is_understood(question: str, first: str, last: str) -> None:
+    found, _ = spans(question, TODAY)
+    assert found == (Span(date.fromisoformat(first), date.fromisoformat(last)),)
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["May I ask something", "30.2.2023", "on 2023-02-30", "route 2023", "I will march on", "二月"],
+)
+def test_what_names_no_day_stays_in_the_question(question: str) -> None:
+    assert spans(question, TODAY) == ((), question)
+
+
+def test_the_rest_of_the_question_is_without_the_date() -> None:
+    _, rest = spans("What did Ann paint on 8 May 2023 in Rome?", TODAY)
+    assert rest.split() == ["What", "did", "Ann", "paint", "in", "Rome?"]
+
+
+@given(st.text(alphabet="0123456789 may-last,of年月日天weekago", max_size=40), st.dates())
+def test_no_text_is_too_odd(text: str, today: date) -> None:
+    found, _ = spans(text, today)
+    assert all(span.first <= span.last for span in found)
+
+
+@pytest.mark.parametrize("text", ["When did she leave?", "which month was it", "什么时候搬家"])
+def test_questions_for_a_time_are_known(text: str) -> None:
+    assert asks_when(text)
+
+
+@pytest.mark.parametrize("text", ["What do you do when it rains?", "Whenever you like"])
+def test_other_questions_are_not(text: str) -> None:
+    assert not asks_when(text)
+
+
+def test_passages_that_name_a_time_are_known() -> None:
+    assert names_time("We left in 2019.")
+    assert names_time("I saw her last week")
+    assert not names_time("I saw her at the station")

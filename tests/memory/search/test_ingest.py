@@ -1,0 +1,340 @@
+"""The index says what the files say, whatever happens to them."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanobot.memory.search import MemoryIndex, Query
+from nanobot.messages import Role
+from nanobot.session.records import encode
+from tests.memory.search.talk import START, Home, everything, find, said
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.fixture
+async def index(home: Home) -> AsyncIterator[MemoryIndex]:
+    made = home.index()
+    yield made
+    await made.close()
+
+
+async def test_what_was_just_said_is_found(home: Home, index: MemoryIndex) -> None:
+    home.say("cli:direct", said(1, "one elephant"))
+    assert await find(index, "elephant") == ["m:cli:direct:1"]
+    home.say("cli:direct", said(2, "two elephants"))
+    assert sorted(await find(index, "elephant")) == ["m:cli:direct:1", "m:cli:direct:2"]
+
+
+async def test_a_line_that_is_still_being_written_waits(home: Home, index: MemoryIndex) -> None:
+    home.say("cli:direct", said(1, "hello"))
+    line = encode(said(2, "an elephant"))
+    with home.file("cli:direct").open("a") as file:
+        file.write(line[:20])
+        file.flush()
+        assert await find(index, "elephant") == []
+        file.write(line[20:])
+    assert await find(index, "elephant") == ["m:cli:direct:2"]
+
+
+async def test_moving_to_the_archive_indexes_nothing_twice_and_loses_nothing(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say("cli:direct", *(said(n, f"elephant number {n}") for n in range(1, 11)))
+    before = sorted(await find(index, "elephant"))
+    for up_to in (4, 4, 7, 10):
+        home.archive("cli:direct", up_to)
+        assert sorted(await find(index, "elephant")) == before
+    home.say("cli:direct", said(11, "elephant number 11"))
+    assert sorted(await find(index, "elephant")) == sorted([*before, "m:cli:direct:11"])
+    assert (await index.stats()).messages == 11
+
+
+async def test_that_lines_moved_takes_no_memory_for_each_of_them(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say("cli:direct", *(said(n, f"elephant number {n}") for n in range(1, 6_001)))
+    assert await find(index, "elephant")
+    home.archive("cli:direct", 5_990)
+    home.say("cli:direct", said(6_001, "a giraffe"))
+    tracemalloc.start()
+    try:
+        assert await find(index, "giraffe") == ["m:cli:direct:6001"]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * 6_000
+
+
+async def test_lines_that_a_crash_left_in_both_places_count_once(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say("cli:direct", *(said(n, f"elephant number {n}") for n in range(1, 5)))
+    whole = home.file("cli:direct").read_bytes()
+    home.archive("cli:direct", 3)
+    home.file("cli:direct").write_bytes(whole)
+    assert len(await find(index, "elephant")) == 4
+
+
+@pytest.mark.parametrize("turn", ["t1", ""])
+@pytest.mark.parametrize("known", [True, False])
+async def test_retracted_messages_are_not_found(
+    home: Home, index: MemoryIndex, turn: str, known: bool
+) -> None:
+    home.say(
+        "cli:direct",
+        said(1, "a grey elephant", turn="t0"),
+        said(2, "a pink elephant", turn="t1"),
+        said(3, "a pink elephant indeed", "assistant", turn="t1"),
+    )
+    if known:
+        assert len(await find(index, "elephant")) == 3
+    home.retract("cli:direct", turn, 2, 3)
+    assert await find(index, "elephant") == ["m:cli:direct:1"]
+    assert await index.around("m:cli:direct:2", ("owner",)) == []
+    home.archive("cli:direct", 3)
+    assert await find(index, "elephant") == ["m:cli:direct:1"]
+
+
+async def test_a_retraction_spares_other_turns_in_its_range(home: Home, index: MemoryIndex) -> None:
+    home.say("cli:direct", said(1, "an elephant", turn="a"), said(2, "an elephant", turn="b"))
+    home.retract("cli:direct", "b", 1, 2)
+    assert await find(index, "elephant") == ["m:cli:direct:1"]
+
+
+async def test_a_retraction_holds_for_messages_written_after_it(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say("cli:direct", said(1, "a grey elephant"), said(2, "a pink elephant"))
+    home.retract("cli:direct", "", 2, 3)
+    assert await find(index, "elephant") == ["m:cli:direct:1"]
+    home.say("cli:direct", said(3, "a pink elephant indeed"), said(4, "an elephant"))
+    expected = ["m:cli:direct:1", "m:cli:direct:4"]
+    assert sorted(await find(index, "elephant")) == expected
+    await index.rebuild()
+    assert sorted(await find(index, "elephant")) == expected
+
+
+async def test_what_was_retracted_is_not_found_at_once_and_gone_from_the_file_at_the_next_refresh(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say("cli:direct", *(said(n, f"the tiger {n}") for n in range(1, 40)))
+    home.say("cli:direct", said(40, "the code is qwertzuiop"))
+    await index.refresh()
+    home.retract("cli:direct", "", 40, 40)
+    assert await find(index, "qwertzuiop") == []
+    await index.refresh()
+    assert b"qwertz" not in everything(home.database.parent).lower()
+
+
+async def test_a_purge_that_is_owed_is_made_up_for_by_the_next_process(home: Home) -> None:
+    index = home.index()
+    home.say("cli:direct", *(said(n, f"the tiger {n}") for n in range(1, 40)))
+    home.say("cli:direct", said(40, "the code is qwertzuiop"))
+    await index.refresh()
+    home.retract("cli:direct", "", 40, 40)
+    assert await find(index, "qwertzuiop") == []
+    await index.close()
+    later = home.index()
+    await later.refresh()
+    assert b"qwertz" not in everything(home.database.parent).lower()
+    await later.close()
+
+
+async def test_erased_text_is_neither_found_nor_left_in_the_file(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say("cli:direct", *(said(n, f"the tiger {n}") for n in range(1, 40)))
+    home.say("cli:direct", said(40, "the code is qwertzuiop"))
+    assert await find(index, "qwertzuiop") == ["m:cli:direct:40"]
+    path = home.file("cli:direct")
+    redacted = path.read_bytes().replace(b"qwertzuiop", b"[erased]")
+    aside = path.with_name(".new")
+    aside.write_bytes(redacted)
+    aside.replace(path)
+    assert await find(index, "qwertzuiop") == []
+    assert await find(index, "erased") == ["m:cli:direct:40"]
+    await index.refresh()
+    left = everything(home.path)
+    assert b"qwertzui" not in left.lower()
+
+
+@pytest.mark.parametrize("same_inode", [True, False])
+async def test_what_an_editor_changes_is_noticed(
+    home: Home, index: MemoryIndex, same_inode: bool
+) -> None:
+    home.say("cli:direct", said(1, "a tiger"), said(2, "a zebra"), said(3, "a tiger"))
+    assert len(await find(index, "tiger")) == 2
+    path = home.file("cli:direct")
+    edited = path.read_bytes().replace(b"a zebra", b"a horse")
+    status = path.stat()
+    if same_inode:
+        path.write_bytes(edited)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
+    else:
+        aside = path.with_name(".new")
+        aside.write_bytes(edited)
+        aside.replace(path)
+    assert await find(index, "zebra") == []
+    assert await find(index, "horse") == ["m:cli:direct:2"]
+
+
+async def test_a_message_put_back_in_between_is_found(home: Home, index: MemoryIndex) -> None:
+    home.say("cli:direct", said(1, "a tiger"), said(3, "a horse"))
+    assert len(await find(index, "tiger horse")) == 2
+    path = home.file("cli:direct")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:2], encode(said(2, "a zebra")), *lines[2:]]))
+    assert await find(index, "zebra") == ["m:cli:direct:2"]
+    assert [p.seq for p in await index.around("m:cli:direct:2", ("owner",))] == [1, 2, 3]
+
+
+async def test_files_of_other_programs_are_read(home: Home, index: MemoryIndex) -> None:
+    home.file("cli:direct").write_text(
+        '{"role": "user", "content": "a tiger"}\n'
+        '{"role": "assistant", "content": [{"type": "text", "text": "a striped one"}]}\n'
+        "not json\n"
+        '{"role": "user", "content": "yes", "timestamp": "2026-03-02T10:00:00"}\n'
+    )
+    assert (await find(index, "tiger"))[0] == "m:cli:direct:1"
+    assert (await find(index, "striped"))[0] == "m:cli:direct:2"
+    with home.file("cli:direct").open("a") as file:
+        file.write('{"role": "user", "content": "a zebra"}\n')
+    assert (await find(index, "zebra"))[0] == "m:cli:direct:4"
+
+
+async def test_a_session_that_is_gone_is_no_longer_found(home: Home, index: MemoryIndex) -> None:
+    home.say("cli:direct", said(1, "a tiger"))
+    home.say("cli:other", said(1, "a tiger"))
+    assert len(await find(index, "tiger")) == 2
+    home.file("cli:other").unlink()
+    assert await find(index, "tiger") == ["m:cli:direct:1"]
+
+
+async def test_a_session_with_nothing_but_an_archive_is_found(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say("cli:direct", said(1, "a tiger"), said(2, "a horse"))
+    home.archive("cli:direct", 2)
+    home.file("cli:direct").unlink()
+    assert (await find(index, "tiger"))[0] == "m:cli:direct:1"
+
+
+async def test_history_that_is_rotated_is_indexed_once(home: Home, index: MemoryIndex) -> None:
+    home.remember(1, "A tiger was seen.")
+    home.remember(2, "A tiger was fed.")
+    assert len(await find(index, "tiger")) == 2
+    live = home.memory / "history.jsonl"
+    lines = live.read_text().splitlines(keepends=True)
+    (home.memory / "history").mkdir()
+    (home.memory / "history" / "2026-03.jsonl").write_text(lines[0])
+    live.write_text(lines[1])
+    assert sorted(await find(index, "tiger")) == ["h:owner:1", "h:owner:2"]
+
+
+async def test_a_note_that_a_person_changed_is_read_anew(home: Home, index: MemoryIndex) -> None:
+    note = home.memory / "2026-03-01.md"
+    note.write_text("# 2026-03-01\n\n- 09:00 a tiger\n- 10:00 a horse\n")
+    assert await find(index, "tiger") != []
+    note.write_text("# 2026-03-01\n\n- 09:00 a zebra\n- 10:00 a horse\n")
+    assert await find(index, "tiger") == []
+    assert (await find(index, "zebra"))[0] == "n:owner:2026-03-01:1"
+    note.unlink()
+    assert await find(index, "zebra") == []
+
+
+async def test_links_out_of_the_memory_folder_are_not_followed(
+    home: Home, index: MemoryIndex
+) -> None:
+    secret = home.path / "secret.md"
+    secret.write_text("a tiger")
+    (home.memory / "2026-03-01.md").symlink_to(secret)
+    assert await find(index, "tiger") == []
+
+
+async def test_a_pause_ends_a_segment_and_many_messages_do(home: Home, index: MemoryIndex) -> None:
+    home.say("cli:direct", said(1, "hello"), said(2, "a tiger", day=1), said(3, "yes", day=1))
+    hit = (await index.search(Query("tiger", ("owner",)))).hits[0]
+    assert [near.seq for near in (*hit.before, *hit.after)] == [3]
+
+
+@pytest.mark.parametrize("behind", [timedelta(milliseconds=400), timedelta(minutes=2)])
+async def test_a_platform_with_a_clock_of_its_own_tears_no_talk_apart(
+    home: Home, index: MemoryIndex, behind: timedelta
+) -> None:
+    answer = replace(said(1, "yes", "assistant"), timestamp=START + behind)
+    home.say("cli:direct", answer, replace(said(2, "a tiger"), timestamp=START))
+    hit = (await index.search(Query("tiger", ("owner",)))).hits[0]
+    assert [near.seq for near in hit.before] == [1]
+
+
+async def test_ids_are_the_same_after_a_rebuild(home: Home, index: MemoryIndex) -> None:
+    home.say("cli:direct", said(1, "a tiger"), said(2, "a tiger", "tool"), said(3, "a tiger"))
+    home.remember(4, "a tiger")
+    (home.memory / "2026-03-01.md").write_text("# 2026-03-01\n\n- 09:00 a tiger\n")
+    before = await find(index, "tiger")
+    await index.rebuild()
+    assert await find(index, "tiger") == before
+    assert len(before) == 5
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["say", "output", "retract", "archive", "edit", "note", "amend"]),
+        st.integers(1, 12),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(STEPS)
+async def test_step_by_step_it_becomes_what_a_rebuild_makes(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
+) -> None:
+    home = Home(tmp_path_factory.mktemp("home"))
+    index = home.index()
+    home.say("cli:direct", said(1, "tiger horse zebra"))
+    note = home.memory / "2026-03-01.md"
+    note.write_text("# 2026-03-01\n\n")
+    last = 1
+    for step, number in steps:
+        match step:
+            case "say" | "output":
+                last += 1
+                text = " ".join(["tiger", "horse", "zebra", "東京都"][: 1 + number % 4])
+                role: Role = "tool" if step == "output" else "user"
+                home.say(
+                    "cli:direct", said(last, text, role, turn=f"t{last // 2}", day=number // 9)
+                )
+            case "retract":
+                home.retract("cli:direct", "", min(number, last), min(number, last) + 1)
+            case "archive":
+                home.archive("cli:direct", min(number, last))
+            case "edit":
+                path = home.file("cli:direct")
+                path.write_bytes(path.read_bytes().replace(b"zebra", b"horse", 1) + b"\n")
+            case "note":
+                with note.open("a") as file:
+                    file.write(f"- {8 + number}:00 a tiger or zebra\n")
+            case "amend":
+                note.write_text(note.read_text().replace("zebra", "horse", 1))
+        await index.refresh()
+    fresh = home.index(path=home.path / "fresh.db")
+    for question in ("tiger", "horse", "zebra", "東京"):
+        assert sorted(await find(index, question)) == sorted(await find(fresh, question))
+    assert await index.stats() == await fresh.stats()
+    await index.close()
+    await fresh.close()

@@ -1,0 +1,205 @@
+"""What a search finds, shows and keeps to itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from nanobot.memory.search import MemoryIndex, Query
+from tests.memory.search.talk import START, Home, find, ids, said
+
+OWNER = ("owner",)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.fixture
+async def index(home: Home) -> AsyncIterator[MemoryIndex]:
+    made = home.index()
+    yield made
+    await made.close()
+
+
+async def test_a_hit_says_who_when_where_and_what_stood_around_it(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say(
+        "cli:direct",
+        said(1, "hello"),
+        said(2, "Hi! What is new?", "assistant"),
+        said(3, "We got a dog called Oscar", name="Ann"),
+        said(4, "How lovely", "assistant"),
+    )
+    hit = (await index.search(Query("dog", OWNER))).hits[0]
+    passage = hit.passage
+    assert passage.id == "m:cli:direct:3"
+    assert (passage.speaker, passage.role, passage.seq) == ("Ann", "user", 3)
+    assert (passage.session, passage.place) == ("cli:direct", "cli:direct #3")
+    assert passage.when == said(3, "").timestamp
+    assert [near.seq for near in hit.before] == [1, 2]
+    assert [near.text for near in hit.after] == ["How lovely"]
+
+
+async def test_history_notes_and_documents_are_found_with_their_place(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.remember(7, "They planned a trip.", session="cli:direct", first=1, last=9,
+                  facts=["The hotel is the Astoria"])  # fmt: skip
+    (home.memory / "2026-03-01.md").write_text(
+        "# 2026-03-01\n\n- 09:15 bought a kettle\n  at the market\n- 10:00 rain\n"
+    )
+    home.library.mkdir()
+    (home.library / "manual.md").write_text("# Boiler\n\nPress the valve twice.\n")
+    history, note, document = [
+        (await index.search(Query(text, OWNER))).hits[0].passage
+        for text in ("Astoria", "kettle", "valve")
+    ]
+    assert (history.id, history.source) == ("h:owner:7", "history")
+    assert history.place == "history 7 (cli:direct #1-9)"
+    assert (note.id, note.place) == ("n:owner:2026-03-01:1", "2026-03-01.md:3")
+    assert note.when == START.replace(day=1, minute=15)
+    assert "at the market" in note.text
+    assert document.id == "l:manual.md:1"
+    assert document.place == "library/manual.md:1"
+
+
+async def test_key_facts_are_further_keys_to_the_raw_messages(
+    home: Home, index: MemoryIndex
+) -> None:
+    far = [said(n, f"a remark about the house {n}", day=n) for n in range(10, 16)]
+    home.say("cli:direct", said(1, "the house is near the sea"), *far)
+    plain = await find(index, "house residence")
+    home.remember(1, "Where they live.", session="cli:direct", first=1, last=1,
+                  facts=["residence: a house"])  # fmt: skip
+    with_facts = await find(index, "house residence")
+    assert plain.index("m:cli:direct:1") > 0
+    assert with_facts[:2] == ["h:owner:1", "m:cli:direct:1"]
+
+
+async def test_nothing_outside_the_scopes_is_found_shown_beside_or_read_on(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say("cli:direct", said(1, "the safe code is 4711"), said(2, "noted", "assistant"))
+    home.say("telegram:7", said(1, "is there a safe?"), said(2, "no code here", "assistant"))
+    home.remember(1, "The safe code was told.", session="cli:direct", first=1, last=2)
+    (home.memory / "2026-03-01.md").write_text("# 2026-03-01\n\n- 09:15 safe code changed\n")
+    guest = ("people/telegram_7",)
+    result = await index.search(Query("safe code", guest, limit=50))
+    shown = [p for hit in result.hits for p in (*hit.before, hit.passage, *hit.after)]
+    assert {passage.session for passage in shown} == {"telegram:7"}
+    for id in ("m:cli:direct:1", "h:owner:1", "n:owner:2026-03-01:1"):
+        assert await index.around(id, guest) == []
+        assert await index.around(id, OWNER) != []
+
+
+async def test_a_miss_names_no_words_of_another_scope(home: Home, index: MemoryIndex) -> None:
+    home.say("cli:direct", said(1, "my password is Zanzibar"))
+    home.say("telegram:7", said(1, "hello there"))
+    result = await index.search(Query("Zanzibor", ("people/telegram_7",)))
+    assert (result.hits, result.near) == ((), ())
+    assert (await index.search(Query("Zanzibor", OWNER))).near == ("zanzibar",)
+
+
+async def test_the_scope_of_a_session_is_asked_at_each_search(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say("telegram:group", said(1, "a purple elephant"), metadata={"sender": "1"})
+    assert await find(index, "elephant", "people/telegram_1") == ["m:telegram:group:1"]
+    home.say("telegram:group", metadata={"sender": "2"})
+    assert await find(index, "elephant", "people/telegram_1") == []
+    assert await find(index, "elephant", "people/telegram_2") == ["m:telegram:group:1"]
+
+
+async def test_no_scope_at_all_finds_nothing(home: Home, index: MemoryIndex) -> None:
+    home.say("cli:direct", said(1, "a purple elephant"))
+    assert (await index.search(Query("elephant", ()))).hits == ()
+
+
+async def test_filters_hold_for_neighbours_as_well(home: Home, index: MemoryIndex) -> None:
+    home.say(
+        "cli:direct",
+        said(1, "which elephant?"),
+        said(2, "the purple elephant", "assistant"),
+        said(3, "an elephant again", day=3),
+    )
+    home.say("cli:other", said(1, "an elephant elsewhere"))
+    home.remember(1, "An elephant was seen.")
+
+    async def filtered(**fields: object) -> set[str]:
+        return set(ids(await index.search(Query("elephant", OWNER, **fields))))  # type: ignore[arg-type]
+
+    assert await filtered(role="assistant") == {"m:cli:direct:2"}
+    assert await filtered(source="history") == {"h:owner:1"}
+    assert await filtered(session="cli:other") == {"m:cli:other:1"}
+    assert await filtered(since=date(2026, 3, 5)) == {"m:cli:direct:3"}
+    assert await filtered(until=date(2026, 3, 2), session="cli:direct") == {
+        "m:cli:direct:1",
+        "m:cli:direct:2",
+    }
+    assert len(await filtered(limit=2)) == 2
+
+
+async def test_the_output_of_a_tool_is_found_shortened_and_marked(
+    home: Home, index: MemoryIndex
+) -> None:
+    page = "The lighthouse opens at nine. " + "filler " * 2000
+    home.say(
+        "cli:direct",
+        said(1, "When can we visit?"),
+        said(2, page, "tool", name="web_fetch", origin="tool:web_fetch"),
+        said(3, page, "tool", name="search_memory"),
+        said(3, "In the morning", "assistant"),
+    )
+    hit = (await index.search(Query("lighthouse opens", OWNER))).hits[0]
+    assert hit.passage.origin == "tool:web_fetch"
+    assert hit.passage.role == "tool"
+    assert len(hit.passage.text) == 2000
+    assert [near.seq for near in (*hit.before, *hit.after)] == [1, 3]
+
+
+async def test_around_reads_on_in_order_with_the_output_of_tools(
+    home: Home, index: MemoryIndex
+) -> None:
+    home.say("cli:direct", *(said(n, f"remark {n}", "tool" if n == 4 else "user")
+                             for n in range(1, 9)))  # fmt: skip
+    found = await index.around("m:cli:direct:5", OWNER, before=2, after=2)
+    assert [passage.seq for passage in found] == [3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    "id", ["", "m", "m:cli:direct:99", "m:cli:direct:x", "x:cli:direct:1", "m:nobody:1"]
+)
+async def test_an_unknown_id_has_nothing_around_it(home: Home, index: MemoryIndex, id: str) -> None:
+    home.say("cli:direct", said(1, "hello"))
+    assert await index.around(id, OWNER) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "   ", "?!", '"', "AND OR NOT (", "*", "a" * 5000, "\x00\ud800"]
+)
+async def test_no_question_is_too_odd(home: Home, index: MemoryIndex, text: str) -> None:
+    home.say("cli:direct", said(1, "hello"))
+    assert (await index.search(Query(text, OWNER))).hits == ()
+
+
+async def test_the_words_of_a_miss_are_told(home: Home, index: MemoryIndex) -> None:
+    home.say("cli:direct", said(1, "we painted the kitchen"))
+    result = await index.search(Query("What about the kitten?", OWNER))
+    assert result.terms == ("kitten",)
+    assert result.near == ("kitchen",)
+
+
+async def test_searches_and_refreshes_at_once_all_come_back(home: Home, index: MemoryIndex) -> None:
+    home.say("cli:direct", *(said(n, f"elephant {n}") for n in range(1, 30)))
+    async with asyncio.TaskGroup() as group:
+        searches = [group.create_task(find(index, "elephant")) for _ in range(10)]
+        group.create_task(index.refresh())
+        group.create_task(index.rebuild())
+    assert all(len(search.result()) == 29 for search in searches)
