@@ -47,13 +47,13 @@ from nanobot.session.records import JsonValue
 from nanobot.tasks import Background
 from nanobot.tools.shell import Processes
 from nanobot.tools.undo import SpillFolder, UndoLog
+from nanobot_cli.channel import CliChannel
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from nanobot.providers.embeddings import OpenAIEmbedder
     from nanobot.providers.transcription import Transcriber
-    from nanobot_cli import CliChannel
 
 GATHER_SECONDS = 0.02
 """How long a turn's lines wait for those of others; the journal has them meanwhile."""
@@ -252,13 +252,6 @@ def prices(settings: Settings) -> Prices:
     return Prices(set_.input, set_.cached_input, set_.output)
 
 
-def cli_channel(clock: Clock) -> CliChannel:
-    """The terminal, which is always there."""
-    from nanobot_cli import CliChannel
-
-    return CliChannel(clock)
-
-
 def enabled_channels(settings: Settings) -> Iterator[Channel]:
     """The configured channels, found by entry point; only those enabled are imported."""
     wanted = {name for name, channel in settings.channels.items() if channel.enabled}
@@ -398,7 +391,7 @@ def build_base(
     """Put it together. Raises `NanobotError` where the home or a channel cannot be used."""
     clock = clock or SystemClock(settings.agent.timezone)
     stores = build_stores(settings.home, clock)
-    cli = cli_channel(clock)
+    cli = CliChannel()
     outlets = {c.name: c for c in (cli, *channels, *enabled_channels(settings))}
     access = build_access(settings, clock, tuple(outlets) if admit_everyone else (cli.name,))
     scopes = build_scopes(settings, access)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.gateway.control import ControlServer
 from nanobot.testing import FakeClock
-from nanobot_cli import CliChannel
+from nanobot_cli.channel import CliChannel
 from tests.bus.support import rows
 from tests.channels.odd import as_body, mutated
 from tests.gateway.core import Core
@@ -30,7 +30,7 @@ async def answers(lines: Sequence[bytes]) -> tuple[list[object], list[tuple[obje
         journal = SqliteJournal(home / "journal.db", clock)
         await journal.open()
         try:
-            core, channel = Core(journal, home, everyone=True), CliChannel(clock)
+            core, channel = Core(journal, home, everyone=True), CliChannel()
             server = ControlServer(home, {}, channel.chat)
             await server.start()
             async with asyncio.timeout(20), asyncio.TaskGroup() as group:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
@@ -36,7 +35,7 @@ from nanobot.channel import (
 )
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, SendRefused, StorageError
-from nanobot_cli import CliChannel
+from nanobot_cli.channel import CliChannel
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -139,7 +138,7 @@ class Client:
 
 @asynccontextmanager
 async def running(core: Core) -> AsyncIterator[CliChannel]:
-    channel = CliChannel(StoppedClock())
+    channel = CliChannel()
     task = asyncio.get_running_loop().create_task(channel.run(core))
     try:
         yield channel
@@ -470,15 +469,10 @@ async def test_who_is_not_admitted_is_told() -> None:
 
 async def test_the_terminal_has_no_files_to_fetch() -> None:
     with pytest.raises(SendRefused):
-        await CliChannel(StoppedClock()).fetch(Media("x"), 10)
+        await CliChannel().fetch(Media("x"), 10)
 
 
 def test_it_is_a_channel_that_takes_any_text_and_any_files_at_once() -> None:
     channel: Channel = CliChannel()
     assert (channel.name, channel.limits.text, channel.limits.files) == ("cli", 0, 0)
     assert channel.limits.caption > 10**12
-
-
-def test_the_package_has_no_other_lazy_names() -> None:
-    with pytest.raises(AttributeError, match="Telegram"):
-        _ = import_module("nanobot_cli").Telegram
