@@ -42,8 +42,8 @@ from nanobot.gateway.status import Live, Status, Tally
 from nanobot.gateway.supervisor import Supervisor
 from nanobot.gateway.webserver import HealthEndpoint, WebServer
 from nanobot.logs import Counted
-from nanobot.memory.consolidation import measuring
 from nanobot.memory.consolidation.consolidator import MemoryConsolidator
+from nanobot.memory.consolidation import planning
 from nanobot.memory.dream import DreamReport
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.service.views import held_text, shown_of_held
@@ -108,7 +108,7 @@ def build_agent(
         counter=counter,
         sessions=sessions,
         clock=clock,
-        limits=measuring.Limits(
+        limits=planning.Limits(
             budget,
             settings.memory.window,
             settings.memory.chunk,
