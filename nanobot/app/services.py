@@ -42,8 +42,8 @@ from nanobot.gateway.status import Live, Status, Tally
 from nanobot.gateway.supervisor import Supervisor
 from nanobot.gateway.webserver import HealthEndpoint, WebServer
 from nanobot.logs import Counted
-from nanobot.memory.consolidation.consolidator import MemoryConsolidator
 from nanobot.memory.consolidation import planning
+from nanobot.memory.consolidation.consolidator import MemoryConsolidator
 from nanobot.memory.dream import DreamReport
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.service.views import held_text, shown_of_held
