@@ -8,12 +8,12 @@
 
 import { EventEmitter } from 'node:events'
 import {
-  DEFAULT_CONNECTION_CONFIG,
-  makeWASocket,
   type BaileysEventMap,
   type BinaryNode,
   type ConnectionState,
+  DEFAULT_CONNECTION_CONFIG,
   type GroupMetadata,
+  makeWASocket,
   type SignalAuthState,
   type SignalKeyStoreWithTransaction,
   type SocketConfig,
@@ -23,18 +23,15 @@ import {
   type WAVersion,
 } from 'baileys'
 import type { Auth } from './auth.js'
-import { closingOf, expireOf, wordsOf } from './boom.js'
-import type { Clock } from './clock.js'
-import type { Groups } from './groups.js'
-import { bare, isPublic } from './jids.js'
-import { baileysLogger, type Log } from './log.js'
-import { oneByOne } from './order.js'
-import type { Closing } from './policy.js'
+import { Serial } from './disk.js'
+import { closingOf, expireOf, wordsOf } from './errors.js'
+import { bare, isGroup, isPublic } from './jids.js'
 import type { Jid } from './protocol.js'
 import type { Receiver } from './receive.js'
 import { Gate, keeping } from './repository.js'
-import { Sender } from './send.js'
-import type { SentStore } from './sent.js'
+import { baileysLogger, type Clock, type Log } from './runtime.js'
+import { Sender, type SentStore } from './send.js'
+import type { Closing } from './session.js'
 
 /** WhatsApp has 20 s for each answer. */
 const ANSWER_WITHIN = 20_000
@@ -287,4 +284,139 @@ function withoutSurprises(make: () => WASocket, log: Log): WASocket {
 function transactional({ keys }: SignalAuthState): SignalKeyStoreWithTransaction {
   if (!('transaction' in keys)) throw new TypeError('Baileys gave a key store without transactions')
   return keys
+}
+
+/*
+ * What is known of groups: who is in them, for sending, and their names, for texts.
+ *
+ * What always holds: a list of members is never older than the last change that WhatsApp told us
+ * of, nor than `FRESH`; the number of groups kept is bounded.
+ */
+
+const FRESH = 10 * 60_000
+const MOST_GROUPS = 200
+const MOST_NAMES = 2000
+
+/** Asks WhatsApp about a group. */
+export type AskGroup = (group: Jid) => Promise<GroupMetadata>
+
+interface Known {
+  readonly metadata: GroupMetadata
+  readonly since: number
+}
+
+export class Groups {
+  readonly #known = new Map<Jid, Known>()
+  readonly #names = new Map<Jid, string>()
+  readonly #asking = new Set<Jid>()
+
+  constructor(private readonly clock: Clock) {}
+
+  /** The group's name, '' if it is not known yet. */
+  nameOf(group: Jid): string {
+    return this.#names.get(group) ?? ''
+  }
+
+  /** The group's members and properties; rejects as `ask` does. */
+  async metadata(group: Jid, ask: AskGroup): Promise<GroupMetadata> {
+    const known = this.#known.get(group)
+    if (known !== undefined && this.clock.now() - known.since < FRESH) return known.metadata
+    const metadata = await ask(group)
+    put(this.#known, group, { metadata, since: this.clock.now() }, MOST_GROUPS)
+    this.named(group, metadata.subject)
+    return metadata
+  }
+
+  /** Find out a group's name for next time, if it is not known; never rejects. */
+  async meet(group: Jid, ask: AskGroup): Promise<void> {
+    if (!isGroup(group) || this.#names.has(group) || this.#asking.has(group)) return
+    this.#asking.add(group)
+    try {
+      await this.metadata(group, ask)
+    } catch {
+      // Only for a name: it is asked for again with the next message.
+    } finally {
+      this.#asking.delete(group)
+    }
+  }
+
+  named(group: Jid, name: string): void {
+    put(this.#names, group, name, MOST_NAMES)
+  }
+
+  /** Something has changed in the group. */
+  changed(group: Jid): void {
+    this.#known.delete(group)
+  }
+
+  /** We were away and may have missed changes. */
+  allChanged(): void {
+    this.#known.clear()
+  }
+}
+
+function put<T>(map: Map<Jid, T>, key: Jid, value: T, most: number): void {
+  map.delete(key)
+  map.set(key, value)
+  const oldest = map.keys().next()
+  if (map.size > most && !oldest.done) map.delete(oldest.value)
+}
+
+/*
+ * Messages in the order in which WhatsApp sends them.
+ *
+ * Baileys begins with each message as it comes: those that waited at WhatsApp go through a queue,
+ * and the others pass it; and before a message waits for its turn, its sender is looked up, which
+ * takes longer for somebody new. So what was written first might come out last. Here one message is
+ * done with before the next one begins, whatever it is. As all would wait for one that never ends,
+ * each has its time.
+ */
+
+const MESSAGE = 'CB:message'
+/** More than Baileys waits for the few answers of WhatsApp's that it may need for a message. */
+const PATIENCE = 60
+
+type Listener = (stanza: BinaryNode) => Promise<void>
+
+/** Where stanzas come from. */
+export interface Source extends EventEmitter {
+  readonly isOpen: boolean
+}
+
+/** Told of what goes wrong with a message. */
+export interface Trouble {
+  failed(error: unknown): void
+  /** One has not ended for so many seconds; all others wait for it. */
+  stuck(seconds: number): void
+}
+
+/**
+ * Let those who listen for messages by now have one after the other, and none once the connection
+ * has ended.
+ */
+export function oneByOne(source: Source, clock: Clock, trouble: Trouble): void {
+  const turn = new Serial()
+  const listeners = source.listeners(MESSAGE) as Listener[]
+  source.removeAllListeners(MESSAGE)
+  source.on(MESSAGE, (stanza: BinaryNode) => {
+    const read = async (): Promise<void> => {
+      const done = clock.after(PATIENCE * 1000, () => {
+        trouble.stuck(PATIENCE)
+      })
+      try {
+        for (const listener of listeners) if (source.isOpen) await listener(asNew(stanza))
+      } finally {
+        done()
+      }
+    }
+    turn.run(read).catch((error: unknown) => {
+      trouble.failed(error)
+    })
+  })
+}
+
+/** The stanza without the mark that puts it into Baileys' own queue. */
+function asNew(stanza: BinaryNode): BinaryNode {
+  const attrs = Object.entries(stanza.attrs).filter(([name]) => name !== 'offline')
+  return { ...stanza, attrs: Object.fromEntries(attrs) }
 }

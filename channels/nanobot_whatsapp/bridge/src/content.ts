@@ -6,9 +6,7 @@
  */
 
 import type { proto } from 'baileys'
-import { mediaOf, numberOf, type FileKind, type FilePart } from './files.js'
-import type { EventMedia } from './protocol.js'
-import { contactNote, eventNote, inviteNote, locationNote, pollNote } from './notes.js'
+import type { EventMedia, MediaKind, MediaRef } from './protocol.js'
 
 /** Characters of the longest text that is passed on. */
 const LONGEST = 64 * 1024
@@ -237,3 +235,138 @@ const SILENT: ReadonlySet<Field> = new Set<Field>([
   'statusStickerInteractionMessage',
   'statusQuestionAnswerMessage',
 ])
+
+/* What has no text and no file, in words. */
+
+const LONGEST_NOTE = 4096
+const LONGEST_CARD = 8 * 1024
+const MOST_PHONES = 10
+const PHONE = /^(?:item\d{1,3}\.)?TEL(?:;[^:]*)?:(.*)$/i
+
+interface Place {
+  readonly degreesLatitude?: number | null
+  readonly degreesLongitude?: number | null
+  readonly name?: string | null
+  readonly address?: string | null
+}
+
+/** `location: 52.52, 13.4 (Town Hall, High Street 1)` */
+export function locationNote(what: string, place: Place): string {
+  const { degreesLatitude, degreesLongitude, name, address } = place
+  const words = [name, address].filter((each) => typeof each === 'string' && each !== '')
+  const where = words.length === 0 ? '' : ` (${words.join(', ')})`
+  return bounded(`${what}: ${degrees(degreesLatitude)}, ${degrees(degreesLongitude)}${where}`)
+}
+
+/** `contact: Ada, +15550001111` */
+export function contactNote(contact: proto.Message.IContactMessage): string {
+  // Line by line, so that no part of the pattern can go over the whole card again and again.
+  const lines = (contact.vcard ?? '').slice(0, LONGEST_CARD).split(/\r\n?|\n/)
+  const phones = lines.flatMap((line) => PHONE.exec(line)?.[1]?.trim() ?? []).slice(0, MOST_PHONES)
+  return bounded(`contact: ${[contact.displayName ?? '', ...phones].filter(Boolean).join(', ')}`)
+}
+
+/** `poll: Lunch? (pizza / soup)` */
+export function pollNote(poll: proto.Message.IPollCreationMessage): string {
+  const options = (poll.options ?? []).map((option) => option.optionName ?? '')
+  return bounded(`poll: ${poll.name ?? ''} (${options.join(' / ')})`)
+}
+
+/** `event: Picnic, 2030-05-01T10:00:00.000Z, the park: bring cake`; `start` in Unix seconds. */
+export function eventNote(event: proto.Message.IEventMessage, start: number): string {
+  const when = start > 0 && start < 1e11 ? new Date(start * 1000).toISOString() : ''
+  const facts = [event.name, when, event.location?.name, event.isCanceled ? 'cancelled' : '']
+  const told = event.description ? `: ${event.description}` : ''
+  return bounded(`event: ${facts.filter(Boolean).join(', ')}${told}`)
+}
+
+export function inviteNote(invite: proto.Message.IGroupInviteMessage): string {
+  return bounded(`invitation to the group ${invite.groupName ?? invite.groupJid ?? ''}`)
+}
+
+function degrees(value: number | null | undefined): string {
+  return String(Number((value ?? 0).toFixed(6)))
+}
+
+function bounded(text: string): string {
+  return text.slice(0, LONGEST_NOTE)
+}
+
+/* The description of an inbound file, as it stands in a message and as a reference for later. */
+
+export type FileKind = MediaKind
+
+/** A number as it stands in a message. */
+type LongNumber = number | { toNumber(): number } | null | undefined
+
+/** What the kinds of files have in common. */
+export interface FilePart {
+  readonly caption?: string | null
+  readonly contextInfo?: proto.IContextInfo | null
+  readonly url?: string | null
+  readonly directPath?: string | null
+  readonly mediaKey?: Uint8Array | null
+  readonly fileSha256?: Uint8Array | null
+  readonly fileLength?: LongNumber
+  readonly mimetype?: string | null
+  readonly fileName?: string | null
+  readonly title?: string | null
+}
+
+/** Where a file lies and how it is opened. */
+export interface FileRef {
+  readonly kind: MediaKind
+  /** Path on WhatsApp's media host. */
+  readonly path: string
+  readonly url: string
+  readonly key: Uint8Array
+  readonly sha256: Uint8Array
+}
+
+/** The file of a message; null if too little is said of it for it to be fetched. */
+export function mediaOf(kind: FileKind, part: FilePart): EventMedia | null {
+  const { mediaKey: key, fileSha256: sha256 } = part
+  const [path, url] = [some(part.directPath), some(part.url)]
+  if (!key?.length || !sha256?.length || path + url === '') return null
+  const name = some(part.fileName ?? part.title)
+  const size = numberOf(part.fileLength)
+  const ref = refOf({ kind, path, url, key, sha256 })
+  return { kind, mime: some(part.mimetype), name, size, ref }
+}
+
+function some(text: string | null | undefined): string {
+  return text ?? ''
+}
+
+/** The reference as it travels. */
+export function refOf(file: FileRef): MediaRef {
+  return {
+    kind: file.kind,
+    path: file.path,
+    url: file.url,
+    key: Buffer.from(file.key).toString('base64'),
+    sha256: Buffer.from(file.sha256).toString('base64'),
+  }
+}
+
+/** The reference that came back; null if it is none of ours. */
+export function fileOf(ref: MediaRef): FileRef | null {
+  const { kind, path, url, key, sha256 } = ref
+  if (!isKind(kind) || typeof path !== 'string' || typeof url !== 'string') return null
+  if (typeof key !== 'string' || typeof sha256 !== 'string') return null
+  const bytes = { key: Buffer.from(key, 'base64'), sha256: Buffer.from(sha256, 'base64') }
+  if (bytes.key.length !== 32 || bytes.sha256.length !== 32) return null
+  return { kind, path, url, ...bytes }
+}
+
+function isKind(value: unknown): value is MediaKind {
+  return typeof value === 'string' && KINDS.has(value)
+}
+
+const KINDS = new Set<string>(['image', 'audio', 'voice', 'video', 'document', 'sticker'])
+
+/** A number of the protocol; 0 for one that is absent, negative or too large. */
+export function numberOf(value: LongNumber): number {
+  const number = typeof value === 'object' ? (value?.toNumber() ?? 0) : (value ?? 0)
+  return Number.isSafeInteger(number) && number > 0 ? number : 0
+}

@@ -10,26 +10,48 @@
  */
 
 import { connect, type Socket } from 'node:net'
-import type { Clock } from './clock.js'
-import { Lines } from './lines.js'
-import type { Log } from './log.js'
-import { parseLine, ProtocolError } from './parse.js'
-import { RequestFailed, type Outlet, type Session } from './port.js'
+import { RequestFailed } from './errors.js'
 import {
-  PROTOCOL,
-  WINDOW,
   type FromDaemon,
   type Hello,
   type Jid,
+  Lines,
   type LogLevel,
+  parseLine,
+  PROTOCOL,
+  ProtocolError,
+  type ReplyData,
   type ReplyError,
   type Request,
   type StateReport,
   type ToDaemon,
   type Welcome,
+  WINDOW,
 } from './protocol.js'
-import { Signal } from './signal.js'
+import type { Clock, Log } from './runtime.js'
 import type { Spool } from './spool.js'
+
+/** What the link asks of WhatsApp. */
+export interface Session {
+  /** Begin, as the daemon wishes; called once. Trouble is a state, not an error. */
+  start(welcome: Welcome): void
+  /** Answer one request; rejects with `RequestFailed`. */
+  request(request: Request): Promise<ReplyData>
+  /** Let go of WhatsApp and bring what is in hand to disk; called once, also after no start. */
+  stop(): Promise<void>
+}
+
+/**
+ * Where a session says what happens; none of these waits or fails. Messages do not come this way:
+ * a session puts them into the spool, because a message has to be on disk before WhatsApp hears
+ * that we have it.
+ */
+export interface Outlet {
+  state(report: StateReport): void
+  qr(data: string): void
+  pairCode(code: string): void
+  identity(lid: Jid, number: Jid): void
+}
 
 const WELCOME_WITHIN = 10_000
 const MOST_REQUESTS = 64
@@ -276,4 +298,27 @@ export class Link implements Outlet {
 /** Whether a state says who we are, or that no account is linked which could say it. */
 function saysWhose({ me, state }: StateReport): boolean {
   return me !== null || state === 'need_pairing' || state === 'logged_out'
+}
+
+/* Something has happened: for one waiter, which then looks for itself. */
+
+export class Signal {
+  #happened = false
+  #wake: (() => void) | null = null
+
+  notify(): void {
+    this.#happened = true
+    this.#wake?.()
+  }
+
+  /** Resolves when `notify` is called, or at once if it was since the last wait ended. */
+  async next(): Promise<void> {
+    if (!this.#happened) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve
+      })
+    }
+    this.#wake = null
+    this.#happened = false
+  }
 }

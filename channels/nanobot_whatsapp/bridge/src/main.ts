@@ -12,11 +12,10 @@
 import { createRequire } from 'node:module'
 import { join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
-import { privateFolder, sweep } from './atomic.js'
-import { systemClock } from './clock.js'
-import { Link, type Ending } from './link.js'
-import { quietConsole, SinkLog, stderrSink } from './log.js'
+import { privateFolder, sweep } from './disk.js'
+import { type Ending, Link } from './link.js'
 import type { Hello } from './protocol.js'
+import { quietConsole, SinkLog, stderrSink, systemClock } from './runtime.js'
 import { Spool } from './spool.js'
 
 /** Milliseconds that the session has to bring its things to disk. */

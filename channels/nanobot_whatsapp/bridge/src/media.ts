@@ -10,17 +10,17 @@ import {
   createDecipheriv,
   createHash,
   createHmac,
+  type Decipher,
   randomBytes,
   timingSafeEqual,
-  type Decipher,
 } from 'node:crypto'
 import { open, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DEFAULT_ORIGIN, getMediaKeys, type MediaType } from 'baileys'
-import type { Clock } from './clock.js'
-import { fileOf, type FileRef } from './files.js'
-import { RequestFailed } from './port.js'
+import { fileOf, type FileRef } from './content.js'
+import { RequestFailed } from './errors.js'
 import type { MediaKind, MediaRef } from './protocol.js'
+import type { Clock } from './runtime.js'
 
 const HOST = 'mmg.whatsapp.net'
 const HOSTS = '.whatsapp.net'

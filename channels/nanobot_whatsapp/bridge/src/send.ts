@@ -9,15 +9,21 @@
 
 import { access, constants } from 'node:fs/promises'
 import { isAbsolute } from 'node:path'
-import { generateWAMessage, type proto, type SocketConfig, type WASocket } from 'baileys'
-import { Acks, type Ack } from './acks.js'
-import { refusalOf, wordsOf } from './boom.js'
-import type { Clock } from './clock.js'
-import { piecesOf, quotedOf, type Piece } from './compose.js'
-import { bare, isGroup, isLid, isNumber, userOf } from './jids.js'
-import { RequestFailed } from './port.js'
+import {
+  type AnyMediaMessageContent,
+  type AnyMessageContent,
+  type BinaryNode,
+  generateWAMessage,
+  proto,
+  type SocketConfig,
+  type WAMessage,
+  type WASocket,
+} from 'baileys'
+import { AppendLog, type LineCodec, type LogState } from './disk.js'
+import { refusalOf, RequestFailed, wordsOf } from './errors.js'
+import { bare, isGroup, isLid, isNumber, same, userOf } from './jids.js'
 import type { Jid, ReplyData, SendParams } from './protocol.js'
-import type { SentStore } from './sent.js'
+import type { Clock, Log } from './runtime.js'
 
 const ACK_WITHIN = 20_000
 const UPLOAD_WITHIN = 120_000
@@ -181,3 +187,245 @@ const REFUSED: ReadonlyMap<number, string> = new Map([
   [500, 'WhatsApp cannot do anything with this message'],
   [463, 'WhatsApp does not let this account begin chats with people it does not know'],
 ])
+
+/* What the daemon wants to say, as Baileys' content; values in, values out. */
+
+/** What files are where nobody says. */
+const TYPES: Readonly<Record<OutFile['kind'], string>> = {
+  image: 'image/jpeg',
+  video: 'video/mp4',
+  audio: 'audio/mpeg',
+  voice: 'audio/ogg; codecs=opus',
+  document: 'application/octet-stream',
+}
+
+/** One message on WhatsApp. */
+export interface Piece {
+  readonly id: string
+  readonly content: AnyMessageContent
+}
+
+type OutFile = NonNullable<SendParams['file']>
+
+/**
+ * The messages for one request; the last one has the id that was asked for. Sound has no caption on
+ * WhatsApp, so that its text goes ahead as a message of its own.
+ */
+export function piecesOf({ id, text, file }: SendParams): readonly Piece[] {
+  if (file === null) return [{ id, content: words(text) }]
+  if (text === '' || !isSound(file)) return [{ id, content: fileContent(file, text) }]
+  return [
+    { id: `${id}T`, content: words(text) },
+    { id, content: fileContent(file, '') },
+  ]
+}
+
+/** Without a preview: Baileys fetches what a text links to where link-preview-js is installed. */
+function words(text: string): AnyMessageContent {
+  return { text, linkPreview: null }
+}
+
+/** The quoted message, in as far as WhatsApp has to show it. */
+export function quotedOf(to: Jid, quote: NonNullable<SendParams['quote']>): WAMessage {
+  const { id, sender, text, from_me: fromMe } = quote
+  const participant = isGroup(to) && !fromMe ? { participant: sender } : {}
+  return { key: { remoteJid: to, id, fromMe, ...participant }, message: { conversation: text } }
+}
+
+function isSound({ kind }: OutFile): boolean {
+  return kind === 'audio' || kind === 'voice'
+}
+
+function fileContent(file: OutFile, text: string): AnyMediaMessageContent {
+  const media = { url: file.path }
+  const caption = text === '' ? {} : { caption: text }
+  const mimetype = file.mime || TYPES[file.kind]
+  switch (file.kind) {
+    case 'image':
+      return { image: media, mimetype, ...caption }
+    case 'video':
+      return { video: media, mimetype, ...caption }
+    case 'audio':
+      return { audio: media, mimetype }
+    case 'voice':
+      return { audio: media, mimetype, ptt: true }
+    case 'document':
+      return { document: media, mimetype, fileName: file.name || 'file', ...caption }
+  }
+}
+
+/* WhatsApp's confirmations of what we sent, by id. */
+
+/** What WhatsApp said to a message; `silent`: nothing, for as long as we wanted to wait. */
+export type Ack = 'taken' | 'silent' | { readonly refusal: number }
+
+export class Acks {
+  readonly #waiting = new Map<string, (ack: Ack) => void>()
+
+  constructor(private readonly clock: Clock) {}
+
+  /** Begin to wait for the message's confirmation. */
+  expect(id: string): Expected {
+    let give: (ack: Ack) => void = () => undefined
+    let stop = (): void => undefined
+    const ack = new Promise<Ack>((resolve) => {
+      give = resolve
+    })
+    this.#waiting.set(id, give)
+    return {
+      within: (ms) => {
+        stop = this.clock.after(ms, () => {
+          give('silent')
+        })
+        return ack
+      },
+      end: () => {
+        stop()
+        if (this.#waiting.get(id) === give) this.#waiting.delete(id)
+      },
+    }
+  }
+
+  /** Take an `ack` stanza of a message. */
+  take({ attrs }: BinaryNode): void {
+    const refusal = attrs['error']
+    const ack = refusal === undefined ? 'taken' : { refusal: Number(refusal) }
+    this.#waiting.get(attrs['id'] ?? '')?.(ack)
+  }
+
+  /** The connection is gone: nothing more will come. */
+  close(): void {
+    for (const give of this.#waiting.values()) give('silent')
+    this.#waiting.clear()
+  }
+}
+
+export interface Expected {
+  /** The confirmation, waited for from now on. */
+  within(ms: number): Promise<Ack>
+  /** Stop waiting. */
+  end(): void
+}
+
+/*
+ * What we sent lately, by id: for phones that could not read it and ask again, and to know our own.
+ *
+ * What always holds: when `keep` has resolved, the message is on disk; the newest ones are kept, a
+ * bounded number of them, for a week; what is not kept any more is gone from the disk a day later.
+ */
+
+const MOST = 2000
+const DAY = 24 * 3600_000
+const LONGEST = 7 * DAY
+
+interface Sent {
+  readonly id: string
+  readonly to: Jid
+  /** Milliseconds since 1970. */
+  readonly at: number
+  /** The message in WhatsApp's form, base64. */
+  readonly message: string
+}
+
+export class SentStore {
+  #cancel: () => void = () => undefined
+
+  private constructor(
+    private readonly state: SentState,
+    private readonly log: AppendLog<Sent>,
+    private readonly clock: Clock,
+  ) {}
+
+  static async open(path: string, clock: Clock, log: Log, most = MOST): Promise<SentStore> {
+    const state = new SentState(most)
+    const kept = await AppendLog.open(path, CODEC, state, clock, log)
+    const store = new SentStore(state, kept, clock)
+    await store.#tidy()
+    return store
+  }
+
+  /** Bring a message to disk before it is sent. */
+  keep(id: string, to: Jid, message: proto.IMessage): Promise<void> {
+    const bytes = proto.Message.encode(message).finish()
+    const at = this.clock.now()
+    return this.log.append({ id, to, at, message: Buffer.from(bytes).toString('base64') })
+  }
+
+  /** Whether we sent the message with this id. */
+  has(id: string): boolean {
+    return this.state.find(id) !== undefined
+  }
+
+  /**
+   * The message with this id, if it went to this chat; a person may have an alternative id. Nobody
+   * gets to see what went to others.
+   */
+  messageTo(id: string, chat: Jid, alternative: Jid = ''): proto.IMessage | undefined {
+    const sent = this.state.find(id)
+    if (sent === undefined || !(same(chat, sent.to) || same(alternative, sent.to))) return undefined
+    return proto.Message.decode(Buffer.from(sent.message, 'base64'))
+  }
+
+  close(): Promise<void> {
+    this.#cancel()
+    return this.log.close()
+  }
+
+  /** Forget what is old, now and once a day, in the file as well. */
+  async #tidy(): Promise<void> {
+    this.#cancel = this.clock.after(DAY, () => void this.#tidy())
+    this.state.forgetBefore(this.clock.now() - LONGEST)
+    if (this.state.isLeftOver) await this.log.renew()
+  }
+}
+
+class SentState implements LogState<Sent> {
+  readonly #kept = new Map<string, Sent>()
+  #isLeftOver = false
+
+  constructor(private readonly most: number) {}
+
+  /** Whether there may be more in the file than here. */
+  get isLeftOver(): boolean {
+    return this.#isLeftOver
+  }
+
+  find(id: string): Sent | undefined {
+    return this.#kept.get(id)
+  }
+
+  apply(sent: Sent): void {
+    this.#forget(sent.id)
+    this.#kept.set(sent.id, sent)
+    const oldest = this.#kept.keys().next()
+    if (this.#kept.size > this.most && !oldest.done) this.#forget(oldest.value)
+  }
+
+  forgetBefore(time: number): void {
+    for (const { id, at } of this.#kept.values()) if (at < time) this.#forget(id)
+  }
+
+  live(): Iterable<Sent> {
+    return this.#kept.values()
+  }
+
+  #forget(id: string): void {
+    if (this.#kept.delete(id)) this.#isLeftOver = true
+  }
+}
+
+const CODEC: LineCodec<Sent> = {
+  encode: (sent) => JSON.stringify(sent),
+  decode(line) {
+    const value: unknown = JSON.parse(line)
+    if (!isSent(value)) throw new TypeError('not a sent message')
+    return value
+  },
+}
+
+function isSent(value: unknown): value is Sent {
+  if (typeof value !== 'object' || value === null) return false
+  const { id, to, at, message } = value as Partial<Record<keyof Sent, unknown>>
+  const isText = [id, to, message].every((each) => typeof each === 'string')
+  return isText && typeof at === 'number'
+}

@@ -8,17 +8,21 @@
  * attempts.
  */
 
-import { closeAccount, openAccount, type Account } from './account.js'
-import { wordsOf } from './boom.js'
-import type { Clock } from './clock.js'
-import { Connection } from './connection.js'
+import { rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { DEFAULT_CONNECTION_CONFIG, fetchLatestWaWebVersion, type WAVersion } from 'baileys'
+import { Auth } from './auth.js'
+import { Connection, Groups } from './connection.js'
+import { privateFolder } from './disk.js'
+import { RequestFailed, wordsOf } from './errors.js'
+import type { Outlet, Session } from './link.js'
 import { isGroup, otherId } from './jids.js'
-import type { Log } from './log.js'
-import { Backoff, verdictOn, type Closing } from './policy.js'
-import { RequestFailed, type Outlet, type Session } from './port.js'
+import { Downloads } from './media.js'
 import type { Me, ReplyData, Request, State, Welcome } from './protocol.js'
+import { Receiver } from './receive.js'
+import type { Clock, Log } from './runtime.js'
+import { SentStore } from './send.js'
 import type { Spool } from './spool.js'
-import { Versions } from './versions.js'
 
 const SOON = 5
 
@@ -239,4 +243,155 @@ export class WhatsAppSession implements Session {
       }
     })
   }
+}
+
+/*
+ * What follows from the end of a connection, and how long to wait; values in, values out.
+ *
+ * WhatsApp gives a number with most ends. Some are final (unlinked, banned), some are wishes
+ * (restart, newer version, somebody else uses the link), and everything else passes: try again,
+ * ever more slowly.
+ */
+
+/** How a connection ended. */
+export interface Closing {
+  /** WhatsApp's number for it; 0 if it was not WhatsApp that ended the connection. */
+  readonly code: number
+  /** In words, for people. */
+  readonly words: string
+  /** Seconds that WhatsApp wants us to stay away, 0 if it does not say. */
+  readonly expire: number
+  /** Our disk refused to keep something. */
+  readonly disk: boolean
+}
+
+export type Verdict =
+  /** The phone has unlinked us, or WhatsApp has. */
+  | { readonly next: 'logged_out' }
+  /** Try again at once. */
+  | { readonly next: 'at_once' }
+  /** Find out which version WhatsApp wants, then try again. */
+  | { readonly next: 'newer_version' }
+  /** Another program uses the link: try again after so many seconds. */
+  | { readonly next: 'replaced'; readonly wait: number }
+  /** Only a person can mend it, or time if `wait` seconds are given. */
+  | { readonly next: 'banned'; readonly wait: number | null }
+  | { readonly next: 'backoff' }
+
+const REPLACED_WAIT = 300
+
+/** What WhatsApp's numbers mean. */
+const MEANING: ReadonlyMap<number, Verdict['next']> = new Map<number, Verdict['next']>([
+  [401, 'logged_out'],
+  [402, 'banned'],
+  [403, 'banned'],
+  [405, 'newer_version'],
+  [406, 'banned'],
+  [440, 'replaced'],
+  [515, 'at_once'],
+])
+
+export function verdictOn(closing: Closing): Verdict {
+  const next = closing.disk ? 'backoff' : (MEANING.get(closing.code) ?? 'backoff')
+  if (next === 'replaced') return { next, wait: REPLACED_WAIT }
+  if (next === 'banned') return { next, wait: closing.expire > 0 ? closing.expire : null }
+  return { next }
+}
+
+const FIRST = 1
+const LONGEST = 300
+/** A connection that held this long (ms) was a good one: the waiting starts over after it. */
+const GOOD = 60_000
+
+/** How long to wait before the next attempt: 1 s to 5 min, twice as long each time, with jitter. */
+export class Backoff {
+  #failures = 0
+
+  /** `random` gives numbers from 0 up to 1. */
+  constructor(private readonly random: () => number) {}
+
+  /** Seconds to wait, after a connection that was open for `open` milliseconds. */
+  next(open: number): number {
+    if (open >= GOOD) this.#failures = 0
+    const most = Math.min(LONGEST, FIRST * 2 ** this.#failures)
+    this.#failures = Math.min(this.#failures + 1, 16)
+    return most * (0.5 + this.random() / 2)
+  }
+}
+
+/* Which version of WhatsApp Web we say we are: Baileys' own, until WhatsApp wants a newer one. */
+
+const PATIENCE = 10_000
+
+export class Versions {
+  #current: WAVersion = DEFAULT_CONNECTION_CONFIG.version
+
+  constructor(private readonly log: Log) {}
+
+  get current(): WAVersion {
+    return this.#current
+  }
+
+  /** Ask WhatsApp for its version; whether it is another one than the current one. */
+  async refresh(): Promise<boolean> {
+    const found = await fetchLatestWaWebVersion({ signal: AbortSignal.timeout(PATIENCE) })
+    if (!found.isLatest || String(found.version) === String(this.#current)) {
+      this.log.warning('WhatsApp wants a newer version, and none could be found')
+      return false
+    }
+    this.#current = found.version
+    this.log.info(`going on as WhatsApp Web ${found.version.join('.')}`)
+    return true
+  }
+}
+
+/* What the helper keeps of one WhatsApp account, in its folder. */
+
+const AUTH = 'auth'
+const DOWNLOADS = 'downloads'
+const TEMPORARY = 'tmp'
+
+export interface Account {
+  readonly auth: Auth
+  readonly sent: SentStore
+  readonly groups: Groups
+  readonly receiver: Receiver
+  readonly downloads: Downloads
+}
+
+export interface AccountParts {
+  readonly folder: string
+  readonly spool: Spool
+  readonly clock: Clock
+  readonly log: Log
+}
+
+/** Open the account, made if need be; rejects if the disk refuses. */
+export async function openAccount({ folder, spool, clock, log }: AccountParts): Promise<Account> {
+  for (const name of [DOWNLOADS, TEMPORARY]) await emptied(join(folder, name))
+  // Baileys puts what it uploads into files there: out of the sight of others, and removed here.
+  process.env['TMPDIR'] = join(folder, TEMPORARY)
+  const auth = await Auth.open(join(folder, AUTH), clock, log)
+  const sent = await SentStore.open(join(folder, 'sent.jsonl'), clock, log)
+  const groups = new Groups(clock)
+  const around = {
+    own: () => auth.own,
+    titleOf: (group: string) => groups.nameOf(group),
+    otherOf: (person: string) => auth.otherOf(person),
+    ours: (id: string) => sent.has(id),
+    sentTo: (id: string, chat: string, alternative: string) =>
+      sent.messageTo(id, chat, alternative),
+    seen: (name: string) => auth.keys.seen(name),
+  }
+  const receiver = new Receiver(spool, around, log)
+  return { auth, sent, groups, receiver, downloads: new Downloads(folder, DOWNLOADS, clock) }
+}
+
+export async function closeAccount({ auth, sent }: Account): Promise<void> {
+  await Promise.all([auth.close(), sent.close()])
+}
+
+async function emptied(folder: string): Promise<void> {
+  await rm(folder, { recursive: true, force: true })
+  await privateFolder(folder)
 }

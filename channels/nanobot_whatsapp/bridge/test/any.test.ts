@@ -2,10 +2,10 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { proto, type BinaryNode } from 'baileys'
-import { fitted } from '../src/fit.js'
-import { MAX_LINE, eventKey, type MessageEvent } from '../src/protocol.js'
+import { type BinaryNode, proto } from 'baileys'
+import { eventKey, MAX_LINE, type MessageEvent } from '../src/protocol.js'
 import { Receiver } from '../src/receive.js'
+import { fitted } from '../src/spool.js'
 import { recordedLog } from './parts.js'
 
 const ME = '15550001111@s.whatsapp.net'

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { appendFile, mkdir, readFile, readdir, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { appendFile, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { AppendLog, type LineCodec, type LogState } from '../src/appendlog.js'
+import { AppendLog, type LineCodec, type LogState } from '../src/disk.js'
 import { FakeClock, recordedLog, temporaryFolder } from './parts.js'
 
 type Pair = readonly [key: string, value: string]

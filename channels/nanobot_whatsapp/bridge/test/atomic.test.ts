@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { mkdir, readFile, readdir, stat, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { privateFolder, setAside, sweep, writeWhole } from '../src/atomic.js'
+import { privateFolder, setAside, sweep, writeWhole } from '../src/disk.js'
 import { temporaryFolder } from './parts.js'
 
 test('a file is written whole, for its owner only, and leaves nothing beside it', async (t) => {

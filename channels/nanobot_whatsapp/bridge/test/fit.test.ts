@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { fitted } from '../src/fit.js'
 import { MAX_LINE } from '../src/protocol.js'
+import { fitted } from '../src/spool.js'
 import { message } from './parts.js'
 
 const media = { kind: 'image', mime: 'image/png', name: 'a.png', size: 3 } as const

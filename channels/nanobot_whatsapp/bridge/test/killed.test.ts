@@ -6,7 +6,7 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { test, type TestContext } from 'node:test'
-import { AppendLog } from '../src/appendlog.js'
+import { AppendLog } from '../src/disk.js'
 import { Spool } from '../src/spool.js'
 import { FakeClock, message, recordedLog, temporaryFolder } from './parts.js'
 
@@ -15,7 +15,7 @@ const DIST = new URL('../dist/', import.meta.url).href
 /** Writes for ever, and prints each name once it was told that it is on disk. */
 const WRITER = `
   import { Spool } from '${DIST}spool.js'
-  import { AppendLog } from '${DIST}appendlog.js'
+  import { AppendLog } from '${DIST}disk.js'
   const [folder, round, event] = [process.argv[1], process.argv[2], JSON.parse(process.argv[3])]
   const clock = { now: () => 0, after: () => () => {} }
   const quiet = () => {}

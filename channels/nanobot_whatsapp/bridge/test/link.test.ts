@@ -2,15 +2,15 @@ import assert from 'node:assert/strict'
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { Link, type Ending } from '../src/link.js'
-import { RequestFailed, type Session } from '../src/port.js'
+import { RequestFailed } from '../src/errors.js'
+import { type Ending, Link, type Session } from '../src/link.js'
 import {
   MAX_LINE,
-  WINDOW,
   type ReplyData,
   type Request,
   type StateReport,
   type Welcome,
+  WINDOW,
 } from '../src/protocol.js'
 import { Spool } from '../src/spool.js'
 import { Daemon, WELCOME } from './listener.js'

@@ -1,10 +1,10 @@
 /** The daemon's end of the socket, for tests: it says what a test says and keeps what it hears. */
 
+import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'
-import { once } from 'node:events'
 import type { TestContext } from 'node:test'
-import { Signal } from '../src/signal.js'
+import { Signal } from '../src/link.js'
 
 export type Line = Readonly<Record<string, unknown>>
 

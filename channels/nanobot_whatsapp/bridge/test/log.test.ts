@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { baileysLogger, quietConsole, SinkLog } from '../src/log.js'
+import { baileysLogger, quietConsole, SinkLog } from '../src/runtime.js'
 import { recordedLog } from './parts.js'
 
 test('of what Baileys logs only its sentence and the reason of an error are passed on', () => {

@@ -1,14 +1,14 @@
 /** The real program, built, as the daemon starts it; without WhatsApp. */
 
 import assert from 'node:assert/strict'
-import { spawn, type ChildProcess } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync, readdirSync, readlinkSync } from 'node:fs'
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { mkdir, readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { systemClock } from '../src/clock.js'
+import { systemClock } from '../src/runtime.js'
 import { Spool } from '../src/spool.js'
 import { Daemon, WELCOME } from './listener.js'
 import { message, recordedLog, temporaryFolder } from './parts.js'

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { EventEmitter } from 'node:events'
 import { test } from 'node:test'
 import type { BinaryNode } from 'baileys'
-import { oneByOne, type Trouble } from '../src/order.js'
+import { oneByOne, type Trouble } from '../src/connection.js'
 import { FakeClock } from './parts.js'
 
 class Stanzas extends EventEmitter {

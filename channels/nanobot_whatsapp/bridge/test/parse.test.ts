@@ -1,8 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Lines } from '../src/lines.js'
-import { parseLine, ProtocolError } from '../src/parse.js'
-import { MAX_LINE } from '../src/protocol.js'
+import { Lines, MAX_LINE, parseLine, ProtocolError } from '../src/protocol.js'
 
 function parsed(value: unknown): unknown {
   return parseLine(JSON.stringify(value))

@@ -4,9 +4,8 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
-import type { Clock } from '../src/clock.js'
-import { SinkLog } from '../src/log.js'
 import type { MessageEvent } from '../src/protocol.js'
+import { type Clock, SinkLog } from '../src/runtime.js'
 
 export async function temporaryFolder(test: TestContext): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'bridge-'))

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Backoff, verdictOn, type Verdict } from '../src/policy.js'
+import { Backoff, type Verdict, verdictOn } from '../src/session.js'
 
 const ENDS: readonly (readonly [number, Verdict])[] = [
   [401, { next: 'logged_out' }],

@@ -5,24 +5,23 @@ import { AsyncResource } from 'node:async_hooks'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import {
+  addTransactionCapability,
+  type BinaryNode,
   Curve,
   DEFAULT_CONNECTION_CONFIG,
-  addTransactionCapability,
   encodeWAMessage,
   initAuthCreds,
   parseAndInjectE2ESessions,
   proto,
-  unpadRandomMax16,
-  type BinaryNode,
   type SignalKeyStoreWithTransaction,
   type SignalRepositoryWithLIDStore,
+  unpadRandomMax16,
 } from 'baileys'
-import { Keys } from '../src/keys.js'
-import { baileysLogger } from '../src/log.js'
-import type { MessageEvent } from '../src/protocol.js'
-import { eventKey } from '../src/protocol.js'
-import { Receiver, type EventSpool } from '../src/receive.js'
+import { Keys } from '../src/auth.js'
+import { eventKey, type MessageEvent } from '../src/protocol.js'
+import { type EventSpool, Receiver } from '../src/receive.js'
 import { Gate, keeping } from '../src/repository.js'
+import { baileysLogger } from '../src/runtime.js'
 import { Device } from './fake/device.mjs'
 import { FakeClock, recordedLog, temporaryFolder } from './parts.js'
 

@@ -2,11 +2,10 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { proto, type BinaryNode } from 'baileys'
-import { contentOf } from '../src/content.js'
-import { fileOf } from '../src/files.js'
+import { type BinaryNode, proto } from 'baileys'
+import { contentOf, fileOf } from '../src/content.js'
 import type { MessageEvent } from '../src/protocol.js'
-import { envelopeOf, translate, type Scene } from '../src/translate.js'
+import { envelopeOf, type Scene, translate } from '../src/receive.js'
 
 const ME = '15550001111@s.whatsapp.net'
 const MY_LID = '999@lid'

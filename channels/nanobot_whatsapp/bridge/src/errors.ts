@@ -1,4 +1,26 @@
-/** What Baileys' errors carry beside their words. */
+/** What goes wrong: requests that failed, and what Baileys' errors carry beside their words. */
+
+import type { ErrorCode, ReplyError } from './protocol.js'
+
+/** A request that was not done, in words for people. */
+export class RequestFailed extends Error {
+  override readonly name = 'RequestFailed'
+
+  constructor(
+    readonly code: ErrorCode,
+    message: string,
+    /** Seconds; only meant with 'later'. */
+    readonly retryAfter: number | null = null,
+  ) {
+    super(message)
+  }
+
+  get reply(): ReplyError {
+    return this.retryAfter === null
+      ? { code: this.code, message: this.message }
+      : { code: this.code, message: this.message, retry_after: this.retryAfter }
+  }
+}
 
 /** WhatsApp's number for why it refused something; 0 if the error is not WhatsApp's answer. */
 export function refusalOf(error: unknown): number {

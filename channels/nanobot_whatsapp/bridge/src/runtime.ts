@@ -1,13 +1,36 @@
-/**
+/** What every part is given: the clock and the log. */
+
+import { writeSync } from 'node:fs'
+import type { SocketConfig } from 'baileys'
+import type { LogLevel } from './protocol.js'
+
+/*
+ * The way to the time: nothing here asks for it anywhere else, so that tests need not wait.
+ */
+
+export interface Clock {
+  /** Milliseconds since 1970. */
+  now(): number
+  /** Call `action` once after `ms` milliseconds, unless the returned function is called first. */
+  after(ms: number, action: () => void): () => void
+}
+
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  after(ms, action) {
+    const timer = setTimeout(action, ms)
+    return () => {
+      clearTimeout(timer)
+    }
+  },
+}
+
+/*
  * Where the helper's words for the log go: to the daemon while there is one, else to stderr.
  *
  * What always holds: nothing that Baileys or libsignal hands over besides its sentence is passed
  * on, because they hand over messages and keys. stdout stays empty.
  */
-
-import { writeSync } from 'node:fs'
-import type { SocketConfig } from 'baileys'
-import type { LogLevel } from './protocol.js'
 
 const LONGEST = 2000
 const LONGEST_FOREIGN = 200
