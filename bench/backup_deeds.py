@@ -75,7 +75,7 @@ async def back_up(home: Path, folder: Path) -> Path:
         with alone(home):
             taken = await BackupOperations(home, journal.database, _CLOCK, live=True).take()
             target = folder / name_for(taken.made_at, "")
-            made = make(home, taken, target, Order(version="1"), lambda *_: None)
+            made = make(home, taken, target, Order(), lambda *_: None)
         prune(folder, 2, made.path)
         return made.path
     finally:

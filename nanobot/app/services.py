@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-import nanobot
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.intake import Intake
 from nanobot.agent.limits import SenderRate
@@ -396,7 +395,6 @@ def order_of(settings: Settings) -> Order:
     return Order(
         media=settings.backup.media,
         recipient=settings.backup.recipient,
-        version=nanobot.__version__,
         reserve=settings.retention.disk_reserve_megabytes * _MEGABYTE,
     )
 

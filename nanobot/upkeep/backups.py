@@ -3,11 +3,9 @@
 A backup appears under its name when it is whole and on the disk, readable by its owner only. What
 an attempt that failed or was killed leaves behind has another name and is cleared by the next one.
 
-Backups that are made by themselves, when they are due.
-
-The files tell when the last one was made, so that one which came due while nanobot was off, or
-which failed, is made soon after. One failure is told once, until a backup succeeds again; it is
-tried again each hour.
+`BackupRoutine` makes them when they are due. The files tell when the last one was made, so that one
+which came due while nanobot was off, or which failed, is made soon after. One failure is told once,
+until a backup succeeds again; it is tried again each hour.
 """
 
 from __future__ import annotations
@@ -22,13 +20,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from errno import ENOSPC
-from functools import partial
-from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO
 
 from loguru import logger
 
+import nanobot
 from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.clock import Clock
 from nanobot.cron.schedule import Schedule
@@ -36,8 +33,8 @@ from nanobot.cron.service import Alarm
 from nanobot.disk import sync_folder
 from nanobot.errors import NanobotError, StorageError
 from nanobot.tilde import expanded
-from nanobot.upkeep.contents import BACKUPS, WORKSPACE, Head, Item, open_plain, stays_inside, walk
-from nanobot.upkeep.packing import Packed, Progress, check_recipient, pack, sealed
+from nanobot.upkeep.contents import BACKUPS, WORKSPACE, Head, Item, stays_inside, walk
+from nanobot.upkeep.packing import Progress, check_recipient, pack, sealed
 from nanobot.upkeep.retention import has_room
 from nanobot.upkeep.snapshot import BackupOperations, Taken, cleared, items_of
 
@@ -89,7 +86,6 @@ class Order:
 
     media: bool = True
     recipient: str = ""
-    version: str = ""
     reserve: int = 0
 
 
@@ -158,17 +154,12 @@ def undisturbed(home: Path) -> Iterator[None]:
     except OSError as error:
         raise StorageError.of(path, error) from error
     try:
-        _take(lock)
-        yield
-    finally:
-        os.close(lock)
-
-
-def _take(lock: int) -> None:
-    try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
     except BlockingIOError:
         raise UnderWay from None
+    finally:
+        os.close(lock)
 
 
 def make(home: Path, taken: Taken, target: Path, order: Order, progress: Progress) -> Made:
@@ -185,12 +176,28 @@ def make(home: Path, taken: Taken, target: Path, order: Order, progress: Progres
     left_out: list[str] = []
     try:
         with cleared(home):
-            standing = [*items_of(home)]
-            standing += walk(home, "apart", media=order.media, on_left_out=left_out.append)
-            items = [item for item in standing if item.kind != "link" or _stays(item)]
-            left_out += (i.path for i in standing if i.kind == "link" and not _stays(i))
-            head = _head(taken, order, items, left_out)
-            packed = _write(home, target, head, items, order, progress)
+            items = [*items_of(home)]
+            items += walk(home, "apart", media=order.media, on_left_out=left_out.append)
+            outward = {item.path for item in items if _leads_out(item)}
+            items = [item for item in items if item.path not in outward]
+            left_out += sorted(outward)
+            head = Head(
+                nanobot=nanobot.__version__,
+                journal=len(MIGRATIONS),
+                made_at=taken.made_at,
+                live=taken.live,
+                media=order.media,
+                files=sum(item.kind == "file" for item in items),
+                size=sum(item.size for item in items),
+                left_out=tuple(left_out[:_MOST_TOLD]),
+            )
+            if not target.parent.is_dir():
+                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _clear_partial(target.parent)
+            same_disk = target.parent.stat().st_dev == home.stat().st_dev
+            watched = _reserving(home, order.reserve, progress) if same_disk else progress
+            with _placed(target) as file, sealed(file, order.recipient) as out:
+                packed = pack(out, home, head, items, watched)
         size = target.stat().st_size
     except OSError as error:
         raise StorageError.of(error.filename or target, error) from error
@@ -208,48 +215,29 @@ def _expect_apart(home: Path, target: Path) -> None:
         raise NanobotError(f"{folder} is in what is backed up", hint=hint)
 
 
-def _stays(link: Item) -> bool:
-    return stays_inside(link.path, link.target)
+def _leads_out(item: Item) -> bool:
+    return item.kind == "link" and not stays_inside(item.path, item.target)
 
 
-def _write(
-    home: Path, target: Path, head: Head, items: list[Item], order: Order, progress: Progress
-) -> Packed:
-    if not target.parent.is_dir():
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _clear_partial(target.parent)
-    with _placed(target) as file:
-        reserving = _Reserving(file, home, order.reserve)
-        with sealed(reserving, order.recipient) as out:
-            return pack(out, head, items, progress, partial(_opened, home))
+def _reserving(home: Path, reserve: int, progress: Progress) -> Progress:
+    """`progress`, which also raises `OSError` before the home's disk is full: the daemon needs some
+    of it."""
+    unchecked = _CHECK_EVERY
 
+    def watched(more: int, total: int) -> None:
+        nonlocal unchecked
+        unchecked += more
+        if reserve and unchecked >= _CHECK_EVERY:
+            unchecked = 0
+            if not has_room(home, reserve + _CHECK_EVERY):
+                raise OSError(ENOSPC, os.strerror(ENOSPC))
+        progress(more, total)
 
-def _opened(home: Path, item: Item) -> BinaryIO | None:
-    """A file to be packed, None where it has gone. What is in the snapshot cannot have: without it
-    there is no backup."""
-    if item.source:
-        return (home / item.source).open("rb")
-    try:
-        return open_plain(home, item.path)
-    except FileNotFoundError:
-        return None
-
-
-def _head(taken: Taken, order: Order, items: list[Item], left_out: list[str]) -> Head:
-    return Head(
-        nanobot=order.version,
-        journal=len(MIGRATIONS),
-        made_at=taken.made_at,
-        live=taken.live,
-        media=order.media,
-        files=sum(item.kind == "file" for item in items),
-        size=sum(item.size for item in items),
-        left_out=tuple(left_out[:_MOST_TOLD]),
-    )
+    return watched
 
 
 @contextlib.contextmanager
-def _placed(target: Path) -> Iterator[BufferedWriter]:
+def _placed(target: Path) -> Iterator[BinaryIO]:
     """A new file, which becomes `target` when all went well; it is locked as long as it is
     written."""
     partial = target.with_name(f".{target.name}{_PARTIAL}")
@@ -272,27 +260,6 @@ def _clear_partial(folder: Path) -> None:
         with contextlib.suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink(missing_ok=True)
-
-
-class _Reserving:
-    """A file that takes no more before the home's disk is full: the daemon needs some of it."""
-
-    def __init__(self, file: BufferedWriter, home: Path, reserve: int) -> None:
-        self._file, self._home = file, home
-        same = os.fstat(file.fileno()).st_dev == home.stat().st_dev
-        self._reserve = reserve if same else 0
-        self._unchecked = _CHECK_EVERY
-
-    def write(self, data: bytes, /) -> int:
-        self._unchecked += len(data)
-        if self._reserve and self._unchecked >= _CHECK_EVERY:
-            self._unchecked = 0
-            if not has_room(self._home, self._reserve + _CHECK_EVERY):
-                raise OSError(ENOSPC, os.strerror(ENOSPC))
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
 
 
 SETTLED = timedelta(minutes=2)
@@ -382,16 +349,14 @@ class BackupRoutine:
             self.trouble = ""
 
     async def _make(self) -> Made:
+        def go_on(_more: int, _total: int) -> None:
+            if self._stopping.is_set():
+                raise _Stopped("nanobot is stopping")
+
         with alone(self._home):
             taken = await self._operations.take()
             target = self._folder / name_for(taken.made_at, self._order.recipient)
-            return await asyncio.to_thread(
-                make, self._home, taken, target, self._order, self._go_on
-            )
-
-    def _go_on(self, *_: int) -> None:
-        if self._stopping.is_set():
-            raise _Stopped("nanobot is stopping")
+            return await asyncio.to_thread(make, self._home, taken, target, self._order, go_on)
 
     async def _failed(self, what: str, why: str) -> None:
         is_new, self.trouble = not self.trouble.startswith(what), f"{what}: {why}"

@@ -1,6 +1,4 @@
-"""The values that a backup is described in, and how they are written down.
-
-What of a home is in a backup, and which of it has to be taken in one moment. Pure.
+"""What of a home is in a backup, in which order, and the values that describe it.
 
 Everything is in it but backups themselves, what belongs to a process that runs (locks, sockets),
 what is made anew by itself (the search index, the log, caches) and, where it is not wanted, media.
@@ -11,19 +9,15 @@ memory: configuration, conversations, memory with its versions, state, what adap
 is taken *apart*, after it: files that are written once (media, spilled results), and the agent's
 own working files, of which there may be very many.
 
-Opening what is in a home, the way that its path says and no other.
-
-In the workspace programs of the agent are at work meanwhile. So no link is followed below the
-home's own entries, whatever takes a folder's place between a look and the next, and nothing that is
-not a plain file is waited for.
-
-Going through a home for a backup, in an order that keeps it whole.
-
 The files of a folder come before its subfolders, both by name. That order is relied upon: what is
-written down first is taken last, so that what refers to something is never taken without it. A
+written first is taken last, so that what refers to something is never taken without it. A
 conversation says that it is consolidated after the history says so, and `sessions/` comes before
 `workspace/`; a message moves to `archive/` before it leaves the live file, and that comes first;
 an adapter's keys move on after the message they opened is in `spool/`.
+
+Programs of the agent are at work in the workspace meanwhile. So no link is followed below the
+home's own entries, whatever takes a folder's place between a look and the next, and nothing that is
+not a plain file is waited for.
 """
 
 from __future__ import annotations
@@ -32,8 +26,8 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from errno import ELOOP, ENOTDIR, ENXIO
@@ -43,8 +37,45 @@ from typing import BinaryIO, Literal
 FORMAT = 1
 """The layout of a backup: `backup.json`, the files below `home/`, `manifest.json`."""
 
-Kind = Literal["file", "folder", "link"]
-_KINDS: tuple[Kind, ...] = ("file", "folder", "link")
+Part = Literal["together", "apart", "mixed", "out"]
+
+BACKUPS = "backups"
+"""The folder in a home where backups go by default."""
+SNAPSHOT = "state/backup"
+"""Where what is taken together stands until it is packed."""
+JOURNAL = "state/journal.db"
+WORKSPACE = "workspace"
+MEDIA = "media"
+_CACHE_TAG = "CACHEDIR.TAG"
+"""A folder with this file in it is a cache, says bford.info/cachedir, and is left out if it
+`may_be_cache`."""
+_CACHE_SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55"
+
+UNFINISHED = ".restore-under-way.json"
+"""In a home whose entries are changing places with those of a backup (see `swap`)."""
+
+_MIXED = {"", "logs", "state", "workspace"}
+_TOGETHER = re.compile(
+    r"sessions|state/(memory\.git|channels)|workspace/(memory|people|groups)"  # folders
+    r"|[^/]+|state/[^/]+\.json|workspace/[^/]+\.md"  # files
+)
+_LINKED = ("sessions/", "state/memory.git/", "state/channels/")
+_OUT = re.compile(
+    r"backups|before-restore-[^/]*|\.restoring-[^/]*|\.restore-under-way\.json"
+    r"|state/(backup|backup\.lock|gateway\.(lock|sock)|memory\.git\.(lock|syncing))"
+    r"|state/index\.db[^/]*|state/journal\.db(-wal|-shm|-journal|\.before-[^/]*)?"
+    r"|logs/(?!audit)[^/]*"
+)
+_NO_CACHE = re.compile(
+    r"(sessions|media|spill|logs)(/.*)?|state(/channels(/[^/]+)?|/(?!channels/).*)?"
+    r"|workspace(/(memory|people|groups|skills)(/.*)?)?",
+    re.DOTALL,
+)
+_TEMPORARY = re.compile(r"\..*\.nanobot-tmp")
+
+_DEEPEST, _LONGEST = 100, 2000
+"""Folders within each other, and bytes of a path: the system takes 4096, the home's included.
+Whoever makes deeper ones must not keep the rest from being restored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +85,7 @@ class Item:
     `modified` is in seconds since 1970."""
 
     path: str
-    kind: Kind
+    kind: Literal["file", "folder", "link"]
     mode: int
     modified: int
     size: int = 0
@@ -96,87 +127,12 @@ class Head:
                 "files": int(files),
                 "size": int(size),
                 "left_out": list(left_out),
-            }:
+            } if files >= 0 and size >= 0:
                 when = datetime.fromisoformat(made_at)
-                if when.tzinfo is None or files < 0 or size < 0:
-                    raise ValueError("no head of a backup")
                 names = tuple(str(name) for name in left_out)
-                return cls(nanobot, journal, when, live, media, files, size, names, format_)
+                if when.tzinfo:
+                    return cls(nanobot, journal, when, live, media, files, size, names, format_)
         raise ValueError("no head of a backup")
-
-
-def encode_sums(sums: Mapping[str, str]) -> bytes:
-    """`manifest.json`: the SHA-256 of each file, in hex."""
-    return json.dumps({"sha256": sums}, indent=0).encode()
-
-
-def decode_sums(data: bytes) -> dict[str, str]:
-    """What `encode_sums` made. Raises `ValueError` for anything else."""
-    match json.loads(data):
-        case {"sha256": dict(sums)} if all(isinstance(value, str) for value in sums.values()):
-            return sums
-    raise ValueError("no manifest of a backup")
-
-
-def encode_items(items: Iterable[Item]) -> Iterator[bytes]:
-    """One line for each, to hand them to another process."""
-    for item in items:
-        yield json.dumps(asdict(item)).encode() + b"\n"
-
-
-def decode_items(lines: Iterable[bytes]) -> Iterator[Item]:
-    """What `encode_items` made. Raises `ValueError` for anything else."""
-    for line in lines:
-        match json.loads(line):
-            case {
-                "path": str(path),
-                "kind": str(kind),
-                "mode": int(mode),
-                "modified": int(modified),
-                "size": int(size),
-                "source": str(source),
-                "target": str(target),
-            } if kind in _KINDS:
-                yield Item(path, kind, mode, modified, size, source, target)
-            case _:
-                raise ValueError("no item of a snapshot")
-
-
-Part = Literal["together", "apart", "mixed", "out"]
-
-BACKUPS = "backups"
-"""The folder in a home where backups go by default."""
-SNAPSHOT = "state/backup"
-"""Where what is taken together stands until it is packed."""
-JOURNAL = "state/journal.db"
-WORKSPACE = "workspace"
-MEDIA = "media"
-CACHE_TAG = "CACHEDIR.TAG"
-"""A folder with this file in it is a cache, says bford.info/cachedir, and is left out if it
-`may_be_cache`."""
-CACHE_SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55"
-
-UNFINISHED = ".restore-under-way.json"
-"""In a home whose entries are changing places with those of a backup (see `placing`)."""
-
-_MIXED = {"", "logs", "state", "workspace"}
-_TOGETHER = re.compile(
-    r"sessions|state/(memory\.git|channels)|workspace/(memory|people|groups)"  # folders
-    r"|[^/]+|state/[^/]+\.json|workspace/[^/]+\.md"  # files
-)
-_LINKED = ("sessions/", "state/memory.git/", "state/channels/")
-_OUT = re.compile(
-    r"backups|before-restore-[^/]*|\.restoring-[^/]*|\.restore-under-way\.json"
-    r"|state/(backup|backup\.lock|gateway\.(lock|sock)|memory\.git\.(lock|syncing))"
-    r"|state/index\.db[^/]*|state/journal\.db(-wal|-shm|-journal|\.before-[^/]*)?"
-    r"|logs/(?!audit)[^/]*"
-)
-_NO_CACHE = re.compile(
-    r"(sessions|media|spill|logs)(/.*)?|state(/channels(/[^/]+)?|/(?!channels/).*)?"
-    r"|workspace(/(memory|people|groups|skills)(/.*)?)?",
-    re.DOTALL,
-)
-_TEMPORARY = re.compile(r"\..*\.nanobot-tmp")
 
 
 def part_of(path: str, *, folder: bool, media: bool = True) -> Part:
@@ -216,62 +172,6 @@ def stays_inside(path: str, target: str) -> bool:
     return ups <= depth and ".." not in steps[ups:]
 
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-_REPLACED = (ELOOP, ENOTDIR, ENXIO)
-"""What the system says of a link, of a file on the way, and of a socket."""
-
-
-def open_folder(home: Path, path: str) -> int:
-    """A descriptor of the folder at `path` in the home, empty for the home itself; the caller
-    closes it. Only `path`'s first step may be a link. Raises `OSError`, `FileNotFoundError` too
-    where something else than a folder stands there by now."""
-    first, *steps = path.split("/")
-    folder = os.open(home / first, _FOLDER)
-    for step in steps:
-        try:
-            inner = _opened(step, _FOLDER | os.O_NOFOLLOW, folder)
-        finally:
-            os.close(folder)
-        folder = inner
-    return folder
-
-
-def open_plain(home: Path, path: str) -> BinaryIO:
-    """The file at `path` in the home, to be read. Raises `OSError`, `FileNotFoundError` too where
-    something else than a plain file stands there by now."""
-    folder_path, _, name = path.rpartition("/")
-    if not folder_path:  # an entry of the home, which may be a link
-        return _plain(os.open(os.path.realpath(home / name), _FILE), path)
-    folder = open_folder(home, folder_path)
-    try:
-        descriptor = _opened(name, _FILE, folder)
-    finally:
-        os.close(folder)
-    return _plain(descriptor, path)
-
-
-def _plain(descriptor: int, path: str) -> BinaryIO:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise FileNotFoundError(path)
-    return os.fdopen(descriptor, "rb")
-
-
-def _opened(name: str, flags: int, folder: int) -> int:
-    try:
-        return os.open(name, flags, dir_fd=folder)
-    except OSError as error:
-        if error.errno in _REPLACED:  # what was meant is gone
-            raise FileNotFoundError(name) from error
-        raise
-
-
-_DEEPEST, _LONGEST = 100, 2000
-"""Folders within each other, and bytes of a path: the system takes 4096, the home's included."""
-
-
 def walk(
     home: Path, part: Part, *, media: bool = True, on_left_out: Callable[[str], None] | None = None
 ) -> Iterator[Item]:
@@ -285,88 +185,92 @@ def walk(
 
     def inside(path: str, standing: Part) -> Iterator[Item]:
         folders = []
-        for entry in _entries(home, path):
-            inner = f"{path}/{entry.name}" if path else entry.name
-            is_folder = stat.S_ISDIR(entry.status.st_mode)
-            belongs = standing
+        for item, readable in _entries(home, path):
+            belongs, is_folder = standing, item.kind == "folder"
             if standing == "mixed":
-                belongs = part_of(inner, folder=is_folder, media=media)
-            if is_folder and belongs in (part, "mixed"):
-                folders.append((inner, belongs, entry))
-            elif belongs == part:
-                yield from _item(inner, entry, part, tell)
-        for inner, belongs, entry in folders:
-            unreadable = part == "apart" and not entry.readable
-            if unreadable or _is_endless(inner) or _is_cache(home, inner):
-                tell(inner)
+                belongs = part_of(item.path, folder=is_folder, media=media)
+            if belongs != part and not (is_folder and belongs == "mixed"):
                 continue
+            if (part == "apart" and not readable) or (is_folder and _is_unfit(home, item.path)):
+                tell(item.path)
+            elif is_folder:
+                folders.append((item, belongs))
+            else:
+                yield item
+        for folder, belongs in folders:
             if part in (belongs, "together"):
-                status = entry.status
-                yield Item(inner, "folder", stat.S_IMODE(status.st_mode), int(status.st_mtime))
-            yield from inside(inner, belongs)
+                yield folder
+            yield from inside(folder.path, belongs)
 
     yield from inside("", "mixed")
 
 
-def _is_endless(path: str) -> bool:
-    """Whether a folder lies so deep that no home could hold it again: whoever makes such ones must
-    not keep the rest from being restored."""
-    return path.count("/") >= _DEEPEST or len(os.fsencode(path)) > _LONGEST
+def open_plain(home: Path, path: str) -> BinaryIO:
+    """The file at `path` in the home, to be read; only `path`'s first step may be a link. Raises
+    `OSError`, `FileNotFoundError` too where something else than a plain file stands there by
+    now."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    folder_path, _, name = path.rpartition("/")
+    if not folder_path:
+        descriptor = os.open(os.path.realpath(home / name), flags)
+    else:
+        with _folder(home, folder_path) as folder:
+            descriptor = os.open(name, flags, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileNotFoundError(path)
+    return os.fdopen(descriptor, "rb")
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """Something in a folder. `readable`, of a folder also whether it may be entered; `target` is
-    what a link says."""
-
-    name: str
-    status: os.stat_result
-    readable: bool
-    target: str
-
-
-def _entries(home: Path, path: str) -> list[_Entry]:
-    """What is in a folder, by name; nothing where it is gone. Links in the home itself are
-    followed."""
+@contextmanager
+def _folder(home: Path, path: str) -> Iterator[int]:
+    """A descriptor of the folder at `path` in the home, empty for the home itself. What the system
+    says of a link, of a file on the way and of a socket means that what was looked for is gone."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    first, *steps = path.split("/")
+    folder = os.open(home / first, flags)
     try:
-        folder = open_folder(home, path)
-    except FileNotFoundError:
-        return []
-    found = []
-    try:
-        for name in sorted(os.listdir(folder)):  # noqa: PTH208 - a descriptor
-            with suppress(FileNotFoundError):
-                found.append(_entry(name, folder, follow=not path))
+        for step in steps:
+            inner = os.open(step, flags | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        yield folder
+    except OSError as error:
+        if error.errno in (ELOOP, ENOTDIR, ENXIO):
+            raise FileNotFoundError(path) from error
+        raise
     finally:
         os.close(folder)
+
+
+def _entries(home: Path, path: str) -> list[tuple[Item, bool]]:
+    """What is in a folder, by name, each with whether it may be read (and a folder entered);
+    nothing where it is gone. Links in the home itself are followed."""
+    found = []
+    with suppress(FileNotFoundError), _folder(home, path) as folder:
+        for name in sorted(os.listdir(folder)):  # noqa: PTH208 - a descriptor
+            with suppress(FileNotFoundError):
+                inner = f"{path}/{name}" if path else name
+                status = os.stat(name, dir_fd=folder, follow_symlinks=not path)
+                mode, modified = stat.S_IMODE(status.st_mode), int(status.st_mtime)
+                if stat.S_ISLNK(status.st_mode):
+                    target = os.readlink(name, dir_fd=folder)
+                    found.append((Item(inner, "link", mode, modified, target=target), True))
+                elif stat.S_ISDIR(status.st_mode):
+                    may_enter = os.access(name, os.R_OK | os.X_OK, dir_fd=folder)
+                    found.append((Item(inner, "folder", mode, modified), may_enter))
+                elif stat.S_ISREG(status.st_mode):
+                    may_read = os.access(name, os.R_OK, dir_fd=folder)
+                    found.append((Item(inner, "file", mode, modified, status.st_size), may_read))
     return found
 
 
-def _entry(name: str, folder: int, *, follow: bool) -> _Entry:
-    status = os.stat(name, dir_fd=folder, follow_symlinks=follow)
-    if stat.S_ISLNK(status.st_mode):
-        return _Entry(name, status, readable=True, target=os.readlink(name, dir_fd=folder))
-    wanted = os.R_OK | os.X_OK if stat.S_ISDIR(status.st_mode) else os.R_OK
-    return _Entry(name, status, os.access(name, wanted, dir_fd=folder), target="")
-
-
-def _item(path: str, entry: _Entry, part: Part, tell: Callable[[str], None]) -> Iterator[Item]:
-    status = entry.status
-    mode, modified = stat.S_IMODE(status.st_mode), int(status.st_mtime)
-    if stat.S_ISREG(status.st_mode):
-        if part == "together" or entry.readable:
-            yield Item(path, "file", mode, modified, status.st_size)
-        else:
-            tell(path)
-    elif stat.S_ISLNK(status.st_mode):
-        yield Item(path, "link", mode, modified, target=entry.target)
-
-
-def _is_cache(home: Path, path: str) -> bool:
-    if not may_be_cache(path):
-        return False
-    try:
-        with open_plain(home, f"{path}/{CACHE_TAG}") as file:
-            return file.read(len(CACHE_SIGNATURE)) == CACHE_SIGNATURE
-    except OSError:
-        return False
+def _is_unfit(home: Path, folder: str) -> bool:
+    """Whether a folder lies too deep or is a cache."""
+    if folder.count("/") >= _DEEPEST or len(os.fsencode(folder)) > _LONGEST:
+        return True
+    with suppress(OSError):
+        if may_be_cache(folder):
+            with open_plain(home, f"{folder}/{_CACHE_TAG}") as file:
+                return file.read(len(_CACHE_SIGNATURE)) == _CACHE_SIGNATURE
+    return False

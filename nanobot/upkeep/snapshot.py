@@ -1,6 +1,6 @@
 """A home as it stands at one moment, while a gateway goes on working in it.
 
-What refers to each other is taken *together* (see `selection`), within one pause:
+What refers to each other is taken *together* (see `contents`), within one pause:
 
 - The journal's writer does it, between two of its transactions. So nothing is received, completed
   or marked as filed meanwhile: what is in the journal's copy and not in a session's file is in the
@@ -12,18 +12,19 @@ What refers to each other is taken *together* (see `selection`), within one paus
   noted. The few others are copied. So the pause takes milliseconds where reading took minutes.
 
 What the pause does not hold up (an entry of the history, a session's mark) is taken in the order of
-`walking`, so that it looks like a crash between two steps, which a start makes up for.
+`walk`, so that it looks like a crash between two steps, which a start makes up for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -32,16 +33,7 @@ from nanobot.bus.sqlite import copy_to
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.versions.git import process_lock
-from nanobot.upkeep.contents import (
-    JOURNAL,
-    SNAPSHOT,
-    Item,
-    decode_items,
-    encode_items,
-    may_be_linked,
-    open_plain,
-    walk,
-)
+from nanobot.upkeep.contents import JOURNAL, SNAPSHOT, Item, may_be_linked, open_plain, walk
 
 OPERATION = "backup.snapshot"
 _MOST_COPIED = 8 << 20
@@ -70,22 +62,17 @@ class Taken:
     made_at: datetime
     pause: float
 
-    def as_json(self) -> dict[str, object]:
-        """For whoever asks over the socket."""
-        return {"live": self.live, "made_at": self.made_at.isoformat(), "pause": self.pause}
-
     @classmethod
     def of_json(cls, data: object) -> Taken:
-        """What `as_json` gave. Raises `NanobotError` for anything else."""
+        """What the gateway answered to `OPERATION`."""
         match data:
             case {"live": bool(live), "made_at": str(made_at), "pause": float(pause) | int(pause)}:
-                with contextlib.suppress(ValueError):
-                    return cls(live, datetime.fromisoformat(made_at), pause)
+                return cls(live, datetime.fromisoformat(made_at), pause)
         raise NanobotError("the gateway's answer about the snapshot makes no sense")
 
 
 class BackupOperations:
-    """The operations `backup.…` of one home. Whoever calls one holds `Backups.alone`."""
+    """The operations `backup.…` of one home. Whoever calls one holds `backups.alone`."""
 
     def __init__(self, home: Path, journal: JournalDatabase, clock: Clock, *, live: bool) -> None:
         self._home, self._journal, self._clock, self._live = home, journal, clock, live
@@ -96,47 +83,46 @@ class BackupOperations:
         """By name, as they are called over the socket."""
         return {OPERATION: self._snapshot}
 
+    async def _snapshot(self, _: Mapping[str, object]) -> dict[str, object]:
+        taken = await self.take()
+        return {**asdict(taken), "made_at": taken.made_at.isoformat()}
+
     async def take(self) -> Taken:
         """Take one; `items_of` says what is in it. Raises `StorageError`."""
         folder = self._home / SNAPSHOT
+        # No place to wait but a thread: whoever writes memory may be at it for a moment.
+        lock = process_lock(self._home / _MEMORY_LOCK)
         try:
             async with self._taking:
-                return await self._take(folder)
+                await asyncio.to_thread(_make_anew, folder)
+                await asyncio.to_thread(lock.__enter__)
+                try:
+                    items, pause = await self._freeze(folder)
+                finally:
+                    lock.__exit__(None, None, None)
+                await asyncio.to_thread(write_list, folder, items)
+                return Taken(self._live, self._clock.now(), pause)
         except OSError as error:
             raise StorageError.of(error.filename or folder, error) from error
 
-    async def _snapshot(self, _: Mapping[str, object]) -> dict[str, object]:
-        return (await self.take()).as_json()
-
-    async def _take(self, folder: Path) -> Taken:
-        await asyncio.to_thread(_make_anew, folder)
-        # No place to wait but a thread: whoever writes memory may be at it for a moment.
-        lock = process_lock(self._home / _MEMORY_LOCK)
-        await asyncio.to_thread(lock.__enter__)
-        try:
-            frozen, pause = await self._freeze(folder)
-        finally:
-            lock.__exit__(None, None, None)
-        await asyncio.to_thread(_write_list, folder, frozen)
-        return Taken(self._live, self._clock.now(), pause)
-
     async def _freeze(self, folder: Path) -> tuple[list[Item], float]:
-        done: list[tuple[list[Item], float]] = []
-        failed: list[OSError] = []
+        items: list[Item] = []
+        pause = 0.0
+        failed: OSError | None = None
 
         def freeze(connection: sqlite3.Connection) -> None:
+            nonlocal pause, failed
             begun = self._clock.monotonic()
             try:
-                items = freeze_home(self._home, folder, connection)
+                items.extend(freeze_home(self._home, folder, connection))
             except OSError as error:  # the journal's thread knows those of SQLite alone
-                failed.append(error)
-            else:
-                done.append((items, self._clock.monotonic() - begun))
+                failed = error
+            pause = self._clock.monotonic() - begun
 
         await self._journal.run(lambda _: None, afterwards=freeze)
         if failed:
-            raise failed[0]
-        return done[0]
+            raise failed
+        return items, pause
 
 
 def freeze_home(home: Path, folder: Path, connection: sqlite3.Connection) -> list[Item]:
@@ -155,23 +141,24 @@ def freeze_home(home: Path, folder: Path, connection: sqlite3.Connection) -> lis
             continue
         place = folder / str(number)
         with contextlib.suppress(FileNotFoundError):
-            if not (linked and _linked(home, item, place)):
-                _copy(home, item, place)
+            if not (linked and _linked(home / item.path, place)):
+                with open_plain(home, item.path) as file, place.open("xb") as kept:
+                    shutil.copyfileobj(file, kept)
             size, source = place.stat().st_size, f"{SNAPSHOT}/{number}"
             frozen.append(replace(item, size=size, source=source))
     return frozen
 
 
+def write_list(folder: Path, items: list[Item]) -> None:
+    """Write down for `items_of` what the snapshot in `folder` holds. Raises `OSError`."""
+    with (folder / _LIST).open("w") as file:
+        file.writelines(json.dumps(asdict(item)) + "\n" for item in items)
+
+
 def items_of(home: Path) -> list[Item]:
-    """What the snapshot in `home` holds. Raises `StorageError` where there is none."""
-    path = home / SNAPSHOT / _LIST
-    try:
-        with path.open("rb") as file:
-            return list(decode_items(file))
-    except OSError as error:
-        raise StorageError.of(path, error) from error
-    except ValueError as error:
-        raise StorageError(path, str(error)) from error
+    """What the snapshot in `home` holds. Raises `OSError` where there is none."""
+    with (home / SNAPSHOT / _LIST).open() as file:
+        return [Item(**json.loads(line)) for line in file]
 
 
 @contextlib.contextmanager
@@ -189,23 +176,13 @@ def _make_anew(folder: Path) -> None:
     folder.mkdir(mode=0o700)
 
 
-def _write_list(folder: Path, items: list[Item]) -> None:
-    with (folder / _LIST).open("wb") as file:
-        file.writelines(encode_items(items))
-
-
-def _linked(home: Path, item: Item, place: Path) -> bool:
+def _linked(path: Path, place: Path) -> bool:
     """Let `place` be a second name of that file; False where there are none, or on another file
     system."""
     try:
-        os.link(home / item.path, place)
+        os.link(path, place)
     except FileNotFoundError:
         raise
     except OSError:
         return False
     return True
-
-
-def _copy(home: Path, item: Item, place: Path) -> None:
-    with open_plain(home, item.path) as file, place.open("xb") as copy:
-        shutil.copyfileobj(file, copy)

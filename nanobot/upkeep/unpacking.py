@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
+import json
 import os
 import tarfile
 import zlib
@@ -21,7 +22,7 @@ from typing import BinaryIO
 
 from nanobot.errors import NanobotError, StorageError
 from nanobot.security.paths import write_all
-from nanobot.upkeep.contents import FORMAT, Head, decode_sums, part_of, stays_inside
+from nanobot.upkeep.contents import FORMAT, Head, part_of, stays_inside
 from nanobot.upkeep.packing import HEAD, HOME, MANIFEST, Progress, unsealed
 from nanobot.upkeep.retention import has_room
 
@@ -71,33 +72,24 @@ def unpack(
         check(members.head)
         if wanted is None and not has_room(folder, members.head.size + _RESERVE):
             raise StorageError(folder, f"there is no room for {members.head.size:,} bytes")
-        return _Unpacking(members, folder, wanted or (lambda _: True), progress).run()
-
-
-class _Bounded:
-    """The decompressed archive, of which only so much may be read before more is `allowed`."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self._left = stream, 2 * _SLACK
-
-    def allow(self, size: int) -> None:
-        """Let so many bytes be read from now on, and what belongs around them."""
-        self._left = size + 2 * _SLACK
-
-    def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes."""
-        data = self._stream.read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise BadBackup("it is larger than it says")
-        return data
+        unpacking = _Unpacking(members, folder, wanted or (lambda _: True), progress)
+        unpacking.run()
+        return Unpacked(members.head, len(unpacking.sums), unpacking.size)
 
 
 class _Members:
-    """The members of an archive behind its head."""
+    """The members of an archive behind its head. Of the decompressed stream, which has no end when
+    somebody wants it so, no more is read than they say they take."""
 
-    def __init__(self, tar: tarfile.TarFile, bound: _Bounded) -> None:
-        self._tar, self._bound = tar, bound
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._left = stream, 2 * _SLACK
+        self._tar: tarfile.TarFile = tarfile.open(  # noqa: SIM115 - only reads; who opened the stream closes it
+            fileobj=self,  # type: ignore[call-overload]  # it is only read
+            mode="r|",
+            bufsize=_BLOCK,
+            errors="surrogateescape",
+            encoding="utf-8",
+        )
         first = self.next()
         if first is None or first.name != HEAD or first.type not in _PLAIN:
             raise BadBackup("it does not begin like one")
@@ -111,21 +103,29 @@ class _Members:
                 hint="Install that version, then restore it.",
             )
 
+    def read(self, size: int = -1) -> bytes:
+        """At most `size` bytes of the stream, for the archive."""
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise BadBackup("it is larger than it says")
+        return data
+
     def next(self) -> tarfile.TarInfo | None:
         """The next one, None behind the last."""
-        self._bound.allow(0)
+        self._left = 2 * _SLACK
         return self._tar.next()
 
     def end(self) -> None:
         """Behind the last one: see to it that nothing is left, sums of the compression included."""
-        while self._bound.read(_BLOCK):
+        while self.read(_BLOCK):
             pass
 
     def content(self, member: tarfile.TarInfo, most: int) -> Iterator[bytes]:
         """What a file holds, in blocks."""
         if not 0 <= member.size <= most:
             raise BadBackup("it is larger than it says")
-        self._bound.allow(member.size)
+        self._left = member.size + 2 * _SLACK
         reader = self._tar.extractfile(member)
         assert reader is not None  # only files are asked for
         left = member.size
@@ -148,14 +148,13 @@ class _Unpacking:
     links: dict[str, str] = field(default_factory=dict)
     size: int = 0
 
-    def run(self) -> Unpacked:
+    def run(self) -> None:
         while (member := self.members.next()) is not None and member.name != MANIFEST:
             self._take(member)
         if member is None:
             raise BadBackup("it is cut short")
         self._compare(member)
         self._finish()
-        return Unpacked(self.members.head, len(self.sums), self.size)
 
     def _take(self, member: tarfile.TarInfo) -> None:
         path = _path_of(member.name)
@@ -167,7 +166,7 @@ class _Unpacking:
         if member.isdir():
             self.folders[path] = (member.mode & 0o777 | 0o700, _time(member))
             if self.wanted(path):
-                self._place(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+                (self.folder / path).mkdir(mode=0o700, parents=True, exist_ok=True)
         elif member.issym() and stays_inside(path, member.linkname):
             self.links[path] = member.linkname
         elif member.type in _PLAIN and member.sparse is None:
@@ -184,9 +183,10 @@ class _Unpacking:
         with contextlib.ExitStack() as stack:
             out = -1
             if self.wanted(path):
-                if not has_room(self.folder, member.size + _RESERVE):
-                    raise StorageError(self.folder, f"there is no room for {member.size:,} bytes")
-                out = _created(self._place(path))
+                place = self.folder / path
+                place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                out = os.open(place, flags, 0o600)
                 stack.callback(os.close, out)
             for block in self.members.content(member, left):
                 digest.update(block)
@@ -200,9 +200,10 @@ class _Unpacking:
 
     def _compare(self, manifest: tarfile.TarInfo) -> None:
         try:
-            expected = decode_sums(b"".join(self.members.content(manifest, _MOST_MANIFEST)))
-        except ValueError as error:
-            raise BadBackup(str(error)) from error
+            data = json.loads(b"".join(self.members.content(manifest, _MOST_MANIFEST)))
+            expected = dict(data["sha256"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadBackup("its manifest makes no sense") from error
         if self.members.next() is not None:
             raise BadBackup("something follows its manifest")
         self.members.end()
@@ -216,17 +217,14 @@ class _Unpacking:
             if any(str(parent) in self.links for parent in PurePosixPath(path).parents):
                 raise BadBackup(f"{path!r} lies below a link")
             if self.wanted(path):
-                place = self._place(path)
+                place = self.folder / path
                 place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 place.symlink_to(target)
         for path, (mode, modified) in reversed(self.folders.items()):
             if self.wanted(path):
-                place = self._place(path)
+                place = self.folder / path
                 place.chmod(mode)
                 os.utime(place, (modified, modified))
-
-    def _place(self, path: str) -> Path:
-        return self.folder / path
 
 
 def _time(member: tarfile.TarInfo) -> int:
@@ -242,12 +240,6 @@ def _path_of(name: str) -> str:
     if part_of(parts[0], folder=True) == "out":  # backups, and what belongs to a restore
         raise BadBackup(f"{path!r} is in no backup")
     return path
-
-
-def _created(place: Path) -> int:
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(place, flags, 0o600)
 
 
 def expect_file(file: Path) -> None:
@@ -268,15 +260,7 @@ def _opened(file: Path, identity: Path | None) -> Iterator[_Members]:
             unsealed(source, identity) as plain,
             gzip.GzipFile(fileobj=plain, mode="rb") as decompressed,
         ):
-            bound = _Bounded(decompressed)  # type: ignore[arg-type]
-            with tarfile.open(
-                fileobj=bound,  # type: ignore[call-overload]
-                mode="r|",
-                bufsize=_BLOCK,
-                errors="surrogateescape",
-                encoding="utf-8",
-            ) as tar:
-                yield _Members(tar, bound)
+            yield _Members(decompressed)  # type: ignore[arg-type]
     except gzip.BadGzipFile as error:
         raise BadBackup("it is not a backup of nanobot, or it is damaged") from error
     except EOFError as error:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.upkeep.backups import Made, Order, make
-from nanobot.upkeep.contents import Head, encode_items
-from nanobot.upkeep.snapshot import Taken, freeze_home
+from nanobot.upkeep.contents import Head
+from nanobot.upkeep.snapshot import Taken, freeze_home, write_list
 
 MADE = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 LINE = '{"role": "user", "content": "%s", "seq": %d, "timestamp": "2026-03-02T09:00:00+00:00"}\n'
@@ -61,13 +61,13 @@ def freeze(home: Path, *, live: bool = False) -> Taken:
     folder.mkdir()
     with contextlib.closing(journal(home)) as db:
         items = freeze_home(home, folder, db)
-    (folder / "list.jsonl").write_bytes(b"".join(encode_items(items)))
+    write_list(folder, items)
     return Taken(live, MADE, 0.0)
 
 
 def back_up(home: Path, target: Path, *, live: bool = False, order: Order | None = None) -> Made:
     """A backup in one go."""
-    return make(home, freeze(home, live=live), target, order or Order(version="1"), lambda *_: None)
+    return make(home, freeze(home, live=live), target, order or Order(), lambda *_: None)
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:

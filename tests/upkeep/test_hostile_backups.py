@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,19 @@ import pytest
 from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
-from nanobot.upkeep.contents import encode_sums
 from nanobot.upkeep.restoring import restore
 from tests.upkeep.homes import archive, head, member
 
 ONE = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"  # of "x"
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-MANIFEST = member("manifest.json", encode_sums({"a": ONE}))
+
+
+def sums(more: Mapping[str, str] | None = None, **files: str) -> bytes:
+    """What `manifest.json` holds."""
+    return json.dumps({"sha256": {**files, **(more or {})}}).encode()
+
+
+MANIFEST = member("manifest.json", sums(a=ONE))
 SIX_MILLION = b"0" * 6_000_000
 
 HOSTILE = {
@@ -59,7 +67,7 @@ HOSTILE = {
     "what belongs to a restore": [
         head(files=2, size=1), member("home/a", b"x"),
         member("home/.restore-under-way.json"),
-        member("manifest.json", encode_sums({"a": ONE, ".restore-under-way.json": EMPTY})),
+        member("manifest.json", sums({".restore-under-way.json": EMPTY}, a=ONE)),
     ],
     "a link in state": [
         head(), member("home/state/a", type=tarfile.SYMTYPE, linkname="b"), MANIFEST,

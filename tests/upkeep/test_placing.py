@@ -85,53 +85,37 @@ def test_after_a_killed_restore_into_an_empty_volume_the_next_one_goes_well(
     assert not (home / ".restoring-left").exists()
 
 
-def test_what_is_mounted_in_a_volume_is_told_before_anything_moves(
+def test_what_is_mounted_in_a_volume_is_told_and_the_home_is_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, file = tmp_path / "home", tmp_path / "backup.tar.gz"
-    write(home / "config.yaml", "mine")
-    write(home / "state/old", "mine")
+    for name in ("config.yaml", "sessions/s", "state/old", "workspace/w"):
+        write(home / name, "mine")
     before = tree(home)
     file.write_bytes(archive([head(), member("home/a", b"x"), MANIFEST]))
-    monkeypatch.setattr(Path, "is_mount", lambda path: path in (home, home / "config.yaml"))
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == home)
+    rename, mounted = Path.rename, {home / "state", home / "backups"}
+
+    def busy(path: Path, target: Path) -> Path:
+        if path in mounted:
+            raise OSError(EBUSY, os.strerror(EBUSY), str(path), None, str(target))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", busy)
     for _ in range(2):
-        with pytest.raises(NanobotError, match=r"config\.yaml") as caught:
+        with pytest.raises(NanobotError, match=r"home/state is mounted") as caught:
             restore(file, home, None, SystemClock(), replace=True)
         assert "Unmount" in caught.value.hint
         assert tree(home) == before
-    monkeypatch.setattr(Path, "is_mount", lambda path: path in (home, home / "backups"))
+    with HomeLock(home / "state"):
+        pass
+    mounted.discard(home / "state")
     write(home / "backups/b", "mine")
+    before["state/gateway.lock"] = tree(home)["state/gateway.lock"]
     previous = restore(file, home, None, SystemClock(), replace=True).previous
     assert previous is not None
     assert tree(previous) == before
     assert set(tree(home)) == {"a", "backups/b", *(f"{previous.name}/{name}" for name in before)}
-
-
-def test_where_an_entry_cannot_move_after_all_the_home_is_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path / "home"
-    for name in ("config.yaml", "sessions/s", "state/old", "workspace/w"):
-        write(home / name, "mine")
-    before = tree(home)
-    monkeypatch.setattr(Path, "is_mount", lambda path: path == home)
-    rename, moved = Path.rename, list[Path]()
-
-    def busy_after_two(path: Path, target: Path) -> Path:
-        moved.append(path)
-        if len(moved) == 3:
-            raise OSError(EBUSY, os.strerror(EBUSY), str(path))
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", busy_after_two)
-    with staging_for(home) as staging:
-        write(staging / "config.yaml", "new")
-        with pytest.raises(OSError, match=os.strerror(EBUSY)):
-            put_in_place(staging, home, NOW)
-    assert tree(home) == before
-    assert len(moved) == 5
-    with HomeLock(home / "state"):
-        pass
 
 
 def test_no_folder_is_made_in_half_a_home(tmp_path: Path) -> None:
