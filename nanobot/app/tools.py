@@ -40,7 +40,7 @@ from nanobot.memory.store.store import BOOTSTRAP, LONG_TERM
 from nanobot.memory.tools import Documents, Note, UpdateMemory
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import Provider, Toolset
-from nanobot.security.access.rules import new_code
+from nanobot.security.access.book import new_code
 from nanobot.security.audit import AuditLog
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Place, Root, Roots

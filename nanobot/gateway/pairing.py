@@ -84,7 +84,7 @@ def request_fields(request: Request) -> dict[str, object]:
         "name": asked.name,
         "code": asked.code if request.seconds_left else "",
         "seconds_left": round(request.seconds_left),
-        "asked_at": asked.at.civil.isoformat(timespec="seconds"),
+        "asked_at": asked.at.isoformat(timespec="seconds"),
         "namesakes": list(request.namesakes),
     }
 

@@ -1,10 +1,13 @@
 """Who may talk to this nanobot, on every channel: the owner's lists, and pairing beside them.
 
+Ids decide, and are compared as they are; names never do. Nobody may talk unless something says so.
 A stranger who writes in private gets a code, and so does a group in which somebody who may talk
-addresses the agent; the owner lets them in with it. What always holds: whether somebody may talk is
-decided in memory, from ids alone, and what was let in is durable before anybody is told so. Of
-strangers only ids, name and time are kept. However many of them write, the answers, the memory and
-the writes to disk stay within what `book` allows in an hour.
+addresses the agent; the owner lets them in with it.
+
+Invariant: whether somebody may talk is decided in memory, from ids alone, and what was let in is
+durable before anybody is told so. Of strangers only ids, name and time are kept. However many of
+them write, the answers, the memory and the writes to disk stay within what `book` allows in an
+hour.
 
 One event loop of the process that owns the home changes it. Threads may ask who may talk at any
 time: a book never changes, a new one takes its place.
@@ -12,43 +15,71 @@ time: a book never changes, a new one takes its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 from loguru import logger
 
 from nanobot.channel import Chat, Sender
 from nanobot.clock import Clock
+from nanobot.errors import NanobotError
 from nanobot.security.access.book import (
     CODE_SECONDS,
+    MOST_WRONG,
     REQUEST_SECONDS,
     Asked,
     Book,
     Key,
     Kind,
     Known,
-    Moment,
     address,
+    age,
     alike,
-    expired,
-    greeting,
-    locked,
-    no_owner,
-    nobody_asked,
-    not_a_code,
-    not_paired,
-    owner_stays,
+    argument,
+    as_code,
+    matching,
+    new_code,
     tidy_name,
     usable_id,
-    used,
-    wrong_code,
+    who,
 )
 from nanobot.security.access.file import Keeper
-from nanobot.security.access.rules import AccessRules, Policy, as_code, matching, new_code
+from nanobot.security.names import printable
+
+GroupMode = Literal["off", "mention", "open"]
+
+EVERYONE = "*"
 
 _TRIES = 20
 """How often a code that is taken is replaced by another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRules:
+    """The rules of one channel.
+
+    `allow_from` may talk, beside the owner and those let in by pairing; `*` is everyone. In groups
+    nothing is answered (`off`), what is meant for the agent (`mention`), or everything (`open`),
+    and only in `allow_groups` and those let in by pairing: it gives each group's id (`*` for any)
+    the people who may talk there, `*` for everyone in it, empty for those who may talk anyway.
+    With `everyone` the senders have been checked elsewhere, and nothing here is asked.
+    """
+
+    allow_from: frozenset[str] = frozenset()
+    groups: GroupMode = "off"
+    allow_groups: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    everyone: bool = False
+
+    def people_of(self, group_id: str) -> frozenset[str] | None:
+        """Who may talk in a group; None where it is not on the list."""
+        return self.allow_groups.get(group_id, self.allow_groups.get(EVERYONE))
+
+
+_NO_RULES = AccessRules()
+"""Of a channel that the configuration does not mention: owners, and who is let in by pairing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +128,10 @@ class Access:
         clock: Clock,
         new_code: Callable[[], str] = new_code,
     ) -> None:
-        self._policy, self._keeper = Policy(rules, owners), Keeper(path, clock)
-        self._new_code = new_code
-        self._warned: Moment | None = None
+        self._rules = dict(rules)
+        self._owners = {channel: tuple(ids) for channel, ids in owners.items()}
+        self._keeper, self._clock, self._new_code = Keeper(path), clock, new_code
+        self._warned: datetime | None = None
 
     def load(self) -> str:
         """Read the file, if that was not done yet; only by the owner of the home. Gives what is
@@ -110,11 +142,37 @@ class Access:
     def permits(self, channel: str, sender: Sender, chat: Chat, *, addressed: bool = True) -> bool:
         """Whether what this sender says here is answered; in a group `addressed` says that it was
         meant for the agent."""
-        return self._policy.permits(self._keeper.book, channel, sender, chat, addressed=addressed)
+        rules = self._rules_of(channel)
+        if rules.everyone:
+            return True
+        if not chat.is_group:
+            return self._may_talk(channel, sender)
+        hears = rules.groups == "open" or (addressed and rules.groups == "mention")
+        people = self._people_of(channel, chat.id) if hears else None
+        if people is None:
+            return False
+        if not people:
+            return self._may_talk(channel, sender)
+        return _lists(people, _ids(sender)) or self._is_owner(channel, sender)
 
     def knows_group(self, channel: str, group_id: str) -> bool:
         """Whether anybody in this group may talk here."""
-        return self._policy.knows_group(self._keeper.book, channel, group_id)
+        rules = self._rules_of(channel)
+        listed = self._people_of(channel, group_id) is not None
+        return rules.everyone or (rules.groups != "off" and listed)
+
+    def owners(self, channel: str) -> Sequence[str]:
+        """The ids of the owner on a channel, as far as there are any by name: those configured, and
+        those from pairing."""
+        known = self._keeper.book.known.values()
+        paired = (one.id for one in known if one.owner and one.channel == channel)
+        ids = dict.fromkeys((*self._owners.get(channel, ()), *paired))
+        return tuple(id for id in ids if id != EVERYONE)
+
+    def is_owner_id(self, channel: str, id: str) -> bool:
+        """Whether this sender is the owner."""
+        known = self._keeper.book.known.get((channel, "person", id))
+        return _lists(self._owners.get(channel, ()), {id}) or (known is not None and known.owner)
 
     def stranger(self, channel: str, sender: Sender, chat: Chat) -> str | None:
         """What to say to somebody who was not permitted and means the agent; None for nothing.
@@ -122,20 +180,21 @@ class Access:
         `keep` makes the code durable, and comes before it is said; where that, or saying it, fails,
         `withdraw` makes them somebody who has not asked.
         """
-        now, book = self._keeper.now(), self._keeper.book
-        kind = self._policy.may_ask(book, channel, sender, chat)
-        if kind is None:
+        if not self._may_ask(channel, sender, chat):
             return None
-        key, name = _key(channel, sender, chat), chat.title if chat.is_group else sender.name
-        book = book.at(now)
+        now = self._clock.now()
+        book, key = self._keeper.book.at(now), _key(channel, sender, chat)
         if not usable_id(key[2]) or key in book.asked:
             return None
-        if not book.has_room(kind):
+        if not book.has_room(key[1]):
             self._warn(channel, now)
             return None
-        code = self._unused_code(book)
-        self._keeper.note(Asked(*key, tidy_name(name), chat.id, code, now, chat.thread_id))
-        return greeting(kind, code) if code else None
+        taken = {one.code for one in book.asked.values()}
+        codes = (self._new_code() for _ in range(_TRIES))
+        code = next((code for code in codes if code not in taken), "")
+        name = tidy_name(chat.title if chat.is_group else sender.name)
+        self._keeper.note(Asked(*key, name, chat.id, code, now, chat.thread_id))
+        return _greeting(key[1], code) if code else None
 
     def withdraw(self, channel: str, sender: Sender, chat: Chat) -> None:
         """Forget what `stranger` has noted, since it could not be said."""
@@ -147,7 +206,7 @@ class Access:
 
     def requests(self) -> Sequence[Request]:
         """Who asked within the hour and was not let in, the latest last."""
-        now = self._keeper.now()
+        now = self._clock.now()
         book = self._keeper.book.at(now)
         return [
             Request(one, one.code_seconds(now), tuple(_namesakes(book, one)))
@@ -167,80 +226,140 @@ class Access:
         `StorageError`; nobody is let in then.
         """
         async with self._keeper.changing():
-            now = self._keeper.now()
+            now = self._clock.now()
             book = self._keeper.book.at(now)
-            if ":" in code_or_id:
-                key = _by_address(code_or_id, (*book.asked.values(), *book.known.values()))
-                if key is None:
-                    raise nobody_asked(code_or_id)
-            else:
-                key = await self._by_code(code_or_id, book, now)
-            return await self._let_in(key, book, now, owner=owner)
+            if ":" not in code_or_id:
+                return await self._let_in(await self._by_code(code_or_id, book, now), book, owner)
+            key = _by_address(code_or_id, (*book.asked.values(), *book.known.values()))
+            if key is None:
+                raise NanobotError(
+                    f"nobody with the id {printable(code_or_id)} has asked within the hour",
+                    hint="They have to write to me first, or stand in `allow_from` in config.yaml.",
+                )
+            return await self._let_in(key, book, owner)
 
     async def revoke(self, channel: str, id: str, *, owners_too: bool = True) -> Revoked:
         """Shut somebody out again, durably. Raises `NanobotError` where pairing has not let them
         in (or made them the owner, without `owners_too`), and `StorageError`."""
         async with self._keeper.changing():
-            book, address = self._keeper.book, f"{channel}:{id}"
-            key = _by_address(address, book.known.values())
+            book, text = self._keeper.book, f"{channel}:{id}"
+            key = _by_address(text, book.known.values())
             if key is None:
                 kinds: tuple[Kind, ...] = ("person", "group")
-                configured = any(self._policy.configured((channel, kind, id)) for kind in kinds)
-                raise not_paired(address, configured=configured)
-            if book.known[key].owner and not owners_too:
-                raise owner_stays(book.known[key])
+                configured = any(self._configured((channel, kind, id)) for kind in kinds)
+                raise NanobotError(
+                    f"{printable(text)} was not let in by pairing",
+                    hint="config.yaml lets them in: change it there." if configured else "",
+                )
+            known = book.known[key]
+            if known.owner and not owners_too:
+                command = f"nanobot pair revoke {argument(known)}"
+                raise NanobotError(
+                    f"{who(known)} is the owner",
+                    hint=f"Only the terminal can take that back: `{command}`",
+                )
             await self._keeper.change(lambda book: book.without(key))
-            return Revoked(book.known[key], self._policy.configured(key))
+            return Revoked(known, self._configured(key))
 
-    def owners(self, channel: str) -> Sequence[str]:
-        """The ids of the owner on a channel: those configured, and those from pairing."""
-        return self._policy.owners(self._keeper.book, channel)
+    def _rules_of(self, channel: str) -> AccessRules:
+        return self._rules.get(channel, _NO_RULES)
 
-    def is_owner_id(self, channel: str, id: str) -> bool:
-        """Whether this sender is the owner."""
-        return self._policy.is_owner(self._keeper.book, channel, id)
+    def _may_talk(self, channel: str, sender: Sender) -> bool:
+        ids, known = _ids(sender), self._keeper.book.known
+        return (
+            _lists(self._rules_of(channel).allow_from, ids)
+            or any((channel, "person", id) in known for id in ids)
+            or self._is_owner(channel, sender)
+        )
 
-    def _unused_code(self, book: Book) -> str:
-        taken = {one.code for one in book.asked.values()}
-        codes = (self._new_code() for _ in range(_TRIES))
-        return next((code for code in codes if code not in taken), "")
+    def _is_owner(self, channel: str, sender: Sender) -> bool:
+        return any(self.is_owner_id(channel, id) for id in _ids(sender))
 
-    def _warn(self, channel: str, now: Moment) -> None:
-        if self._warned is None or self._warned.age(now) >= REQUEST_SECONDS:
+    def _people_of(self, channel: str, group_id: str) -> frozenset[str] | None:
+        """Who may talk in a group; what the configuration says of it goes first."""
+        people = self._rules_of(channel).people_of(group_id)
+        if people is None and (channel, "group", group_id) in self._keeper.book.known:
+            return frozenset((EVERYONE,))
+        return people
+
+    def _may_ask(self, channel: str, sender: Sender, chat: Chat) -> bool:
+        """Whether a message that is meant for the agent and not permitted asks to be let in: a
+        person's in a private chat, or for a group that of somebody there who may talk."""
+        rules = self._rules_of(channel)
+        if rules.everyone:
+            return False
+        known = self._may_talk(channel, sender)
+        if not chat.is_group:
+            return not known
+        return known and rules.groups != "off" and self._people_of(channel, chat.id) is None
+
+    def _configured(self, key: Key) -> bool:
+        """Whether the configuration alone lets somebody in."""
+        channel, kind, id = key
+        rules = self._rules_of(channel)
+        if kind == "group":
+            return rules.people_of(id) is not None
+        return _lists((*rules.allow_from, *self._owners.get(channel, ())), {id})
+
+    def _warn(self, channel: str, now: datetime) -> None:
+        if self._warned is None or age(self._warned, now) >= REQUEST_SECONDS:
             self._warned = now
             logger.warning(
                 "many strangers write on {}; for an hour, some of them get no pairing code", channel
             )
 
-    async def _by_code(self, text: str, book: Book, now: Moment) -> Key:
+    async def _by_code(self, text: str, book: Book, now: datetime) -> Key:
         if not (code := as_code(text)):
-            raise not_a_code()
-        if book.locked:
-            raise locked(CODE_SECONDS - book.wrong[0].age(now))
+            raise NanobotError(
+                "this is not a pairing code",
+                hint="A code has eight letters and digits; an id is written as CHANNEL:ID.",
+            )
+        if len(book.wrong) >= MOST_WRONG:
+            minutes = max(1, round((CODE_SECONDS - age(book.wrong[0], now)) / 60))
+            raise NanobotError(
+                "too many wrong codes were tried, so no code is taken for now",
+                hint=f"Try again in {minutes} min. By its id (CHANNEL:ID) a request can be approved"
+                " at once.",
+            )
         requests = list(book.asked.values())
         position = matching(code, [one.code for one in requests])
         if position < 0:
             await self._keeper.note_wrong_code(now)
-            raise wrong_code()
+            raise NanobotError(
+                "no open request has this code",
+                hint="Look for a typing mistake. A code holds for ten minutes and works once.",
+            )
         asked = requests[position]
         if asked.used:
-            raise used(asked)
+            raise NanobotError(f"this code was used already, for {who(asked)}")
         if not asked.code_seconds(now):
-            raise expired(asked)
+            raise NanobotError(
+                f"this code, of {who(asked)}, is older than ten minutes",
+                hint=f"If you are sure who that is, approve `{address(asked)}` instead of the code."
+                " An hour after the last one they get a new code when they write.",
+            )
         return asked.key
 
-    async def _let_in(self, key: Key, book: Book, now: Moment, *, owner: bool) -> Approved:
+    async def _let_in(self, key: Key, book: Book, owner: bool) -> Approved:
         asked, before = book.asked.get(key), book.known.get(key)
         shown = asked or before
         assert shown is not None
         if owner and shown.kind == "group":
-            raise no_owner(shown)
+            raise NanobotError(f"{who(shown)} is a group, and only a person can be the owner")
         chat_id, thread_id = (asked.chat_id, asked.thread_id) if asked else ("", "")
         if before is not None and before.owner >= owner:
             return Approved(before, chat_id, news=False, thread_id=thread_id)
-        known = Known(*key, shown.name, now.civil, owner)
+        known = Known(*key, shown.name, self._clock.now().replace(microsecond=0), owner)
         await self._keeper.change(lambda book: book.letting_in(known))
         return Approved(known, chat_id, True, tuple(_namesakes(book, known)), thread_id)
+
+
+def _ids(sender: Sender) -> frozenset[str]:
+    return frozenset(filter(None, (sender.id, *sender.also)))
+
+
+def _lists(people: Collection[str], ids: Set[str]) -> bool:
+    return EVERYONE in people or not ids.isdisjoint(people)
 
 
 def _key(channel: str, sender: Sender, chat: Chat) -> Key:
@@ -261,3 +380,18 @@ def _namesakes(book: Book, one: Asked | Known) -> Iterator[str]:
     for key, other in others.items():
         if name and key != one.key and alike(other.name) == name:
             yield address(other)
+
+
+def _greeting(kind: Kind, code: str) -> str:
+    """For a stranger or a group, who learn that this is a private nanobot, and no more."""
+    if kind == "group":
+        return (
+            "This is a private nanobot, and this group is not on its list. Its owner can let"
+            f" everyone in this group talk to it, within ten minutes: send me `/pair {code}` in"
+            f" private, or run `nanobot pair approve {code}`."
+        )
+    return (
+        f"This is a private nanobot. Your pairing code: `{code}` (it holds for ten minutes).\n"
+        f"Its owner lets you in with `nanobot pair approve {code}`"
+        " (and `--owner` if that is you)."
+    )

@@ -1,22 +1,24 @@
 """Who was let in, who asked to be, and which wrong codes were tried: values, and what changes them.
 
-What always holds: a book is bounded, however many strangers write. Within an hour it takes one
+Invariant: a book is bounded, however many strangers write. Within an hour it takes one
 request of each person or group, and so many in all; older ones go. A code holds for ten minutes,
-once. Neither a clock that is set back nor a computer that slept makes a code live longer.
-
-What people are told about access. A stranger learns that this is a private nanobot, no more.
+once; it has eight characters that are hard to mistake for each other and hard to guess.
 """
 
 from __future__ import annotations
 
+import hmac
+import math
+import secrets
 import shlex
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from nanobot.errors import NanobotError
+from pydantic import AwareDatetime, StrictBool
+
 from nanobot.security.names import printable
 
 Kind = Literal["person", "group"]
@@ -34,18 +36,6 @@ _MOST_NAME, _MOST_ID = 40, 200
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """A point in time: as the calendar has it, and by a clock that only runs forward."""
-
-    civil: datetime
-    seconds: float
-
-    def age(self, now: Moment) -> float:
-        """Seconds since then; by the clock that saw more of them, should they disagree."""
-        return max(now.seconds - self.seconds, (now.civil - self.civil).total_seconds())
-
-
-@dataclass(frozen=True, slots=True)
 class Asked:
     """A request to be let in: `code` is what its owner has to be told, empty where none is valid.
     `chat_id` and `thread_id` are where it was made."""
@@ -56,18 +46,18 @@ class Asked:
     name: str
     chat_id: str
     code: str
-    at: Moment
+    at: AwareDatetime
     thread_id: str = ""
-    used: bool = False
+    used: StrictBool = False
 
     @property
     def key(self) -> Key:
         """What it is found by."""
         return self.channel, self.kind, self.id
 
-    def code_seconds(self, now: Moment) -> float:
+    def code_seconds(self, now: datetime) -> float:
         """Seconds for which the code still holds; 0 where it does not."""
-        return 0.0 if self.used or not self.code else max(0.0, CODE_SECONDS - self.at.age(now))
+        return 0.0 if self.used or not self.code else max(0.0, CODE_SECONDS - age(self.at, now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +68,8 @@ class Known:
     kind: Kind
     id: str
     name: str
-    since: datetime
-    owner: bool = False
+    since: AwareDatetime
+    owner: StrictBool = False
 
     @property
     def key(self) -> Key:
@@ -93,14 +83,14 @@ class Book:
 
     known: Mapping[Key, Known] = field(default_factory=dict)
     asked: Mapping[Key, Asked] = field(default_factory=dict)
-    wrong: tuple[Moment, ...] = ()
+    wrong: tuple[datetime, ...] = ()
 
-    def at(self, now: Moment) -> Book:
+    def at(self, now: datetime) -> Book:
         """Without what is too old to count."""
         return Book(
             self.known,
-            {k: one for k, one in self.asked.items() if one.at.age(now) < REQUEST_SECONDS},
-            tuple(moment for moment in self.wrong if moment.age(now) < CODE_SECONDS),
+            {k: one for k, one in self.asked.items() if age(one.at, now) < REQUEST_SECONDS},
+            tuple(moment for moment in self.wrong if age(moment, now) < CODE_SECONDS),
         )
 
     def has_room(self, kind: Kind) -> bool:
@@ -126,10 +116,6 @@ class Book:
         """With somebody shut out again."""
         return replace(self, known={k: one for k, one in self.known.items() if k != key})
 
-    def with_wrong_code(self, now: Moment) -> Book:
-        """With one more wrong code tried."""
-        return replace(self, wrong=(*self.wrong, now))
-
     def as_others_left(self, theirs: Book, before: Book) -> Book:
         """With what somebody else changed in the file, which said `before` and now says `theirs`:
         who was let in, and what those who asked are called. What was noted since stays."""
@@ -141,10 +127,10 @@ class Book:
                 asked[key] = replace(one, name=theirs.asked[key].name)
         return Book(theirs.known, asked, self.wrong)
 
-    @property
-    def locked(self) -> bool:
-        """Whether too many wrong codes were tried."""
-        return len(self.wrong) >= MOST_WRONG
+
+def age(moment: datetime, now: datetime) -> float:
+    """Seconds since a moment; without end where the clock was set back, and nobody can tell."""
+    return (now - moment).total_seconds() if moment <= now else math.inf
 
 
 def usable_id(text: str) -> bool:
@@ -183,85 +169,32 @@ def who(one: Asked | Known) -> str:
     return f"`{one.name}` (`{address(one)}`)" if one.name else f"`{address(one)}`"
 
 
-def greeting(kind: Kind, code: str) -> str:
-    """What a stranger, or a group, is answered."""
-    if kind == "group":
-        return (
-            "This is a private nanobot, and this group is not on its list. Its owner can let"
-            f" everyone in this group talk to it, within ten minutes: send me `/pair {code}` in"
-            f" private, or run `nanobot pair approve {code}`."
-        )
-    return (
-        f"This is a private nanobot. Your pairing code: `{code}` (it holds for ten minutes).\n"
-        f"Its owner lets you in with `nanobot pair approve {code}`"
-        " (and `--owner` if that is you)."
-    )
+ALPHABET = "23456789BCDFGHJKMNPQRSTVWXYZ"
+"""No 0 and O, no 1, I and L, and no vowels, so that no code is a word."""
+
+LENGTH = 8
+"""Characters of a code: 38 bits, of which a guesser gets to try ten codes in ten minutes."""
 
 
-def not_a_code() -> NanobotError:
-    """What was given looks like no code."""
-    return NanobotError(
-        "this is not a pairing code",
-        hint="A code has eight letters and digits; an id is written as CHANNEL:ID.",
-    )
+def new_code() -> str:
+    """A code that nobody can foresee."""
+    return "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
 
 
-def wrong_code() -> NanobotError:
-    """Nobody was given this code, or it was long ago."""
-    return NanobotError(
-        "no open request has this code",
-        hint="Look for a typing mistake. A code holds for ten minutes and works once.",
-    )
+def as_code(text: str) -> str:
+    """`text` as a code, as people write it: in small letters, with spaces or dashes. Empty where it
+    cannot be one."""
+    code = "".join(text.replace("-", " ").split()).upper()
+    return code if len(code) == LENGTH and set(code) <= set(ALPHABET) else ""
 
 
-def locked(seconds: float) -> NanobotError:
-    """Too many wrong codes; `seconds` until the next one may be tried."""
-    minutes = max(1, round(seconds / 60))
-    return NanobotError(
-        "too many wrong codes were tried, so no code is taken for now",
-        hint=f"Try again in {minutes} min. By its id (CHANNEL:ID) a request can be approved at"
-        " once.",
-    )
+def matching(code: str, codes: Iterable[str]) -> int:
+    """The position of `code` in `codes`, -1 where it is not among them.
 
-
-def used(asked: Asked) -> NanobotError:
-    """The code has let somebody in."""
-    return NanobotError(f"this code was used already, for {who(asked)}")
-
-
-def expired(asked: Asked) -> NanobotError:
-    """The code is too old; the request can still be approved by its id."""
-    return NanobotError(
-        f"this code, of {who(asked)}, is older than ten minutes",
-        hint=f"If you are sure who that is, approve `{address(asked)}` instead of the code. An hour"
-        " after the last one they get a new code when they write.",
-    )
-
-
-def nobody_asked(id: str) -> NanobotError:
-    """No request has this address."""
-    return NanobotError(
-        f"nobody with the id {printable(id)} has asked within the hour",
-        hint="They have to write to me first, or stand in `allow_from` in config.yaml.",
-    )
-
-
-def no_owner(group: Asked | Known) -> NanobotError:
-    """A group was to be made the owner."""
-    return NanobotError(f"{who(group)} is a group, and only a person can be the owner")
-
-
-def owner_stays(owner: Known) -> NanobotError:
-    """An owner was to be shut out where only others may be."""
-    return NanobotError(
-        f"{who(owner)} is the owner",
-        hint=f"Only the terminal can take that back: `nanobot pair revoke {argument(owner)}`",
-    )
-
-
-def not_paired(address: str, *, configured: bool) -> NanobotError:
-    """Pairing has nothing to take back; `configured`: config.yaml has."""
-    return NanobotError(
-        f"{printable(address)} was not let in by pairing",
-        hint="config.yaml lets them in: change it there." if configured else "",
-    )
+    Takes as long wherever it stands and however much of it is right.
+    """
+    found = -1
+    for index, known in enumerate(codes):
+        if hmac.compare_digest(known.encode(), code.encode()):
+            found = index
+    return found

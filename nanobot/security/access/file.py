@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
-from nanobot.clock import Clock
+from pydantic import AwareDatetime, BaseModel, ValidationError
+
 from nanobot.errors import StorageError
-from nanobot.security.access.book import Asked, Book, Key, Kind, Known, Moment, tidy_name, usable_id
-from nanobot.security.access.rules import as_code
+from nanobot.security.access.book import Asked, Book, Key, Known, as_code, tidy_name, usable_id
 from nanobot.security.documents import StateDocument, UnfitDocument, versioned_object
 
 VERSION = 1
@@ -31,144 +32,48 @@ _ADVICE = (
 )
 
 
-def _encoded(book: Book, now: Moment) -> bytes:
+class _File(BaseModel):
+    approved: list[Known]
+    requests: list[Asked]
+    wrong_codes: list[AwareDatetime]
+
+
+def _encoded(book: Book) -> bytes:
     content = {
         "version": VERSION,
-        "approved": [
-            {
-                "channel": one.channel,
-                "kind": one.kind,
-                "id": one.id,
-                "name": one.name,
-                "owner": one.owner,
-                "since": one.since.isoformat(timespec="seconds"),
-            }
-            for one in book.known.values()
-        ],
-        "requests": [
-            {
-                "channel": one.channel,
-                "kind": one.kind,
-                "id": one.id,
-                "name": one.name,
-                "chat_id": one.chat_id,
-                "thread_id": one.thread_id,
-                "code": one.code,
-                "used": one.used,
-                "at": one.at.civil.isoformat(),
-            }
-            for one in book.asked.values()
-        ],
-        "wrong_codes": [moment.civil.isoformat() for moment in book.wrong],
+        "approved": [asdict(one) for one in book.known.values()],
+        "requests": [asdict(one) for one in book.asked.values()],
+        "wrong_codes": book.wrong,
     }
-    return json.dumps(content, indent=1).encode("ascii") + b"\n"
+    return json.dumps(content, indent=1, default=datetime.isoformat).encode("ascii") + b"\n"
 
 
-def _decoded(content: bytes, now: Moment) -> Book:
+def _decoded(content: bytes) -> Book:
     """Raises `UnfitDocument`."""
-    top = versioned_object(content, VERSION)
-    known = [_known(_Fields(item)) for item in _items(top, "approved")]
-    asked = [_asked(_Fields(item), now) for item in _items(top, "requests")]
-    wrong = [_moment(item, now) for item in _items(top, "wrong_codes")]
-    return Book({one.key: one for one in known}, {one.key: one for one in asked}, tuple(wrong))
-
-
-def _items(top: Mapping[str, object], key: str) -> list[object]:
-    items = top.get(key)
-    if not isinstance(items, list):
-        raise UnfitDocument(f"it has no list {key!r}")
-    return items
-
-
-class _Fields:
-    """The fields of one entry, each with its type."""
-
-    def __init__(self, item: object) -> None:
-        if not isinstance(item, dict):
-            raise UnfitDocument("an entry is not an object")
-        self._item = item
-
-    def text(self, key: str) -> str:
-        value = self._item.get(key)
-        if not isinstance(value, str):
-            raise UnfitDocument(f"an entry has no text {key!r}")
-        return value
-
-    def text_if_there(self, key: str) -> str:
-        """Empty where it is not there: files of earlier versions do not have it."""
-        return self.text(key) if key in self._item else ""
-
-    def flag(self, key: str) -> bool:
-        value = self._item.get(key)
-        if not isinstance(value, bool):
-            raise UnfitDocument(f"an entry does not say whether {key!r}")
-        return value
-
-    def id(self) -> str:
-        value = self.text("id")
-        if not usable_id(value):
-            raise UnfitDocument("an entry has an id that nobody can have")
-        return value
-
-    def kind(self) -> Kind:
-        match self.text("kind"):
-            case "person":
-                return "person"
-            case "group":
-                return "group"
-        raise UnfitDocument("an entry is neither a person nor a group")
-
-
-def _known(fields: _Fields) -> Known:
-    kind, owner = fields.kind(), fields.flag("owner")
-    if owner and kind == "group":
+    try:
+        file = _File.model_validate(versioned_object(content, VERSION))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UnfitDocument(f"{where}: {first['msg']}") from error
+    ids = [one.id for one in file.approved] + [one.id for one in file.requests]
+    if not all(map(usable_id, ids)):
+        raise UnfitDocument("an entry has an id that nobody can have")
+    if any(one.owner and one.kind == "group" for one in file.approved):
         raise UnfitDocument("it makes a group the owner")
-    name, since = tidy_name(fields.text("name")), _civil(fields.text("since"))
-    return Known(fields.text("channel"), kind, fields.id(), name, since, owner)
-
-
-def _asked(fields: _Fields, now: Moment) -> Asked:
-    at = _moment(fields.text("at"), now)
-    set_back = at.civil > now.civil  # nobody can tell how old it is
-    return Asked(
-        fields.text("channel"),
-        fields.kind(),
-        fields.id(),
-        tidy_name(fields.text("name")),
-        fields.text("chat_id"),
-        "" if set_back else as_code(fields.text("code")),
-        at,
-        fields.text_if_there("thread_id"),
-        fields.flag("used"),
-    )
-
-
-def _moment(value: object, now: Moment) -> Moment:
-    return Moment(_civil(value), now.seconds)
-
-
-def _civil(value: object) -> datetime:
-    with suppress(ValueError):
-        if isinstance(value, str) and (moment := datetime.fromisoformat(value)).tzinfo is not None:
-            return moment
-    raise UnfitDocument(f"{value!r:.40} is not a time")
-
-
-Change = Callable[[Book], Book]
+    known = [replace(one, name=tidy_name(one.name)) for one in file.approved]
+    asked = [
+        replace(one, name=tidy_name(one.name), code=as_code(one.code)) for one in file.requests
+    ]
+    wrong = tuple(file.wrong_codes)
+    return Book({one.key: one for one in known}, {one.key: one for one in asked}, wrong)
 
 
 class Keeper:
     """Keeps the book in the file at `path`, which is read when it is first needed."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
-        self._file = StateDocument(
-            path,
-            lambda content: _decoded(content, self.now()),
-            lambda book: _encoded(book, self.now()),
-            Book(),
-            _ADVICE,
-        )
-        self._clock = clock
+    def __init__(self, path: Path) -> None:
+        self._file = StateDocument(path, _decoded, _encoded, Book(), _ADVICE)
         self._current: Book | None = None
         self._filed = Book()
         self._unsaved = False
@@ -195,10 +100,6 @@ class Keeper:
                 self._current, self._filed = book.as_others_left(theirs, self._filed), theirs
             yield
 
-    def now(self) -> Moment:
-        """This moment."""
-        return Moment(self._clock.now(), self._clock.monotonic())
-
     def note(self, asked: Asked) -> None:
         """Put a request down in memory."""
         self._current, self._unsaved = self.book.at(asked.at).with_request(asked), True
@@ -207,9 +108,10 @@ class Keeper:
         """Take a request back that was put down."""
         self._current, self._unsaved = self.book.without_request(key), True
 
-    async def note_wrong_code(self, now: Moment) -> None:
+    async def note_wrong_code(self, now: datetime) -> None:
         """Put down that a wrong code was tried; it counts even where the disk refuses."""
-        self._current, self._unsaved = self.book.at(now).with_wrong_code(now), True
+        book = self.book.at(now)
+        self._current, self._unsaved = replace(book, wrong=(*book.wrong, now)), True
         with suppress(StorageError):
             await self._save(self._current)
 
@@ -219,7 +121,7 @@ class Keeper:
             if self._unsaved:
                 await self._save(self.book)
 
-    async def change(self, change: Change) -> None:
+    async def change(self, change: Callable[[Book], Book]) -> None:
         """Carry out a change once it is durable; call it while `changing` is held.
 
         Raises `StorageError`, and nothing has changed then.
