@@ -1,6 +1,5 @@
-"""The keyboard of the chat: what the keys do at the prompt, and the quiet before and after it.
-
-How the chat ends before its person leaves it: by a defect, or by a signal.
+"""The keyboard of the chat: what the keys do at the prompt, and the quiet before and after it; and
+how the chat ends before its person leaves it, by a defect or by a signal.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import signal
 import sys
 import termios
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from types import FrameType
 from typing import Any
@@ -49,24 +47,16 @@ class SlashCompleter(Completer):
         return [command for command in self._commands if command[0].startswith(typed)]
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the person wants of the chat: `send` takes what they typed, `interrupt` is Ctrl-C where
-    nothing is typed, `cleared` where something was."""
-
-    send: Callable[[Buffer], None]
-    interrupt: Callable[[], None]
-    cleared: Callable[[], None]
-
-
-def key_bindings(completer: SlashCompleter, wishes: Wishes) -> KeyBindings:
+def key_bindings(
+    completer: SlashCompleter, send: Callable[[Buffer], None], interrupt: Callable[[], None]
+) -> KeyBindings:
     """Enter sends, Alt-Enter breaks the line, Tab completes, Ctrl-C clears or interrupts."""
     keys = KeyBindings()
     typing = has_focus(DEFAULT_BUFFER)
 
     @keys.add("enter", filter=typing)
     def _(event: KeyPressEvent) -> None:
-        wishes.send(event.current_buffer)
+        send(event.current_buffer)
 
     @keys.add("escape", "enter", filter=typing)
     def _(event: KeyPressEvent) -> None:
@@ -74,29 +64,24 @@ def key_bindings(completer: SlashCompleter, wishes: Wishes) -> KeyBindings:
 
     @keys.add("tab", filter=typing)
     def _(event: KeyPressEvent) -> None:
-        _complete(event.current_buffer, completer)
+        buffer = event.current_buffer  # insert what is certain; walk through the rest
+        certain = completer.common(buffer.document.text_before_cursor)
+        for letter in certain:  # a dumb terminal is shown the last letter of each change
+            buffer.insert_text(letter)
+        if not certain and buffer.complete_state is not None:
+            buffer.complete_next()
+        elif not certain:
+            buffer.start_completion()
 
     @keys.add("c-c", filter=typing)
     @keys.add("<sigint>")
     def _(event: KeyPressEvent) -> None:
         if event.current_buffer.text:
             event.current_buffer.reset()
-            wishes.cleared()
         else:
-            wishes.interrupt()
+            interrupt()
 
     return keys
-
-
-def _complete(buffer: Buffer, completer: SlashCompleter) -> None:
-    """Insert what is certain; where there is a choice, walk through it."""
-    certain = completer.common(buffer.document.text_before_cursor)
-    for letter in certain:  # one by one: a dumb terminal is shown the last letter of each change
-        buffer.insert_text(letter)
-    if not certain and buffer.complete_state is not None:
-        buffer.complete_next()
-    elif not certain:
-        buffer.start_completion()
 
 
 @contextlib.contextmanager
@@ -139,28 +124,20 @@ def ended_by_failures_and_signals() -> Iterator[None]:
     def told_to_end(number: int, _: FrameType | None) -> None:
         loop.call_soon_threadsafe(fail, SystemExit(128 + number))
 
-    loop.set_exception_handler(failed)
-    with _handling_signals(told_to_end):
-        try:
-            yield
-        except asyncio.CancelledError:
-            if failures:
-                raise failures[0] from None
-            raise
-
-
-@contextlib.contextmanager
-def _handling_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """The signals that end the process, where somebody has taken them already, go to `handler`."""
-    before = {
-        number: taken
+    taken = {
+        number: handler
         for number in (signal.SIGTERM, signal.SIGHUP)
-        if callable(taken := signal.getsignal(number))
+        if callable(handler := signal.getsignal(number))
     }
-    for number in before:
-        signal.signal(number, handler)
+    loop.set_exception_handler(failed)
+    for number in taken:
+        signal.signal(number, told_to_end)
     try:
         yield
+    except asyncio.CancelledError:
+        if failures:
+            raise failures[0] from None
+        raise
     finally:
-        for number, taken in before.items():
-            signal.signal(number, taken)
+        for number, handler in taken.items():
+            signal.signal(number, handler)

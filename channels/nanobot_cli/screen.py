@@ -1,25 +1,15 @@
-"""The screen of the chat in two parts: what stays is printed above, and the prompt moves below.
+"""How a conversation looks in the terminal: what stays is printed, and the prompt moves below it.
 
-On a dumb terminal nothing moves: what is typed and what is printed follow one another, and a new
-prompt is written when it is the person's turn.
-
-Markdown as a chat writes it: a line break breaks the line, and `<b>` is three letters.
-
-Models write for chat windows, which show both so. HTML is never interpreted.
-
-How a conversation looks in the terminal: what stays on the screen, and what moves at its end.
-
-A reply that is being written and the output of a tool that runs move, and are replaced by what
-stays of them. Everything that comes from outside passes `clean` on its way to the screen. Links are
-shown as text, not as terminal hyperlinks, so that a person sees where they lead. What was shown of
-a reply that never gets its end stays. Several messages may be under way: the answer to one leaves
-alone what another one's turn is writing.
+A reply that is being written and the output of a tool that runs move with the prompt, and are
+replaced by what stays of them; what was shown of a reply that never gets its end stays. Several
+messages may be under way: the answer to one leaves alone what another one's turn is writing.
+Everything from outside passes `clean` on its way to the screen. Links are shown as text, not as
+terminal hyperlinks, so that a person sees where they lead.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -31,15 +21,26 @@ from rich.console import Console, RenderableType
 from rich.markdown import Markdown
 from rich.text import Text
 
-from nanobot_cli.questions import question_of, ways
-from nanobot_cli.text import OutputTail, clean, file_line, one_line, wrapped
+from nanobot_cli.text import OutputTail, clean, file_line, one_line, question_of, ways, wrapped
 from nanobot_cli.wire import Delta, Output, Reply, Said, Tool
 
 PROMPT = "> "
 
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+
+_TAIL = 20_000
+"""Characters of a growing reply that are looked at to draw its last lines."""
+
+_OUTPUT_LINES = 6
+_INDENT = "  "
+
 
 class Surface:
-    """Prints with `console`. Until `attach`, and after the application has ended, only that."""
+    """Prints with `console`. Until `attach`, and after the application has ended, only that.
+
+    On a dumb terminal nothing moves: what is typed and what is printed follow one another, and a
+    new prompt is written when it is the person's turn.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -53,9 +54,15 @@ class Surface:
         self._at_prompt = not self.moves
 
     def print(self, shown: RenderableType, *, soft_wrap: bool = False) -> None:
-        """Add to what stays."""
-        with self._above():
-            self.console.print(shown, soft_wrap=soft_wrap)
+        """Add to what stays: the prompt is taken away, and soon drawn again below it."""
+        drawn = self._app is not None and self._app.is_running
+        if self._at_prompt:
+            self.line_was_typed()
+        elif self._app is not None and drawn and self.moves:
+            self._app.renderer.erase(leave_alternate_screen=False)
+        self.console.print(shown, soft_wrap=soft_wrap)
+        if drawn:
+            self.redraw()
 
     def line_was_typed(self) -> None:
         """Enter was pressed; a dumb terminal keeps what was typed on its line."""
@@ -94,58 +101,23 @@ class Surface:
         size = self._app.output.get_size()
         return size.rows, size.columns
 
-    @contextlib.contextmanager
-    def _above(self) -> Iterator[None]:
-        """Room for what stays: the prompt is taken away, and drawn again below it soon."""
-        drawn = self._app is not None and self._app.is_running
-        if self._at_prompt:
-            self._at_prompt = False
-            self.console.out()
-        elif self._app is not None and drawn and self.moves:
-            self._app.renderer.erase(leave_alternate_screen=False)
-        yield
-        if drawn:
-            self.redraw()
-
-
-_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-
-
-class ChatMarkdown(Markdown):
-    """`markup` with every line break of a paragraph kept; links are text, not hyperlinks."""
-
-    def __init__(self, markup: str) -> None:
-        super().__init__(markup, hyperlinks=False)
-        self.parsed = _PARSER.parse(markup)
-        _harden(self.parsed)
-
-
-def _harden(tokens: Iterable[Token]) -> None:
-    for token in tokens:
-        if token.type == "softbreak":
-            token.type = "hardbreak"
-        _harden(token.children or ())
-
-
-_TAIL = 20_000
-"""Characters of a growing reply that are looked at to draw its last lines."""
-
-_OUTPUT_LINES = 6
-_INDENT = "  "
-
 
 class Transcript:
     """Shows what happens in a conversation, as it happens."""
 
     def __init__(self, surface: Surface) -> None:
         self._surface = surface
-        self._parts: list[str] = []
-        self._tail = ""
+        self._written: list[str] = []
+        """The pieces of the reply that is being written."""
         self._turn_of = ""
         self._said: set[str] = set()
         self._commands: set[str] = set()
         self._last_turn = ""
         self._output: OutputTail | None = None
+
+    def line(self, text: str, style: str = "dim") -> None:
+        """Something to see that is not part of the reply."""
+        self._surface.print(Text(clean(text), style=style))
 
     def typed(self, text: str) -> None:
         """What the person said, where the prompt does not leave it on the screen."""
@@ -163,62 +135,48 @@ class Transcript:
         """More of the reply that is being written."""
         self._keep_output()
         if more.restart:
-            self._forget_partial()
+            self._written.clear()
         self._turn_of = more.id
-        self._parts.append(more.text)
-        self._tail = (self._tail + more.text)[-_TAIL:]
+        self._written.append(more.text)
         self._surface.redraw()
 
     def tool(self, tool: Tool) -> None:
         """A tool runs: a dim line that stays, below what the model said before."""
-        self._keep_output()
-        self._keep_partial()
+        self.keep()
         self._turn_of = tool.id
-        self._line(f"· {one_line(tool.hint, 200)}", "dim")
+        self.line(f"· {one_line(tool.hint, 200)}")
 
     def output(self, more: Output) -> None:
         """More of what the tool prints."""
-        if self._output is None:
-            self._output = OutputTail()
+        self._output = self._output or OutputTail()
         self._turn_of = more.id
         self._output.feed(more.text)
         self._surface.redraw()
 
-    def note(self, text: str) -> None:
-        """Something to see that is not part of the reply."""
-        self._line(clean(text), "yellow")
-
-    def said(self, said: Said) -> None:
+    def said(self, said: Said, now: datetime) -> None:
         """Something the agent said before its reply, where the files lie that it sent, and what
-        there is to choose."""
-        self._said.add(said.text.strip())
-        self._words_and_files(said)
-        question = question_of(said)
-        if question is not None and not self._surface.moves:
-            self._line(question.keys, "cyan")
-        for way in () if question is not None else ways(said.choices):
-            self._line(way, "cyan")
-
-    def said_earlier(self, said: Said, moment: str) -> None:
-        """Something that was said while nobody was there."""
-        self._line(moment, "dim")
-        self._words_and_files(said)
-        for way in ways(said.choices):
-            self._line(way, "cyan")
-
-    def heading(self, text: str) -> None:
-        """What the following is about."""
-        self._line(text, "bold")
+        there is to choose. What was said while nobody was there has its time; a question of then
+        is answered by its command, since it may not wait any more."""
+        self.keep()
+        if said.at:
+            self.line(_moment(said.at, now))
+        else:
+            self._said.add(said.text.strip())
+        if said.text.strip():
+            self._surface.print(_ChatMarkdown(clean(said.text)))
+        for file in said.files:
+            self._surface.print(Text(file_line(file), style="cyan"), soft_wrap=True)
+        question = None if said.at else question_of(said)
+        if question is None:
+            for way in ways(said.choices):
+                self.line(way, "cyan")
+        elif not self._surface.moves:
+            self.line(question.keys, "cyan")
 
     def refused(self, error: str, hint: str) -> None:
         """The gateway would not take a message, or went away."""
-        self._keep_output()
-        self._keep_partial()
-        self._line(clean(f"{error}\n{hint}".strip()), "red")
-
-    def hint(self, text: str) -> None:
-        """How to go on, for the person."""
-        self._line(text, "dim")
+        self.keep()
+        self.line(f"{error}\n{hint}".strip(), "red")
 
     def reply(self, reply: Reply) -> None:
         """The last word on a message: takes the place of the text that was growing, if that is its
@@ -229,16 +187,20 @@ class Transcript:
             return
         self._last_turn = reply.turn
         if reply.id == self._turn_of:
-            self._end_turn(reply)
+            if reply.text.strip() or "".join(self._written).strip() in self._said:
+                self._written.clear()
+            self.keep()
         if reply.text.strip():
-            self._reply(reply, is_command)
+            ours = reply.outcome != "done" or (is_command and not reply.prompt_tokens)
+            text, width = clean(reply.text), self._surface.console.width
+            plain = Text(wrapped(text.rstrip(), width))
+            self._surface.print(plain if ours else _ChatMarkdown(text))
         if reply.outcome == "stopped":
-            self._line("(stopped)", "dim")
+            self.line("(stopped)")
 
     def rest(self) -> None:
         """Nothing is under way any more."""
-        self._keep_output()
-        self._keep_partial()
+        self.keep()
         self._said.clear()
         self._surface.redraw()
 
@@ -246,47 +208,25 @@ class Transcript:
         """What moves now, as styles and lines: at most `rows` of them, of `width` columns."""
         output = [("dim", line) for line in self._output_lines(width)]
         rows -= len(output)
-        tail = clean(self._tail[-max(1, rows) * width :])
+        tail = clean("".join(self._written)[-_TAIL:][-max(1, rows) * width :])
         if not tail.strip() or rows < 1:
             return output
         lines = Text(tail).wrap(self._surface.console, width)
         return [*(("", line.plain) for line in lines[-rows:]), *output]
 
-    def _words_and_files(self, said: Said) -> None:
+    def keep(self) -> None:
+        """What moves stays as it is now."""
         self._keep_output()
-        self._keep_partial()
-        if said.text.strip():
-            self._surface.print(ChatMarkdown(clean(said.text)))
-        for file in said.files:
-            self._surface.print(Text(file_line(file), style="cyan"), soft_wrap=True)
-
-    def _reply(self, reply: Reply, is_command: bool) -> None:
-        ours = reply.outcome != "done" or (is_command and not reply.prompt_tokens)
-        text = clean(reply.text)
-        width = self._surface.console.width
-        self._surface.print(Text(wrapped(text.rstrip(), width)) if ours else ChatMarkdown(text))
-
-    def _end_turn(self, reply: Reply) -> None:
-        self._keep_output()
-        if reply.text.strip() or "".join(self._parts).strip() in self._said:
-            self._forget_partial()
-        self._keep_partial()
-
-    def _keep_partial(self) -> None:
-        text = clean("".join(self._parts)).rstrip()
-        self._forget_partial()
+        text = clean("".join(self._written)).rstrip()
+        self._written.clear()
         if text:
             self._surface.print(Text(text))
-
-    def _forget_partial(self) -> None:
-        self._parts.clear()
-        self._tail = ""
 
     def _keep_output(self) -> None:
         lines = self._output_lines(self._surface.console.width)
         self._output = None
         if lines:
-            self._line("\n".join(lines), "dim")
+            self.line("\n".join(lines))
 
     def _output_lines(self, width: int) -> list[str]:
         if self._output is None:
@@ -294,11 +234,27 @@ class Transcript:
         room = max(1, width - len(_INDENT) - 1)
         return [_INDENT + line for line in self._output.lines(_OUTPUT_LINES, room)]
 
-    def _line(self, text: str, style: str) -> None:
-        self._surface.print(Text(text, style=style))
+
+class _ChatMarkdown(Markdown):
+    """Markdown as a chat writes it: a line break breaks the line, and `<b>` is three letters.
+
+    Models write for chat windows, which show both so. HTML is never interpreted.
+    """
+
+    def __init__(self, markup: str) -> None:
+        super().__init__(markup, hyperlinks=False)
+        self.parsed = _PARSER.parse(markup)
+        _harden(self.parsed)
 
 
-def moment(at: str, now: datetime) -> str:
+def _harden(tokens: Iterable[Token]) -> None:
+    for token in tokens:
+        if token.type == "softbreak":
+            token.type = "hardbreak"
+        _harden(token.children or ())
+
+
+def _moment(at: str, now: datetime) -> str:
     """A moment in ISO format, as it is said at `now`: of today only the time."""
     try:
         then = datetime.fromisoformat(at).astimezone(now.tzinfo)

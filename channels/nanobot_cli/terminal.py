@@ -1,12 +1,12 @@
 """The chat that a person types into, until they leave; they can type while a turn runs.
 
 What they send then goes to the gateway at once: it joins the turn, is a command, or answers the
-question that is open. One loop in one thread reads the keyboard and the gateway, so nothing tears a
-line of the protocol or of the screen. Ctrl-C clears what was typed; where nothing was, it stops the
-turn, and a second one leaves; with no turn, two in a row leave. An error ends the exchange, never
-the chat.
+question that is open. One question is open at a time and the next waits for its answer, so a `y`
+means what is shown; and it counts only if it was begun after the question could be seen.
 
-What the chat in the terminal needs of its connection to the gateway.
+One loop in one thread reads the keyboard and the gateway, so nothing tears a line of the protocol
+or of the screen. Ctrl-C clears what was typed; where nothing was, it stops the turn, and a second
+one leaves; with no turn, two in a row leave. An error ends the exchange, never the chat.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -25,29 +26,24 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from rich.console import Console
-from rich.text import Text
 
-from nanobot.clock import Clock, SystemClock
+from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
 from nanobot_cli.keys import (
     SlashCompleter,
-    Wishes,
     ended_by_failures_and_signals,
     key_bindings,
     quiet_keyboard,
 )
-from nanobot_cli.questions import Questions, question_of
-from nanobot_cli.screen import PROMPT, Surface, Transcript, moment
-from nanobot_cli.text import clean, one_line
+from nanobot_cli.screen import PROMPT, Surface, Transcript
+from nanobot_cli.text import Question, clean, one_line, question_of
 from nanobot_cli.wire import ChatEvent, Delta, Note, Output, Refused, Reply, Said, Tool
 
-BASIC_COMMANDS = (
-    ("/help", "what I can do"),
-    ("/new", "start a new conversation"),
-    ("/stop", "stop what is running"),
-    ("/status", "how things are"),
-)
-"""Offered where the gateway does not tell its commands."""
+LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
+
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_FRAME_SECONDS = 0.1
+_MENU_ROWS = 4
 
 
 class Gateway(Protocol):
@@ -56,95 +52,85 @@ class Gateway(Protocol):
     @property
     def waiting(self) -> bool:
         """Whether a message has no last word yet."""
-        ...
 
     def ask(self, operation: str, arguments: Mapping[str, object]) -> object:
         """Run one operation, before `watch`; raises `NanobotError`."""
-        ...
 
     def watch(self, session: str) -> None:
         """Hear what else is said in `session`."""
-        ...
 
     def say(self, text: str, session: str, *, stream: bool = False) -> str:
         """Send a message; returns the id that its events carry. Raises `NanobotError`."""
-        ...
 
     def arrived(self) -> Sequence[ChatEvent]:
         """What was said by now; waits for nothing. Raises `NanobotError`."""
-        ...
 
     def fileno(self) -> int:
         """What becomes readable when something is said, -1 for nothing; `say` and `arrived` may
         change it."""
-        ...
-
-
-def model_of(gateway: Gateway) -> str:
-    """The model's name; empty where the gateway will not say."""
-    with contextlib.suppress(NanobotError):
-        status = gateway.ask("status", {})
-        if isinstance(status, dict):
-            return str(status.get("model") or "")
-    return ""
-
-
-def commands_of(gateway: Gateway) -> Sequence[tuple[str, str]]:
-    """Names and summaries of the slash commands that the gateway has."""
-    try:
-        told = gateway.ask("commands", {})
-    except NanobotError:
-        return BASIC_COMMANDS
-    if not isinstance(told, list):
-        return BASIC_COMMANDS
-    return tuple(
-        ("/" + str(entry.get("name", "")).removeprefix("/"), clean(str(entry.get("summary", ""))))
-        for entry in told
-        if isinstance(entry, dict)
-    )
-
-
-LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
-
-_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_FRAME_SECONDS = 0.1
-_MENU_ROWS = 4
-_DIM = "dim"
 
 
 class Terminal:
     """One person's chat in `session`. `history` is the file that keeps what they typed (0600)."""
 
-    def __init__(
-        self,
-        gateway: Gateway,
-        session: str,
-        *,
-        history: Path,
-        console: Console | None = None,
-        clock: Clock | None = None,
-    ) -> None:
+    def __init__(self, gateway: Gateway, session: str, *, history: Path) -> None:
         self._gateway, self._session, self._history = gateway, session, history
-        self._surface = Surface(console or Console(highlight=False))
+        self._surface = Surface(Console(highlight=False))
         self._transcript = Transcript(self._surface)
-        self._questions = Questions()
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._busy = asyncio.Event()
         self._frame = _FRAMES[0]
-        self._stopping = False
-        self._leaving = False
-        self._looking_back = False
+        self._stopping = self._leaving = self._looking_back = False
+        self._questions: deque[tuple[Question, bool]] = deque()
+        """Those without an answer; and whether each came while an answer was waited for."""
+        self._shown: Question | None = None
+        self._was_seen = False
+        """Whether the line that is being typed was begun with the open question in view."""
 
     def run(self) -> None:
         """Chat until the person leaves."""
-        self._greet()
+        status = self._ask("status")
+        model = status.get("model") if isinstance(status, dict) else None
+        self._transcript.line(
+            f"nanobot · {one_line(str(model), 60)}" if model else "nanobot", "bold"
+        )
+        self._transcript.line("/help shows the commands · Alt-Enter: new line · Ctrl-D leaves")
         prompt = self._prompt()
         with quiet_keyboard(), contextlib.suppress(EOFError, KeyboardInterrupt):
             asyncio.run(self._chat(prompt))
         if self._gateway.waiting and not self._stopping:
-            self._transcript.hint(
+            self._transcript.line(
                 f"The turn goes on; its answer will be in: nanobot sessions show {self._session}"
             )
+
+    def _ask(self, operation: str) -> object:
+        with contextlib.suppress(NanobotError):  # one can chat without the answer
+            return self._gateway.ask(operation, {})
+        return None
+
+    def _prompt(self) -> PromptSession[str]:
+        commands = self._ask("commands")
+        completer = SlashCompleter(
+            [
+                ("/" + str(command.get("name", "")), clean(str(command.get("summary", ""))))
+                for command in (commands if isinstance(commands, list) else ())
+                if isinstance(command, dict)
+            ]
+        )
+        prompt = PromptSession[str](
+            self._moving,
+            history=_open_history(self._history),
+            completer=completer,
+            complete_while_typing=True,
+            reserve_space_for_menu=_MENU_ROWS,
+            multiline=True,
+            prompt_continuation="  ",
+            key_bindings=key_bindings(completer, self._send, self._interrupt),
+            erase_when_done=True,
+        )
+        prompt.app.min_redraw_interval = _FRAME_SECONDS / 2
+        prompt.default_buffer.on_text_changed += self._text_changed
+        return prompt
 
     async def _chat(self, prompt: PromptSession[str]) -> None:
         with ended_by_failures_and_signals():
@@ -160,45 +146,20 @@ class Terminal:
         """The prompt is about to be drawn; a dumb terminal draws none."""
         get_app().create_background_task(self._animate())
 
-    def _greet(self) -> None:
-        model = model_of(self._gateway)
-        what = f"nanobot · {one_line(model, 60)}" if model else "nanobot"
-        self._surface.print(Text(what, style="bold"))
-        self._transcript.hint("/help shows the commands · Alt-Enter: new line · Ctrl-D leaves")
-
-    def _prompt(self) -> PromptSession[str]:
-        completer = SlashCompleter(commands_of(self._gateway))
-        prompt = PromptSession[str](
-            self._moving,
-            history=_open_history(self._history),
-            completer=completer,
-            complete_while_typing=True,
-            reserve_space_for_menu=_MENU_ROWS,
-            multiline=True,
-            prompt_continuation="  ",
-            key_bindings=key_bindings(
-                completer, Wishes(self._send, self._interrupt, self._cleared)
-            ),
-            erase_when_done=True,
-        )
-        prompt.app.min_redraw_interval = _FRAME_SECONDS / 2
-        prompt.default_buffer.on_text_changed += self._text_changed
-        return prompt
-
     def _moving(self) -> FormattedText:
         """All that moves: what is being written, what goes on, and the prompt."""
         lines: list[tuple[str, str]] = []
-        if self._busy.is_set() or self._questions.open is not None:
+        if self._busy.is_set() or self._questions:
             rows, width = self._surface.size
             lines = self._transcript.moving(rows - _MENU_ROWS - 3, width)
-            lines.append(self._state())
+        if self._questions:
+            lines.append(("fg:ansicyan", self._questions[0][0].keys))
+        elif self._busy.is_set():
+            lines.append(
+                ("dim", f"{self._frame} {'stopping' if self._stopping else 'Ctrl-C stops'}")
+            )
         above = [(style, text + "\n") for style, text in lines]
         return FormattedText([*above, ("bold", PROMPT)])
-
-    def _state(self) -> tuple[str, str]:
-        if (question := self._questions.open) is not None:
-            return "fg:ansicyan", question.keys
-        return _DIM, f"{self._frame} " + ("stopping" if self._stopping else "Ctrl-C stops")
 
     async def _animate(self) -> None:
         for frame in count():
@@ -209,29 +170,23 @@ class Terminal:
 
     def _send(self, buffer: Buffer) -> None:
         """Enter was pressed."""
-        text, self._leaving = buffer.text, False
-        value = self._questions.answer(text)
-        if value is None and text.strip().lower() not in LEAVING:
-            buffer.append_to_history()
-        was_seen = self._questions.was_seen
-        buffer.reset()
-        self._questions.new_line()
+        text, was_seen = buffer.text, self._was_seen
+        value = self._questions[0][0].answer(text) if self._questions else None
         if text.strip().lower() in LEAVING:
             get_app().exit(exception=EOFError)
-        elif value is None:
-            self._say_typed(text, text)
-        elif was_seen:
-            self._say_typed(text, value)
-            self._next_question()
-        else:
-            self._transcript.typed(text)
-            self._transcript.hint("The question came while you were typing: answer it again.")
-            self._settle()
-
-    def _say_typed(self, typed: str, text: str) -> None:
-        self._transcript.typed(typed)
-        if text.strip():
+            return
+        if value is None:
+            buffer.append_to_history()
+        buffer.reset()
+        self._leaving, self._was_seen = False, True
+        self._transcript.typed(text)
+        if value is None and text.strip():
             self._say(text)
+        elif value is not None and was_seen:
+            self._questions.popleft()
+            self._say(value)
+        elif value is not None:
+            self._transcript.line("The question came while you were typing: answer it again.")
         self._settle()
 
     def _say(self, text: str) -> None:
@@ -243,16 +198,6 @@ class Terminal:
         finally:
             self._hear()
 
-    def _next_question(self) -> None:
-        if (said := self._questions.answered()) is not None:
-            self._show_question(said)
-        self._surface.redraw()
-
-    def _show_question(self, said: Said) -> None:
-        self._transcript.said(said)
-        self._questions.shown(while_typing=bool(get_app().current_buffer.text))
-        self._surface.invite()
-
     def _interrupt(self) -> None:
         """Ctrl-C, with nothing typed."""
         if self._gateway.waiting and not self._stopping:
@@ -262,15 +207,13 @@ class Terminal:
             get_app().exit(exception=EOFError)
         else:
             self._leaving = True
-            self._transcript.hint("Ctrl-D leaves, or press Ctrl-C again")
+            self._transcript.line("Ctrl-D leaves, or press Ctrl-C again")
             self._surface.invite()
 
-    def _cleared(self) -> None:
-        self._leaving = False
-
     def _text_changed(self, buffer: Buffer) -> None:
+        self._leaving = False
         if not buffer.text:
-            self._questions.new_line()
+            self._was_seen = True
 
     def _hear(self) -> None:
         if (gateway := self._gateway.fileno()) >= 0:
@@ -303,9 +246,10 @@ class Terminal:
 
     def _take(self, event: ChatEvent) -> None:
         transcript = self._transcript
-        looked_back, self._looking_back = self._looking_back, _is_late(event)
+        looked_back = self._looking_back
+        self._looking_back = isinstance(event, Said) and bool(event.at)
         if self._looking_back and not looked_back:
-            transcript.heading("While you were away:")
+            transcript.line("While you were away:", "bold")
         match event:
             case Delta():
                 transcript.delta(event)
@@ -314,42 +258,41 @@ class Terminal:
             case Output():
                 transcript.output(event)
             case Note():
-                transcript.note(event.text)
+                transcript.line(event.text, "yellow")
             case Said():
-                self._take_said(event)
+                question = None if event.at else question_of(event)
+                if question is None:
+                    transcript.said(event, self._clock.now())
+                else:
+                    self._questions.append((question, self._gateway.waiting))
+                    self._show_question()
             case Refused():
                 transcript.refused(event.error, event.hint)
             case Reply():
                 transcript.reply(event)
 
-    def _take_said(self, said: Said) -> None:
-        question = question_of(said)
-        if said.at:  # a question is answered by its command: it is old, and may not wait any more
-            self._transcript.said_earlier(said, moment(said.at, self._clock.now()))
-            return
-        if question is None:
-            self._transcript.said(said)
-        elif self._questions.ask(said, question, for_ours=self._gateway.waiting):
-            self._show_question(said)
-
     def _settle(self) -> None:
         """Draw the prompt as it now has to be."""
-        was_busy = self._busy.is_set()
         if self._gateway.waiting:
             self._busy.set()
-            return
-        if was_busy:
+        elif self._busy.is_set():
             self._busy.clear()
             self._stopping = False
             self._transcript.rest()
-            if (said := self._questions.withdraw()) is not None:
-                self._show_question(said)
-        self._surface.invite()
+            # Its questions end with the turn; those of a helper or of another turn go on.
+            self._questions = deque(one for one in self._questions if not one[1])
+        self._show_question()
+        if not self._busy.is_set():
+            self._surface.invite()
 
-
-def _is_late(event: ChatEvent) -> bool:
-    """Whether it was said while nobody was there."""
-    return isinstance(event, Said) and bool(event.at)
+    def _show_question(self) -> None:
+        """Show the question that is open now, once."""
+        question = self._questions[0][0] if self._questions else None
+        if question is not None and question is not self._shown:
+            self._transcript.said(question.said, self._clock.now())
+            self._was_seen = not get_app().current_buffer.text
+            self._surface.invite()
+        self._shown = question
 
 
 def _open_history(path: Path) -> History:

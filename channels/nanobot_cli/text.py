@@ -1,19 +1,18 @@
-"""Makes text safe to print: nothing in a reply may control the terminal that shows it.
+"""What a chat says, as text that is safe to print and fits a terminal. Pure.
 
-Escape sequences that are complete go as a whole; then every control character that is left goes
-too, so that no sequence can form out of the remains. The words around them always stay.
-
-Lines that fit a terminal. What goes on of a list item stands under its beginning. Pure.
-
-The end of what a running tool prints, as lines that a terminal can show. Pure.
+Nothing in a reply may control the terminal that shows it: escape sequences that are complete go as
+a whole; then every control character that is left goes too, so that no sequence can form out of
+the remains. The words around them always stay. Only light modules of the standard library.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import NamedTuple
 from unicodedata import east_asian_width
 
-from nanobot_cli.wire import SentFile
+from nanobot_cli.wire import Choice, Said, SentFile
 
 # No part runs over the beginning of another one: the search is linear on hostile text.
 _SEQUENCE = re.compile(
@@ -21,10 +20,19 @@ _SEQUENCE = re.compile(
     "|(?:\x1b[]P^_X]|[\x9d\x90\x9e\x9f\x98])[^\x07\x1b\x80-\x9f\n]*(?:\x07|\x1b\\\\|\x9c)"  # titles
     "|\x1b[ -/]+[0-~]"  # character sets
 )
-
 _CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-
 _ESCAPES = dict.fromkeys((0x1B, *range(0x80, 0xA0)))
+
+_NARROWEST = 20
+_INDENT = re.compile(r"\s*(?:[-*+]\s+)?")
+_WIDE = "\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60"
+_PIECE = re.compile(rf"\s+|[{_WIDE}][\uff0c\uff01\uff1f\u3001\u3002\u201d]*|[^\s{_WIDE}]+")
+"""What stays together: a word, or one character of a script without spaces."""
+
+_LABEL = 60
+_VALUE = 200
+_OUTPUT_KEPT = 8_000
+"""Characters of a tool's output: more than any screen shows of it."""
 
 
 def clean(text: str) -> str:
@@ -47,20 +55,52 @@ def one_line(text: str, width: int) -> str:
 
 
 def file_line(file: SentFile) -> str:
-    """A file that was sent, on one line: what it is called, how large it is and where it lies."""
+    """A file that was sent, on one line: its name, its size and its path."""
     path = clean(file.path).replace("\n", " ")
     return f"[file] {one_line(file.name, 200)} ({file.size:,} bytes): {path}"
 
 
-_NARROWEST = 20
-_INDENT = re.compile(r"\s*(?:[-*+]\s+)?")
-_WIDE = "\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60"
-_PIECE = re.compile(rf"\s+|[{_WIDE}][\uff0c\uff01\uff1f\u3001\u3002\u201d]*|[^\s{_WIDE}]+")
-"""What stays together: a word, or one character of a script without spaces."""
+def ways(choices: Iterable[Choice]) -> list[str]:
+    """A line for each choice: what it is called, and what to type for it."""
+    return [f"{one_line(c.label, _LABEL)}: {one_line(c.value, _VALUE)}" for c in choices]
+
+
+class Question(NamedTuple):
+    """A message whose buttons approve or deny: `y` and `n` answer it."""
+
+    said: Said
+    yes: Choice
+    no: Choice
+
+    def answer(self, typed: str) -> str | None:
+        """What to say for what was typed; None where that is no answer."""
+        word = typed.strip().lower()
+        for choice, words in ((self.yes, ("y", "yes")), (self.no, ("n", "no"))):
+            if word in (*words, choice.label.lower(), choice.value.lower()):
+                return choice.value
+        return None
+
+    @property
+    def keys(self) -> str:
+        """How to answer, on one line."""
+        return f"y: {one_line(self.yes.label, _LABEL)} · n: {one_line(self.no.label, _LABEL)}"
+
+
+def question_of(said: Said) -> Question | None:
+    """The question that a message asks, if it asks one."""
+    by_command = {choice.value.partition(" ")[0]: choice for choice in reversed(said.choices)}
+    yes, no = by_command.get("/approve"), by_command.get("/deny")
+    return Question(said, yes, no) if yes and no else None
+
+
+def columns(text: str) -> int:
+    """The columns of a terminal that `text` takes."""
+    return len(text) if text.isascii() else sum(1 + (east_asian_width(c) in "WF") for c in text)
 
 
 def wrapped(text: str, width: int) -> str:
-    """`text` in lines of `width` columns, broken between words where there are any.
+    """`text` in lines of `width` columns, broken between words where there are any; a list item
+    goes on below its first word.
 
     Blocks that must stay aligned, indented by four, are left alone, and so is a word that is too
     long for any line.
@@ -84,17 +124,9 @@ def _wrapped(line: str, width: int) -> str:
     return "\n".join([*lines, current.rstrip()])
 
 
-def columns(text: str) -> int:
-    """The columns of a terminal that `text` takes."""
-    return len(text) if text.isascii() else sum(1 + (east_asian_width(c) in "WF") for c in text)
-
-
-_KEPT = 8_000
-"""Characters that are kept: more than any screen shows of it."""
-
-
 class OutputTail:
-    """Takes pieces of any size; `\\r` begins a line anew, as progress bars do."""
+    """The end of what a running tool prints, in pieces of any size. `\\r` starts the line again, as
+    progress bars do."""
 
     def __init__(self) -> None:
         self._tail = ""
@@ -103,12 +135,15 @@ class OutputTail:
     def feed(self, text: str) -> None:
         """More of it."""
         self._ended += text.count("\n")
-        self._tail = (self._tail + text)[-_KEPT:]
+        self._tail = (self._tail + text)[-_OUTPUT_KEPT:]
 
     def lines(self, most: int, width: int) -> list[str]:
-        """The last `most` lines, each cut to `width` characters; one that is blank at the end does
-        not count. Where there were more, the first says how many."""
-        shown = [_as_shown(line)[:width] for line in self._tail.split("\n")]
+        """The last `most` lines, each cut to `width` characters; blank ones at the end do not
+        count. Where there were more, the first says how many."""
+        shown = [
+            clean(line.rstrip("\r").rpartition("\r")[2]).expandtabs(4).rstrip()[:width]
+            for line in self._tail.split("\n")
+        ]
         total = self._ended + 1
         while shown and not shown[-1].strip():
             shown.pop()
@@ -117,8 +152,3 @@ class OutputTail:
             return shown
         kept = shown[len(shown) - min(most - 1, len(shown)) :]
         return [f"… {total - len(kept):,} lines before", *kept]
-
-
-def _as_shown(line: str) -> str:
-    """A line after all that was written over it."""
-    return clean(line.rstrip("\r").rpartition("\r")[2]).expandtabs(4).rstrip()

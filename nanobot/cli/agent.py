@@ -16,8 +16,7 @@ from nanobot.cli.reach import connected
 from nanobot.cli.show import fitted
 from nanobot.config.home import not_imported
 from nanobot.errors import NanobotError
-from nanobot_cli.questions import ways
-from nanobot_cli.text import clean, file_line, without_escapes
+from nanobot_cli.text import clean, file_line, ways, without_escapes
 from nanobot_cli.wire import Note, Reply, Said, is_session_key
 
 _ANSWERED = ("done", "stopped")

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 
 from nanobot.cli.client import Client
 from nanobot.errors import NanobotError
-from nanobot_cli.questions import Question, question_of
-from nanobot_cli.text import clean
+from nanobot_cli.text import Question, clean, question_of
 from nanobot_cli.wire import ChatEvent, Refused, Reply, Said
 
 
@@ -26,7 +25,7 @@ class Consent:
     def __init__(self, client: Client, session: str) -> None:
         self._client, self._session = client, session
         self._asks = sys.stdin.isatty() and sys.stderr.isatty()
-        self._open: deque[tuple[Said, Question]] = deque()
+        self._open: deque[Question] = deque()
 
     def events(self, message_id: str) -> Iterator[ChatEvent]:
         """What is said about a message, to its reply, without questions: they are answered. Raises
@@ -41,26 +40,26 @@ class Consent:
                 if isinstance(event, Refused):
                     raise NanobotError(event.error, hint=event.hint)
                 if isinstance(event, Said) and (question := question_of(event)) is not None:
-                    self._take(event, question)
+                    self._take(question)
                     continue
                 yield event
                 if isinstance(event, Reply):
                     self._open.clear()
                     return
 
-    def _take(self, said: Said, question: Question) -> None:
+    def _take(self, question: Question) -> None:
         if self._asks:
-            self._open.append((said, question))
+            self._open.append(question)
             if len(self._open) == 1:
                 self._ask()
             return
-        _tell(f"{said.text}\nDenied: nobody is at the terminal to be asked.\n")
+        _tell(f"{question.said.text}\nDenied: nobody is at the terminal to be asked.\n")
         self._client.say(question.no.value, self._session)
 
     def _ask(self) -> None:
-        said, question = self._open[0]
+        question = self._open[0]
         termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before answers nothing
-        _tell(f"{said.text}\n{question.keys}: ")
+        _tell(f"{question.said.text}\n{question.keys}: ")
 
     def _keyboard_is_first(self) -> bool:
         """Wait for the gateway, and for the keyboard where a question is open."""
@@ -71,7 +70,7 @@ class Consent:
         return sys.stdin in readable
 
     def _read_answer(self) -> None:
-        question = self._open[0][1]
+        question = self._open[0]
         line = sys.stdin.readline()
         value = question.answer(line) if line else question.no.value
         if value is None:

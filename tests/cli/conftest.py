@@ -28,8 +28,10 @@ STATUS: Mapping[str, object] = {
 }  # fmt: skip
 
 
+COMMANDS = [{"name": name, "summary": "…"} for name in ("help", "new", "stop", "status")]
+
 OPERATIONS = (
-    "status", "queue.list", "queue.retry", "queue.drop", "turn.show",
+    "status", "commands", "queue.list", "queue.retry", "queue.drop", "turn.show",
     "memory.show", "memory.search", "memory.why", "memory.log", "memory.versions",
     "memory.restore", "memory.forget_plan", "memory.forget", "memory.pending", "memory.accept",
     "memory.drop", "memory.rebuild", "memory.sync", "memory.dream",
@@ -57,7 +59,7 @@ class FakeGateway:
         self.home = home
         self.said: list[tuple[str, str]] = []
         self.asked: list[tuple[str, Mapping[str, object]]] = []
-        self.answers: dict[str, object] = {"status": STATUS}
+        self.answers: dict[str, object] = {"status": STATUS, "commands": COMMANDS}
         self.ids: list[str] = []
         self.hangs_up = 0
         """How many requests to answer by hanging up, before they are accepted."""
