@@ -15,7 +15,7 @@ from nanobot.memory.service import views
 from nanobot.memory.service.views import Overview
 from nanobot.memory.store.pending import PendingFact
 from nanobot.memory.store.store import LONG_TERM
-from nanobot.memory.versions.gitstore import SyncResult, Version
+from nanobot.memory.versions.version import SyncResult, Version
 from nanobot.session.records import JsonValue
 
 

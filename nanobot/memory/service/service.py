@@ -30,6 +30,7 @@ from nanobot.memory.store.notes import day_of
 from nanobot.memory.store.store import FACTS
 from nanobot.memory.text.layout import is_heading
 from nanobot.memory.versions.gitstore import GitStore, Revert, Version, scope_of
+from nanobot.memory.versions.sync import Sync
 from nanobot.memory.versions.version import Change
 from nanobot.memory.why import Explainer
 from nanobot.tokens import estimate_tokens
@@ -364,8 +365,8 @@ class MemoryService:
         for scope in self._memories.existing():
             await self._record_hand_edits(self._memories.of(scope))
 
-        def write(path: str, expected: str | None, text: str) -> None:
-            writing = self._write_synced(path, expected, text)
+        def write(path: str, expected: str | None, text: str, change: Change) -> None:
+            writing = self._write_synced(path, expected, text, change)
             asyncio.run_coroutine_threadsafe(writing, loop).result()
 
         def hides(path: str, line: str) -> bool:
@@ -373,13 +374,14 @@ class MemoryService:
             known = forgotten.setdefault(memory.scope, Forgotten(memory.root))
             return known.hides_line(line)
 
-        result = await asyncio.to_thread(versions.sync, remote, write, hides)
+        result = await asyncio.to_thread(Sync(versions, write, hides).run, remote)
         return answers.of_sync(remote, result)
 
-    async def _write_synced(self, path: str, expected: str | None, text: str) -> None:
+    async def _write_synced(
+        self, path: str, expected: str | None, text: str, change: Change
+    ) -> None:
         memory = self._memory_with(path)
         inside = path.removeprefix(memory.prefix)
-        change = Change("sync", "what another device learned")
         await memory.store.replace(inside, text, expected=expected, change=change)
 
     def _memory_with(self, path: str) -> Memory:

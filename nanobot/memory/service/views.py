@@ -20,8 +20,7 @@ from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.search.tool import Retired
 from nanobot.memory.store.pending import PendingFact
 from nanobot.memory.store.store import LONG_TERM
-from nanobot.memory.versions.gitstore import SyncResult, Version
-from nanobot.memory.versions.version import TAGS, Author
+from nanobot.memory.versions.version import TAGS, Author, SyncResult, Version
 from nanobot.security.names import visible
 
 _FACTS_SHOWN = 60

@@ -45,7 +45,6 @@ from nanobot.memory.versions.version import (
     Message,
     Revert,
     Snapshot,
-    SyncResult,
     UnknownVersion,
     Version,
     scope_of,
@@ -102,7 +101,6 @@ __all__ = [
     "GitStore",
     "Revert",
     "Snapshot",
-    "SyncResult",
     "UnknownVersion",
     "Version",
     "scope_of",
@@ -126,7 +124,6 @@ class GitStore(VersionReader):
         self._pack_every = pack_every
         self._locked = False
         self._files: tuple[str, dict[str, str]] = ("", {})
-        self._known: Mapping[str, int] = {}
 
     def recover(self) -> None:
         """Finish what a process that died left half done; at start, before anything else.
@@ -134,19 +131,19 @@ class GitStore(VersionReader):
         A damaged repository is set aside and a new one begins: versions are for looking back, and
         memory must not stop for them.
         """
-        path = self._repository.path
+        path = self.repository.path
         if not path.parent.exists():
             return
         with self.locked():
             try:
-                self._repository.check()
-                if self._repository.exists:
-                    self._repository.heal()
+                self.repository.check()
+                if self.repository.exists:
+                    self.repository.heal()
                     self._settle()
                     self._recorded()
                     self._chain.links()
             except Damaged as error:
-                aside = self._repository.set_aside(f"{self._clock.now():%Y%m%dT%H%M%S}")
+                aside = self.repository.set_aside(f"{self._clock.now():%Y%m%dT%H%M%S}")
                 self._chain.forget()
                 logger.error("{}; it is now {}, and new versions begin", error, aside.name)
 
@@ -166,7 +163,7 @@ class GitStore(VersionReader):
         entries count as applied; another one that changes nothing has the number 0.
         """
         with self.locked():
-            self._repository.create()
+            self.repository.create()
             self._settle()
             scope = scope_of(path) or ""
             self._begin(scope, {path: before})
@@ -175,12 +172,11 @@ class GitStore(VersionReader):
             if before == after and not change.cursors:
                 put()
                 return 0
-            known = self._known if change.author == "sync" else {}
-            message = Message(change, len(self._chain.links()) + 1, scope, known)
+            message = Message(change, len(self._chain.links()) + 1, scope)
             now = self._clock.now()
-            tip = self._repository.tip()
+            tip = self.repository.tip()
             intent = Intent(path, digest(before), digest(after), tip, message.text, now)
-            save_intent(self._repository, intent)
+            save_intent(self.repository, intent)
             try:
                 put()
             except BaseException:
@@ -210,35 +206,18 @@ class GitStore(VersionReader):
         way ends first.
         """
         with self.syncing(), self.locked():
-            if not self._repository.tip():
+            if not self.repository.tip():
                 return 0
             self._settle()
-            changed = recast(self._repository, redact)
+            changed = recast(self.repository, redact)
             self._chain.forget()
             self._written.clear()
             return changed
 
-    def sync(
-        self,
-        remote: str,
-        write: Callable[[str, str | None, str], None],
-        hides: Callable[[str, str], bool],
-    ) -> SyncResult:
-        """Share the versions with the other devices that sync with `remote`.
-
-        `remote` is a path or an URL of a git repository (file, ssh, https). `write(path, expected,
-        text)` puts a merged text into a file where `expected` (None: no file) still stands; it may
-        come back here to make the version, from any thread. Lines of which `hides(path, line)` is
-        true are not taken over: what was forgotten here. See `nanobot.memory.versions.sync`.
-        """
-        from nanobot.memory.versions.sync import Syncing
-
-        return Syncing(self, self._repository, write, hides).run(remote)
-
     @contextmanager
     def syncing(self) -> Iterator[None]:
         """While this is held nobody else syncs and the history is not replaced; writing goes on."""
-        path = self._repository.path
+        path = self.repository.path
         with process_lock(path.with_name(f"{path.name}.syncing")):
             yield
 
@@ -249,7 +228,7 @@ class GitStore(VersionReader):
             if self._locked:
                 yield
                 return
-            path = self._repository.path
+            path = self.repository.path
             with process_lock(path.with_name(f"{path.name}.lock")):
                 self._locked = True
                 try:
@@ -258,36 +237,27 @@ class GitStore(VersionReader):
                 finally:
                     self._locked = False
 
-    @contextmanager
-    def knowing(self, known: Mapping[str, int]) -> Iterator[None]:
-        """The sync's versions made meanwhile hold what other devices had up to these numbers."""
-        self._known = known
-        try:
-            yield
-        finally:
-            self._known = {}
-
     def _settle(self) -> None:
         """Give the change of an open intent to whom it belongs."""
-        intent = load_intent(self._repository)
-        if intent is not None and self._repository.tip() == intent.parent:
+        intent = load_intent(self.repository)
+        if intent is not None and self.repository.tip() == intent.parent:
             content = self._standing(intent.path)
             if content is not None and digest(content) == intent.after:
                 logger.info("a change of {} gets the version it missed", intent.path)
                 self._commit({intent.path: content}, intent.message, intent.when)
             elif digest(content) != intent.before:
                 self._record_hand_edit(intent.path, content)
-        drop_intent(self._repository)
+        drop_intent(self.repository)
 
     def _begin(self, scope: str, standing: Mapping[str, bytes | None]) -> int:
         """The first version of a scope: its files as they stand, but for what is known better."""
-        if self._repository.exists and any(link.is_in(scope) for link in self._chain.links()):
+        if self.repository.exists and any(link.is_in(scope) for link in self._chain.links()):
             return 0
         files = {**self._readable(scope), **standing}
         found = {path: content for path, content in files.items() if content is not None}
         if not found:
             return 0
-        self._repository.create()
+        self.repository.create()
         number = len(self._chain.links()) + 1
         message = Message(Change("start", "the files as they were"), number, scope).text
         return self._commit(found, message, self._clock.now())
@@ -296,11 +266,11 @@ class GitStore(VersionReader):
         recorded = self._recorded().get(path)
         if recorded == (None if content is None else blob_id(content)):
             return 0
-        self._repository.create()
+        self.repository.create()
         name = path.rpartition("/")[2]
         summary = f"removed {name}"
         if content is not None:
-            before = self._repository.content(recorded) if recorded else b""
+            before = self.repository.content(recorded) if recorded else b""
             summary = told(name, decoded(before), decoded(content))
         number = len(self._chain.links()) + 1
         message = Message(Change(author, summary), number, scope_of(path) or "").text
@@ -308,9 +278,9 @@ class GitStore(VersionReader):
 
     def _commit(self, files: Mapping[str, bytes | None], message: str, when: datetime) -> int:
         recorded = self._recorded()
-        tip = self._repository.store(self._repository.tip(), files, message, when)
-        self._repository.set_tip(tip)
-        drop_intent(self._repository)
+        tip = self.repository.store(self.repository.tip(), files, message, when)
+        self.repository.set_tip(tip)
+        drop_intent(self.repository)
         for path, content in files.items():
             recorded.pop(path, None)
             if content is not None:
@@ -318,7 +288,7 @@ class GitStore(VersionReader):
         self._files = (tip, recorded)
         number = len(self._chain.links())
         if number % self._pack_every == 0:
-            self._repository.pack()
+            self.repository.pack()
         return number
 
     def _readable(self, scope: str) -> dict[str, bytes | None]:
@@ -334,10 +304,10 @@ class GitStore(VersionReader):
 
     def _recorded(self) -> dict[str, str]:
         """The files of the newest version, each with the id of its content."""
-        tip = self._repository.tip()
+        tip = self.repository.tip()
         if self._files[0] != tip:
-            tree = self._repository.commit(tip).tree if tip else ""
-            self._files = (tip, self._repository.files(tree))
+            tree = self.repository.commit(tip).tree if tip else ""
+            self._files = (tip, self.repository.files(tree))
         return self._files[1]
 
 

@@ -196,8 +196,8 @@ class VersionReader:
     """
 
     def __init__(self, repository: Path, work_tree: Root) -> None:
-        self._repository = Repository(repository)
-        self._chain = Chain(self._repository)
+        self.repository = Repository(repository)
+        self._chain = Chain(self.repository)
         self._work_tree = work_tree
         self._lock = threading.RLock()
         self._depth = 0
@@ -344,12 +344,12 @@ class VersionReader:
     def close(self) -> None:
         """Let go of open files; what is asked next opens them again."""
         with self._open():
-            self._repository.close()
+            self.repository.close()
 
     @contextmanager
     def _reading(self) -> Iterator[list[Link]]:
         with self._open():
-            yield self._chain.links() if self._repository.exists else []
+            yield self._chain.links() if self.repository.exists else []
 
     @contextmanager
     def _open(self) -> Iterator[None]:
@@ -361,14 +361,14 @@ class VersionReader:
             finally:
                 self._depth -= 1
                 if not self._depth:
-                    self._repository.close()
+                    self.repository.close()
 
     def _standing(self, path: str) -> bytes | None:
         return self._work_tree.place(path).read_bytes(_LIMIT)
 
     def _version(self, number: int, links: list[Link]) -> Version:
         link = links[number - 1]
-        commit = self._repository.commit(link.commit)
+        commit = self.repository.commit(link.commit)
         change = Message.parse(commit.message).change
         paths, summary = link.paths, change.summary
         return Version(number, link.commit, commit.when, change.author, summary, paths, change)
@@ -396,14 +396,14 @@ class VersionReader:
         return found
 
     def _content(self, blob: str) -> str:
-        return decoded(self._repository.content(blob)) if blob else ""
+        return decoded(self.repository.content(blob)) if blob else ""
 
     def _texts(self, number: int, path: str, links: list[Link]) -> tuple[str | None, str | None]:
         before = self._text(links[number - 2].commit, path) if number > 1 else None
         return before, self._text(links[number - 1].commit, path)
 
     def _text(self, commit: str, path: str) -> str | None:
-        content = self._repository.read(self._repository.commit(commit).tree, path)
+        content = self.repository.read(self.repository.commit(commit).tree, path)
         return None if content is None else decoded(content)
 
 

@@ -15,11 +15,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import unified_diff
-from typing import Literal, Protocol
+from typing import Literal
 
 from nanobot.errors import NanobotError
 from nanobot.memory.text.layout import split
@@ -62,7 +61,8 @@ class Change:
     `summary` is a line for people. `session` and `turn` are where an agent's own edit was made,
     `cursors` the history entries that a learned change rests on, `operations` the lines it
     concerns, each with the cursor behind it where there is one. Changes of one scope with the same
-    `run` (not empty) are one version to people: shown together and undone together.
+    `run` (not empty) are one version to people: shown together and undone together. `known` says of
+    each other device (on the last change of a sync) up to which number its versions are merged.
     """
 
     author: Author
@@ -72,6 +72,7 @@ class Change:
     cursors: tuple[int, ...] = ()
     operations: tuple[Operation, ...] = ()
     run: str = ""
+    known: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 class UnknownVersion(NanobotError):
@@ -142,25 +143,6 @@ def scope_of(path: str) -> str | None:
     return None
 
 
-class Versions(Protocol):
-    """What a sync needs of the store."""
-
-    def syncing(self) -> AbstractContextManager[None]: ...
-    def locked(self) -> AbstractContextManager[None]: ...
-    def knowing(self, known: Mapping[str, int]) -> AbstractContextManager[None]: ...
-    def tip_number(self) -> int: ...
-    def author_of(self, number: int) -> Author: ...
-    def record_hand_edits(self, prefix: str = "") -> tuple[int, ...]: ...
-    def write(
-        self,
-        path: str,
-        before: bytes | None,
-        after: bytes,
-        change: Change,
-        put: Callable[[], None],
-    ) -> int: ...
-
-
 _SUBJECT = re.compile(r"\[(\w+)\] ?(.*)")
 _AUTHORS: dict[str, Author] = {tag.strip("[]"): author for author, tag in TAGS.items()}
 _SUBJECT_LENGTH = 500
@@ -168,15 +150,11 @@ _SUBJECT_LENGTH = 500
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The message of a version; `known` is device to version number.
-
-    `scope` is the prefix of the scope that it concerns, empty for the owner's.
-    """
+    """The message of a version; `scope` is the prefix of its scope, empty for the owner's."""
 
     change: Change
     number: int = 0
     scope: str = ""
-    known: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -195,6 +173,7 @@ class Message:
             name, found, value = line.partition(": ")
             if found:
                 fields.setdefault(name, []).append(value.strip())
+        known = (value.rpartition(" ") for value in fields.get("Known", []))
         change = Change(
             author,
             summary=match[2] if match else subject,
@@ -203,13 +182,12 @@ class Message:
             run=_first(fields, "Run"),
             cursors=_numbers(_first(fields, "History")),
             operations=tuple(_operations(fields.get("Operation", []))),
+            known={device: int(number) for device, _, number in known if number.isdecimal()},
         )
-        known = (value.rpartition(" ") for value in fields.get("Known", []))
         return cls(
             change,
             number=next(iter(_numbers(_first(fields, "Version"))), 0),
             scope=_first(fields, "Scope"),
-            known={device: int(number) for device, _, number in known if number.isdecimal()},
         )
 
     def redacted(self, redact: Callable[[str], str]) -> Message:
@@ -243,7 +221,7 @@ class Message:
             yield f"History: {', '.join(map(str, change.cursors))}"
         for step in change.operations:
             yield f"Operation: {json.dumps(step.as_json(), ensure_ascii=False)}"
-        for device, number in sorted(self.known.items()):
+        for device, number in sorted(change.known.items()):
             yield f"Known: {device} {number}"
 
 
