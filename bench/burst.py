@@ -18,7 +18,7 @@ from loguru import logger
 from bench.reporting import report
 from nanobot.app import build_gateway
 from nanobot.clock import SystemClock
-from nanobot.config import load_settings
+from nanobot.config.load import load_settings
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.testing import ScriptedModel, says
 from tests.doubles.graph.server import FakeGraphAPI

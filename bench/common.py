@@ -16,7 +16,7 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.app import build_gateway
-from nanobot.config import load_settings
+from nanobot.config.load import load_settings
 from nanobot.gateway.gateway import Gateway
 from nanobot.messages import Message
 from nanobot.providers.offline.model import OfflineModel

@@ -30,7 +30,7 @@ from bench.memory_faults import KEY, OLD, faults_of_memory
 from bench.wire import Platform, Wire
 from nanobot.app import build_gateway
 from nanobot.channel import ChannelHost
-from nanobot.config import load_settings
+from nanobot.config.load import load_settings
 from nanobot.gateway.gateway import Gateway
 from nanobot.messages import ToolCall
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink

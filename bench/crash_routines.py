@@ -55,7 +55,7 @@ from bench.wire import Platform
 from nanobot.agent.outcomes import GAVE_UP
 from nanobot.app import build_gateway
 from nanobot.bus.journal import GIVE_UP_AFTER
-from nanobot.config import load_settings
+from nanobot.config.load import load_settings
 from nanobot.cron.job import JobStore
 from nanobot.gateway.gateway import Gateway
 from nanobot.providers.offline.model import OfflineModel

@@ -46,7 +46,7 @@ from nanobot.bus.events import Button, OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import SystemClock
-from nanobot.config import load_settings
+from nanobot.config.load import load_settings
 from nanobot.gateway.gateway import Gateway
 from tests.doubles.telegram import TOKEN
 

@@ -61,7 +61,7 @@ from bench.whatsapp_talk import (
 )
 from bench.wire import Platform
 from nanobot.app import build_gateway
-from nanobot.config import load_settings
+from nanobot.config.load import load_settings
 from nanobot.gateway.gateway import Gateway
 
 _CONFIG = """

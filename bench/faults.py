@@ -29,7 +29,7 @@ from bench.injection import AFTER, BEFORE, TORN, arm, options_of
 from bench.reporting import report
 from bench.wire import Platform
 from nanobot.app import build_gateway
-from nanobot.config import load_settings
+from nanobot.config.load import load_settings
 from nanobot.gateway.gateway import Gateway
 from nanobot.providers.offline.model import OfflineModel
 

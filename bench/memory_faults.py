@@ -20,7 +20,7 @@ from dulwich.repo import Repo
 from nanobot.app.base import build_access, build_provider, build_stores
 from nanobot.app.memory import build_memory
 from nanobot.clock import SystemClock
-from nanobot.config import load_settings
+from nanobot.config.load import load_settings
 from nanobot.memory.history.entries import HistoryEntry, paragraph_of
 from nanobot.memory.history.log import HistoryLog
 from nanobot.memory.versions.version import TRACKED

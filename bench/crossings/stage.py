@@ -19,7 +19,7 @@ from nanobot.agent.hooks import AgentHook
 from nanobot.app import build_gateway
 from nanobot.bus.events import Media, Quote, TurnEnded
 from nanobot.clock import Clock
-from nanobot.config import load_settings
+from nanobot.config.load import load_settings
 from nanobot.gateway.gateway import Gateway
 from nanobot.providers.port import Prompt, Reply
 from nanobot.security.paths import Root

@@ -170,7 +170,7 @@ def served_by(model: ModelSettings, clock: Clock, *, asks: bool) -> ServedModels
 
 def build_embedder(settings: Settings, clock: Clock) -> OpenAIEmbedder | None:
     """The model that search by meaning uses, None while there is none."""
-    chosen = settings.memory.embeddings.completed(settings.model.base_url, settings.model.api_key)
+    chosen = settings.memory.embeddings
     if not chosen.model:
         return None
     from nanobot.providers.embeddings import OpenAIEmbedder

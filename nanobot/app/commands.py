@@ -30,8 +30,8 @@ from nanobot.app.services import Agent, Backups, Platforms
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
+from nanobot.config.environment import entries, with_entries
 from nanobot.config.load import SECRETS_FILE
-from nanobot.config.variables import entries, with_entries
 from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.control import Operation

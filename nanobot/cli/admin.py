@@ -33,7 +33,7 @@ def queue_change(home: Path, change: str, entry_id: str, *, as_json: bool) -> in
 
 def config_check(home: Path) -> int:
     """`nanobot config check`: raises `ConfigError` for what is wrong, prints what is doubtful."""
-    from nanobot.config import load_settings
+    from nanobot.config.load import load_settings
 
     settings = load_settings(home)
     for warning in settings.warnings:
@@ -45,7 +45,7 @@ def config_check(home: Path) -> int:
 
 def config_schema() -> int:
     """`nanobot config schema`."""
-    from nanobot.config import config_schema as schema
+    from nanobot.config.schema import config_schema as schema
 
     return put(to_json(schema()))
 

@@ -14,7 +14,7 @@ from nanobot.cli.client import Client
 from nanobot.cli.consent import Consent
 from nanobot.cli.reach import connected
 from nanobot.cli.show import fitted
-from nanobot.config.home import not_imported
+from nanobot.config import not_imported
 from nanobot.errors import NanobotError
 from nanobot_cli.text import clean, file_line, ways, without_escapes
 from nanobot_cli.wire import Note, Reply, Said, is_session_key

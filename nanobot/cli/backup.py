@@ -46,7 +46,7 @@ def wrong_usage(what: str) -> WrongUsage:
 def back_up(home: Path, wishes: Wishes, *, as_json: bool) -> int:
     """`nanobot backup [FILE]`."""
     from nanobot.app.services import order_of
-    from nanobot.config import load_settings
+    from nanobot.config.load import load_settings
     from nanobot.upkeep import backups
     from nanobot.upkeep.packing import check_recipient
     from nanobot.upkeep.snapshot import OPERATION, Taken
@@ -83,7 +83,7 @@ def back_up(home: Path, wishes: Wishes, *, as_json: bool) -> int:
 def list_backups(home: Path, *, as_json: bool) -> int:
     """`nanobot backup list`."""
     from nanobot.clock import SystemClock
-    from nanobot.config import load_settings
+    from nanobot.config.load import load_settings
     from nanobot.upkeep import backups
 
     settings = load_settings(home)

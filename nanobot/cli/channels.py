@@ -37,8 +37,8 @@ def login(home: Path, name: str, number: str) -> int:
     """`nanobot channels login NAME`. Raises `NanobotError` where that does not work."""
     from nanobot.app.base import make_home, secret_values
     from nanobot.clock import SystemClock
-    from nanobot.config import load_settings
     from nanobot.config.channels import options_of
+    from nanobot.config.load import load_settings
     from nanobot.logs import log_to_console
     from nanobot.security.redaction import Redactor
 

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot.config.home import home_folder
+from nanobot.config import home_folder
 from nanobot.tilde import expanded
 
 if TYPE_CHECKING:

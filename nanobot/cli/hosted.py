@@ -30,7 +30,7 @@ def run_gateway(home: Path) -> int:
 
     Where a restart was asked for, this process becomes a new one with the same command line.
     """
-    from nanobot.config import load_settings
+    from nanobot.config.load import load_settings
 
     _expect_free(home)
     settings = load_settings(home)  # what is wrong is said before more is loaded
@@ -101,7 +101,7 @@ class HostedGateway:
 
     def _run_once(self) -> bool:
         """Run one gateway to its end; says whether to start another, as `/restart` wishes."""
-        from nanobot.config import load_settings
+        from nanobot.config.load import load_settings
 
         settings = load_settings(self._home)  # what is wrong is said before more is loaded
         import asyncio

@@ -44,7 +44,7 @@ def operate(home: Path, operation: str, arguments: Mapping[str, object]) -> obje
     def on_files() -> object:
         from nanobot.app.base import secret_values
         from nanobot.cli import closed
-        from nanobot.config import load_settings
+        from nanobot.config.load import load_settings
         from nanobot.logs import log_to_console
         from nanobot.security.redaction import Redactor
 

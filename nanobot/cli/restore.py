@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nanobot.cli.admin import put, to_json
 from nanobot.cli.progress import Progress
 from nanobot.cli.show import fitted, size, table
-from nanobot.config.home import command_for
+from nanobot.config import command_for
 from nanobot.gateway.lock import HomeLock
 from nanobot.tilde import expanded
 from nanobot_cli.text import clean

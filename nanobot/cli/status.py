@@ -26,7 +26,7 @@ from nanobot.cli.show import (
     size,
     table,
 )
-from nanobot.config.home import not_imported
+from nanobot.config import not_imported
 from nanobot.times import duration
 
 PATIENCE_SECONDS = 15.0

@@ -11,7 +11,7 @@ def zone_of(home: Path) -> tzinfo | None:
     set cannot be used: what is read has nothing to do with that."""
     from zoneinfo import ZoneInfo
 
-    from nanobot.config import load_settings
+    from nanobot.config.load import load_settings
     from nanobot.errors import ConfigError
 
     try:

@@ -2,125 +2,47 @@
 
 Whatever is wrong is found before anything starts, and is said with file, line, key and the fix.
 Nothing that this package says to a person ever repeats a configured value, since any of them may be
-a secret in the wrong place. Importing it costs nothing; pydantic is loaded when settings are.
+a secret in the wrong place. `load` reads it, `settings` is what it becomes.
+
+Here is only what every command line asks first, and what costs nothing: where a nanobot lives.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Mapping
+from pathlib import Path
 
-from nanobot.config.home import home_folder
+from nanobot.errors import ConfigError, NanobotError
+from nanobot.tilde import expanded
 
-if TYPE_CHECKING:
-    from nanobot.config.load import load_settings
-    from nanobot.config.memory import (
-        CronSettings,
-        DreamSettings,
-        EmbeddingSettings,
-        HeartbeatSettings,
-        LimitSettings,
-        MemorySettings,
-        SkillSettings,
-    )
-    from nanobot.config.model import (
-        FallbackModel,
-        ModelSettings,
-        PriceSettings,
-        TranscriptionSettings,
-    )
-    from nanobot.config.schema import config_schema, settings_table
-    from nanobot.config.service import (
-        BackupSettings,
-        HealthSettings,
-        HttpSettings,
-        LogSettings,
-        RetentionSettings,
-    )
-    from nanobot.config.settings import AgentSettings, ChannelSettings, Settings
-    from nanobot.config.tools import (
-        ApprovalSettings,
-        ExecSettings,
-        HelperSettings,
-        McpServerSettings,
-        McpSettings,
-        SearchSettings,
-        ToolSettings,
-        WebSettings,
+
+def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder named by NANOBOT_HOME, else `~/.nanobot`; absolute, and it need not exist."""
+    chosen = environ.get("NANOBOT_HOME", "").strip() or "~/.nanobot"
+    try:
+        return expanded(chosen, environ.get("HOME", "")).absolute()
+    except NanobotError:
+        raise ConfigError(
+            "the home folder of the user is not known",
+            file="environment",
+            key="NANOBOT_HOME",
+            hint="Set NANOBOT_HOME to an absolute path.",
+        ) from None
+
+
+def not_imported(home: Path) -> str:
+    """What to do first in a home that HKUDS/nanobot left behind and nobody imported; else empty."""
+    if not (home / "config.json").is_file() or not (home / "workspace").is_dir():
+        return ""
+    return (
+        f"{home} is a home of HKUDS/nanobot: run `nanobot import` first, which takes over its"
+        " conversations, memory and settings."
     )
 
-_HOMES = {
-    "load_settings": "load",
-    "config_schema": "schema",
-    "settings_table": "schema",
-    "McpServerSettings": "mcp",
-    "McpSettings": "mcp",
-    "DreamSettings": "memory",
-    "EmbeddingSettings": "memory",
-    "MemorySettings": "memory",
-    "FallbackModel": "model",
-    "ModelSettings": "model",
-    "PriceSettings": "model",
-    "TranscriptionSettings": "model",
-    "CronSettings": "routines",
-    "HeartbeatSettings": "routines",
-    "LimitSettings": "routines",
-    "SkillSettings": "routines",
-    "BackupSettings": "service",
-    "HealthSettings": "service",
-    "HttpSettings": "service",
-    "LogSettings": "service",
-    "RetentionSettings": "service",
-    "ApprovalSettings": "tools",
-    "ExecSettings": "tools",
-    "HelperSettings": "tools",
-    "SearchSettings": "tools",
-    "ToolSettings": "tools",
-    "WebSettings": "tools",
-    "AgentSettings": "settings",
-    "ChannelSettings": "settings",
-    "Settings": "settings",
-}
 
+def command_for(home: Path) -> str:
+    """What a person types to mean `home`: `nanobot`, or that with the option."""
+    import shlex
 
-def __getattr__(name: str) -> object:
-    """Load the module behind a public name when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-__all__ = [
-    "AgentSettings",
-    "ApprovalSettings",
-    "BackupSettings",
-    "ChannelSettings",
-    "CronSettings",
-    "DreamSettings",
-    "EmbeddingSettings",
-    "ExecSettings",
-    "FallbackModel",
-    "HealthSettings",
-    "HeartbeatSettings",
-    "HelperSettings",
-    "HttpSettings",
-    "LimitSettings",
-    "LogSettings",
-    "McpServerSettings",
-    "McpSettings",
-    "MemorySettings",
-    "ModelSettings",
-    "PriceSettings",
-    "RetentionSettings",
-    "SearchSettings",
-    "Settings",
-    "SkillSettings",
-    "ToolSettings",
-    "TranscriptionSettings",
-    "WebSettings",
-    "config_schema",
-    "home_folder",
-    "load_settings",
-    "settings_table",
-]
+    return "nanobot" if home == home_folder() else f"nanobot --home {shlex.quote(str(home))}"

@@ -7,7 +7,6 @@ Looking entry points up costs 50 ms, so it is done only where channels are confi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
@@ -15,11 +14,10 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ValidationError
 
 from nanobot.bus.events import TERMINAL
-from nanobot.config.check import Checker
-from nanobot.config.findings import suggestion
+from nanobot.config.document import KeyPath, Value, suggestion
+from nanobot.config.load import Checker
 from nanobot.config.memory import OwnerSettings
 from nanobot.config.settings import ChannelSettings
-from nanobot.config.tree import Items, Nothing, Path, Section, put
 from nanobot.errors import NanobotError
 
 SETTINGS_GROUP = "nanobot.channel_settings"
@@ -79,14 +77,11 @@ def options_model(point: EntryPoint | None) -> type[BaseModel]:
 
 def check_channels(checker: Checker) -> dict[str, ChannelSettings]:
     """The channels of the configuration, as far as they are right."""
-    names = checker.section(("channels",)).entries
     installed = installed_channels()
-    channels = {}
-    for name in names:
-        settings = _check_channel(checker, name, installed)
-        if settings is not None:
-            channels[name] = settings
-    return channels
+    checked = {
+        name: _check_channel(checker, name, installed) for name in checker.section(("channels",))
+    }
+    return {name: settings for name, settings in checked.items() if settings is not None}
 
 
 def options_of(channels: Mapping[str, ChannelSettings], name: str) -> BaseModel:
@@ -117,10 +112,11 @@ def check_owner(checker: Checker) -> Mapping[str, tuple[str, ...]]:
 
     A channel may be one that an embedding program brings, so an unknown name is no problem.
     """
-    if TERMINAL in checker.section(("owner",)).entries:
+    owner = checker.section(("owner",))
+    if TERMINAL in owner:
         hint = "Delete this line; who can use the terminal is the owner."
         checker.problem(("owner", TERMINAL), "the built-in channel has no list", hint)
-    settings = checker.validate(OwnerSettings, checker.only(("owner",)), ())
+    settings = checker.validate(OwnerSettings, {"owner": owner}, ())
     if settings is None:
         return {}
     installed = sorted(installed_channels())
@@ -145,7 +141,7 @@ def _check_channel(
         checker.problem(path, "no such channel is installed", hint)
         return None
     section = checker.section(path)
-    common = checker.validate(ChannelSettings, _with_groups(section.only(COMMON)), path)
+    common = checker.validate(ChannelSettings, _common(section), path)
     if common is not None and common.enabled:
         _warn_of_access(checker, path, common)
     try:
@@ -154,25 +150,26 @@ def _check_channel(
         hint = "Update or reinstall the package that brings this channel."
         checker.problem(path, f"its settings are broken: {error}", hint)
         return None
-    options = checker.validate(model, section.without(COMMON), path, also_known=COMMON)
+    own = {key: value for key, value in section.items() if key not in COMMON}
+    options = checker.validate(model, own, path, also_known=COMMON)
     if common is None or options is None or isinstance(options, NoOptions):
         return common
     return common.model_copy(update={"options": options})
 
 
-def _with_groups(section: Section) -> Section:
-    """`section` where a group without a list has an empty one: here the key says something."""
-    groups = section.entries.get("allow_groups")
-    if not isinstance(groups, Section):
-        return section
-    listed = {
-        group: Items(people.place, ()) if isinstance(people, Nothing) else people
-        for group, people in groups.entries.items()
-    }
-    return put(section, ("allow_groups",), replace(groups, entries=listed))
+def _common(section: Mapping[str, Value]) -> dict[str, Value]:
+    """What every channel has. A group without a list has an empty one: here the key says
+    something."""
+    common = {key: section[key] for key in COMMON if key in section}
+    groups = common.get("allow_groups")
+    if isinstance(groups, dict):
+        common["allow_groups"] = {
+            group: [] if people is None else people for group, people in groups.items()
+        }
+    return common
 
 
-def _warn_of_access(checker: Checker, path: Path, settings: ChannelSettings) -> None:
+def _warn_of_access(checker: Checker, path: KeyPath, settings: ChannelSettings) -> None:
     if EVERYONE in settings.allow_from:
         hint = "List the ids of those who may, or leave it out and let people in by pairing."
         checker.warn((*path, "allow_from"), "lets everyone talk to the agent", hint)

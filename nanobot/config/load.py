@@ -1,39 +1,66 @@
 """Loading: the files are read, variables put in, overrides laid over, and everything checked.
 
 Precedence, the strongest first: `NANOBOT_SECTION__KEY`, `config.yaml`, the default. A key whose
-value is empty counts as left out.
+value is empty counts as left out. What pydantic finds becomes sentences for people, which say what
+a value must be and never what it is.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-from nanobot.config.check import Checker
-from nanobot.config.findings import Findings, Place, exists, read_own_file
-from nanobot.config.home import home_folder
-from nanobot.config.memory import MemorySettings
-from nanobot.config.model import ModelSettings
-from nanobot.config.service import BackupSettings, HealthSettings, HttpSettings
-from nanobot.config.settings import BY_CHANNEL, SECTIONS, ChannelSettings, Settings, keys_of
-from nanobot.config.tools import McpSettings, ToolSettings
-from nanobot.config.tree import Path as KeyPath
-from nanobot.config.tree import Section
-from nanobot.config.values import Fault
-from nanobot.config.variables import Expansion, gather, override
+from nanobot.config import home_folder
+from nanobot.config.document import (
+    Document,
+    Findings,
+    KeyPath,
+    Place,
+    Value,
+    dotted,
+    label,
+    nearest,
+    read_own_file,
+    suggestion,
+)
+from nanobot.config.environment import expand, gather, override
+from nanobot.config.model import completed
+from nanobot.config.settings import BY_CHANNEL, SECTIONS, Settings, keys_of
+from nanobot.config.values import Unfit, no_key, secrets_in
 
 M = TypeVar("M", bound=BaseModel)
 
 CONFIG_FILE = "config.yaml"
 SECRETS_FILE = "secrets.env"
 
-_WITH_RULES = ("model", "memory", "tools", "mcp", "http", "health", "backup")
-_WITHOUT_RULES = tuple(name for name in SECTIONS if name not in _WITH_RULES)
+_LIST = ("must be a list", "Write it as [first, second], or one a line after '- '.")
+_SENTENCES = {
+    "bool_parsing": ("must be true or false", ""),
+    "bool_type": ("must be true or false", ""),
+    "dict_type": ("must be a section with keys", ""),
+    "list_type": _LIST,
+    "missing": ("is required", ""),
+    "model_type": ("must be a section with keys", ""),
+    "model_attributes_type": ("must be a section with keys", ""),
+    "string_too_short": ("must not be empty", ""),
+    "tuple_type": _LIST,
+}
+"""By pydantic's kind of error, where its own words are not for people: message and hint."""
+_WORDS = (
+    ("Value error, ", ""),
+    ("Assertion failed, ", ""),
+    ("Input should be", "must be"),
+    ("greater than or equal to", "at least"),
+    ("less than or equal to", "at most"),
+)
 
 
 def load_settings(
@@ -48,210 +75,217 @@ def load_settings(
     problems together.
     """
     home = (home or home_folder(environ)).absolute()
-    findings = Findings()
     source = source or home
+    findings = Findings()
     variables = gather(environ, source / SECRETS_FILE, findings)
-    written, exposed = _read(source, findings)
+    document, exposed = _read(source / CONFIG_FILE, findings)
     findings.raise_if_broken()
-    expanded = Expansion(variables, source / SECRETS_FILE, findings).section(written)
+    expand(document, variables, source / SECRETS_FILE, findings)
     known = [path for name, model in SECTIONS.items() for path, _ in keys_of(model, (name,))]
-    return _checked(home, override(expanded, variables, known, findings), exposed, findings)
+    override(document, variables, known, findings)
+    settings = _checked(Checker(document, findings, home))
+    if exposed:
+        _warn_of_literal_secrets(document, findings, settings)
+    return settings.model_copy(update={"warnings": findings.warnings})
 
 
-def _read(home: Path, findings: Findings) -> tuple[Section, bool]:
+def _read(path: Path, findings: Findings) -> tuple[Document, bool]:
     """config.yaml, and whether others may read it."""
-    path = home / CONFIG_FILE
-    own = read_own_file(path, findings)
-    if own is None:
+    if (own := read_own_file(path, findings)) is None:
         other = path.with_suffix(".yml")
-        if exists(other) and not exists(path):
-            hint = f"Rename it to {CONFIG_FILE}."
-            findings.warn(Place(str(other)), "", "is not read because of its name", hint)
-        return Section(Place(str(path)), {}), False
+        with suppress(OSError):
+            if other.exists() and not path.exists():
+                hint = f"Rename it to {CONFIG_FILE}."
+                findings.warn(Place(str(other)), "", "is not read because of its name", hint)
+        return Document(str(path)), False
     from nanobot.config.yamltext import parse_config  # PyYAML, not needed without a file
 
-    return parse_config(own.text, str(path), findings), own.exposed
+    text, exposed = own
+    return parse_config(text, str(path), findings), exposed
 
 
-@dataclass(frozen=True, slots=True)
-class _Ruled:
-    """The sections that are more than their values: with rules of their own, or about others."""
+class Checker:
+    """Checks sections of a configuration, noting problems at the lines where they stand. `home` is
+    nanobot's own folder."""
 
-    model: ModelSettings
-    memory: MemorySettings
-    tools: ToolSettings
-    mcp: McpSettings
-    http: HttpSettings
-    health: HealthSettings
-    backup: BackupSettings
+    def __init__(self, document: Document, findings: Findings, home: Path) -> None:
+        self.document, self.findings, self.home = document, findings, home
+
+    def section(self, path: KeyPath) -> dict[str, Value]:
+        """The section at `path`; empty where it is left out or, as a problem says, is none."""
+        value = self.document.get(path)
+        if isinstance(value, dict):
+            return value
+        if value is not None:
+            hint = f"Write `{path[-1]}:` and beneath it, indented, its keys."
+            self.problem(path, "must be a section with keys", hint)
+        return {}
+
+    def warn(self, path: KeyPath, message: str, hint: str) -> None:
+        """Note that the key at `path` should be fixed though it works."""
+        place = self.document.place(path)
+        self.findings.warn(place, label(place, path), message, hint)
+
+    def problem(self, path: KeyPath, message: str, hint: str = "") -> None:
+        """Note a problem with the key at `path`."""
+        place = self.document.place(path)
+        self.findings.problem(place, label(place, path), message, hint)
+
+    def validate(
+        self,
+        model: type[M],
+        section: Mapping[str, Value],
+        path: KeyPath,
+        also_known: Sequence[str] = (),
+    ) -> M | None:
+        """`section`, which stands at `path`, as a `model`; None where problems were found.
+
+        `also_known` are keys of the section that belong to somebody else.
+        """
+        if not section and not any(field.is_required() for field in model.model_fields.values()):
+            return model.model_construct()  # spares building its validator
+        try:
+            return model.model_validate(_given(dict(section)), extra="forbid", context=self.home)
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+        for detail in details:
+            where = (*path, *detail["loc"])
+            if detail["type"] == "extra_forbidden":
+                inside = detail["loc"][:-1]
+                known = [*_keys(model, inside), *(() if inside else also_known)]
+                hint = suggestion(str(where[-1]), known)
+                self.problem(where, "there is no such key", hint)
+            else:
+                self.problem(where, *self._sentence(detail, where))
+        return None
+
+    def _sentence(self, detail: ErrorDetails, path: KeyPath) -> tuple[str, str]:
+        kind, context = detail["type"], detail.get("ctx", {})
+        if kind == "fault":
+            return context["message"], context["hint"]
+        if isinstance(unfit := context.get("error"), Unfit):
+            return str(unfit), unfit.hint
+        if kind in _SENTENCES:
+            return _SENTENCES[kind]
+        value, near, message = self.document.get(path), "", detail["msg"]
+        if isinstance(value, str) and value:
+            if kind == "literal_error":
+                near = nearest(value, re.findall("'([^']*)'", context["expected"]))
+            elif not kind.startswith(("greater", "less")):  # an adapter's own check may repeat it
+                message = message.replace(value, "…")
+        for theirs, ours in _WORDS:
+            message = message.replace(theirs, ours)
+        message = message.partition(", unable to")[0]
+        return message[:1].lower() + message[1:], f"Did you mean '{near}'?" if near else ""
 
 
-def _checked(home: Path, root: Section, exposed: bool, findings: Findings) -> Settings:
-    checker = Checker(root, findings)
-    for key in root.entries:
+def _given(value: Value) -> Any:
+    """What is written, less the keys without a value."""
+    if isinstance(value, list):
+        return [_given(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _given(item) for key, item in value.items() if item is not None}
+    return value
+
+
+def _keys(model: type[BaseModel], loc: Sequence[str | int]) -> Iterable[str]:
+    """The keys of the model that `loc`, as pydantic gives it, leads to."""
+    for step in loc:
+        if isinstance(step, str) and step in model.model_fields:
+            model = _model_in(model.model_fields[step].annotation) or model
+    return model.model_fields
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_model_in(argument) for argument in get_args(annotation))
+    return next((model for model in found if model), None)
+
+
+def _checked(checker: Checker) -> Settings:
+    """Raises `ConfigError` where anything is wrong."""
+    for key in checker.document.values:
         if key not in SECTIONS and key not in BY_CHANNEL:
-            _unknown_section(checker, key)
-    ruled = _ruled(checker, home)
-    simple: dict[str, Any] = {
-        name: _section(checker, name, SECTIONS[name]) for name in _WITHOUT_RULES
+            checker.problem((key,), "there is no such key", _hint_for(key))
+    sections: dict[str, Any] = {
+        name: checker.validate(model, checker.section((name,)), (name,))
+        for name, model in SECTIONS.items()
     }
-    owner, channels = _owner(checker), _channels(checker)
-    findings.raise_if_any()
-    assert ruled is not None  # where it is, that was found
-    _warn_of_tools(checker, ruled.tools, ruled.mcp)
-    if exposed:
-        _warn_of_secrets(checker, ruled, channels)
+    if any(checker.section((name,)) for name in BY_CHANNEL):
+        from nanobot.config.channels import check_channels, check_owner  # read installed packages
+
+        sections |= {"owner": check_owner(checker), "channels": check_channels(checker)}
+    checker.findings.raise_if_any()
     # Every part is checked; checking the whole again would cost a tenth of the start-up time.
-    return Settings.model_construct(
-        home=home,
-        model=ruled.model,
-        memory=ruled.memory,
-        tools=ruled.tools,
-        mcp=ruled.mcp,
-        http=ruled.http.beside(_webhook_hosts(channels)),
-        health=ruled.health,
-        backup=ruled.backup,
-        owner=owner,
-        channels=channels,
-        warnings=findings.warnings,
-        **simple,
+    settings = _completed(checker, Settings.model_construct(home=checker.home, **sections))
+    checker.findings.raise_if_any()
+    _warn_of_tools(checker, settings)
+    return settings
+
+
+def _hint_for(key: str) -> str:
+    first, _, rest = key.partition(".")
+    if first in SECTIONS and rest:
+        return f"Write `{first}:` and beneath it, indented, `{rest}: …`."
+    for name, model in SECTIONS.items():
+        if key in model.model_fields:
+            return f"Indent it beneath `{name}:`."
+    return suggestion(key, [*SECTIONS, *BY_CHANNEL])
+
+
+def _completed(checker: Checker, settings: Settings) -> Settings:
+    """The settings with what sections take from each other, and what is wrong between them."""
+    model, memory, http, backup = settings.model, settings.memory, settings.http, settings.backup
+    embeddings = completed(memory.embeddings, model.base_url, model.api_key)
+    if embeddings.lacks_key:
+        fault = no_key("memory", "embeddings", "api_key")
+        checker.problem(fault.key, fault.message, fault.hint)
+    shown = [*settings.tools.exec.paths]
+    for server in settings.mcp.servers.values():
+        shown += (*server.paths, *server.writable)
+    if backup.folder and any(
+        backup.place(settings.home).is_relative_to(Path(path).resolve()) for path in shown
+    ):
+        fault = backup.exposed()
+        checker.problem(("backup", *fault.key), fault.message, fault.hint)
+    hosts = (*http.public_hosts, *_webhook_hosts(settings))
+    return settings.model_copy(
+        update={
+            "memory": memory.model_copy(update={"embeddings": embeddings}),
+            "http": http.model_copy(update={"public_hosts": tuple(dict.fromkeys(hosts))}),
+        }
     )
 
 
-def _ruled(checker: Checker, home: Path) -> _Ruled | None:
-    """None where one of them is wrong in itself, which is a finding then; what is wrong between
-    those that are right is found all the same."""
-    model = _section(checker, "model", ModelSettings)
-    memory = _section(checker, "memory", MemorySettings)
-    tools = _section(checker, "tools", ToolSettings)
-    mcp = _section(checker, "mcp", McpSettings)
-    http = _section(checker, "http", HttpSettings)
-    health = _section(checker, "health", HealthSettings)
-    backup = _section(checker, "backup", BackupSettings)
-    memory = _judge_models(checker, model, memory)
-    _judge_programs(checker, home, tools, mcp, backup)
-    if health is not None:
-        _report(checker, "health", health.faults())
-    if (
-        model is None
-        or memory is None
-        or tools is None
-        or mcp is None
-        or http is None
-        or health is None
-        or backup is None
-    ):
-        return None
-    return _Ruled(model, memory, tools, mcp, http, health, backup)
+def _webhook_hosts(settings: Settings) -> tuple[str, ...]:
+    if not settings.channels:
+        return ()
+    from nanobot.config.channels import webhook_hosts
+
+    return webhook_hosts(settings.channels)
 
 
-def _judge_models(
-    checker: Checker, model: ModelSettings | None, memory: MemorySettings | None
-) -> MemorySettings | None:
-    """The memory's settings, with the server of the model where they name no other."""
-    if model is None:
-        return memory
-    _report(checker, "model", model.faults())
-    if memory is None:
-        return None
-    embeddings = memory.embeddings.completed(model.base_url, model.api_key)
-    memory = memory.model_copy(update={"embeddings": embeddings})
-    _report(checker, "memory", memory.faults())
-    return memory
-
-
-def _judge_programs(
-    checker: Checker,
-    home: Path,
-    tools: ToolSettings | None,
-    mcp: McpSettings | None,
-    backup: BackupSettings | None,
-) -> None:
-    """What the agent's programs may do, and that none of them sees the backups."""
-    if tools is not None:
-        _report(checker, "tools", tools.faults(home))
-    if mcp is not None:
-        _report(checker, "mcp", mcp.faults(home))
-    if backup is not None and tools is not None and mcp is not None:
-        _report(checker, "backup", backup.faults(home, _shown(tools, mcp)))
-
-
-def _shown(tools: ToolSettings, mcp: McpSettings) -> Iterator[str]:
-    """The folders that programs of the agent see beside the workspace."""
-    yield from tools.exec.paths
-    for server in mcp.servers.values():
-        yield from (*server.paths, *server.writable)
-
-
-def _report(checker: Checker, section: str, faults: Iterable[Fault]) -> None:
-    for fault in faults:
-        checker.problem((section, *fault.key), fault.message, fault.hint)
-
-
-def _warn_of_tools(checker: Checker, tools: ToolSettings, mcp: McpSettings) -> None:
+def _warn_of_tools(checker: Checker, settings: Settings) -> None:
     """Say once more, at each start, what opens the sandbox."""
-    if tools.exec.enabled and tools.exec.sandbox == "none":
+    if settings.tools.exec.enabled and settings.tools.exec.sandbox == "none":
         hint = "`nanobot doctor` says which sandbox this machine can have."
         checker.warn(("tools", "exec", "sandbox"), "lets commands do all that you may do", hint)
-    for name, server in mcp.servers.items():
+    for name, server in settings.mcp.servers.items():
         if server.enabled and server.command and not server.sandbox:
             hint = "List what it needs in `paths`, `writable` and `network` instead."
             where = ("mcp", "servers", name, "sandbox")
             checker.warn(where, "lets this server do all that you may do", hint)
 
 
-def _warn_of_secrets(
-    checker: Checker, ruled: _Ruled, channels: Mapping[str, ChannelSettings]
-) -> None:
-    for name in ("model", "memory", "tools", "mcp", "health"):
-        checker.warn_of_literal_secrets((name,), getattr(ruled, name))
-    for name, channel in channels.items():
-        if channel.options:
-            checker.warn_of_literal_secrets(("channels", name), channel.options)
-
-
-def _owner(checker: Checker) -> Mapping[str, tuple[str, ...]]:
-    """The owner's ids by channel, as far as they are right."""
-    names = checker.section(("owner",)).entries
-    if not names:
-        return {}
-    from nanobot.config.channels import check_owner
-
-    return check_owner(checker)
-
-
-def _channels(checker: Checker) -> dict[str, ChannelSettings]:
-    if not checker.section(("channels",)).entries:
-        return {}
-    from nanobot.config.channels import check_channels  # brings importlib.metadata
-
-    return check_channels(checker)
-
-
-def _webhook_hosts(channels: Mapping[str, ChannelSettings]) -> tuple[str, ...]:
-    if not channels:
-        return ()
-    from nanobot.config.channels import webhook_hosts
-
-    return webhook_hosts(channels)
-
-
-def _section(checker: Checker, name: str, model: type[M]) -> M | None:
-    section = checker.section((name,))
-    if not section.entries:
-        return model.model_construct()  # spares building its validator
-    return checker.validate(model, section, (name,))
-
-
-def _unknown_section(checker: Checker, key: str) -> None:
-    path: KeyPath = (key,)
-    first, _, rest = key.partition(".")
-    within = [name for name, model in SECTIONS.items() if key in model.model_fields]
-    if first in SECTIONS and rest:
-        hint = f"Write `{first}:` and beneath it, indented, `{rest}: …`."
-        checker.problem(path, "keys are not written with a dot", hint)
-    elif within:
-        hint = f"Indent it beneath `{within[0]}:`."
-        checker.problem(path, "does not stand in its section", hint)
-    else:
-        checker.unknown(path, [*SECTIONS, *BY_CHANNEL])
+def _warn_of_literal_secrets(document: Document, findings: Findings, settings: Settings) -> None:
+    """Warn of secrets that are written out in a file that others may read."""
+    for steps, _ in secrets_in(settings):
+        path = steps
+        if steps[0] == "channels":  # an adapter's own settings stand beside the common ones
+            path = tuple(step for step in steps if step != "options")
+        place = document.place(path)
+        if document.get(path) and path not in document.from_variables and not place.variable:
+            message = "is written out in a file that other users can read"
+            hint = f"Make it yours: `chmod 600 {shlex.quote(place.file)}`."
+            findings.warn(place, dotted(path), message, hint)

@@ -9,23 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import time, timedelta
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from nanobot.config.model import SideModel
+from nanobot.config.model import EmbeddingSettings
 from nanobot.config.values import Count, Fault, Name, PersonId, Strict, Unfit
 
 _SCHEDULES = "Write it like `every 24h` or `0 4 * * *`."
-
-
-class EmbeddingSettings(SideModel):
-    """The model that turns texts into vectors."""
-
-    model: str = Field(
-        default="",
-        description="The model, as the server knows it. Empty: search works on words alone.",
-    )
 
 
 class MemorySettings(Strict):
@@ -88,16 +80,13 @@ class MemorySettings(Strict):
             raise Unfit("names one account twice", "Put all accounts of a person into one list.")
         return people
 
-    def faults(self) -> Iterator[Fault]:
-        """What is wrong between the keys, each right in itself."""
+    def faults(self, home: Path) -> Iterator[Fault]:
         if self.chunk >= self.window:
             yield Fault(
                 ("chunk",),
                 "must be less than `memory.window`",
                 "Half of `memory.window` is a good choice.",
             )
-        for fault in self.embeddings.faults():
-            yield Fault(("embeddings", *fault.key), fault.message, fault.hint)
 
 
 class DreamSettings(Strict):

@@ -7,8 +7,8 @@ speech into text. Rules between keys are in `faults`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Annotated, Literal, Self
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
@@ -42,23 +42,10 @@ class SideModel(Strict):
     )
     model: str = Field(default="", description="The model, as the server knows it.")
 
-    def completed(self, base_url: str, api_key: SecretStr) -> Self:
-        """These settings with what they lack taken from the main model; as they are while off.
-
-        A key goes only to the server that it was given for.
-        """
-        if not self.model:
-            return self
-        url = self.base_url or base_url
-        key = self.api_key
-        if not key.get_secret_value() and url == base_url:
-            key = api_key
-        return self.model_copy(update={"base_url": url, "api_key": key})
-
-    def faults(self) -> Iterator[Fault]:
-        """What is wrong with settings that are complete."""
-        if self.model and needs_key(self.base_url, self.api_key):
-            yield no_key("api_key")
+    @property
+    def lacks_key(self) -> bool:
+        """Whether a key is needed that is not there; for settings that are complete."""
+        return bool(self.model) and needs_key(self.base_url, self.api_key)
 
 
 Price = Annotated[float, Field(ge=0)]
@@ -69,6 +56,15 @@ SMALL_WINDOW = 8_192
 """Below this, fewer tools are offered, so that there is room to talk."""
 LEAST_PROMPT_TOKENS = 2_000
 """The least a prompt must have: 1,000 for instructions and tools, 1,000 for the conversation."""
+
+
+class EmbeddingSettings(SideModel):
+    """The model that turns texts into vectors."""
+
+    model: str = Field(
+        default="",
+        description="The model, as the server knows it. Empty: search works on words alone.",
+    )
 
 
 class TranscriptionSettings(SideModel):
@@ -120,16 +116,21 @@ class FallbackModel(Strict):
     def _from_name(cls, data: object) -> object:
         return {"name": data} if isinstance(data, str) else data
 
-    def completed(self, base_url: str, api_key: SecretStr) -> FallbackModel:
-        """This model with what it lacks taken from the main one.
 
-        A key goes only to the server that it was given for.
-        """
-        url = self.base_url or base_url
-        key = self.api_key
-        if not key.get_secret_value() and url == base_url:
-            key = api_key
-        return FallbackModel.model_construct(name=self.name, base_url=url, api_key=key)
+S = TypeVar("S", EmbeddingSettings, TranscriptionSettings, FallbackModel)
+
+
+def completed(side: S, base_url: str, api_key: SecretStr) -> S:
+    """A model's settings with what they lack taken from the main one; as they are while it is off.
+
+    A key goes only to the server that it was given for.
+    """
+    if isinstance(side, SideModel) and not side.model:
+        return side
+    url, key = side.base_url or base_url, side.api_key
+    if not key.get_secret_value() and url == base_url:
+        key = api_key
+    return side.model_copy(update={"base_url": url, "api_key": key})
 
 
 class ModelSettings(Strict):
@@ -200,7 +201,7 @@ class ModelSettings(Strict):
         # Absent where they are wrong themselves, which is reported anyway.
         url = info.data.get("base_url", "")
         key = info.data.get("api_key", SecretStr(""))
-        return tuple(fallback.completed(url, key) for fallback in fallbacks)
+        return tuple(completed(fallback, url, key) for fallback in fallbacks)
 
     @field_validator("transcription")
     @classmethod
@@ -208,15 +209,15 @@ class ModelSettings(Strict):
         cls, transcription: TranscriptionSettings, info: ValidationInfo
     ) -> TranscriptionSettings:
         url = info.data.get("base_url", "")
-        return transcription.completed(url, info.data.get("api_key", SecretStr("")))
+        return completed(transcription, url, info.data.get("api_key", SecretStr("")))
 
     @property
     def prompt_tokens(self) -> int:
         """Tokens that a prompt may have: instructions, tools and conversation together."""
-        return self.context_window - self.max_completion_tokens - self._safety
+        return self.context_window - self.max_completion_tokens - self._reserve
 
     @property
-    def _safety(self) -> int:
+    def _reserve(self) -> int:
         """An eighth of a small window: what is estimated there is little as well."""
         return min(SAFETY_TOKENS, self.context_window // 8)
 
@@ -225,12 +226,11 @@ class ModelSettings(Strict):
         """Whether the window has no room for all tools beside a conversation."""
         return self.context_window < SMALL_WINDOW
 
-    def faults(self) -> Iterator[Fault]:
-        """What is wrong between the keys, each right in itself."""
+    def faults(self, home: Path) -> Iterator[Fault]:
         if self.prompt_tokens < LEAST_PROMPT_TOKENS:
             yield self._no_room()
-        for fault in self.transcription.faults():
-            yield replace(fault, key=("transcription", *fault.key))
+        if self.transcription.lacks_key:
+            yield no_key("transcription", "api_key")
         if self.provider == "offline":
             return
         if not self.name and is_official(self.base_url):
@@ -248,12 +248,12 @@ class ModelSettings(Strict):
                 yield no_key("fallbacks", index, "api_key")
 
     def _no_room(self) -> Fault:
-        reserved = self.context_window - self.prompt_tokens
-        most = self.context_window - self._safety - LEAST_PROMPT_TOKENS
+        answer, reserve = self.max_completion_tokens, self._reserve
+        most = self.context_window - reserve - LEAST_PROMPT_TOKENS
         lower = f", or `max_completion_tokens` to {most:,} or less" if most > 0 else ""
         return Fault(
             ("context_window",),
             f"leaves {max(0, self.prompt_tokens):,} tokens for the prompt; "
             f"it needs {LEAST_PROMPT_TOKENS:,}",
-            f"Set it to {reserved + LEAST_PROMPT_TOKENS:,} or more{lower}.",
+            f"Set it to {answer + reserve + LEAST_PROMPT_TOKENS:,} or more{lower}.",
         )

@@ -4,7 +4,7 @@ and what is not kept for ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,6 +15,7 @@ from nanobot.errors import NanobotError
 from nanobot.tilde import expanded
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
+_ELSEWHERE = "Name a folder elsewhere, best on another disk."
 WholeFrom0 = Annotated[int, Field(ge=0)]
 
 
@@ -56,11 +57,6 @@ class HttpSettings(Strict):
         "other names are refused; addresses and `localhost` always work.",
     )
 
-    def beside(self, hosts: tuple[str, ...]) -> HttpSettings:
-        """These settings with more public host names."""
-        names = tuple(dict.fromkeys((*self.public_hosts, *hosts)))
-        return self.model_copy(update={"public_hosts": names})
-
 
 class HealthSettings(Strict):
     """Telling other programs how nanobot is. It holds no text of conversations."""
@@ -85,8 +81,7 @@ class HealthSettings(Strict):
         "which only the default address may have.",
     )
 
-    def faults(self) -> Iterator[Fault]:
-        """What is wrong between the keys, each right in itself."""
+    def faults(self, home: Path) -> Iterator[Fault]:
         if self.enabled and not self.token.get_secret_value() and not _is_of_here(self.host):
             yield Fault(
                 ("token",),
@@ -116,24 +111,29 @@ class BackupSettings(Strict):
         default=True, description="Whether files that were sent and received are in them."
     )
 
-    def faults(self, home: Path, shown: Iterable[str]) -> Iterator[Fault]:
-        """What is wrong with the folder; `home` is nanobot's own, `shown` are those that programs
-        of the agent see."""
+    def faults(self, home: Path) -> Iterator[Fault]:
         if not self.folder:
             return
         try:
-            folder = (home / expanded(self.folder)).resolve()
+            folder = self.place(home)
         except NanobotError as error:
             yield Fault(("folder",), f"cannot be used: {error}", error.hint)
             return
-        own, kept = home.resolve(), (home / "backups").resolve()
-        hint = "Name a folder elsewhere, best on another disk."
-        if folder.is_relative_to((home / "workspace").resolve()) or any(
-            folder.is_relative_to(Path(path).resolve()) for path in shown
+        if folder.is_relative_to((home / "workspace").resolve()):
+            yield self.exposed()
+        elif folder.is_relative_to(home.resolve()) and not folder.is_relative_to(
+            (home / "backups").resolve()
         ):
-            yield Fault(("folder",), "would show the agent all secrets", hint)
-        elif folder.is_relative_to(own) and not folder.is_relative_to(kept):
-            yield Fault(("folder",), "is in nanobot's own folder, which is backed up", hint)
+            reason = "is in nanobot's own folder, which is backed up"
+            yield Fault(("folder",), reason, _ELSEWHERE)
+
+    def place(self, home: Path) -> Path:
+        """Where they go. Raises `NanobotError` for a user who is not known."""
+        return (home / expanded(self.folder or "backups")).resolve()
+
+    def exposed(self) -> Fault:
+        """What is wrong where programs of the agent see them."""
+        return Fault(("folder",), "would show the agent all secrets", _ELSEWHERE)
 
     @field_validator("schedule")
     @classmethod

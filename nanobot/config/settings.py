@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, SerializeAsAny, field_validator
 from pydantic.fields import FieldInfo
 
-from nanobot.config.findings import nearest
+from nanobot.config.document import nearest
 from nanobot.config.memory import (
     CronSettings,
     DreamSettings,
@@ -149,21 +149,9 @@ class Settings(Strict):
 
 
 SECTIONS: Mapping[str, type[BaseModel]] = {
-    "model": ModelSettings,
-    "agent": AgentSettings,
-    "memory": MemorySettings,
-    "dream": DreamSettings,
-    "tools": ToolSettings,
-    "mcp": McpSettings,
-    "cron": CronSettings,
-    "heartbeat": HeartbeatSettings,
-    "skills": SkillSettings,
-    "limits": LimitSettings,
-    "log": LogSettings,
-    "http": HttpSettings,
-    "health": HealthSettings,
-    "backup": BackupSettings,
-    "retention": RetentionSettings,
+    name: field.annotation
+    for name, field in Settings.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 }
 """The sections of config.yaml, beside `owner` and `channels`."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
@@ -131,7 +130,6 @@ class ExecSettings(Strict):
         return revealed(self.environment)
 
     def faults(self, home: Path) -> Iterator[Fault]:
-        """What is wrong between the keys, each right in itself; `home` is nanobot's own folder."""
         if self.timeout_seconds > self.max_timeout_seconds:
             yield Fault(
                 ("timeout_seconds",),
@@ -154,8 +152,7 @@ class SearchSettings(Strict):
     api_key: ApiKey = Field(default=SecretStr(""), description="The key for it.")
     base_url: Url = Field(default="", description="Where your SearXNG is.")
 
-    def faults(self) -> Iterator[Fault]:
-        """What is wrong between the keys, each right in itself."""
+    def faults(self, home: Path) -> Iterator[Fault]:
         if self.provider in ("brave", "tavily") and not self.api_key.get_secret_value():
             yield Fault(
                 ("api_key",),
@@ -237,13 +234,6 @@ class ToolSettings(Strict):
         default=HelperSettings.model_construct(), description="Helper agents."
     )
 
-    def faults(self, home: Path) -> Iterator[Fault]:
-        """What is wrong between the keys, each right in itself; `home` is nanobot's own folder."""
-        for fault in self.exec.faults(home):
-            yield replace(fault, key=("exec", *fault.key))
-        for fault in self.web.search.faults():
-            yield replace(fault, key=("web", "search", *fault.key))
-
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}", re.ASCII)
 _PROGRAM_ONLY = ("args", "env", "paths", "writable", "network")
@@ -309,7 +299,6 @@ class McpServerSettings(Strict):
         return revealed(self.headers)
 
     def faults(self, home: Path) -> Iterator[Fault]:
-        """What is wrong between the keys, each right in itself; `home` is nanobot's own folder."""
         if self.command and self.url:
             hint = "Keep one of `command` and `url`."
             yield Fault(("url",), "does not go with `command`", hint)
@@ -357,9 +346,3 @@ class McpSettings(Strict):
             hint = "Use up to 32 letters, digits, `-` and single `_`, such as `files`."
             raise Unfit("has a name that cannot be part of a tool's name", hint)
         return servers
-
-    def faults(self, home: Path) -> Iterator[Fault]:
-        """What is wrong between the keys, each right in itself; `home` is nanobot's own folder."""
-        for name, server in self.servers.items():
-            for fault in server.faults(home):
-                yield replace(fault, key=("servers", name, *fault.key))

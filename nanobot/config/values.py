@@ -17,13 +17,34 @@ there between the check and the use.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from nanobot.config import home_folder
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Keys that do not go together. `key` is the one to change, relative to the section."""
+
+    key: tuple[str | int, ...]
+    message: str
+    hint: str
 
 
 class Strict(BaseModel):
@@ -37,14 +58,26 @@ class Strict(BaseModel):
         defer_build=True,
     )
 
+    def faults(self, home: Path) -> Iterable[Fault]:
+        """What is wrong between the keys, each right in itself; `home` is nanobot's own folder."""
+        return ()
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Keys that do not go together. `key` is the one to change, relative to the section."""
-
-    key: tuple[str | int, ...]
-    message: str
-    hint: str
+    @model_validator(mode="after")
+    def _keys_go_together(self, info: ValidationInfo) -> Self:
+        home = info.context if isinstance(info.context, Path) else home_folder()
+        wrong = [
+            InitErrorDetails(
+                type=PydanticCustomError(
+                    "fault", "{message}", {"message": fault.message, "hint": fault.hint}
+                ),
+                loc=fault.key,
+                input=None,
+            )
+            for fault in self.faults(home)
+        ]
+        if wrong:
+            raise ValidationError.from_exception_data(type(self).__name__, wrong)
+        return self
 
 
 class NoSecret(SecretStr):

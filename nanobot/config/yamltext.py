@@ -1,18 +1,22 @@
-"""YAML into a tree that remembers lines. Nodes are composed by PyYAML's safe loader, never built
-into objects; anchors, tags and several documents are refused, since a configuration needs none.
+"""YAML that a person wrote: read into a document that remembers lines, and changed in place.
 
-What the parser says about broken YAML is jargon and may quote the text, so the explanation is made
-here from the look of the line.
+Nodes are composed by PyYAML's safe loader, never built into objects; anchors, tags and several
+documents are refused, since a configuration needs none. What the parser says about broken YAML is
+jargon and may quote the text, so the explanation is made here from the look of the line.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import yaml
 
-from nanobot.config.findings import Findings, Place
-from nanobot.config.tree import Items, Node, Nothing, Path, Section, Text, label
+from nanobot.config.document import Document, Findings, KeyPath, Place, Value, label
+from nanobot.errors import ConfigError, NanobotError
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL = "tag:yaml.org,2002:null"
@@ -25,34 +29,35 @@ _LOOK = "Look at this line and the one above it: the indentation, a missing ':' 
 _QUOTE = "Put the value in quotes."
 
 
-def parse_config(text: str, file: str, findings: Findings) -> Section:
-    """The sections of a configuration file; empty where it cannot be read as YAML."""
-    top = Place(file)
-    root = _compose(text, top, findings)
-    if root is None:
-        return Section(top, {})
-    tree = _Walk(findings).node(root, Place(file, root.start_mark.line + 1), ())
-    if isinstance(tree, Section):
-        return Section(top, tree.entries)
-    if not isinstance(tree, Nothing):
-        hint = "Write sections with keys beneath them, such as `agent:` and `  on_busy: queue`."
-        findings.broken(tree.place, "must hold sections with keys", hint)
-    return Section(top, {})
+def parse_config(text: str, file: str, findings: Findings) -> Document:
+    """What a configuration file says; empty where it cannot be read as YAML."""
+    document = Document(file)
+    place = document.places[()]
+    root = _compose(text, place, findings)
+    if root is not None:
+        values = _Reader(findings, document.places).read(root, place, ())
+        if isinstance(values, dict):
+            document.values = values
+        elif values is not None:
+            hint = "Write sections with keys beneath them, such as `agent:` and `  on_busy: queue`."
+            where = Place(file, root.start_mark.line + 1)
+            findings.broken(where, "must hold sections with keys", hint)
+    return document
 
 
-def parse_override(text: str, place: Place, path: Path, findings: Findings) -> Node:
+def parse_override(text: str, place: Place, path: KeyPath, findings: Findings) -> Value:
     """The value of a variable that overrides the key at `path`.
 
     A list, a mapping or a quoted text is read as YAML; anything else stands for itself, so that no
     key or password ever needs quoting.
     """
-    stripped = text.strip()
-    if stripped in ("", "~", "null"):
-        return Nothing(place)
-    if stripped[0] not in "[{\"'":
-        return Text(place, stripped, literal=False)
-    root = _compose(stripped, place, findings)
-    return Nothing(place) if root is None else _Walk(findings, fixed=place).node(root, place, path)
+    text = text.strip()
+    if text in ("", "~", "null"):
+        return None
+    if text[0] not in "[{\"'":
+        return text
+    root = _compose(text, place, findings)
+    return None if root is None else _Reader(findings).read(root, place, path)
 
 
 def _compose(text: str, place: Place, findings: Findings) -> yaml.Node | None:
@@ -69,31 +74,17 @@ def _compose(text: str, place: Place, findings: Findings) -> yaml.Node | None:
     return None
 
 
-class _Walk:
-    """Turns YAML nodes into a tree. `fixed` is the place of everything, for overrides."""
+class _Reader:
+    """Turns YAML nodes into values. `places` takes where each stands; None for overrides, all of
+    which stands in one place."""
 
-    def __init__(self, findings: Findings, fixed: Place | None = None) -> None:
+    def __init__(self, findings: Findings, places: dict[KeyPath, Place] | None = None) -> None:
         self._findings = findings
-        self._fixed = fixed
+        self._places = places
         self._seen: set[int] = set()
 
-    def node(self, node: yaml.Node, place: Place, path: Path) -> Node:
-        if self._refused(node, place, path):
-            return Text(place, "")
-        if isinstance(node, yaml.MappingNode):
-            return self._section(node, place, path)
-        if isinstance(node, yaml.SequenceNode):
-            items = [
-                self.node(item, self._place(item, place), (*path, index))
-                for index, item in enumerate(node.value)
-            ]
-            return Items(place, tuple(items))
-        if node.tag == _NULL:
-            return Nothing(place)
-        return Text(place, node.value, literal=self._fixed is None)
-
-    def _refused(self, node: yaml.Node, place: Place, path: Path) -> bool:
-        """Whether the node is of a kind that a configuration may not hold; that is then noted."""
+    def read(self, node: yaml.Node, place: Place, path: KeyPath) -> Value:
+        """The value of a node; what a configuration may not hold is an empty text and a problem."""
         if id(node) in self._seen:
             self._refuse(place, path, "is a YAML reference (*name)", "Write the value out.")
         elif len(path) > _DEEPEST:
@@ -102,38 +93,55 @@ class _Walk:
             self._refuse(place, path, "starts with '!', which YAML reads as a tag", _QUOTE)
         else:
             self._seen.add(id(node))
-            return False
-        return True
+            return self._value(node, place, path)
+        return ""
 
-    def _section(self, node: yaml.MappingNode, place: Place, path: Path) -> Section:
-        entries: dict[str, Node] = {}
+    def _value(self, node: yaml.Node, place: Place, path: KeyPath) -> Value:
+        if isinstance(node, yaml.MappingNode):
+            return self._section(node, place, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [
+                self.read(item, self._place(item, place, (*path, index)), (*path, index))
+                for index, item in enumerate(node.value)
+            ]
+        return None if node.tag == _NULL else str(node.value)
+
+    def _section(self, node: yaml.MappingNode, place: Place, path: KeyPath) -> dict[str, Value]:
+        values: dict[str, Value] = {}
         lines: dict[str, int] = {}
         for key_node, value_node in node.value:
-            where = self._place(key_node, place)
-            if not isinstance(key_node, yaml.ScalarNode):
-                self._refuse(where, path, "has a key that is not a plain word", _LOOK)
-                continue
             key = key_node.value
-            if key in entries:
+            if not isinstance(key_node, yaml.ScalarNode):
+                where = self._place(key_node, place)
+                self._refuse(where, path, "has a key that is not a plain word", _LOOK)
+            elif key in values:
+                where = self._place(key_node, place)
                 message = f"stands here a second time; the first is in line {lines[key]}"
-                hint = "Keep one of the two."
-                self._findings.broken(where, message, hint, label(where, (*path, key)))
-                continue
-            lines[key] = where.line
-            entries[key] = self.node(value_node, where, (*path, key))
-        return Section(place, entries)
+                name = label(where, (*path, key))
+                self._findings.broken(where, message, "Keep one of the two.", name)
+            else:
+                where = self._place(key_node, place, (*path, key))
+                lines[key] = where.line
+                values[key] = self.read(value_node, where, (*path, key))
+        return values
 
-    def _place(self, node: yaml.Node, around: Place) -> Place:
-        return self._fixed or Place(around.file, node.start_mark.line + 1)
+    def _place(self, node: yaml.Node, around: Place, path: KeyPath = ()) -> Place:
+        """Where a node stands, kept as the place of `path`."""
+        if self._places is None:
+            return around
+        place = Place(around.file, node.start_mark.line + 1)
+        if path:
+            self._places[path] = place
+        return place
 
-    def _refuse(self, place: Place, path: Path, message: str, hint: str) -> None:
+    def _refuse(self, place: Place, path: KeyPath, message: str, hint: str) -> None:
         self._findings.problem(place, label(place, path), message, hint)
 
 
 def _explained(error: yaml.MarkedYAMLError, lines: list[str]) -> tuple[int, str, str]:
     """Line (1-based), message and hint."""
     opened = error.context_mark
-    if opened is not None and (sign := _at(lines, opened.line, opened.column)) in "\"'[{":
+    if opened is not None and (sign := _line(lines, opened.line)[opened.column]) in "\"'[{":
         what = "bracket" if sign in "[{" else "quote"
         hint = f"Close the {what}; a value that begins with one must be in quotes as a whole."
         return opened.line + 1, f"the {what} {sign} that begins here does not end well", hint
@@ -141,24 +149,179 @@ def _explained(error: yaml.MarkedYAMLError, lines: list[str]) -> tuple[int, str,
     if mark is None:
         return 0, "is not valid YAML", _LOOK
     for index in (mark.line, mark.line - 1):
-        if re.match(r" *\t", _at(lines, index)):
+        if re.match(r" *\t", _line(lines, index)):
             hint = "Replace each tab by two spaces."
             return index + 1, "is indented with a tab, which YAML does not allow", hint
-    return mark.line + 1, *_look_of(_at(lines, mark.line))
-
-
-def _look_of(line: str) -> tuple[str, str]:
+    line = _line(lines, mark.line)
     value = line.partition(": ")[2].strip()
-    if value[:1] in ("@", "`", "%", "*"):
-        return f"the value begins with {value[0]}, which has a meaning of its own in YAML", _QUOTE
-    if ": " in value or value.endswith(":"):
-        return "the value holds a second ': '", _QUOTE
+    if value[:1] in ("@", "`", "%", "*") or ": " in value or value.endswith(":"):
+        return mark.line + 1, "the value holds what has a meaning of its own in YAML", _QUOTE
     if line.startswith(("---", "...")):
-        return "a second document begins here", "Keep everything in one."
-    return "is not valid YAML", _LOOK
+        return mark.line + 1, "a second document begins here", "Keep everything in one."
+    return mark.line + 1, "is not valid YAML", _LOOK
 
 
-def _at(lines: list[str], index: int, column: int | None = None) -> str:
-    if not 0 <= index < len(lines):
-        return " "
-    return lines[index] if column is None else lines[index][column : column + 1] or " "
+def _line(lines: list[str], index: int) -> str:
+    """One line, and a blank, as what the parser stumbles on may be the line's end."""
+    return f"{lines[index] if 0 <= index < len(lines) else ''} "
+
+
+Setting = str | bool | int | tuple[str, ...]
+"""A value to write; a tuple is a list of texts."""
+
+_WIDTH = 100
+_UNQUOTED = re.compile(r"[A-Za-z/$][A-Za-z0-9_./${}-]*(?::[A-Za-z0-9_./-]+)*", re.ASCII)
+_MEANS_ELSE = frozenset({"true", "false", "yes", "no", "on", "null"})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A value for the key at `path`; `comment` is put above the key where it is new."""
+
+    path: tuple[str, ...]
+    value: Setting
+    comment: str = ""
+
+
+class CannotEdit(NanobotError):
+    """The text is written in a way that cannot be changed without a person."""
+
+    def __init__(self, change: Change) -> None:
+        super().__init__(
+            f"{'.'.join(change.path)} cannot be put into config.yaml without touching the rest",
+            hint=f"Write it there yourself: {'.'.join(change.path)}: {_rendered(change.value)}",
+        )
+
+
+def edited(text: str, changes: Iterable[Change]) -> str:
+    """`text`, which is valid, with these values in it. Invariant: every byte that is not part of a
+    changed value stays, comments and order included, and the result says what was wanted or
+    `CannotEdit` is raised. Only block style is written."""
+    start = "\ufeff" if text.startswith("\ufeff") else ""
+    text = text.removeprefix(start)
+    for change in changes:
+        wanted = _with(_values(text), change.path, change.value)
+        text = _changed(text, change)
+        try:
+            is_so = _values(text) == wanted
+        except ConfigError:  # of our making: the text was valid before
+            is_so = False
+        if not is_so:
+            raise CannotEdit(change)
+    return start + text
+
+
+def value_at(text: str, path: Sequence[str]) -> Value:
+    """What is written at `path`, as it is written; None for nothing."""
+    found: Value = _values(text.removeprefix("\ufeff"))
+    for key in path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def _changed(text: str, change: Change) -> str:
+    node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
+    if node is None:
+        return _appended(text, change, 0)
+    for depth, key in enumerate(change.path):
+        if not isinstance(node, yaml.MappingNode) or (node.flow_style and node.value):
+            raise CannotEdit(change)
+        below = {name.value: (name, value) for name, value in node.value}
+        if key not in below:
+            indent = node.value[0][0].start_mark.column
+            if depth == 0:
+                return _appended(text, change, indent)
+            return _inserted(text, _end(node), change, depth, indent)
+        name, node = below[key]
+        if _is_empty(node) and depth + 1 < len(change.path):  # beneath a key that has nothing
+            start = name.end_mark.index
+            bare = f"{text[:start]}:{text[max(_end(node), start + 1) :]}"
+            return _inserted(bare, start + 1, change, depth + 1, name.start_mark.column + 2)
+    return _replaced(text, name, node, change)
+
+
+def _replaced(text: str, name: yaml.Node, node: yaml.Node, change: Change) -> str:
+    """With the new value on the line of the key; comments around the old one stay."""
+    colon = text.index(":", name.end_mark.index) + 1
+    before, rest = text[colon : node.start_mark.index].rstrip(), text[_end(node) :]
+    if text[: _end(node)].endswith("\n"):  # a block of text takes its line end with it
+        rest = _newline(text) + rest
+    return f"{text[:colon]} {_rendered(change.value)}{before}{rest}"
+
+
+def _appended(text: str, change: Change, indent: int) -> str:
+    """At the end of the text, as a section of its own."""
+    newline = _newline(text)
+    if text and not text.endswith("\n"):
+        text += newline
+    return text + (newline if text.strip() else "") + _lines(change, 0, indent, newline)
+
+
+def _inserted(text: str, index: int, change: Change, depth: int, indent: int) -> str:
+    """After the line in which the character before `index` stands."""
+    newline = _newline(text)
+    end = text.find("\n", index - 1) + 1 or len(text)
+    before = text[:end] if text[:end].endswith("\n") else text[:end] + newline
+    return before + _lines(change, depth, indent, newline) + text[end:]
+
+
+def _lines(change: Change, depth: int, indent: int, newline: str) -> str:
+    """What is left of the path from `depth` on, in lines of its own."""
+    *outer, last = change.path[depth:]
+    lines = [f"{' ' * (indent + 2 * at)}{key}:" for at, key in enumerate(outer)]
+    space = " " * (indent + 2 * len(outer))
+    begin = f"{space}# "
+    lines += textwrap.wrap(change.comment, _WIDTH, initial_indent=begin, subsequent_indent=begin)
+    lines.append(f"{space}{last}: {_rendered(change.value)}")
+    return "".join(f"{line}{newline}" for line in lines)
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _end(node: yaml.Node) -> int:
+    """Where a node ends: the parser has a block end where the next thing begins."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _end(last[1] if isinstance(last, tuple) else last)
+    return int(node.end_mark.index)
+
+
+def _is_empty(node: yaml.Node) -> bool:
+    """Whether nothing is there: a key without a value, `null`, or `{}`."""
+    return node.tag == _NULL or (isinstance(node, yaml.MappingNode) and not node.value)
+
+
+def _rendered(value: Setting) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case tuple():
+            return f"[{', '.join(json.dumps(item, ensure_ascii=False) for item in value)}]"
+        case str() if _UNQUOTED.fullmatch(value) and value.lower() not in _MEANS_ELSE:
+            return value
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+def _values(text: str) -> dict[str, Value]:
+    findings = Findings()
+    values = parse_config(text, "config.yaml", findings).values
+    findings.raise_if_any()
+    return values
+
+
+def _with(values: dict[str, Value], path: Sequence[str], setting: Setting) -> dict[str, Value]:
+    key, *rest = path
+    inner = values.get(key)
+    value: Value
+    if rest:
+        value = _with(inner if isinstance(inner, dict) else {}, rest, setting)
+    elif isinstance(setting, tuple):
+        value = list(setting)
+    else:
+        value = setting if isinstance(setting, str) else _rendered(setting)
+    return {**values, key: value}

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import yaml
 
-from nanobot.config import load_settings
-from nanobot.config.findings import ConfigErrors
+from nanobot.config.document import ConfigErrors
+from nanobot.config.load import load_settings
 from nanobot.errors import ConfigError
 from nanobot.importing.foreign import Secrets
 from nanobot.importing.report import Report

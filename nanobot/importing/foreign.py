@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from nanobot.config.variables import fits, with_entries
+from nanobot.config.environment import fits, with_entries
 
 _HUMP = re.compile(r"_([a-z0-9])")
 

@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 
 from nanobot.clock import Clock
-from nanobot.config.home import home_folder
+from nanobot.config import home_folder
 from nanobot.cron.job import Jobs, encoded
 from nanobot.errors import NanobotError
 from nanobot.importing.configfile import usable

@@ -8,7 +8,7 @@ from pathlib import Path
 from nanobot.bus.events import Media
 from nanobot.cli.closed import operate
 from nanobot.clock import SystemClock
-from nanobot.config import load_settings
+from nanobot.config.load import load_settings
 from nanobot.errors import ProviderRejected
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager

@@ -23,7 +23,7 @@ from nanobot.cli.doctor.service import check_gateway
 from nanobot.cli.doctor.times import check_time
 from nanobot.cli.main import main
 from nanobot.cli.service.unit import Unit
-from nanobot.config import load_settings
+from nanobot.config.load import load_settings
 from nanobot.testing import FakeClock
 from tests.cli.test_onboard_window import Ollama, serving
 from tests.doubles.openai.server import FakeOpenAI

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.config import Settings, load_settings
+from nanobot.config.load import load_settings
+from nanobot.config.settings import Settings
 from nanobot.errors import ConfigError
 
 

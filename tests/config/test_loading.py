@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from nanobot.config import Settings, home_folder, load_settings
+from nanobot.config import home_folder
+from nanobot.config.load import load_settings
+from nanobot.config.settings import Settings
 from nanobot.errors import ConfigError
 from tests.config.homes import Home
 
@@ -161,7 +163,7 @@ def test_the_package_loads_nothing_until_it_is_used() -> None:
 
 
 def test_without_a_file_no_yaml_is_loaded_and_without_channels_no_adapters(tmp_path: Path) -> None:
-    code = f"import nanobot.config as c; c.load_settings(c.home.Path({str(tmp_path)!r}), {{}})"
+    code = f"from nanobot.config.load import *; load_settings(Path({str(tmp_path)!r}), {{}})"
     assert _modules_after(code) == {"pydantic"}
 
 
@@ -170,10 +172,3 @@ def _modules_after(code: str) -> set[str]:
     script = f"{code}\nimport sys; print(*({heavy!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     return set(done.stdout.decode().split())
-
-
-def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
-    import nanobot.config
-
-    with pytest.raises(AttributeError, match="has no attribute 'load_setings'"):
-        _ = nanobot.config.load_setings

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from nanobot.config import config_schema, load_settings, settings_table
 from nanobot.config.channels import COMMON
+from nanobot.config.load import load_settings
 from nanobot.config.model import FallbackModel
-from nanobot.config.schema import BEGIN, END, PAGE, main
+from nanobot.config.schema import BEGIN, END, PAGE, config_schema, main, settings_table
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, ChannelSettings, keys_of
 from nanobot.config.tools import McpServerSettings
 from nanobot_telegram.settings import TelegramSettings

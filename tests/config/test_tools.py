@@ -28,11 +28,11 @@ def tools(*lines: str) -> str:
     [
         (
             tools("approval:", "  send: always"),
-            "3: tools.approval.send: must be one of auto, ask, allow, never",
+            "3: tools.approval.send: must be 'auto', 'ask', 'allow' or 'never'",
         ),
         (
             tools("exec:", "  sandbox: buble"),
-            "3: tools.exec.sandbox: must be one of auto, bubblewrap, landlock, none\n"
+            "3: tools.exec.sandbox: must be 'auto', 'bubblewrap', 'landlock' or 'none'\n"
             "  Did you mean 'bubblewrap'?",
         ),
         (
@@ -52,7 +52,7 @@ def tools(*lines: str) -> str:
         ),
         (
             tools("exec:", "  environment: {A: [x]}"),
-            "3: tools.exec.environment.A: must be a text",
+            "3: tools.exec.environment.A: must be a valid string",
         ),
         (
             tools("exec:", "  paths: [notes]"),

@@ -13,7 +13,7 @@ import pytest
 from nanobot.app import build_gateway
 from nanobot.channel import ChannelHost, Chat, Sender
 from nanobot.cli.main import main
-from nanobot.config import load_settings
+from nanobot.config.load import load_settings
 from nanobot.testing import ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 

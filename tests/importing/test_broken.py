@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.config import load_settings
+from nanobot.config.load import load_settings
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.files import Staging
 from nanobot.importing.importer import carry_out, prepare

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.config import load_settings
+from nanobot.config.load import load_settings
 from nanobot.cron.job import decoded
 from nanobot.memory.history.log import HistoryLog
 from nanobot.security.paths import Root

@@ -21,7 +21,7 @@ def examine(home: Path, *, ask_model: bool, as_json: bool) -> int:
     """`nanobot doctor`."""
     from nanobot.cli.doctor.examination import findings_of, findings_without
     from nanobot.clock import SystemClock
-    from nanobot.config import load_settings
+    from nanobot.config.load import load_settings
     from nanobot.logs import log_to_console
     from nanobot.security.redaction import Redactor
 

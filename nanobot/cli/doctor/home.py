@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from nanobot.cli.doctor.finding import Case, Finding
-from nanobot.config.home import not_imported
+from nanobot.config import not_imported
 from nanobot.upkeep.retention import free_bytes
 
 _GIGABYTE = 1_000_000_000

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.onboard.parts import Before, Part
 from nanobot.cli.onboard.wording import described
-from nanobot.config.editing import Change, Value, value_at
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS
 from nanobot.config.values import OFFICIAL_API, is_official
+from nanobot.config.yamltext import Change, Setting, value_at
 
 if TYPE_CHECKING:
     from nanobot.clock import Clock
@@ -107,6 +107,6 @@ def _key(wanted: Candidate, present: ModelSettings, before: Before) -> dict[str,
     return {name: wanted.key}
 
 
-def _change(key: str, value: Value) -> Change:
+def _change(key: str, value: Setting) -> Change:
     path = ("model", key)
     return Change(path, value, described(path))

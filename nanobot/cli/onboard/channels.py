@@ -10,8 +10,8 @@ from nanobot.channel import Setup, SetupRequest, SetupResult
 from nanobot.cli.channels import lent
 from nanobot.cli.onboard.parts import Before, Part
 from nanobot.cli.onboard.wording import described
-from nanobot.config.editing import Change, Value
 from nanobot.config.values import Unfit, checked_id
+from nanobot.config.yamltext import Change, Setting
 from nanobot.errors import NanobotError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def part_of(name: str, result: SetupResult, before: Before) -> Part:
         key: before.variable(("channels", name, key), f"{name}_{key}".upper(), secret)
         for key, secret in result.secrets.items()
     }
-    values: dict[str, Value] = {"enabled": True}
+    values: dict[str, Setting] = {"enabled": True}
     values |= {key: f"${{{variable}}}" for key, variable in variables.items()}
     values |= result.values
     changes = [_change(("channels", name, key), value) for key, value in values.items()]
@@ -85,5 +85,5 @@ def _checked(id: str) -> str:
         raise NanobotError(f"your id {error}", hint=error.hint) from None
 
 
-def _change(path: tuple[str, ...], value: Value) -> Change:
+def _change(path: tuple[str, ...], value: Setting) -> Change:
     return Change(path, value, described(path))

@@ -12,7 +12,7 @@ from nanobot.cli.client import Client, ConnectionLost
 from nanobot.cli.connection import NoGateway
 from nanobot.cli.reach import connected, state_folder
 from nanobot.cli.show import indent, number, table
-from nanobot.config.home import command_for
+from nanobot.config import command_for
 from nanobot.errors import NanobotError
 from nanobot_cli.text import clean, one_line
 from nanobot_cli.wire import DEFAULT_SESSION, Note, Reply, Said

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from nanobot.config.editing import Change, edited, value_at
-from nanobot.config.variables import entries, fits, with_entries
+from nanobot.config.environment import entries, fits, with_entries
+from nanobot.config.yamltext import Change, edited, value_at
 from nanobot.errors import NanobotError
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")

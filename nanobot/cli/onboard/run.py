@@ -16,7 +16,7 @@ from nanobot.cli.onboard.parts import Before, Part
 from nanobot.cli.onboard.people import Guide, somebody
 from nanobot.cli.onboard.steps import Steps
 from nanobot.cli.show import indent, table
-from nanobot.config.variables import variable_for
+from nanobot.config.environment import variable_for
 from nanobot.errors import ConfigError, NanobotError
 from nanobot.tilde import expanded
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from nanobot.cli.onboard.files import basics_of
 from nanobot.cli.onboard.parts import Part
 from nanobot.cli.onboard.wording import described
-from nanobot.config.editing import Change
+from nanobot.config.yamltext import Change
 from nanobot.errors import NanobotError
 from nanobot.zones import system_zone_name
 

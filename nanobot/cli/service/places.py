@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanobot.cli.service.unit import home_in
-from nanobot.config.home import home_folder
+from nanobot.config import home_folder
 from nanobot.errors import NanobotError, StorageError
 from nanobot.tilde import expanded
 

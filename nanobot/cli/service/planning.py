@@ -85,7 +85,7 @@ def _is_safe(folder: str) -> bool:
 
 def _settings(home: Path, bare: Mapping[str, str], environ: Mapping[str, str]) -> Settings:
     """What a service will read, which has nothing of the shell's environment."""
-    from nanobot.config import load_settings
+    from nanobot.config.load import load_settings
 
     try:
         return load_settings(home, bare)

@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nanobot.config.findings import ENVIRONMENT, Findings, Place, nearest, read_own_file
-from nanobot.config.tree import Items, Node, Section, Text, dotted, put
-from nanobot.config.tree import Path as KeyPath
+from nanobot.config.document import (
+    ENVIRONMENT,
+    Document,
+    Findings,
+    KeyPath,
+    Place,
+    Value,
+    dotted,
+    nearest,
+    read_own_file,
+)
 
 _ENTRY = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.DOTALL)
 
@@ -96,11 +104,9 @@ def gather(environ: Mapping[str, str], secrets: Path, findings: Findings) -> Map
 
 def _read_secrets(path: Path, findings: Findings) -> dict[str, Variable]:
     """KEY=VALUE lines; `#` begins a comment."""
-    own = read_own_file(path, findings)
-    if own is None:
-        return {}
+    text, exposed = read_own_file(path, findings) or ("", False)
     variables: dict[str, Variable] = {}
-    for number, line in enumerate(own.text.splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         place = Place(str(path), number)
@@ -115,64 +121,50 @@ def _read_secrets(path: Path, findings: Findings) -> dict[str, Variable]:
             findings.problem(place, name, "cannot be set here", hint)
         else:
             variables[name] = Variable(value, Place(str(path), number, name))
-    if own.exposed and variables:
+    if exposed and variables:
         hint = f"Make it yours: `chmod 600 {shlex.quote(str(path))}`."
         findings.warn(Place(str(path)), "", "holds secrets and can be read by other users", hint)
     return variables
 
 
-class Expansion:
-    """Puts variables in place of `${NAME}`; `$${` stands for `${` itself."""
+def expand(
+    document: Document, variables: Mapping[str, Variable], secrets: Path, findings: Findings
+) -> None:
+    """Put variables in place of `${NAME}` in all values, keys excepted; `$${` stands for `${`."""
 
-    def __init__(
-        self, variables: Mapping[str, Variable], secrets: Path, findings: Findings
-    ) -> None:
-        self._variables = variables
-        self._secrets = secrets
-        self._findings = findings
+    def expanded(value: Value, path: KeyPath) -> Value:
+        match value:
+            case str() if "${" in value:
+                return _REFERENCE.sub(lambda match: replacement(match, path), value)
+            case list():
+                return [expanded(item, (*path, index)) for index, item in enumerate(value)]
+            case dict():
+                return {key: expanded(item, (*path, key)) for key, item in value.items()}
+        return value
 
-    def section(self, section: Section, path: KeyPath = ()) -> Section:
-        """The section with every reference replaced; keys are not touched."""
-        entries = {k: self._node(v, (*path, k)) for k, v in section.entries.items()}
-        return Section(section.place, entries)
-
-    def _node(self, node: Node, path: KeyPath) -> Node:
-        match node:
-            case Text(value=value) if "${" in value:
-                return self._text(node, path)
-            case Items(place=place, items=items):
-                new = [self._node(item, (*path, index)) for index, item in enumerate(items)]
-                return Items(place, tuple(new))
-            case Section():
-                return self.section(node, path)
-        return node
-
-    def _text(self, text: Text, path: KeyPath) -> Text:
-        used = False
-
-        def replacement(match: re.Match[str]) -> str:
-            nonlocal used
-            if match[0] == "$${":
-                return "${"
-            used = True
-            return self._value(match["name"] or "", text.place, path)
-
-        value = _REFERENCE.sub(replacement, text.value)
-        return Text(text.place, value, literal=not used)
-
-    def _value(self, name: str, place: Place, path: KeyPath) -> str:
-        if name in self._variables:
-            return self._variables[name].value
-        if name:
-            near = nearest(name, self._variables)
-            meant = f"Did you mean {near}? Otherwise set" if near else "Set"
-            hint = f"{meant} it in the environment, or add a line {name}=… to {self._secrets}."
-            self._findings.problem(place, dotted(path), f"the variable {name} is not set", hint)
-        else:
-            hint = "Write ${NAME} with letters, digits and '_', or $${ for the characters ${."
-            self._findings.problem(place, dotted(path), "'${' begins no variable's name", hint)
-        # Never looked at: the problem stops everything. Not empty, lest it seem left out.
+    def replacement(match: re.Match[str], path: KeyPath) -> str:
+        if match[0] == "$${":
+            return "${"
+        document.from_variables.add(path)
+        name = match["name"] or ""
+        if name in variables:
+            return variables[name].value
+        message, hint = _unknown_variable(name, variables, secrets)
+        findings.problem(document.place(path), dotted(path), message, hint)
+        # Never looked at: the problem stops everything. Not empty, or it would seem left out.
         return "unknown"
+
+    document.values = {key: expanded(value, (key,)) for key, value in document.values.items()}
+
+
+def _unknown_variable(name: str, known: Iterable[str], secrets: Path) -> tuple[str, str]:
+    if not name:
+        hint = "Write ${NAME} with letters, digits and '_', or $${ for the characters ${."
+        return "'${' begins no variable's name", hint
+    near = nearest(name, known)
+    start = f"Did you mean {near}? Otherwise set" if near else "Set"
+    hint = f"{start} it in the environment, or add a line {name}=… to {secrets}."
+    return f"the variable {name} is not set", hint
 
 
 def variable_for(path: Sequence[str]) -> str:
@@ -181,12 +173,12 @@ def variable_for(path: Sequence[str]) -> str:
 
 
 def override(
-    section: Section,
+    document: Document,
     variables: Mapping[str, Variable],
-    known: Sequence[Sequence[str]],
+    known: Iterable[Sequence[str]],
     findings: Findings,
-) -> Section:
-    """`section` with the keys that NANOBOT_… variables override.
+) -> None:
+    """Put the values of NANOBOT_… variables over the document's.
 
     `known` are the keys there are; beneath `channels` and `owner` any is let through, as channels
     are open to adapters and have keys of their own, which are checked later.
@@ -195,30 +187,25 @@ def override(
     for name in sorted(variables):
         if not name.startswith(PREFIX) or name in (HOME, DEBUG):
             continue
-        place = Place(variables[name].place.file, variables[name].place.line, name)
-        path = paths.get(name) or _channel_path(name)
-        if path:
-            value = _parsed(variables[name].value, place, tuple(path), findings)
-            section = put(section, path, value)
+        place = variables[name].place
+        if path := paths.get(name) or _channel_path(name):
+            from nanobot.config.yamltext import parse_override  # brings PyYAML: rarely needed
+
+            value = parse_override(variables[name].value, place, tuple(path), findings)
+            document.override(path, value, place)
         else:
-            ends = [known_name.removeprefix(PREFIX) for known_name in (*paths, HOME)]
-            near = nearest(name.removeprefix(PREFIX), ends)
+            near = nearest(
+                name.removeprefix(PREFIX), [one[len(PREFIX) :] for one in (*paths, HOME)]
+            )
             hint = (
                 f"Did you mean {PREFIX}{near}?"
                 if near
                 else "`nanobot config schema` lists all keys."
             )
             findings.problem(place, name, "no key is set by this variable", hint)
-    return section
 
 
 def _channel_path(name: str) -> Sequence[str]:
     path = name.removeprefix(PREFIX).lower().split("__")
     fits = len(path) > 2 if path[0] == "channels" else path[0] == "owner" and len(path) == 2
     return path if fits and all(path) else ()
-
-
-def _parsed(value: str, place: Place, path: KeyPath, findings: Findings) -> Node:
-    from nanobot.config.yamltext import parse_override  # brings PyYAML, which most starts need not
-
-    return parse_override(value, place, path, findings)

@@ -1,0 +1,220 @@
+"""A configuration as written: its values, where each of them stands, and what is wrong with them.
+
+Scalars stay the text that a person wrote. What it means is decided by the field that takes it, so
+`timestamps: off` is the word off, `allow_from: [+4915]` keeps its plus and `0123` its zero; YAML's
+own guesses would turn these into False, 4915 and 83.
+
+Problems are collected, so that all of them are reported at once. One mistake is reported once: only
+the first problem of each key at each place is kept, since what follows from it would only confuse.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanobot.errors import ConfigError
+
+ENVIRONMENT = "environment"
+"""Stands for the file where a value came from the environment of the process."""
+
+Value = str | list["Value"] | dict[str, "Value"] | None
+"""None: a key without a value, which takes its default."""
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something was written. `line` is 1-based, 0 for the file as a whole.
+
+    `variable` names the environment variable that supplied it as an override.
+    """
+
+    file: str
+    line: int = 0
+    variable: str = ""
+
+
+class Document:
+    """The values of a configuration, and by their paths the places of its keys."""
+
+    def __init__(self, file: str) -> None:
+        self.values: dict[str, Value] = {}
+        self.places: dict[KeyPath, Place] = {(): Place(file)}
+        self.from_variables: set[KeyPath] = set()
+        """The texts that a reference to a variable is part of."""
+
+    def get(self, path: KeyPath) -> Value:
+        """The value at `path`; None also where there is none."""
+        found: Value = self.values
+        for step in path:
+            if isinstance(found, dict) and isinstance(step, str):
+                found = found.get(step)
+            elif isinstance(found, list) and isinstance(step, int) and step < len(found):
+                found = found[step]
+            else:
+                return None
+        return found
+
+    def place(self, path: KeyPath) -> Place:
+        """Where the key at `path` stands; where it is left out, the section that lacks it."""
+        while path not in self.places:
+            path = path[:-1]
+        return self.places[path]
+
+    def override(self, path: Sequence[str], value: Value, place: Place) -> None:
+        """Put `value` at `path`; sections on the way are made where there are none. A text that
+        stands where a section should is left alone: it is an error of its own."""
+        section = self.values
+        for key in path[:-1]:
+            inner = section.get(key)
+            if inner is None:
+                inner = section[key] = {}
+            if not isinstance(inner, dict):
+                return
+            section = inner
+        section[path[-1]] = value
+        where = tuple(path)
+        self.places = {key: at for key, at in self.places.items() if key[: len(where)] != where}
+        self.places[where] = place
+
+
+def dotted(path: KeyPath) -> str:
+    """A path as people write it: `model.fallbacks[0].name`."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+def label(place: Place, path: KeyPath) -> str:
+    """The key at `path` as its writer knows it: dotted, or the variable that supplied it and, for
+    what is within its value, the way from there."""
+    if not place.variable:
+        return dotted(path)
+    inner = dotted(path[place.variable.count("__") + 1 :])
+    return f"{place.variable}{'.' if inner and inner[0] != '[' else ''}{inner}"
+
+
+class ConfigErrors(ConfigError):
+    """Several problems. File, line, key and hint are the first one's; the text lists them all."""
+
+    def __init__(self, problems: Sequence[ConfigError]) -> None:
+        first = problems[0]
+        super().__init__("", file=first.file, line=first.line, key=first.key, hint=first.hint)
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.problems))
+
+    def for_people(self) -> str:
+        """Every problem with its own fix beneath it."""
+        return "\n".join(problem.for_people() for problem in self.problems)
+
+
+class Findings:
+    """Collects problems, which keep nanobot from starting, and warnings, which do not."""
+
+    def __init__(self) -> None:
+        self.warnings: tuple[str, ...] = ()
+        self._problems: dict[tuple[str, int, str], ConfigError] = {}
+        self._broken = False
+
+    def problem(self, place: Place, key: str, message: str, hint: str = "") -> None:
+        """Note that something is wrong with `key`, dotted as in `model.name`."""
+        error = ConfigError(message, file=place.file, line=place.line, key=key, hint=hint)
+        self._problems.setdefault((place.file, place.line, key), error)
+
+    def broken(self, place: Place, message: str, hint: str, key: str = "") -> None:
+        """Note that a file is of no use, so that what is missing in it must not be reported too."""
+        self.problem(place, key, message, hint)
+        self._broken = True
+
+    def warn(self, place: Place, key: str, message: str, hint: str) -> None:
+        """Note that something should be fixed though it works."""
+        error = ConfigError(message, file=place.file, line=place.line, key=key)
+        self.warnings += (f"{error}. {hint}",)
+
+    def raise_if_broken(self) -> None:
+        """Raise what was found so far when a file is of no use."""
+        if self._broken:
+            self.raise_if_any()
+
+    def raise_if_any(self) -> None:
+        """Raise `ConfigError` for all problems, those of files first, if there are any."""
+        problems = sorted(self._problems.values(), key=_reading_order)
+        if len(problems) == 1:
+            raise problems[0]
+        if problems:
+            raise ConfigErrors(problems)
+
+
+def _reading_order(error: ConfigError) -> tuple[bool, str, int]:
+    return error.file == ENVIRONMENT, error.file, error.line
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that was probably meant, or an empty text."""
+    from difflib import get_close_matches
+
+    spelled = {candidate.lower(): candidate for candidate in known}
+    found = get_close_matches(word.lower(), spelled, n=1, cutoff=0.6)
+    return spelled[found[0]] if found else ""
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """A sentence that helps with an unknown word: the nearest one, or all there are."""
+    near = nearest(word, known)
+    return f"Did you mean '{near}'?" if near else f"Known here: {', '.join(known)}."
+
+
+LARGEST = 1 << 20
+"""Bytes; a file beyond this was not written by a person."""
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+def read_own_file(path: Path, findings: Findings) -> tuple[str, bool] | None:
+    """What the file says and whether others than its owner may read it; None where it is absent or,
+    as a finding then says, of no use."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(file.fileno())
+            raw = file.read(LARGEST + 1) if stat.S_ISREG(status.st_mode) else None
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        own = f"Make it yours: `chmod 600 {shlex.quote(str(path))}`"
+        hint = f"{own}, or run nanobot as the user who owns it."
+        findings.broken(Place(str(path)), "cannot be read: permission denied", hint)
+        return None
+    except OSError as error:
+        hint = "Check NANOBOT_HOME, the path and the disk."
+        findings.broken(Place(str(path)), f"cannot be read: {error.strerror}", hint)
+        return None
+    text = _decoded(raw, str(path), findings)
+    return None if text is None else (text, bool(status.st_mode & 0o077))
+
+
+def _decoded(raw: bytes | None, file: str, findings: Findings) -> str | None:
+    line = 0
+    if raw is None:
+        message, hint = "is not a plain file", "Move it away."
+    elif len(raw) > LARGEST:
+        message, hint = "is larger than 1 MiB", "This is not a configuration."
+    elif control := _CONTROL.search(raw):
+        line = raw.count(b"\n", 0, control.start()) + 1
+        message = "holds a control character, which cannot be seen"
+        hint = "Delete the line and type it again."
+    else:
+        try:
+            return raw.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = raw.count(b"\n", 0, error.start) + 1
+        message, hint = "is not UTF-8 text", "Save the file with encoding UTF-8."
+    findings.broken(Place(file, line), message, hint)
+    return None
