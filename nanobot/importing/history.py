@@ -17,8 +17,6 @@ from nanobot.memory.history.entries import (
     HistoryEntry,
     decode,
     decode_foreign,
-    encode,
-    paragraph_of,
     paragraphs_in,
     time_of,
 )
@@ -32,14 +30,6 @@ class History:
     entries: tuple[HistoryEntry, ...] = ()
     dreamed: int = 0
     broken: int = 0
-
-    def as_lines(self) -> bytes:
-        """history.jsonl."""
-        return b"".join(map(encode, self.entries))
-
-    def as_text(self) -> str:
-        """HISTORY.md."""
-        return "".join(f"{paragraph_of(entry)}\n\n" for entry in self.entries)
 
 
 def from_lines(lines: Iterable[bytes], dreamed: int, now: datetime) -> History:

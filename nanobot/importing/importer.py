@@ -1,13 +1,12 @@
 """An import from beginning to end: what lies in the other home, part by part, and where it goes.
 
-What always holds: the other home is only read. Every file of it is in the new home, as it was or
-among the originals (`imported/<date>/`), or the report says why not; what is converted is there in
-both forms. A part that is broken keeps no other from being taken.
+Invariants:
 
-`nanobot import` without its words: a trial that writes nothing, then the thing itself.
-
-What always holds: nobody sees the new home before it is complete, and the other home is whole
-whatever happens. Where both are to have the same path, the other one is renamed at the very end.
+- The other home is only read. Every file of it is in the new home, as it was or among the originals
+  (`imported/<date>/`), or the report says why not; what is converted is there in both forms.
+- A part that is broken keeps no other from being taken.
+- Nobody sees the new home before it is complete: it is made in a hidden folder beside its place.
+  Where both are to have the same path, the other one is renamed at the very end.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from pathlib import Path
 from nanobot.clock import Clock
 from nanobot.config import home_folder
 from nanobot.cron.job import Jobs, encoded
-from nanobot.errors import NanobotError
+from nanobot.disk import sync_folder
+from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.configfile import usable
 from nanobot.importing.files import (
     CONFIG,
@@ -34,10 +34,8 @@ from nanobot.importing.files import (
     OUR_MARKS,
     Found,
     Gathering,
-    NewHome,
     Root,
     Source,
-    Staging,
     locate,
     reason,
 )
@@ -46,12 +44,17 @@ from nanobot.importing.history import History, from_lines, from_text
 from nanobot.importing.jobs import Taken, converted
 from nanobot.importing.people import OURS, People, people_of
 from nanobot.importing.report import A_LOCK, A_PROGRAM, Kind, Report
-from nanobot.importing.sessions import Talks, lines_of
+from nanobot.importing.sessions import Talks
 from nanobot.importing.settings import Conversion
+from nanobot.memory.history.entries import encode, paragraph_of
+from nanobot.upkeep.retention import has_room
+from nanobot.upkeep.swap import staging_for, swap
 
 _LARGEST_MEDIA = 20 << 20
 _LARGEST_HISTORY = 64 << 20
 """Bytes of what is held in memory as a whole."""
+_RESERVE = 64 << 20
+"""Bytes that are to stay free on the disk."""
 
 _HISTORY, _READABLE = "memory/history.jsonl", "memory/HISTORY.md"
 _CURSOR, _DREAM_CURSOR = "memory/.cursor", "memory/.dream_cursor"
@@ -73,17 +76,23 @@ versions 0.1.4.post6 and 0.3.5 bring, all white space made single blanks."""
 
 
 class Import:
-    """`owners` are accounts of the owner (`telegram:123`); `now` is in the machine's zone."""
+    """`owners` are accounts of the owner (`telegram:123`); `now` is in the machine's zone. It is
+    written to `folder`, and nowhere with none."""
 
     def __init__(
-        self, source: Source, target: Path, new: NewHome, now: datetime, owners: Sequence[str]
+        self,
+        source: Source,
+        target: Path,
+        folder: Path | None,
+        now: datetime,
+        owners: Sequence[str],
     ) -> None:
         self._source, self._now, self._owners = source, now, owners
         there = target.resolve() == home_folder().resolve()
         command = "nanobot" if there else f"nanobot --home {shlex.quote(str(target))}"
         originals = f"imported/{now:%Y-%m-%d}"
         self._report = Report(str(source.home), str(target), originals, command)
-        self._files = Gathering(source, new, self._report)
+        self._files = Gathering(source, folder, self._report)
 
     def run(self) -> Report:
         """All of it. Raises `StorageError` where the new home cannot be written."""
@@ -97,7 +106,8 @@ class Import:
         self._workspace()
         self._rest()
         self._advise(people)
-        self._files.write(f"{self._report.originals}/report.md", self._report.as_markdown())
+        report = self._report.as_markdown()
+        self._files.write(f"{self._report.originals}/report.md", [report])
         return self._report
 
     def _pairing(self) -> Fields:
@@ -114,17 +124,10 @@ class Import:
         """By the old path below `media/`, the new name."""
         names: dict[str, str] = {}
         for found in self._files.below("home", "media"):
-            if found.kind != "file" or found.size > _LARGEST_MEDIA:
+            if found.problem or found.size > _LARGEST_MEDIA:
                 self._files.keep("media", found)
-                continue
-            try:
-                with self._files.opened(found) as file:
-                    name = self._files.new.media(file, Path(found.path).name)
-            except OSError as error:
-                self._files.leave("media", found, f"it cannot be read: {reason(error)}")
-            else:
+            elif name := self._files.take_media(found):
                 names[found.path.removeprefix("media/")] = name
-                self._files.done("media", found, "taken", name)
         return names
 
     def _settings(self, people: People, talks: Talks) -> None:
@@ -138,9 +141,9 @@ class Import:
             )
         else:
             conversion.run()
-        self._files.write("config.yaml", usable(conversion.tree, secrets, report).encode())
+        self._files.write("config.yaml", [usable(conversion.tree, secrets, report).encode()])
         if text := secrets.as_text():
-            self._files.write("secrets.env", text.encode())
+            self._files.write("secrets.env", [text.encode()])
         for name in secrets.awaited:
             if name not in os.environ:
                 report.ask(f"Set the variable {name}, in the environment or in secrets.env.")
@@ -149,39 +152,35 @@ class Import:
 
     def _memory(self) -> None:
         history, origin = self._history()
-        for name, cursor in ((_CURSOR, len(history.entries)), (_DREAM_CURSOR, history.dreamed)):
-            if history.entries:
-                self._files.write(f"workspace/{name}", b"%d\n" % cursor)
+        entries, write = len(history.entries), self._files.write
+        for name, cursor in ((_CURSOR, entries), (_DREAM_CURSOR, history.dreamed)):
+            if entries:
+                write(f"workspace/{name}", [b"%d\n" % cursor])
             if found := self._files.get("workspace", name):
-                self._files.convert("memory", found, f"workspace/{name}" if history.entries else "")
-        if history.entries:
-            self._files.write(f"workspace/{_HISTORY}", history.as_lines())
+                self._files.convert("memory", found, f"workspace/{name}" if entries else "")
+        if entries:
+            write(f"workspace/{_HISTORY}", map(encode, history.entries))
             if self._files.get("workspace", _READABLE) is None:
-                text = history.as_text().encode("utf-8", "backslashreplace")
-                self._files.write(f"workspace/{_READABLE}", text)
+                text = "".join(f"{paragraph_of(entry)}\n\n" for entry in history.entries)
+                write(f"workspace/{_READABLE}", [text.encode("utf-8", "backslashreplace")])
         if found := self._files.get("workspace", _HISTORY):
             note = f"{history.broken} broken lines" if history.broken else ""
-            new, entries = f"workspace/{_HISTORY}", len(history.entries)
-            self._files.convert(
-                "memory", found, new if origin is found and entries else "", note, entries
-            )
+            target = f"workspace/{_HISTORY}" if origin is found and entries else ""
+            self._files.convert("memory", found, target, note, entries)
 
     def _history(self) -> tuple[History, Found | None]:
         """The history, and where it was found."""
         for name in (_HISTORY, _READABLE):
             found = self._files.get("workspace", name)
-            if found is None:
-                continue
             try:
-                with self._files.opened(found) as file:
-                    if name == _HISTORY:
-                        history = from_lines(lines_of(file), self._dreamed(), self._now)
-                    else:
-                        text = file.read(_LARGEST_HISTORY).decode("utf-8", "replace")
-                        history = from_text(text, self._now)
+                content = self._files.read(found, _LARGEST_HISTORY)
             except OSError as error:
                 self._report.changed(f"{name} cannot be read: {reason(error)}.")
                 continue
+            if name == _HISTORY:
+                history = from_lines(content.splitlines(), self._dreamed(), self._now)
+            else:
+                history = from_text(content.decode("utf-8", "replace"), self._now)
             if history.entries or history.broken:
                 return history, found
         return History(), None
@@ -212,7 +211,7 @@ class Import:
             if found.note:
                 self._report.changed(f"The job “{found.job.name}”: {found.note}.")
         if taken:
-            self._files.write("state/jobs.json", encoded(Jobs(tuple(taken))))
+            self._files.write("state/jobs.json", [encoded(Jobs(tuple(taken)))])
         target = "state/jobs.json" if taken else ""
         self._files.convert("jobs", store, target, count=len(taken))
 
@@ -234,7 +233,7 @@ class Import:
     def _workspace(self) -> None:
         """What is left of the workspace goes where it was, unless it means something else here."""
         for found in self._files.below("workspace"):
-            if found.kind != "file" or f"{found.path}/".startswith(_ASIDE):
+            if found.problem or f"{found.path}/".startswith(_ASIDE):
                 self._files.keep("other", found)
             elif self._is_template(found):
                 note = "it was never changed; nanobot's own is used"
@@ -334,17 +333,29 @@ def prepare(
             f"{place} is a disk of its own, which cannot change its name",
             hint=f"Import into a folder in it: --to {place / 'home'}",
         )
-    report = Import(found, place, NewHome(), clock.now(), owners).run()
+    report = Import(found, place, None, clock.now(), owners).run()
     return Plan(found, place, _free(place) if in_place else None, owners, report)
 
 
 def carry_out(plan: Plan, clock: Clock) -> Report:
     """Do it. Raises `NanobotError`: both homes are as they were then."""
-    with Staging(plan.target) as staging:
-        staging.expect_room(2 * sum(item.size for item in plan.report.items))
-        new = NewHome(staging.folder)
-        report = Import(plan.source, plan.target, new, clock.now(), plan.owners).run()
-        staging.put_in_place(plan.aside)
+    target, needed = plan.target, 2 * sum(item.size for item in plan.report.items) + _RESERVE
+    try:
+        with staging_for(target) as folder:
+            if not has_room(folder, needed):
+                raise NanobotError(
+                    f"{folder.parent} has no room for {needed >> 20:,} MiB",
+                    hint="Free some space, or import into another disk with --to.",
+                )
+            report = Import(plan.source, target, folder, clock.now(), plan.owners).run()
+            os.sync()  # thousands of files, which must be there when their folder gets its name
+            if plan.aside:
+                swap(folder, target, plan.aside)
+            else:
+                folder.rename(target)  # nothing stands there, or an empty folder
+            sync_folder(target.parent)
+    except OSError as error:
+        raise StorageError.of(error.filename or target, error) from error
     report.done = True
     return report
 

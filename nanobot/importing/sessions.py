@@ -1,14 +1,11 @@
-"""Conversations of the other program as session files of ours. Pure: lines in, lines out.
+"""Conversations of the other program as session files of ours.
 
-Theirs have a metadata line, then messages without numbers; ours count them. What always holds:
-every message of a person and of the model is there, in its place, with its time; what is marked as
+Theirs have a metadata line, then messages without numbers; ours count them. Invariant: every
+message of a person and of the model is there, in its place, with its time; what is marked as
 consolidated there is so here. Left out are what only steered the other program (its hidden
-reminders, and the private state of a provider), and lines that are no message at all.
-
-The results of its tools count as text from elsewhere, as nobody knows where they came from: what
-the model said after one carries that mark, too.
-
-The conversations of the other home: which files hold them, and whose each is.
+reminders, and the private state of a provider), and lines that are no message at all. The results
+of its tools count as text from elsewhere, as nobody knows where they came from: what the model said
+after one carries that mark, too.
 
 Over its versions the other program kept them in `sessions/` of the home, in `sessions/` of the
 workspace, and in a folder of the home that is named after the workspace. Where several files say
@@ -20,17 +17,16 @@ to the other program.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import islice
 from typing import BinaryIO
 
 from nanobot.bus.events import TERMINAL
-from nanobot.importing.files import WORKSPACE_ID, Found, Gathering, Root, reason
+from nanobot.importing.files import WORKSPACE_ID, Found, Gathering, Root
 from nanobot.importing.foreign import Fields
 from nanobot.importing.people import OURS, UNIFIED, People, is_group, key_of
 from nanobot.messages import ATTACHED, Message
@@ -88,7 +84,10 @@ class Conversation:
 
     def lines(self, source: Iterable[bytes]) -> Iterator[bytes]:
         """The lines of our file, from those of theirs."""
-        yield encode(self._metadata(0)).encode()
+        start = Metadata(
+            self.key, self.head.created, self.head.updated, first_seq=1, metadata=self.metadata
+        )
+        yield encode(start).encode()
         consolidated, at = 0, 0
         message: Message | None = None
         foreign: dict[str, None] = {}
@@ -103,7 +102,7 @@ class Conversation:
         if self.head.consolidated > at:  # some of it has been lost since
             consolidated = self.messages
             yield from self._summary(message)
-        yield encode(self._metadata(consolidated)).encode()
+        yield encode(replace(start, last_consolidated=consolidated)).encode()
 
     def _objects(self, source: Iterable[bytes]) -> Iterator[Mapping[str, JsonValue]]:
         """Their messages, as JSON has them."""
@@ -142,26 +141,27 @@ class Conversation:
             text = _SUMMARY + self.head.summary
             yield self._numbered(Message("user", text, when, origin="nanobot"))
 
-    def _metadata(self, consolidated: int) -> Metadata:
-        return Metadata(
-            self.key,
-            self.head.created,
-            self.head.updated,
-            last_consolidated=consolidated,
-            first_seq=1,
-            metadata=self.metadata,
-        )
 
-
-def head_of(source: Iterable[bytes]) -> Head | None:
-    """What the first metadata line among the first lines says; None where there is none."""
-    for number, line in enumerate(source):
+def head_of(source: Iterable[bytes]) -> Head:
+    """What the first metadata line among the first lines says."""
+    for line in islice(source, 21):
         fields = decode_fields(line) if len(line) < LONGEST else None
         if fields is not None and fields.get("_type") == "metadata":
-            return _head(fields)
-        if number == 20:
-            break
-    return None
+            given = Fields(fields)
+            extra, archived = given.inner("metadata"), given.number("last_archived")
+            if archived is None:
+                archived = given.number("last_consolidated") or 0
+            return Head(
+                key=given.text("key"),
+                created=moment(fields.get("created_at")),
+                updated=moment(fields.get("updated_at")),
+                consolidated=max(0, archived),
+                summary=extra.inner("_last_summary").text("text"),
+                route=extra.text("last_channel"),
+                unfinished=bool(extra.get("runtime_checkpoint") or extra.get("pending_user_turn")),
+                ours="first_seq" in fields,
+            )
+    return Head()
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
@@ -170,29 +170,6 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
         yield line
         while len(line) == LONGEST and not line.endswith(b"\n"):
             line = file.readline(LONGEST)
-
-
-def file_within(path: str) -> str:
-    """The part of a path below a folder `media`; empty where it is in none."""
-    return path.rpartition("/media/")[2] if "/media/" in path else ""
-
-
-def _head(fields: Mapping[str, JsonValue]) -> Head:
-    given = Fields(fields)
-    consolidated = given.number("last_archived")
-    if consolidated is None:
-        consolidated = given.number("last_consolidated") or 0
-    extra = given.inner("metadata")
-    return Head(
-        key=given.text("key"),
-        created=moment(fields.get("created_at")),
-        updated=moment(fields.get("updated_at")),
-        consolidated=max(0, consolidated),
-        summary=extra.inner("_last_summary").text("text"),
-        route=extra.text("last_channel"),
-        unfinished=bool(extra.get("runtime_checkpoint") or extra.get("pending_user_turn")),
-        ours="first_seq" in fields,
-    )
 
 
 def _marked(message: Message, foreign: dict[str, None]) -> Message:
@@ -207,10 +184,11 @@ def _with_files(message: Message, paths: Iterable[str], media: Mapping[str, str]
     """With the files that came with it, as ours notes them: a line in brackets each."""
     if message.role != "user":
         return message
-    named = [match["path"] for match in _FILE.finditer(message.content)]
     kinds = {match["path"]: match["kind"] for match in _FILE.finditer(message.content)}
     found = {
-        path: media[file_within(path)] for path in (*named, *paths) if file_within(path) in media
+        path: media[within]
+        for path in (*kinds, *paths)
+        if (within := path.rpartition("/media/")[2]) in media
     }
     if not found:
         return message
@@ -230,50 +208,39 @@ _CODED = re.compile(r"sessions/([0-9a-f]{32})/[^/]+")
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A file that may hold a conversation, and what it says of itself."""
-
-    found: Found
-    theirs: str
-    head: Head
-
-    @property
-    def rank(self) -> tuple[bool, datetime]:
-        """The best one of a conversation has the highest."""
-        return self.theirs != UNIFIED, self.head.updated or _NEVER
-
-
 class Talks:
-    """`media` are the new names of files that came with messages."""
+    """Which files hold conversations, and whose each is. `media` are the new names of files that
+    came with messages."""
 
     def __init__(self, files: Gathering, people: People, media: Mapping[str, str]) -> None:
         self._files, self._people, self._media = files, people, media
         self._keys: dict[str, str] = {}
 
     def run(self) -> None:
-        """Take them all."""
-        found = sorted(self._candidates(), key=lambda one: one.rank, reverse=True)
-        theirs = {key_of(one.theirs) for one in found if not one.head.ours}
+        """Take them all, those last that are of no single chat."""
+        found = sorted(
+            self._candidates(),
+            key=lambda one: (one[1].key != UNIFIED, one[1].updated or _NEVER),
+            reverse=True,
+        )
+        theirs = {key_of(head.key) for _, head in found if not head.ours}
         later = {
-            key_of(one.theirs): one
-            for one in found
-            if one.head.ours and key_of(one.theirs) in theirs
+            key_of(head.key): file
+            for file, head in found
+            if head.ours and key_of(head.key) in theirs
         }
-        for candidate in found:
-            if candidate in later.values():
+        for file, head in found:
+            if file in later.values():
                 continue
-            key = self._key(candidate)
+            key = self._key(head)
             if not key:
                 note = "what the other program said to itself"
-                self._files.keep("conversations", candidate.found, note)
+                self._files.keep("conversations", file, note)
             elif key in self._keys:
                 note = f"an older file of the same conversation as {self._keys[key]}"
-                self._files.keep("conversations", candidate.found, note)
+                self._files.keep("conversations", file, note)
             else:
-                self._convert(candidate, key, later.pop(key, None))
-        for rest in later.values():  # what it would have gone on from could not be read
-            self._files.keep("conversations", rest.found, "nothing it goes on from")
+                self._convert(key, head, file, later.get(key))
 
     @property
     def groups(self) -> list[tuple[str, str]]:
@@ -281,72 +248,70 @@ class Talks:
         parts = [key.split(":") for key in self._keys if is_group(key)]
         return list(dict.fromkeys((channel, chat) for channel, chat, *_ in parts))
 
-    def _candidates(self) -> Iterator[_Candidate]:
+    def _candidates(self) -> Iterator[tuple[Found, Head]]:
+        """Files that may hold a conversation, and what each says of itself."""
         coded = self._coded_folder()
         roots: tuple[Root, Root] = ("home", "workspace")
         for found in [found for root in roots for found in self._files.below(root, "sessions")]:
             folder, _, name = found.path.rpartition("/")
-            if not (found.kind == "file" and name.endswith(SUFFIX)) or folder not in (
-                "sessions",
-                coded,
-            ):
+            fits = folder in ("sessions", coded) and name.endswith(SUFFIX)
+            if found.problem or not fits:
                 continue
             try:
                 with self._files.opened(found) as file:
-                    head = head_of(lines_of(file)) or Head()
+                    head = head_of(lines_of(file))
             except OSError as error:
-                self._files.leave("conversations", found, f"it cannot be read: {reason(error)}")
+                self._files.leave("conversations", found, error)
                 continue
             stem = name.removesuffix(SUFFIX)
             named = _decoded(stem) if folder == coded else stem.replace("_", ":", 1)
-            yield _Candidate(found, head.key or named, head)
+            yield found, replace(head, key=head.key or named)
 
     def _coded_folder(self) -> str:
         """The folder of this workspace's conversations: by its mark, or the only one there is."""
         found = (_CODED.fullmatch(one.path) for one in self._files.below("home", "sessions"))
         names = {match[1] for match in found if match}
-        try:
+        with suppress(OSError):
             mark = self._files.read(self._files.get("workspace", WORKSPACE_ID), 1_000)
-        except OSError:
-            mark = b""
-        name = mark.decode("ascii", "replace").strip()
-        if name not in names and len(names) == 1:
-            (name,) = names
-        return f"sessions/{name}" if name in names else ""
+            names = names & {mark.decode("ascii", "replace").strip()} or names
+        return f"sessions/{names.pop()}" if len(names) == 1 else ""
 
-    def _key(self, candidate: _Candidate) -> str:
+    def _key(self, head: Head) -> str:
         """The key here. One conversation for all channels goes on where it was held last, if only
         the owner spoke in it and reads there."""
-        routed = key_of(candidate.head.route) if candidate.theirs == UNIFIED else ""
+        routed = key_of(head.route) if head.key == UNIFIED else ""
         goes_on = "unified" in self._people.mine and self._people.is_private(routed)
-        return routed if goes_on and routed not in self._keys else key_of(candidate.theirs)
+        return routed if goes_on and routed not in self._keys else key_of(head.key)
 
-    def _convert(self, candidate: _Candidate, key: str, later: _Candidate | None) -> None:
-        """Make it ours, and what was said `later`, to us, its end."""
-        found = candidate.found
-        conversation = Conversation(key, candidate.head, self._media, self._metadata(key))
+    def _convert(self, key: str, head: Head, found: Found, later: Found | None) -> None:
+        """Make a file ours, and what was said `later`, to us, its end."""
+        parts = (found, later) if later else (found,)
+        conversation = Conversation(key, head, self._media, self._metadata(key))
         target = f"sessions/{stem_of(key)}{SUFFIX}"
 
-        def lines(file: BinaryIO) -> Iterator[bytes]:
-            with self._files.opened(later.found) if later else nullcontext() as more:
-                rest = lines_of(more) if more else ()
-                yield from conversation.lines(chain(lines_of(file), rest))
+        def lines() -> Iterator[bytes]:
+            for part in parts:
+                with self._files.opened(part) as file:
+                    yield from lines_of(file)
 
-        if not self._files.stream("conversations", found, target, lines):
-            if later:
-                self._convert(later, key, None)
+        try:
+            self._files.write(target, conversation.lines(lines()))
+        except OSError as error:
+            self._files.remove(target)
+            for part in parts:
+                self._files.leave("conversations", part, error)
             return
         if later:
             note = f"what was said to this nanobot comes after {found.path}"
-            self._files.convert("conversations", later.found, target, note)
+            self._files.convert("conversations", later, target, note)
         if not conversation.messages:
-            self._files.new.remove(target)
+            self._files.remove(target)
             self._files.keep("conversations", found, "no message can be read in it")
             return
         self._keys[key] = found.path
         broken = conversation.broken
         notes = [f"{broken} broken lines are only in the original"] if broken else []
-        if candidate.head.unfinished:
+        if head.unfinished:
             notes.append("a turn that was under way does not go on")
         count = conversation.messages
         self._files.convert("conversations", found, target, "; ".join(notes), count)
@@ -364,5 +329,5 @@ class Talks:
 def _decoded(stem: str) -> str:
     try:
         return base64.urlsafe_b64decode(stem + "=" * (-len(stem) % 4)).decode()
-    except (binascii.Error, ValueError):
+    except ValueError:
         return stem.replace("_", ":", 1)

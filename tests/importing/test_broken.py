@@ -12,7 +12,6 @@ import pytest
 
 from nanobot.config.load import load_settings
 from nanobot.errors import NanobotError, StorageError
-from nanobot.importing.files import Staging
 from nanobot.importing.importer import carry_out, prepare
 from nanobot.session.files import FileOps
 from nanobot.session.jsonl_store import SessionFolder
@@ -91,26 +90,31 @@ def test_a_full_disk_leaves_both_homes_as_they_were(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [".nanobot"]
 
 
-def test_a_disk_that_does_not_tell_its_room_is_no_full_one(
+def test_a_disk_without_room_is_refused_and_one_that_does_not_tell_is_no_full_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Staging(tmp_path / "new") as staging:
-        with pytest.raises(NanobotError, match="no room"):
-            staging.expect_room(1 << 60)
-        untold = os.statvfs("/proc")
-        monkeypatch.setattr("os.statvfs", lambda _: untold)
-        staging.expect_room(1 << 60)
-
-
-def test_what_a_killed_import_left_is_cleared_and_two_at_once_are_refused(tmp_path: Path) -> None:
     source = copied("035", tmp_path / "old", config=False)
-    left = tmp_path / ".new.importing"
+    status = os.statvfs("/proc")  # it tells nothing
+    with monkeypatch.context() as full:
+        full.setattr("nanobot.upkeep.retention.free_bytes", lambda _: 1_000)
+        with pytest.raises(NanobotError, match="no room"):
+            do(source, tmp_path / "new")
+    assert {path.name for path in tmp_path.iterdir()} == {"old"}
+    monkeypatch.setattr("os.statvfs", lambda _: status)
+    do(source, tmp_path / "new")
+
+
+def test_what_a_killed_import_left_is_cleared_and_of_two_at_once_the_first_one_counts(
+    tmp_path: Path,
+) -> None:
+    source = copied("035", tmp_path / "old", config=False)
+    left = tmp_path / ".new.restoring-left"
     (left / "workspace").mkdir(parents=True)
     (left / "secrets.env").write_text("half")
-    with Staging(tmp_path / "new"), pytest.raises(NanobotError, match="another import"):
-        do(source, tmp_path / "new")
-    (left / "workspace").mkdir(parents=True)
-    do(source, tmp_path / "new")
+    plans = [prepare(source, tmp_path / "new", None, (), FakeClock(NOW)) for _ in range(2)]
+    carry_out(plans[0], FakeClock(NOW))
+    with pytest.raises(StorageError):
+        carry_out(plans[1], FakeClock(NOW))
     assert {path.name for path in tmp_path.iterdir()} == {"old", "new"}
     assert (tmp_path / "new" / "sessions" / "telegram_15551234.jsonl").is_file()
     assert not (tmp_path / "new" / "secrets.env").exists()

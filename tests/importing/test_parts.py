@@ -135,7 +135,6 @@ def test_what_is_consolidated_stays_so_though_lines_are_left_out_before_it() -> 
     said.insert(1, {"role": "system", "content": "not a message here"})
     lines = [json.dumps(line).encode() + b"\n" for line in (metadata, *said)]
     head = head_of(lines)
-    assert head is not None
     made = [decode(line) for line in Conversation("cli:direct", head, {}).lines(lines)]
     assert [one.content for one in made if isinstance(one, Message)] == [
         f"word {n}" for n in range(1, 6)
