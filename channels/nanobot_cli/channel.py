@@ -71,11 +71,9 @@ class Connection(Protocol):
     @property
     def closed(self) -> bool:
         """Whether nothing more can reach the client."""
-        ...
 
     def send(self, event: Mapping[str, object]) -> None:
         """Send one event; does nothing on a closed connection."""
-        ...
 
 
 class CliChannel:

@@ -19,8 +19,7 @@ from telegram.error import TelegramError
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits, MenuEntry
-from nanobot.channel.health import HealthReporter
-from nanobot.channel.waiting import first_error
+from nanobot.channel.health import HealthReporter, first_error
 from nanobot.disk import replace
 from nanobot.errors import SendRefused
 from nanobot_telegram.chats import Chats

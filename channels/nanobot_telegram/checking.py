@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from telegram.error import InvalidToken, TelegramError
 
-from nanobot.channel import CheckFinding, CheckRequest
+from nanobot.channel.entry_points import CheckFinding, CheckRequest
 from nanobot_telegram.client import TelegramClient, token_refused
 from nanobot_telegram.settings import TelegramSettings
 

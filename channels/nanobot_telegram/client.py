@@ -15,8 +15,7 @@ from loguru import logger
 from telegram import Bot
 from telegram.error import BadRequest, Forbidden, InvalidToken, TelegramError
 
-from nanobot.channel.health import HealthReporter
-from nanobot.channel.waiting import Backoff
+from nanobot.channel.health import Backoff, HealthReporter
 from nanobot.clock import Clock
 from nanobot.errors import ChannelOff, SendError, SendRefused
 from nanobot_telegram.failures import MaybeSent, as_send_error, requested_wait

@@ -17,7 +17,7 @@ from telegram.error import TelegramError
 
 from nanobot.bus.events import InboundMessage
 from nanobot.channel import ChannelHost
-from nanobot.channel.quarantine import Quarantine
+from nanobot.channel.documents import Quarantine
 from nanobot.errors import SendRefused
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient

@@ -18,8 +18,7 @@ from loguru import logger
 from telegram.error import Conflict, InvalidToken, NetworkError, TelegramError
 
 from nanobot.channel import ChannelHost
-from nanobot.channel.health import HealthReporter
-from nanobot.channel.waiting import Backoff, within
+from nanobot.channel.health import Backoff, HealthReporter, within
 from nanobot.errors import StorageError
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.failures import MaybeSent, requested_wait

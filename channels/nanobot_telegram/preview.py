@@ -22,7 +22,7 @@ from telegram.constants import ChatAction
 from telegram.error import BadRequest, Forbidden
 
 from nanobot.bus.events import Progress, TurnEnded
-from nanobot.channel.waiting import within
+from nanobot.channel.health import within
 from nanobot.clock import Clock
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient

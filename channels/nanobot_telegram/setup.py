@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 from telegram.error import Conflict, InvalidToken, TelegramError
 
-from nanobot.channel import SetupRequest, SetupResult
+from nanobot.channel.entry_points import SetupRequest, SetupResult
 from nanobot.channel.text import one_line
 from nanobot.errors import NanobotError
 from nanobot_telegram.client import TelegramClient, token_refused

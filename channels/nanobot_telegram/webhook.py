@@ -13,9 +13,9 @@ from datetime import timedelta
 
 from telegram.error import BadRequest, InvalidToken, TelegramError
 
-from nanobot.channel import ChannelHost, WebhookReply, WebhookRequest, document_of
-from nanobot.channel.health import HealthReporter
-from nanobot.channel.waiting import Backoff
+from nanobot.channel import ChannelHost, WebhookReply, WebhookRequest
+from nanobot.channel.documents import document_of
+from nanobot.channel.health import Backoff, HealthReporter
 from nanobot.errors import ChannelOff, StorageError
 from nanobot_telegram.client import ALLOWED_UPDATES, TelegramClient
 from nanobot_telegram.failures import requested_wait

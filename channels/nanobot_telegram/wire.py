@@ -23,7 +23,8 @@ import httpx
 from telegram.error import BadRequest, TelegramError
 from telegram.request import BaseRequest, RequestData
 
-from nanobot.channel import document_of, fault_in_words
+from nanobot.channel.documents import document_of
+from nanobot.channel.health import fault_in_words
 from nanobot_telegram.failures import Flooded, MaybeSent, NotSent, ServerFault, refusal, wait
 
 _CONNECT = 10.0

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from nanobot.channel import CheckFinding, CheckRequest
+from nanobot.channel.entry_points import CheckFinding, CheckRequest
 from nanobot.errors import NanobotError
 from nanobot_whatsapp.settings import WhatsAppSettings
 

@@ -10,7 +10,7 @@ import secrets
 
 from pydantic import SecretStr, ValidationError
 
-from nanobot.channel import SetupRequest, SetupResult
+from nanobot.channel.entry_points import SetupRequest, SetupResult
 from nanobot.errors import NanobotError
 from nanobot_whatsapp.people import phone_digits
 from nanobot_whatsapp.settings import WhatsAppSettings

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from loguru import logger
 
 from nanobot.bus.events import MediaKind, Notice, Progress, TurnEnded, TurnStarted
-from nanobot.channel.waiting import within
+from nanobot.channel.health import within
 from nanobot.clock import Clock
 
 PARTING_SECONDS = 1.0

@@ -1,57 +1,209 @@
 """The port that channel adapters implement, and the core's side of it.
 
 An adapter only translates between a platform and `nanobot.bus.events`. Access, durability, order,
-retries and splitting are the core's, the same for every platform.
+retries and splitting are the core's, the same for every platform. What adapters have in common is
+in the modules here; what they do for commands (sign in, check, set up) is in `entry_points`.
 """
 
-from nanobot.channel.documents import document_of
-from nanobot.channel.entry_points import (
-    Check,
-    CheckFinding,
-    CheckRequest,
-    Login,
-    LoginRequest,
-    Person,
-    Setup,
-    SetupRequest,
-    SetupResult,
-)
-from nanobot.channel.network import fault_in_words
-from nanobot.channel.port import (
-    Admission,
-    Channel,
-    ChannelHost,
-    Chat,
-    Limits,
-    MenuEntry,
-    Reachable,
-    Sender,
-    WebhookHandler,
-    WebhookReply,
-    WebhookRequest,
-)
+from __future__ import annotations
 
-__all__ = [
-    "Admission",
-    "Channel",
-    "ChannelHost",
-    "Chat",
-    "Check",
-    "CheckFinding",
-    "CheckRequest",
-    "Limits",
-    "Login",
-    "LoginRequest",
-    "MenuEntry",
-    "Person",
-    "Reachable",
-    "Sender",
-    "Setup",
-    "SetupRequest",
-    "SetupResult",
-    "WebhookHandler",
-    "WebhookReply",
-    "WebhookRequest",
-    "document_of",
-    "fault_in_words",
-]
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+from nanobot.bus.events import InboundMessage, Media, MediaKind, OutboundPart, Progress, Receipt
+from nanobot.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one part may hold on this platform; 0 means without limit.
+
+    `text` and `caption` are counted in UTF-16 code units, which is how the platforms count. A text
+    that would take more than `parts` parts goes out as its beginning and a file.
+    A part has at most `files` files, and several only where all their kinds are in one of
+    `together`; a file has at most `file_bytes`. `fits` is asked where the length of the source does
+    not tell whether the platform takes the text that is made of it: with the source, and with how
+    long what is made of it may be there (`text`, or `caption` under a file). `closing`: someone
+    waits for the end of each answer, so an empty one is sent as well.
+    """
+
+    text: int = 0
+    caption: int = 0
+    parts: int = 20
+    files: int = 1
+    file_bytes: int = 0
+    together: tuple[frozenset[MediaKind], ...] = ()
+    fits: Callable[[str, int], bool] | None = None
+    closing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sent something. `also` are other ids of the same person; lists of people match any.
+
+    `name` is what people call them: for texts, never for decisions.
+    """
+
+    id: str
+    name: str = ""
+    also: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(text, str) for text in (self.id, self.name, *self.also)):
+            raise TypeError("a sender whose ids or name are no texts")
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Where something was sent; `title` is a group's name, for texts only."""
+
+    id: str
+    is_group: bool = False
+    title: str = ""
+    thread_id: str = ""
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(text, str) for text in (self.id, self.title, self.thread_id)):
+            raise TypeError("a chat whose id or title is no text")
+
+
+Admission = Literal["allowed", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class MenuEntry:
+    """A slash command for a platform's menu; `owner_only`: nobody else may use it."""
+
+    name: str
+    summary: str
+    owner_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRequest:
+    """A request that a platform made. `path` is below the one registered, without the slash;
+    `headers` have lower-case names; `query` holds the last value of each name."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookReply:
+    """What the platform is told."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+WebhookHandler = Callable[[WebhookRequest], Awaitable[WebhookReply]]
+
+
+class ChannelHost(Protocol):
+    """All that an adapter gets from the core."""
+
+    def admit(self, sender: Sender, chat: Chat, *, addressed: bool = True) -> Admission:
+        """Ask this before anything else is done with what a sender sent.
+
+        `addressed`: in a group, that it was meant for the agent (mentioned, replied to, commanded).
+        A stranger who writes in private is told how to be let in, by the core and not too often.
+        """
+
+    async def publish(
+        self, messages: Sequence[InboundMessage], cursor: str | None = None
+    ) -> Sequence[str]:
+        """Store messages, and with them the platform cursor that covers them, in one transaction.
+
+        Returns when they are durable (only then may the platform be told), with the event ids that
+        were new; the others had been seen before. Waits while too many are unanswered: that is the
+        back-pressure, so do not poll on meanwhile. Raises `StorageError` when the disk refuses.
+        """
+
+    async def cursor(self) -> str | None:
+        """The cursor stored last, or None."""
+
+    async def pressed(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
+        """The value of a button that was pressed; None where there is none such in this chat, or
+        none for this person."""
+
+    def webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
+        """Serve `path` (begins with a slash) on the one HTTP server while inside; gives the local
+        address. An exception in the handler becomes status 500, so that the platform tries again.
+        """
+
+    def path_of(self, media: Media) -> Path:
+        """Where an outbound file lies on disk. Raises `SendRefused` where it is gone."""
+
+    def menu(self) -> Sequence[MenuEntry]:
+        """The slash commands."""
+
+    def report(self, trouble: str) -> None:
+        """What keeps the channel from working, for `nanobot status`; empty: nothing does."""
+
+    def warn(self, text: str) -> None:
+        """Tell the owner, in the chat that they used last on another channel; the same once a day.
+        For what the platform says of the account and nobody would see otherwise."""
+
+    def connected(self, who: str) -> None:
+        """Which account of the platform this is, for `nanobot channels status`."""
+
+    def alive(self, within: float) -> None:
+        """Something came from the platform, be it a refusal. Whoever calls this promises to
+        do so again within so many seconds; a channel that then is silent is judged to hang. One
+        that never calls it is not judged."""
+
+    @property
+    def owners(self) -> Sequence[str]:
+        """The ids of the owner on this channel, as far as they are known."""
+
+    @property
+    def clock(self) -> Clock:
+        """The time."""
+
+    @property
+    def state_folder(self) -> Path:
+        """A folder (0700) for this adapter's own state."""
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """What a channel has too whose platform takes no key for a message, so that a send may end in
+    `SendUnknown`: the core asks before it sends such a part a second time."""
+
+    async def reach(self) -> None:
+        """Ask the platform for something that changes nothing. Raises a `SendError` while it does
+        not answer."""
+
+
+class Channel(Protocol):
+    """One platform. Found by entry point in the group `nanobot.channels`."""
+
+    @property
+    def name(self) -> str:
+        """As it stands in session keys: `telegram`."""
+
+    @property
+    def limits(self) -> Limits:
+        """What one part may hold."""
+
+    async def run(self, host: ChannelHost) -> None:
+        """Receive until cancelled. Raising means a crash: the supervisor starts it again, unless it
+        is `ChannelOff`, which says that only a person can mend it."""
+
+    async def send(self, part: OutboundPart) -> Receipt:
+        """Deliver one part; raise one of the `SendError`s when that did not work. May be called
+        before `run`, and then waits for it."""
+
+    async def fetch(self, media: Media, limit: int) -> bytes:
+        """The content of an inbound file of at most `limit` bytes; raises `SendRefused` for one
+        that is larger or cannot be had."""
+
+    async def show(self, event: Progress) -> None:
+        """Show progress if the platform can; never raise for want of it."""

@@ -1,10 +1,25 @@
-"""Parsing JSON from a platform, so that one odd value in it costs that value alone."""
+"""Parsing JSON from a platform, so that one odd value in it costs that value alone.
+
+What came over a channel and cannot be read is kept aside for a developer, and never tried again.
+
+It comes before anybody was asked who may write, so nobody can fill the disk with it: the same is
+kept once, and the file is bounded; what does not fit pushes out the oldest. It is for the owner's
+eyes (0600).
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 import re
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+from nanobot.clock import Clock
+from nanobot.jsonl import json_line
 
 _HALVES = re.compile(r"\\u[dD][89a-fA-F]")
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
@@ -53,3 +68,53 @@ def _shallow(text: str) -> str:
             if depth == _DEEPEST:
                 since = token.end()
     return "".join((*kept, text[since:])) if depth <= _DEEPEST else text[:since]
+
+
+_FILE = "quarantine.jsonl"
+_FILE_BYTES = 1_000_000
+_MOST_CHARACTERS = 50_000
+_REMEMBERED = 256
+
+
+class Quarantine:
+    """Keeps things in `folder`, which exists. Never raises for want of space; `warn` is told."""
+
+    def __init__(self, folder: Path, clock: Clock, warn: Callable[[str], object]) -> None:
+        self._path, self._clock, self._warn = folder / _FILE, clock, warn
+        self._known: OrderedDict[bytes, None] = OrderedDict()
+
+    def keep(self, raw: object, reason: str) -> None:
+        """Put `raw` aside, and warn of that without what is in it; nothing of either if it was
+        there lately. `reason` holds nothing of it."""
+        text = raw if isinstance(raw, str) else _as_text(raw)
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        if digest in self._known:
+            return
+        self._known[digest] = None
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        self._warn(f"put something aside that cannot be read ({reason}): {_FILE}")
+        time = self._clock.now().isoformat()
+        entry = {"time": time, "reason": reason, "what": text[:_MOST_CHARACTERS]}
+        try:
+            self._append(json_line(entry, compact=False).encode() + b"\n")
+        except OSError as failure:
+            self._warn(f"cannot write {self._path} ({failure.strerror})")
+
+    def _append(self, line: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o600)
+        with os.fdopen(descriptor, "ab") as file:
+            file.write(line)
+            size = file.tell()
+        if size > _FILE_BYTES:
+            self._path.replace(self._path.with_suffix(".old.jsonl"))
+
+
+def _as_text(raw: object) -> str:
+    """As JSON, its letters as they are: the file's own escapes are all there is of them, so that
+    whoever searches it (`/forget --erase`) finds them."""
+    try:
+        return json.dumps(raw, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return repr(type(raw))

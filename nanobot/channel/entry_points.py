@@ -69,19 +69,15 @@ class Person(Protocol):
 
     def say(self, text: str) -> None:
         """Tell something."""
-        ...
 
     async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
         """What the person answers, or the default for no answer. A `secret` is not shown."""
-        ...
 
     async def confirm(self, question: str, *, default: bool = True) -> bool:
         """Yes or no."""
-        ...
 
     async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
         """Which of the choices, as an index."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

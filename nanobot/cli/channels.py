@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from nanobot.bus.events import TERMINAL
-from nanobot.channel import Login, LoginRequest
+from nanobot.channel.entry_points import Login, LoginRequest
 from nanobot.cli.admin import asked, put, to_json
 from nanobot.cli.client import Client
 from nanobot.cli.connection import NoGateway

@@ -25,14 +25,7 @@ from nanobot.bus.events import (
     TurnEnded,
     TurnStarted,
 )
-from nanobot.channel import (
-    Admission,
-    Channel,
-    Chat,
-    MenuEntry,
-    Sender,
-    WebhookHandler,
-)
+from nanobot.channel import Admission, Channel, Chat, MenuEntry, Sender, WebhookHandler
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, SendRefused, StorageError
 from nanobot_cli.channel import CliChannel

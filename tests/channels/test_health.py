@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from nanobot.channel.health import HealthReporter, RateLimitedLog
-from nanobot.channel.waiting import Backoff, within
+from nanobot.channel.health import Backoff, HealthReporter, RateLimitedLog, within
 from nanobot.testing.clock import FakeClock
 from tests.channels.telegram.support import RecordingHost, WatchedClock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nanobot.channel.quarantine import Quarantine
+from nanobot.channel.documents import Quarantine
 from nanobot.testing.clock import FakeClock
 
 

@@ -32,8 +32,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from nanobot.channel import fault_in_words
-from nanobot.channel.health import HealthReporter
+from nanobot.channel.health import HealthReporter, fault_in_words
 from nanobot.channel.text import one_line
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import (

@@ -25,9 +25,9 @@ from typing import TypeVar
 from loguru import logger
 from pydantic import SecretStr
 
-from nanobot.channel import ChannelHost, Chat, WebhookReply, WebhookRequest, document_of
+from nanobot.channel import ChannelHost, Chat, WebhookReply, WebhookRequest
+from nanobot.channel.documents import Quarantine, document_of
 from nanobot.channel.health import HealthReporter, RateLimitedLog
-from nanobot.channel.quarantine import Quarantine
 from nanobot.errors import StorageError
 from nanobot_whatsapp.cloud.graph import OUTSIDE_WINDOW, explain, kind_of
 from nanobot_whatsapp.cloud.payload import Account, Broken, Moved, Remark, Said, Status, read

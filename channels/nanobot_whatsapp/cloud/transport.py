@@ -9,8 +9,7 @@ from loguru import logger
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
-from nanobot.channel.health import HealthReporter
-from nanobot.channel.waiting import Backoff, first_error
+from nanobot.channel.health import Backoff, HealthReporter, first_error
 from nanobot.errors import SendRefused
 from nanobot_whatsapp.cloud.graph import Graph, GraphError, Identity, Refused, as_send_error
 from nanobot_whatsapp.cloud.inbound import Inbox, Receiver

@@ -31,10 +31,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot.channel import ChannelHost
-from nanobot.channel.health import HealthReporter, RateLimitedLog
-from nanobot.channel.quarantine import Quarantine
+from nanobot.channel.documents import Quarantine
+from nanobot.channel.health import Backoff, HealthReporter, RateLimitedLog
 from nanobot.channel.text import one_line
-from nanobot.channel.waiting import Backoff
 from nanobot.clock import Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming, Ingest, RecentMessages

@@ -16,7 +16,7 @@ from itertools import count
 
 from loguru import logger
 
-from nanobot.channel.waiting import first_error
+from nanobot.channel.health import first_error
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, SendError, SendLater, SendRefused, SendUnknown
 from nanobot_whatsapp.linked.protocol import (

@@ -18,8 +18,8 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-from nanobot.channel import LoginRequest
-from nanobot.channel.waiting import within
+from nanobot.channel.entry_points import LoginRequest
+from nanobot.channel.health import within
 from nanobot.errors import NanobotError
 from nanobot_whatsapp.linked.install import find_node, install
 from nanobot_whatsapp.linked.link import HelperFailed

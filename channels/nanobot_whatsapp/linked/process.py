@@ -29,7 +29,7 @@ from typing import Self
 
 from loguru import logger
 
-from nanobot.channel.waiting import first_error, within
+from nanobot.channel.health import first_error, within
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot_whatsapp.linked.link import BridgeLink, HelperFailed, IngestEvents, greet

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
-from nanobot.channel import document_of
+from nanobot.channel.documents import document_of
 from nanobot.errors import NanobotError
 from nanobot_whatsapp.people import id_of
 

@@ -17,8 +17,7 @@ from loguru import logger
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
-from nanobot.channel.health import HealthReporter
-from nanobot.channel.waiting import Backoff, within
+from nanobot.channel.health import Backoff, HealthReporter, within
 from nanobot.errors import ChannelOff, SendLater, StorageError
 from nanobot_whatsapp.ingest import Ingest, RecentMessages
 from nanobot_whatsapp.linked.inbound import Downloads, Inbox

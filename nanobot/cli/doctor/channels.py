@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nanobot.bus.events import TERMINAL
-from nanobot.channel import Check, CheckFinding, CheckRequest
+from nanobot.channel.entry_points import Check, CheckFinding, CheckRequest
 from nanobot.cli.doctor.finding import Case, Finding
 from nanobot.cli.show import field, records
 from nanobot.errors import NanobotError

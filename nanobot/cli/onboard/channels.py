@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from nanobot.channel import Setup, SetupRequest, SetupResult
+from nanobot.channel.entry_points import Setup, SetupRequest, SetupResult
 from nanobot.cli.channels import lent
 from nanobot.cli.onboard.parts import Before, Part
 from nanobot.cli.onboard.wording import described

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from nanobot.channel import Person
+from nanobot.channel.entry_points import Person
 from nanobot.errors import NanobotError
 from nanobot_cli.text import clean, one_line
 

@@ -11,14 +11,7 @@ from pathlib import Path
 from aiohttp import web
 
 from nanobot.bus.events import InboundMessage, Media
-from nanobot.channel import (
-    Admission,
-    Chat,
-    MenuEntry,
-    Sender,
-    WebhookHandler,
-    WebhookRequest,
-)
+from nanobot.channel import Admission, Chat, MenuEntry, Sender, WebhookHandler, WebhookRequest
 from nanobot.errors import ChannelOff, StorageError
 from nanobot.testing.clock import FakeClock
 from nanobot_telegram.channel import TelegramChannel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nanobot.channel import CheckFinding, CheckRequest
+from nanobot.channel.entry_points import CheckFinding, CheckRequest
 from nanobot.clock import SystemClock
 from nanobot_telegram.checking import check
 from nanobot_telegram.settings import TelegramSettings
