@@ -1,10 +1,5 @@
-"""Parsing JSON from a platform, so that one odd value in it costs that value alone.
-
-What came over a channel and cannot be read is kept aside for a developer, and never tried again.
-
-It comes before anybody was asked who may write, so nobody can fill the disk with it: the same is
-kept once, and the file is bounded; what does not fit pushes out the oldest. It is for the owner's
-eyes (0600).
+"""What a platform sends: its JSON is parsed so that one odd value costs that value alone, and what
+cannot be read is kept aside for a developer and never tried again.
 """
 
 from __future__ import annotations
@@ -27,6 +22,11 @@ _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 _DEEPEST = 64
 _MOST_DIGITS = 30
 
+_FILE = "quarantine.jsonl"
+_FILE_BYTES = 1_000_000
+_MOST_CHARACTERS = 50_000
+_REMEMBERED = 256
+
 
 def document_of(body: bytes) -> object:
     """The JSON document in `body`, without half characters, which no file can hold.
@@ -38,15 +38,10 @@ def document_of(body: bytes) -> object:
     text = body.decode("utf-8-sig", "replace")
     if text.count("[") + text.count("{") > _DEEPEST:
         text = _shallow(text)
-    document = _parsed(text)
-    if _HALVES.search(text) is None:
-        return document
-    halves = json.dumps(document, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
-    return _parsed(halves.decode("utf-16-le", "replace"))
-
-
-def _parsed(text: str) -> object:
     document: object = json.loads(text, parse_int=_whole_number)
+    if _HALVES.search(text) is not None:
+        halves = json.dumps(document, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
+        document = json.loads(halves.decode("utf-16-le", "replace"))
     return document
 
 
@@ -70,14 +65,13 @@ def _shallow(text: str) -> str:
     return "".join((*kept, text[since:])) if depth <= _DEEPEST else text[:since]
 
 
-_FILE = "quarantine.jsonl"
-_FILE_BYTES = 1_000_000
-_MOST_CHARACTERS = 50_000
-_REMEMBERED = 256
-
-
 class Quarantine:
-    """Keeps things in `folder`, which exists. Never raises for want of space; `warn` is told."""
+    """Keeps things in `folder`, which exists. Never raises for want of space; `warn` is told.
+
+    They come before anybody was asked who may write, so nobody can fill the disk with them: the
+    same is kept once, and the file is bounded; what does not fit pushes out the oldest. It is for
+    the owner's eyes (0600).
+    """
 
     def __init__(self, folder: Path, clock: Clock, warn: Callable[[str], object]) -> None:
         self._path, self._clock, self._warn = folder / _FILE, clock, warn
@@ -97,18 +91,14 @@ class Quarantine:
         time = self._clock.now().isoformat()
         entry = {"time": time, "reason": reason, "what": text[:_MOST_CHARACTERS]}
         try:
-            self._append(json_line(entry, compact=False).encode() + b"\n")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(self._path, flags, 0o600), "ab") as file:
+                file.write(json_line(entry, compact=False).encode() + b"\n")
+                size = file.tell()
+            if size > _FILE_BYTES:
+                self._path.replace(self._path.with_suffix(".old.jsonl"))
         except OSError as failure:
             self._warn(f"cannot write {self._path} ({failure.strerror})")
-
-    def _append(self, line: bytes) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self._path, flags, 0o600)
-        with os.fdopen(descriptor, "ab") as file:
-            file.write(line)
-            size = file.tell()
-        if size > _FILE_BYTES:
-            self._path.replace(self._path.with_suffix(".old.jsonl"))
 
 
 def _as_text(raw: object) -> str:

@@ -1,8 +1,5 @@
-"""How an adapter reports what is wrong: each problem once, and without flooding the log.
-
-Pauses, deadlines and the errors of task groups, for adapters. Time is the host's clock.
-
-Why a request to a platform failed, for people: a library's class names say little to them.
+"""How an adapter copes with trouble: it reports each problem once and without flooding the log,
+pauses between attempts, and sets deadlines. Time is the host's clock.
 """
 
 from __future__ import annotations
@@ -17,8 +14,24 @@ from loguru import logger
 from nanobot.channel import ChannelHost
 from nanobot.clock import Clock
 
+T = TypeVar("T")
+
+_SHORTEST_PAUSE = 1.0
 _WARNINGS = 5
 _WARNING_SECONDS = 3600.0
+
+_FAULTS = {
+    "ConnectError": "no connection",
+    "ConnectTimeout": "no connection in time",
+    "PoolTimeout": "no connection in time",
+    "ProxyError": "the proxy does not let it through",
+    "ReadError": "the connection broke",
+    "ReadTimeout": "no answer in time",
+    "RemoteProtocolError": "the connection broke",
+    "WriteError": "the connection broke",
+    "WriteTimeout": "it could not be sent in time",
+}
+"""What the HTTP client's classes of errors mean: their names say little to people."""
 
 
 class HealthReporter:
@@ -76,11 +89,6 @@ class RateLimitedLog:
         logger.log("WARNING" if allowed else "DEBUG", "{}: {}", self._channel, text)
 
 
-T = TypeVar("T")
-
-_SHORTEST_PAUSE = 1.0
-
-
 class Backoff:
     """Pauses between attempts: one second, doubled after each failure up to `longest` seconds."""
 
@@ -129,21 +137,8 @@ def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-_WORDS = {
-    "ConnectError": "no connection",
-    "ConnectTimeout": "no connection in time",
-    "PoolTimeout": "no connection in time",
-    "ProxyError": "the proxy does not let it through",
-    "ReadError": "the connection broke",
-    "ReadTimeout": "no answer in time",
-    "RemoteProtocolError": "the connection broke",
-    "WriteError": "the connection broke",
-    "WriteTimeout": "it could not be sent in time",
-}
-
-
 def fault_in_words(error: Exception, said: str) -> str:
     """What an error of the HTTP client means, with what it `said`, which must hold no secret."""
     name = type(error).__name__
-    words = _WORDS.get(name, name)
+    words = _FAULTS.get(name, name)
     return f"{words} ({said})" if said else words

@@ -2,8 +2,7 @@
 
 Notes, names and quotes stand in bracketed lines, which are nanobot's: what people choose freely
 (names, titles, questions) never holds a bracket or a line end of its own.
-
-Markdown as every adapter parses it: tokens with a bound on the work, and tables in columns.
+And Markdown as every adapter parses it: tokens with a bound on the work, and tables in columns.
 """
 
 from __future__ import annotations
@@ -26,6 +25,16 @@ _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]
 """Control characters, line ends, and what changes the direction of writing."""
 _BRACKETS = str.maketrans("[]", "()")
 
+_MAX_NESTING = 20
+"""Levels of blocks, of which a list takes two; the parser drops what lies deeper."""
+_MAX_LENGTH = 8_192
+_MAX_BRACKETS = 1_000
+"""Where brackets nest, the parser takes time by the square of the length; up to these limits, which
+no message reaches, that is a tenth of a second."""
+_MAX_CELLS = 5_000
+"""The parser makes up the cells that a row of a table lacks."""
+_CELL_BORDER = re.compile(r"(?<!\\)\|")
+
 
 def valid_unicode(text: str) -> str:
     """`text` with surrogate pairs joined and lone surrogates replaced: JSON can hold them, files,
@@ -39,17 +48,6 @@ def one_line(text: str, limit: int = LONGEST_NAME) -> str:
     """`text` on one line, without brackets, of at most `limit` characters."""
     line = " ".join(_UNSEEN.sub(" ", valid_unicode(text)).translate(_BRACKETS).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
-
-
-_MAX_NESTING = 20
-"""Levels of blocks, of which a list takes two; the parser drops what lies deeper."""
-_MAX_LENGTH = 8_192
-_MAX_BRACKETS = 1_000
-"""Where brackets nest, the parser takes time by the square of the length; up to these limits, which
-no message reaches, that is a tenth of a second."""
-_MAX_CELLS = 5_000
-"""The parser makes up the cells that a row of a table lacks."""
-_CELL_BORDER = re.compile(r"(?<!\\)\|")
 
 
 def is_parsed(source: str) -> bool:
