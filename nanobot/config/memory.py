@@ -23,47 +23,28 @@ _SCHEDULES = "Write it like `every 24h` or `0 4 * * *`."
 class MemorySettings(Strict):
     """What is remembered, when, and who shares it."""
 
-    window: Count = Field(
-        default=100,
-        description="Messages that a conversation may have in the prompt before the oldest are put "
-        "away into memory, however large the model's context window is.",
-    )
-    chunk: Count = Field(
-        default=50,
-        description="How many messages are then put away at once; fewer than `memory.window`.",
-    )
-    idle_minutes: Annotated[int, Field(ge=0)] = Field(
-        default=0,
-        description="Minutes without a message after which a conversation is put away; 0 for "
-        "never.",
-    )
-    model: str = Field(
-        default="",
-        description="The model that condenses conversations and dreams, on the same server as the "
-        "main one; empty for the main one.",
-    )
-    notices: bool = Field(
-        default=False,
-        description="Whether the chat is told, in one line, what was put away from it.",
-    )
-    identities: tuple[tuple[str, ...], ...] = Field(
-        default=(),
-        description="People with several accounts: for each, the list of their `channel:id`. They "
-        "share one memory, and `/continue` carries a conversation over.",
-    )
-    groups_see_owner: bool = Field(
-        default=False,
-        description="Whether groups are answered with the owner's memory as well as their own.",
-    )
-    library: bool = Field(
-        default=True,
-        description="Whether the documents in `workspace/library/` are searched with the rest.",
-    )
+    window: Count = 100
+    """Messages that a conversation may have in the prompt before the oldest are put away into
+    memory, however large the model's context window is."""
+    chunk: Count = 50
+    """How many messages are then put away at once; fewer than `memory.window`."""
+    idle_minutes: Annotated[int, Field(ge=0)] = 0
+    """Minutes without a message after which a conversation is put away; 0 for never."""
+    model: str = ""
+    """The model that condenses conversations and dreams, on the same server as the main one; empty
+    for the main one."""
+    notices: bool = False
+    """Whether the chat is told, in one line, what was put away from it."""
+    identities: tuple[tuple[str, ...], ...] = ()
+    """People with several accounts: for each, the list of their `channel:id`. They share one
+    memory, and `/continue` carries a conversation over."""
+    groups_see_owner: bool = False
+    """Whether groups are answered with the owner's memory as well as their own."""
+    library: bool = True
+    """Whether the documents in `workspace/library/` are searched with the rest."""
     # Constructed, lest importing this builds its validator.
-    embeddings: EmbeddingSettings = Field(
-        default=EmbeddingSettings.model_construct(),
-        description="Search by meaning, as an addition to search by words.",
-    )
+    embeddings: EmbeddingSettings = EmbeddingSettings.model_construct()
+    """Search by meaning, as an addition to search by words."""
 
     @field_validator("identities")
     @classmethod
@@ -92,29 +73,20 @@ class MemorySettings(Strict):
 class DreamSettings(Strict):
     """Learning from what was said, at quiet times."""
 
-    enabled: bool = Field(
-        default=True,
-        description="Whether it happens by itself; `/dream` works anyway.",
-    )
-    cron: str = Field(
-        default="every 24h",
-        description="When: `every 24h` (or `30m`, `7d`), or the five fields of cron such as "
-        "`0 4 * * *`.",
-    )
-    max_unread: Count = Field(
-        default=20,
-        description="So many history entries that it has not read make it happen sooner.",
-    )
-    batch: Count = Field(default=20, description="History entries that it reads at a time.")
-    max_calls: Count = Field(default=20, description="Model calls that one run may make.")
-    max_tokens: Count = Field(
-        default=200_000, description="Tokens that one run may use, answers included."
-    )
-    digest: bool = Field(
-        default=False,
-        description="Whether the owner is told afterwards what was learned, with a button to undo "
-        "it.",
-    )
+    enabled: bool = True
+    """Whether it happens by itself; `/dream` works anyway."""
+    cron: str = "every 24h"
+    """When: `every 24h` (or `30m`, `7d`), or the five fields of cron such as `0 4 * * *`."""
+    max_unread: Count = 20
+    """So many history entries that it has not read make it happen sooner."""
+    batch: Count = 20
+    """History entries that it reads at a time."""
+    max_calls: Count = 20
+    """Model calls that one run may make."""
+    max_tokens: Count = 200_000
+    """Tokens that one run may use, answers included."""
+    digest: bool = False
+    """Whether the owner is told afterwards what was learned, with a button to undo it."""
 
     @field_validator("cron")
     @classmethod
@@ -133,12 +105,10 @@ class DreamSettings(Strict):
 class OwnerSettings(Strict):
     """Who the owner is, on each channel."""
 
-    owner: Mapping[str, tuple[PersonId, ...]] = Field(
-        default={},
-        description="Your own ids on that channel, so that what you say there goes into your "
-        "memory and commands that only the owner may give work. Other people have a memory of "
-        "their own. The terminal is always yours.",
-    )
+    owner: Mapping[str, tuple[PersonId, ...]] = {}
+    """Your own ids on that channel, so that what you say there goes into your memory and commands
+    that only the owner may give work. Other people have a memory of their own. The terminal is
+    always yours."""
 
     @field_validator("owner")
     @classmethod
@@ -158,24 +128,19 @@ _OFF = ("off", "false")
 class CronSettings(Strict):
     """Scheduled jobs."""
 
-    enabled: bool = Field(
-        default=True, description="Whether jobs run and the agent can schedule them."
-    )
+    enabled: bool = True
+    """Whether jobs run and the agent can schedule them."""
 
 
 class HeartbeatSettings(Strict):
     """Looking, again and again, at what HEARTBEAT.md asks for."""
 
-    every: str = Field(
-        default="30m",
-        description="How often: a time such as `30m` or `2h`, or `off`. Nothing happens while "
-        "HEARTBEAT.md asks for nothing.",
-    )
-    active_hours: str = Field(
-        default="08:00-22:00",
-        description="The hours of the day in which it happens, in your time zone; they may reach "
-        "over midnight. `00:00-24:00`: always.",
-    )
+    every: str = "30m"
+    """How often: a time such as `30m` or `2h`, or `off`. Nothing happens while HEARTBEAT.md asks
+    for nothing."""
+    active_hours: str = "08:00-22:00"
+    """The hours of the day in which it happens, in your time zone; they may reach over midnight.
+    `00:00-24:00`: always."""
 
     @field_validator("every", mode="before")
     @classmethod
@@ -220,33 +185,22 @@ class HeartbeatSettings(Strict):
 class SkillSettings(Strict):
     """Skills."""
 
-    disabled: tuple[Name, ...] = Field(
-        default=(), description="Names of skills that are left out, the built-in ones included."
-    )
+    disabled: tuple[Name, ...] = ()
+    """Names of skills that are left out, the built-in ones included."""
 
 
 class LimitSettings(Strict):
     """Budgets, and how much others may ask for."""
 
-    tokens_per_day: Annotated[int, Field(ge=0)] = Field(
-        default=0,
-        description="Tokens that all model calls of a day may use, answers included; 0 for no "
-        "limit.",
-    )
-    tokens_per_turn: Annotated[int, Field(ge=0)] = Field(
-        default=2_000_000,
-        description="Tokens that one turn may use over all its steps, answers included; 0 for no "
-        "limit.",
-    )
-    messages_per_minute: Annotated[int, Field(ge=0)] = Field(
-        default=20,
-        description="Messages that each person other than you may send in a minute before the "
-        "rest is turned away without asking the model; 0 for no limit.",
-    )
-    warn_at: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.8,
-        description="The part of `limits.tokens_per_day` after which you are warned, once a day.",
-    )
+    tokens_per_day: Annotated[int, Field(ge=0)] = 0
+    """Tokens that all model calls of a day may use, answers included; 0 for no limit."""
+    tokens_per_turn: Annotated[int, Field(ge=0)] = 2_000_000
+    """Tokens that one turn may use over all its steps, answers included; 0 for no limit."""
+    messages_per_minute: Annotated[int, Field(ge=0)] = 20
+    """Messages that each person other than you may send in a minute before the rest is turned away
+    without asking the model; 0 for no limit."""
+    warn_at: Annotated[float, Field(gt=0, le=1)] = 0.8
+    """The part of `limits.tokens_per_day` after which you are warned, once a day."""
 
 
 def _interval(text: str) -> timedelta:

@@ -31,16 +31,12 @@ from nanobot.config.values import (
 class SideModel(Strict):
     """A model beside the main one, should there be one: off while it has no name."""
 
-    base_url: Url = Field(
-        default="",
-        description="Where its API is, up to and including `/v1`; left out, that of the main "
-        "model.",
-    )
-    api_key: ApiKey = Field(
-        default=SecretStr(""),
-        description="Its key; left out, that of the main model if the server is the same.",
-    )
-    model: str = Field(default="", description="The model, as the server knows it.")
+    base_url: Url = ""
+    """Where its API is, up to and including `/v1`; left out, that of the main model."""
+    api_key: ApiKey = SecretStr("")
+    """Its key; left out, that of the main model if the server is the same."""
+    model: str = ""
+    """The model, as the server knows it."""
 
     @property
     def lacks_key(self) -> bool:
@@ -61,55 +57,44 @@ LEAST_PROMPT_TOKENS = 2_000
 class EmbeddingSettings(SideModel):
     """The model that turns texts into vectors."""
 
-    model: str = Field(
-        default="",
-        description="The model, as the server knows it. Empty: search works on words alone.",
-    )
+    model: str = ""
+    """The model, as the server knows it. Empty: search works on words alone."""
 
 
 class TranscriptionSettings(SideModel):
     """The model that turns speech into text."""
 
-    model: str = Field(
-        default="",
-        description="The model, as the server knows it, such as `whisper-1`. Empty: voice messages "
-        "are kept as files and not understood.",
-    )
-    language: str = Field(
-        default="",
-        description="The language that is spoken, as two letters such as `de`; empty: the model "
-        "finds out.",
-    )
-    timeout_seconds: Seconds = Field(
-        default=60.0, description="Seconds that one transcription may take."
-    )
-    max_megabytes: Count = Field(
-        default=20, description="Megabytes of the largest recording that is transcribed."
-    )
+    model: str = ""
+    """The model, as the server knows it, such as `whisper-1`. Empty: voice messages are kept as
+    files and not understood."""
+    language: str = ""
+    """The language that is spoken, as two letters such as `de`; empty: the model finds out."""
+    timeout_seconds: Seconds = 60.0
+    """Seconds that one transcription may take."""
+    max_megabytes: Count = 20
+    """Megabytes of the largest recording that is transcribed."""
 
 
 class PriceSettings(Strict):
     """What the model costs, for showing what was spent. 0: not known."""
 
-    input: Price = Field(
-        default=0.0, description="The price of a million prompt tokens, in your currency."
-    )
-    cached_input: Price = Field(
-        default=0.0,
-        description="The price of a million prompt tokens that the provider had cached.",
-    )
-    output: Price = Field(default=0.0, description="The price of a million tokens of answers.")
+    input: Price = 0.0
+    """The price of a million prompt tokens, in your currency."""
+    cached_input: Price = 0.0
+    """The price of a million prompt tokens that the provider had cached."""
+    output: Price = 0.0
+    """The price of a million tokens of answers."""
 
 
 class FallbackModel(Strict):
     """A model that is asked when those before it cannot answer."""
 
-    name: Name = Field(description="The model's name, as its server knows it.")
-    base_url: Url = Field(default="", description="Its API; left out, that of the main model.")
-    api_key: ApiKey = Field(
-        default=SecretStr(""),
-        description="Its key; left out, that of the main model if the server is the same.",
-    )
+    name: Name
+    """The model's name, as its server knows it."""
+    base_url: Url = ""
+    """Its API; left out, that of the main model."""
+    api_key: ApiKey = SecretStr("")
+    """Its key; left out, that of the main model if the server is the same."""
 
     @model_validator(mode="before")
     @classmethod
@@ -136,53 +121,35 @@ def completed(side: S, base_url: str, api_key: SecretStr) -> S:
 class ModelSettings(Strict):
     """The language model."""
 
-    provider: Literal["openai", "offline"] = Field(
-        default="offline",
-        description="`openai` speaks to any server with an OpenAI-compatible API, `offline` is a "
-        "small built-in model for trying nanobot out. Left out, it is `openai` as soon as a name, "
-        "a key, another address or fallbacks are given.",
-    )
-    name: str = Field(
-        default="",
-        description="The model, as the server knows it. Required by the official API; left "
-        "out, another server is asked what it serves, and the first one is taken.",
-    )
-    base_url: Url = Field(
-        default=OFFICIAL_API, description="Where the API is, up to and including `/v1`."
-    )
-    api_key: ApiKey = Field(
-        default=SecretStr(""),
-        description="The key for that server, best written as `${OPENAI_API_KEY}`; servers other "
-        "than the official one may need none.",
-    )
-    context_window: Count = Field(
-        default=128_000, description="Tokens that the model takes in all, its answer included."
-    )
-    max_completion_tokens: Count = Field(
-        default=8_192, description="Tokens that one answer may have."
-    )
-    timeout_seconds: Seconds = Field(
-        default=120.0, description="Seconds of silence from the server that end a call."
-    )
-    retry_seconds: Duration = Field(
-        default=60.0,
-        description="Seconds for which one call is tried again within a turn; 0 for never.",
-    )
-    fallbacks: tuple[FallbackModel, ...] = Field(
-        default=(),
-        description="Models to ask, in this order, when the main one cannot answer; each is a name "
-        "or a mapping with `name`, `base_url` and `api_key`.",
-    )
+    provider: Literal["openai", "offline"] = "offline"
+    """`openai` speaks to any server with an OpenAI-compatible API, `offline` is a small built-in
+    model for trying nanobot out. Left out, it is `openai` as soon as a name, a key, another address
+    or fallbacks are given."""
+    name: str = ""
+    """The model, as the server knows it. Required by the official API; left out, another server is
+    asked what it serves, and the first one is taken."""
+    base_url: Url = OFFICIAL_API
+    """Where the API is, up to and including `/v1`."""
+    api_key: ApiKey = SecretStr("")
+    """The key for that server, best written as `${OPENAI_API_KEY}`; servers other than the official
+    one may need none."""
+    context_window: Count = 128_000
+    """Tokens that the model takes in all, its answer included."""
+    max_completion_tokens: Count = 8_192
+    """Tokens that one answer may have."""
+    timeout_seconds: Seconds = 120.0
+    """Seconds of silence from the server that end a call."""
+    retry_seconds: Duration = 60.0
+    """Seconds for which one call is tried again within a turn; 0 for never."""
+    fallbacks: tuple[FallbackModel, ...] = ()
+    """Models to ask, in this order, when the main one cannot answer; each is a name or a mapping
+    with `name`, `base_url` and `api_key`."""
 
     # Constructed, lest importing this builds its validator.
-    transcription: TranscriptionSettings = Field(
-        default=TranscriptionSettings.model_construct(),
-        description="What turns speech into text.",
-    )
-    prices: PriceSettings = Field(
-        default=PriceSettings.model_construct(),
-        description="What the model costs, for showing what was spent.",
-    )
+    transcription: TranscriptionSettings = TranscriptionSettings.model_construct()
+    """What turns speech into text."""
+    prices: PriceSettings = PriceSettings.model_construct()
+    """What the model costs, for showing what was spent."""
 
     @model_validator(mode="before")
     @classmethod

@@ -11,25 +11,35 @@ python -m nanobot.config.schema --write    write it anew
 from __future__ import annotations
 
 import argparse
+import ast
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from inspect import getsource
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from textwrap import dedent
+from typing import Any
 
-from annotated_types import Ge, Gt, Le
-from pydantic import BaseModel, SecretStr
-from pydantic.fields import FieldInfo
-from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from pydantic import BaseModel
+from pydantic.json_schema import (
+    GenerateJsonSchema,
+    JsonSchemaMode,
+    JsonSchemaValue,
+    models_json_schema,
+)
+from pydantic_core.core_schema import ModelSchema
 
 from nanobot.config.channels import (
-    COMMON,
     BrokenAdapter,
     installed_channels,
     options_model,
     shipped_channels,
 )
 from nanobot.config.memory import OwnerSettings
-from nanobot.config.settings import SECTIONS, ChannelSettings, keys_of
+from nanobot.config.settings import SECTIONS, ChannelSettings
 
 
 def kept_current(
@@ -53,52 +63,88 @@ def kept_current(
     return 1
 
 
-_OWNER = OwnerSettings.model_fields["owner"]
-
-Key = tuple[tuple[str, ...], FieldInfo]
-"""A key with the way to it, and what is known of it."""
-
-_TYPES: Mapping[object, str] = {
-    str: "text",
-    SecretStr: "secret text",
-    bool: "true or false",
-    int: "whole number",
-    float: "number",
-}
+Json = dict[str, Any]
 
 
-def config_schema() -> dict[str, Any]:
-    """A JSON Schema (draft 2020-12) of config.yaml, the installed channels included."""
-    adapters = dict(_adapter_models())
-    models: list[type[BaseModel]] = [*SECTIONS.values(), ChannelSettings, *adapters.values()]
+@cache
+def descriptions(model: type[BaseModel]) -> Mapping[str, str]:
+    """What each key means: the text below it in the class, or the description of its field."""
+    found = {}
+    for kind in reversed(model.__mro__):
+        if kind is BaseModel or not issubclass(kind, BaseModel):
+            continue
+        (definition,) = ast.parse(dedent(getsource(kind))).body
+        assert isinstance(definition, ast.ClassDef)
+        for statement, text in pairwise(definition.body):
+            match statement, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=key)),
+                    ast.Expr(value=ast.Constant(value=str(words))),
+                ):
+                    found[key] = " ".join(words.split())
+    fields = model.model_fields.items()
+    return found | {key: field.description for key, field in fields if field.description}
+
+
+class _Described(GenerateJsonSchema):
+    """Puts the meaning of each key beside it."""
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        model: type[BaseModel] = schema["cls"]
+        meanings = descriptions(model)
+        for key, value in made.get("properties", {}).items():
+            if key in meanings:
+                value["description"] = meanings[key]
+        return made
+
+
+def _definitions(models: Iterable[type[BaseModel]]) -> tuple[dict[type[BaseModel], Json], Json]:
+    """A schema for each model, and the definitions that they refer to."""
     inputs: list[tuple[type[BaseModel], JsonSchemaMode]] = [
         (model, "validation") for model in models
     ]
-    references, shared = models_json_schema(inputs)
-    definitions: dict[str, Any] = shared["$defs"]
+    references, shared = models_json_schema(inputs, schema_generator=_Described)
+    definitions: Json = shared["$defs"]
+    del definitions["BaseModel"]  # stands for adapters' own keys
+    definitions["ChannelSettings"]["properties"].pop("options")
+    return {model: references[(model, mode)] for model, mode in inputs}, definitions
+
+
+def _target(schema: Json, definitions: Json) -> Json:
+    """The definition that a schema refers to; empty where it refers to none."""
+    found: Json = definitions.get(schema.get("$ref", "").removeprefix("#/$defs/"), {})
+    return found
+
+
+def config_schema() -> Json:
+    """A JSON Schema (draft 2020-12) of config.yaml, the installed channels included."""
+    adapters = dict(_adapter_models())
+    models, definitions = _definitions([*SECTIONS.values(), ChannelSettings, *adapters.values()])
     common = definitions.pop("ChannelSettings")["properties"]
-    del common["options"], definitions["BaseModel"]  # the adapters' own keys stand beside these
-    channels = {
-        name: _channel(common, definitions, references[(model, "validation")]["$ref"])
-        for name, model in adapters.items()
-    }
+    channels = {}
+    for name, model in adapters.items():
+        own = _target(models[model], definitions)
+        channels[name] = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {**common, **own.get("properties", {})},
+            **{key: own[key] for key in ("required",) if key in own},
+        }
     fallbacks = definitions["ModelSettings"]["properties"]["fallbacks"]
     fallbacks["items"] = {"anyOf": [{"type": "string", "minLength": 1}, fallbacks["items"]]}
-    sections = {name: references[(model, "validation")] for name, model in SECTIONS.items()}
+    people = {"type": "array", "items": {"type": "string", "minLength": 1}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "nanobot's config.yaml",
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            **sections,
+            **{name: models[model] for name, model in SECTIONS.items()},
             "owner": {
-                "description": _OWNER.description,
+                "description": descriptions(OwnerSettings)["owner"],
                 "type": "object",
-                "additionalProperties": {
-                    "type": "array",
-                    "items": {"type": "string", "minLength": 1},
-                },
+                "additionalProperties": people,
             },
             "channels": {
                 "description": "The channels to run, by name.",
@@ -113,118 +159,87 @@ def config_schema() -> dict[str, Any]:
 
 def _adapter_models() -> Iterator[tuple[str, type[BaseModel]]]:
     for name, point in sorted(installed_channels().items()):
-        try:
+        # A broken one has no schema; loading a configuration that names it says why.
+        with suppress(BrokenAdapter):
             yield name, options_model(point)
-        except BrokenAdapter:
-            continue  # it has no schema; loading a configuration that names it says why
-
-
-def _channel(
-    common: Mapping[str, Any], definitions: Mapping[str, Any], reference: str
-) -> dict[str, Any]:
-    own = definitions[reference.removeprefix("#/$defs/")]
-    schema: dict[str, Any] = {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {**common, **own.get("properties", {})},
-    }
-    if required := own.get("required"):
-        schema["required"] = required
-    return schema
 
 
 def settings_table() -> str:
     """The Markdown table of every key: type, default and meaning."""
-    rows = [
-        _row(".".join(path), field)
-        for name, model in SECTIONS.items()
-        for path, field in _with_entries(keys_of(model, (name,)))
-    ]
-    rows.append(_row("owner.<channel>", _OWNER, shown="list of text", default="`[]`"))
-    rows += [_row(f"channels.<name>.{key}", ChannelSettings.model_fields[key]) for key in COMMON]
-    rows += [
-        _row(".".join(path), field)
-        for name, point in sorted(shipped_channels().items())
-        for path, field in keys_of(options_model(point), ("channels", name))
-    ]
+    shipped = {name: options_model(point) for name, point in sorted(shipped_channels().items())}
+    tops: dict[str, type[BaseModel]] = {
+        **SECTIONS,
+        "owner": OwnerSettings,
+        "channels.<name>": ChannelSettings,
+        **{f"channels.{name}": model for name, model in shipped.items()},
+    }
+    models, definitions = _definitions(tops.values())
+    owner = definitions["OwnerSettings"]["properties"].pop("owner")
+    definitions["OwnerSettings"]["properties"]["<channel>"] = {
+        **owner["additionalProperties"],
+        "description": owner["description"],
+        "default": [],
+    }
+    rows = [row for name, model in tops.items() for row in _rows(models[model], name, definitions)]
     head = "| Key | Type | Default | Meaning |\n| --- | --- | --- | --- |\n"
     return head + "".join(rows)
 
 
-def _with_entries(keys: Iterable[Key]) -> Iterator[Key]:
-    """`keys` and, after one that holds sections in a row or by name, those of such a section."""
-    for path, field in keys:
-        yield path, field
-        if get_origin(field.annotation) is tuple:
-            held, which = get_args(field.annotation)[0], "<n>"
-        elif get_origin(field.annotation) is Mapping:
-            held, which = get_args(field.annotation)[1], "<name>"
-        else:
+def _rows(section: Json, name: str, definitions: Json) -> Iterator[str]:
+    """The rows of a section and of those within it, also of those in a list or by name."""
+    section = _target(section, definitions)
+    for key, value in section["properties"].items():
+        path = f"{name}.{key}"
+        if _target(value, definitions):
+            yield from _rows(value, path, definitions)
             continue
-        if entry := _section(held):
-            yield from keys_of(entry, (*path, which))
+        default = "required" if key in section.get("required", ()) else _default(value["default"])
+        yield f"| `{path}` | {_type(value)} | {default} | {value['description']} |\n"
+        for held, which in ((value.get("items"), "<n>"), (_by_name(value), "<name>")):
+            if held and "$ref" in held:
+                yield from _rows(held, f"{path}.{which}", definitions)
 
 
-def _section(held: object) -> type[BaseModel] | None:
-    """The model of what a list or a mapping holds, if that are sections."""
-    return held if isinstance(held, type) and issubclass(held, BaseModel) else None
+def _by_name(value: Json) -> Json:
+    held = value.get("additionalProperties")
+    return held if isinstance(held, dict) else {}
 
 
-def _row(key: str, field: FieldInfo, *, shown: str = "", default: str = "") -> str:
-    kind, value = shown or _type(field), default or _default(field)
-    return f"| `{key}` | {kind} | {value} | {field.description} |\n"
+def _type(value: Json) -> str:
+    if "enum" in value:
+        return ", ".join(f"`{choice}`" for choice in value["enum"])
+    if value["type"] == "array":
+        held = value["items"]
+        kinds = {"string": "list of text"}
+        return "list of sections" if "$ref" in held else kinds.get(held["type"], "list")
+    if value["type"] == "object":
+        held = _by_name(value)
+        kinds = {"array": "list of text by id"}
+        return "sections by name" if "$ref" in held else kinds.get(held["type"], "text by name")
+    shown = "secret text" if value.get("format") == "password" else _TYPES[value["type"]]
+    least, most = value.get("minimum"), value.get("maximum")
+    if least is not None and most is not None:
+        return f"{shown}, {least} to {most}"
+    if least is not None:
+        return f"{shown}, at least {least:g}"
+    more = value.get("exclusiveMinimum")
+    return shown if more is None else f"{shown}, more than {more:g}"
 
 
-def _type(field: FieldInfo) -> str:
-    annotation = field.annotation
-    if get_origin(annotation) is Literal:
-        return ", ".join(f"`{choice}`" for choice in get_args(annotation))
-    if get_origin(annotation) is tuple:
-        held = get_args(annotation)[0]
-        return (
-            "list of text" if _is_text(held) else "list of sections" if _section(held) else "list"
-        )
-    if get_origin(annotation) is Mapping:
-        return _mapping(get_args(annotation)[1])
-    least, most = _bound(field, Ge, "ge"), _bound(field, Le, "le")
-    if least and most:
-        return f"{_TYPES[annotation]}, {least} to {most}"
-    if least:
-        return f"{_TYPES[annotation]}, at least {least}"
-    more = _bound(field, Gt, "gt")
-    return f"{_TYPES[annotation]}, more than {more}" if more else _TYPES[annotation]
+_TYPES = {
+    "string": "text",
+    "boolean": "true or false",
+    "integer": "whole number",
+    "number": "number",
+}
 
 
-def _mapping(value: object) -> str:
-    if get_origin(value) is tuple:
-        return "list of text by id"
-    return "sections by name" if _section(value) else "text by name"
-
-
-def _is_text(annotation: object) -> bool:
-    bare = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-    return bare is str
-
-
-def _bound(field: FieldInfo, kind: type[Ge | Gt | Le], name: str) -> str:
-    return next((str(getattr(m, name)) for m in field.metadata if isinstance(m, kind)), "")
-
-
-def _default(field: FieldInfo) -> str:
-    match field.get_default():
-        case _ if field.is_required():
-            return "required"
-        case SecretStr() | "":
-            return "empty"
-        case bool(value):
-            shown = str(value).lower()
-        case () | []:
-            shown = "[]"
-        case float(number):
-            shown = f"{number:g}"
-        case value:
-            shown = f"{value}"
-    return f"`{shown}`"
+def _default(value: object) -> str:
+    if value == "":
+        return "empty"
+    if isinstance(value, float):
+        return f"`{value:g}`"
+    return f"`{json.dumps(value) if not isinstance(value, str) else value}`"
 
 
 PAGE = Path("docs/configuration.md")

@@ -22,64 +22,49 @@ WholeFrom0 = Annotated[int, Field(ge=0)]
 class LogSettings(Strict):
     """The log."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least important lines that are written."
-    )
-    format: Literal["auto", "text", "json"] = Field(
-        default="auto",
-        description="What the gateway writes to standard error: `text` for people, `json` with one "
-        "object a line for machines; `auto` is `text` in a terminal and `json` elsewhere.",
-    )
-    file: bool = Field(
-        default=True,
-        description="Whether the gateway writes its log to `logs/nanobot.log` as well, which "
-        "`nanobot logs` reads.",
-    )
-    max_megabytes: Count = Field(
-        default=10, description="Megabytes after which a new log file is begun."
-    )
-    keep: Count = Field(default=5, description="Log files that are kept beside the current one.")
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important lines that are written."""
+    format: Literal["auto", "text", "json"] = "auto"
+    """What the gateway writes to standard error: `text` for people, `json` with one object a line
+    for machines; `auto` is `text` in a terminal and `json` elsewhere."""
+    file: bool = True
+    """Whether the gateway writes its log to `logs/nanobot.log` as well, which `nanobot logs`
+    reads."""
+    max_megabytes: Count = 10
+    """Megabytes after which a new log file is begun."""
+    keep: Count = 5
+    """Log files that are kept beside the current one."""
 
 
 class HttpSettings(Strict):
     """The HTTP server, which runs only where a channel needs one (a webhook)."""
 
-    host: HostName = Field(
-        default="127.0.0.1",
-        description="The address that it listens on; the default is reached from this machine "
-        "alone, `0.0.0.0` from everywhere.",
-    )
-    port: Port = Field(default=8087, description="The port that it listens on.")
-    public_hosts: tuple[HostName, ...] = Field(
-        default=(),
-        description="Host names under which a reverse proxy passes requests on, such as "
-        "`bot.example.org`, beside those of the channels' own webhook addresses. Requests for "
-        "other names are refused; addresses and `localhost` always work.",
-    )
+    host: HostName = "127.0.0.1"
+    """The address that it listens on; the default is reached from this machine alone, `0.0.0.0`
+    from everywhere."""
+    port: Port = 8087
+    """The port that it listens on."""
+    public_hosts: tuple[HostName, ...] = ()
+    """Host names under which a reverse proxy passes requests on, such as `bot.example.org`, beside
+    those of the channels' own webhook addresses. Requests for other names are refused; addresses
+    and `localhost` always work."""
 
 
 class HealthSettings(Strict):
     """Telling other programs how nanobot is. It holds no text of conversations."""
 
-    enabled: bool = Field(
-        default=False,
-        description="Whether `/health` is served over HTTP: status 200 while nanobot works, 503 "
-        "where it does not.",
-    )
-    host: HostName = Field(
-        default="127.0.0.1",
-        description="The address that it is served on; the default is reached from this machine "
-        "alone.",
-    )
-    port: Port = Field(default=8088, description="The port that it is served on.")
-    metrics: bool = Field(
-        default=False, description="Whether `/metrics` is served beside it, for Prometheus."
-    )
-    token: ApiKey = Field(
-        default=SecretStr(""),
-        description="What whoever asks has to send, as `Authorization: Bearer …`; empty: nothing, "
-        "which only the default address may have.",
-    )
+    enabled: bool = False
+    """Whether `/health` is served over HTTP: status 200 while nanobot works, 503 where it does
+    not."""
+    host: HostName = "127.0.0.1"
+    """The address that it is served on; the default is reached from this machine alone."""
+    port: Port = 8088
+    """The port that it is served on."""
+    metrics: bool = False
+    """Whether `/metrics` is served beside it, for Prometheus."""
+    token: ApiKey = SecretStr("")
+    """What whoever asks has to send, as `Authorization: Bearer …`; empty: nothing, which only the
+    default address may have."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.enabled and not self.token.get_secret_value() and not _is_of_here(self.host):
@@ -93,23 +78,17 @@ class HealthSettings(Strict):
 class BackupSettings(Strict):
     """Backups that nanobot makes by itself. `nanobot backup` makes one at any time."""
 
-    schedule: str = Field(
-        default="",
-        description='When: the five fields of cron such as `"30 3 * * *"`; empty: never.',
-    )
-    folder: str = Field(
-        default="",
-        description="Where they go, best on another disk; empty: `backups/` in nanobot's home.",
-    )
-    keep: Count = Field(default=7, description="How many are kept; the oldest go first.")
-    recipient: str = Field(
-        default="",
-        description="A public key of age (`age1…`) that they are encrypted for; empty: they are "
-        "not encrypted. `nanobot backup keygen` makes one with its secret half.",
-    )
-    media: bool = Field(
-        default=True, description="Whether files that were sent and received are in them."
-    )
+    schedule: str = ""
+    """When: the five fields of cron such as `"30 3 * * *"`; empty: never."""
+    folder: str = ""
+    """Where they go, best on another disk; empty: `backups/` in nanobot's home."""
+    keep: Count = 7
+    """How many are kept; the oldest go first."""
+    recipient: str = ""
+    """A public key of age (`age1…`) that they are encrypted for; empty: they are not encrypted.
+    `nanobot backup keygen` makes one with its secret half."""
+    media: bool = True
+    """Whether files that were sent and received are in them."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if not self.folder:
@@ -165,25 +144,17 @@ class BackupSettings(Strict):
 class RetentionSettings(Strict):
     """What is not kept for ever. Conversations and memory always are. 0: no limit."""
 
-    media_days: WholeFrom0 = Field(
-        default=0, description="Days for which files that were sent and received are kept."
-    )
-    media_megabytes: WholeFrom0 = Field(
-        default=0,
-        description="Megabytes that they may take together; beyond it those used longest ago go.",
-    )
-    spill_days: WholeFrom0 = Field(
-        default=30,
-        description="Days for which tool results that were too long for the model are kept whole.",
-    )
-    audit_days: WholeFrom0 = Field(
-        default=0, description="Days for which the audit log goes back at least."
-    )
-    disk_reserve_megabytes: WholeFrom0 = Field(
-        default=200,
-        description="Megabytes of free disk below which nothing new is taken in until there is "
-        "room again; messages wait at their platforms, and you are told.",
-    )
+    media_days: WholeFrom0 = 0
+    """Days for which files that were sent and received are kept."""
+    media_megabytes: WholeFrom0 = 0
+    """Megabytes that they may take together; beyond it those used longest ago go."""
+    spill_days: WholeFrom0 = 30
+    """Days for which tool results that were too long for the model are kept whole."""
+    audit_days: WholeFrom0 = 0
+    """Days for which the audit log goes back at least."""
+    disk_reserve_megabytes: WholeFrom0 = 200
+    """Megabytes of free disk below which nothing new is taken in until there is room again;
+    messages wait at their platforms, and you are told."""
 
 
 def _is_of_here(host: str) -> bool:

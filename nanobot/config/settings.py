@@ -39,33 +39,22 @@ from nanobot.config.values import Count, Duration, PersonId, Strict, Unfit, chec
 class AgentSettings(Strict):
     """How the agent works."""
 
-    max_iterations: Count = Field(
-        default=50, description="Steps (model calls) that one turn may take before it must answer."
-    )
-    max_concurrent_turns: Count = Field(
-        default=64, description="Turns that run at the same time, over all sessions."
-    )
-    on_busy: Literal["steer", "queue", "interrupt"] = Field(
-        default="steer",
-        description="What a message does that arrives during a turn: `steer` gives it to the model "
-        "at its next step, `queue` lets it wait, `interrupt` stops the turn for it.",
-    )
-    timezone: str = Field(
-        default="",
-        description="The person's time zone, such as `Europe/Berlin`; empty for the system's.",
-    )
-    timestamps: Literal["relative", "absolute", "off"] = Field(
-        default="relative",
-        description="How the model sees when a message was sent: `relative` says today or "
-        "yesterday as well, `absolute` just the date and time, `off` nothing.",
-    )
-    wait_for_model_hours: Duration = Field(
-        default=24.0,
-        description="Hours for which a message waits for a model that is out of reach.",
-    )
-    shutdown_grace_seconds: Duration = Field(
-        default=20.0, description="Seconds that running turns get to finish when nanobot stops."
-    )
+    max_iterations: Count = 50
+    """Steps (model calls) that one turn may take before it must answer."""
+    max_concurrent_turns: Count = 64
+    """Turns that run at the same time, over all sessions."""
+    on_busy: Literal["steer", "queue", "interrupt"] = "steer"
+    """What a message does that arrives during a turn: `steer` gives it to the model at its next
+    step, `queue` lets it wait, `interrupt` stops the turn for it."""
+    timezone: str = ""
+    """The person's time zone, such as `Europe/Berlin`; empty for the system's."""
+    timestamps: Literal["relative", "absolute", "off"] = "relative"
+    """How the model sees when a message was sent: `relative` says today or yesterday as well,
+    `absolute` just the date and time, `off` nothing."""
+    wait_for_model_hours: Duration = 24.0
+    """Hours for which a message waits for a model that is out of reach."""
+    shutdown_grace_seconds: Duration = 20.0
+    """Seconds that running turns get to finish when nanobot stops."""
 
     @field_validator("timezone")
     @classmethod
@@ -87,23 +76,17 @@ class AgentSettings(Strict):
 class ChannelSettings(Strict):
     """What every channel has; `options` is what its adapter has beyond that."""
 
-    enabled: bool = Field(default=False, description="Whether the channel runs.")
-    allow_from: tuple[PersonId, ...] = Field(
-        default=(),
-        description="Ids of the people who may talk to the agent, beside the owner and those who "
-        "were let in by pairing; `*` for everyone.",
-    )
-    groups: Literal["off", "mention", "open"] = Field(
-        default="off",
-        description="What it does in groups: `off` nothing, `mention` answers those who mention "
-        "it, reply to it or give it a command, `open` answers every message.",
-    )
-    allow_groups: Mapping[str, tuple[PersonId, ...]] = Field(
-        default={},
-        description="Ids of the groups that it may be used in and, for each, of the people there "
-        'who may talk to it: `["*"]` for everyone in the group, `[]` for those who may talk to it '
-        "anyway.",
-    )
+    enabled: bool = False
+    """Whether the channel runs."""
+    allow_from: tuple[PersonId, ...] = ()
+    """Ids of the people who may talk to the agent, beside the owner and those who were let in by
+    pairing; `*` for everyone."""
+    groups: Literal["off", "mention", "open"] = "off"
+    """What it does in groups: `off` nothing, `mention` answers those who mention it, reply to it or
+    give it a command, `open` answers every message."""
+    allow_groups: Mapping[str, tuple[PersonId, ...]] = {}
+    """Ids of the groups that it may be used in and, for each, of the people there who may talk to
+    it: `["*"]` for everyone in the group, `[]` for those who may talk to it anyway."""
     options: SerializeAsAny[BaseModel] | None = None
 
     @field_validator("groups", mode="before")

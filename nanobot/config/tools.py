@@ -40,34 +40,25 @@ if TYPE_CHECKING:
 
 
 _Approval = Literal["auto", "ask", "allow", "never"]
-_CHOICES = "`auto` asks you once text from elsewhere is in the conversation, `ask` each time, "
-_CHOICES += "`allow` not at all, and `never` refuses."
 
 
 class ApprovalSettings(Strict):
     """What the owner is asked about, by what a call can do."""
 
-    send: _Approval = Field(
-        default="auto",
-        description=f"Messages to other chats than the one that asks. {_CHOICES}",
-    )
-    fetch: _Approval = Field(
-        default="auto",
-        description="Fetching an address that neither you wrote nor a search found.",
-    )
-    exec: _Approval = Field(
-        default="auto",
-        description="Commands with network access or without a sandbox.",
-    )
-    persist: _Approval = Field(
-        default="auto",
-        description="Writing files of skills. (Memory and instructions have a rule of their own: "
-        "docs/memory.md.)",
-    )
-    schedule: _Approval = Field(
-        default="auto", description="New scheduled jobs, and removing jobs and reminders."
-    )
-    mcp: _Approval = Field(default="auto", description="Calls of tools of MCP servers.")
+    send: _Approval = "auto"
+    """Messages to other chats than the one that asks. `auto` asks you once text from elsewhere is
+    in the conversation, `ask` each time, `allow` not at all, and `never` refuses."""
+    fetch: _Approval = "auto"
+    """Fetching an address that neither you wrote nor a search found."""
+    exec: _Approval = "auto"
+    """Commands with network access or without a sandbox."""
+    persist: _Approval = "auto"
+    """Writing files of skills. (Memory and instructions have a rule of their own:
+    docs/memory.md.)"""
+    schedule: _Approval = "auto"
+    """New scheduled jobs, and removing jobs and reminders."""
+    mcp: _Approval = "auto"
+    """Calls of tools of MCP servers."""
 
     def by_kind(self) -> Mapping[RiskKind, Approval]:
         """The settings as the gate takes them (`nanobot.tooling.OwnersPolicy`)."""
@@ -84,45 +75,31 @@ class ApprovalSettings(Strict):
 class ExecSettings(Strict):
     """Commands in a shell."""
 
-    enabled: bool = Field(default=True, description="Whether there is a shell.")
-    sandbox: Literal["auto", "bubblewrap", "landlock", "none"] = Field(
-        default="auto",
-        description="What shuts commands in: `auto` takes bubblewrap or else Landlock, whichever "
-        "is proven to hold on this machine; where neither is, there is no shell. `none` runs them "
-        "unconfined, with all that you may do yourself.",
-    )
-    timeout_seconds: Count = Field(
-        default=60, description="Seconds that a command may run where it asks for no other time."
-    )
-    max_timeout_seconds: Count = Field(
-        default=600, description="Seconds that a command may ask for."
-    )
-    memory_megabytes: Annotated[int, Field(ge=64)] = Field(
-        default=2_048,
-        description="Megabytes of memory for commands: each process, and all that run together.",
-    )
-    processes: Annotated[int, Field(ge=8)] = Field(
-        default=256, description="Processes and threads that a command may have."
-    )
-    network: bool = Field(
-        default=True,
-        description="Whether commands may ask for the network; they then reach public addresses "
-        "only, and `tools.approval.exec` decides.",
-    )
-    allow_git: bool = Field(
-        default=False,
-        description="Whether commands see and make git repositories in the workspace. What is in "
-        "one can run programs as you when you use git there yourself.",
-    )
-    environment: Variables = Field(
-        default={},
-        description="Variables for commands, beside a small fixed set. What is in them can be "
-        "read by the model.",
-    )
-    paths: tuple[AbsolutePath, ...] = Field(
-        default=(),
-        description="Folders outside the workspace that commands may read, as absolute paths.",
-    )
+    enabled: bool = True
+    """Whether there is a shell."""
+    sandbox: Literal["auto", "bubblewrap", "landlock", "none"] = "auto"
+    """What shuts commands in: `auto` takes bubblewrap or else Landlock, whichever is proven to hold
+    on this machine; where neither is, there is no shell. `none` runs them unconfined, with all that
+    you may do yourself."""
+    timeout_seconds: Count = 60
+    """Seconds that a command may run where it asks for no other time."""
+    max_timeout_seconds: Count = 600
+    """Seconds that a command may ask for."""
+    memory_megabytes: Annotated[int, Field(ge=64)] = 2_048
+    """Megabytes of memory for commands: each process, and all that run together."""
+    processes: Annotated[int, Field(ge=8)] = 256
+    """Processes and threads that a command may have."""
+    network: bool = True
+    """Whether commands may ask for the network; they then reach public addresses only, and
+    `tools.approval.exec` decides."""
+    allow_git: bool = False
+    """Whether commands see and make git repositories in the workspace. What is in one can run
+    programs as you when you use git there yourself."""
+    environment: Variables = Field(default={})
+    """Variables for commands, beside a small fixed set. What is in them can be read by the
+    model."""
+    paths: tuple[AbsolutePath, ...] = ()
+    """Folders outside the workspace that commands may read, as absolute paths."""
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -144,13 +121,13 @@ class ExecSettings(Strict):
 class SearchSettings(Strict):
     """Web search."""
 
-    provider: Literal["duckduckgo", "brave", "tavily", "searxng"] = Field(
-        default="duckduckgo",
-        description="Who searches. `duckduckgo` needs no key, `brave` and `tavily` need one, and "
-        "`searxng` is a server of your own.",
-    )
-    api_key: ApiKey = Field(default=SecretStr(""), description="The key for it.")
-    base_url: Url = Field(default="", description="Where your SearXNG is.")
+    provider: Literal["duckduckgo", "brave", "tavily", "searxng"] = "duckduckgo"
+    """Who searches. `duckduckgo` needs no key, `brave` and `tavily` need one, and `searxng` is a
+    server of your own."""
+    api_key: ApiKey = SecretStr("")
+    """The key for it."""
+    base_url: Url = ""
+    """Where your SearXNG is."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.provider in ("brave", "tavily") and not self.api_key.get_secret_value():
@@ -167,35 +144,24 @@ class SearchSettings(Strict):
 class WebSettings(Strict):
     """Reading the web."""
 
-    enabled: bool = Field(
-        default=True, description="Whether there are the tools that fetch and search."
-    )
-    proxy: ProxyUrl = Field(
-        default=SecretStr(""),
-        description="An http proxy that tools reach the web by, such as "
-        "`http://127.0.0.1:3128`; what the environment says about proxies is not looked at.",
-    )
-    allow_hosts: tuple[HostRule, ...] = Field(
-        default=(),
-        description="What is not public and may be reached all the same: a name, an address or a "
-        "network such as `192.168.1.0/24`, each also with a port such as `127.0.0.1:8000`.",
-    )
-    domains: tuple[Domain, ...] = Field(
-        default=(),
-        description="Where there are any, pages and commands with network reach these domains, all "
-        "names below them and `allow_hosts`, and nothing else; `web_search` and MCP servers are "
-        "not concerned.",
-    )
-    fetch_megabytes: Megabytes = Field(
-        default=10, description="Megabytes of the largest page or file that is fetched."
-    )
-    timeout_seconds: Seconds = Field(
-        default=30.0, description="Seconds that one fetch may take in all."
-    )
+    enabled: bool = True
+    """Whether there are the tools that fetch and search."""
+    proxy: ProxyUrl = SecretStr("")
+    """An http proxy that tools reach the web by, such as `http://127.0.0.1:3128`; what the
+    environment says about proxies is not looked at."""
+    allow_hosts: tuple[HostRule, ...] = ()
+    """What is not public and may be reached all the same: a name, an address or a network such as
+    `192.168.1.0/24`, each also with a port such as `127.0.0.1:8000`."""
+    domains: tuple[Domain, ...] = ()
+    """Where there are any, pages and commands with network reach these domains, all names below
+    them and `allow_hosts`, and nothing else; `web_search` and MCP servers are not concerned."""
+    fetch_megabytes: Megabytes = 10
+    """Megabytes of the largest page or file that is fetched."""
+    timeout_seconds: Seconds = 30.0
+    """Seconds that one fetch may take in all."""
     # Constructed, lest importing this builds its validator.
-    search: SearchSettings = Field(
-        default=SearchSettings.model_construct(), description="Web search."
-    )
+    search: SearchSettings = SearchSettings.model_construct()
+    """Web search."""
 
     @property
     def reachable(self) -> tuple[str, ...]:
@@ -210,29 +176,25 @@ class WebSettings(Strict):
 class HelperSettings(Strict):
     """Helper agents, which the model starts for work on the side."""
 
-    max_concurrent: Count = Field(
-        default=4, description="Helpers that run at the same time; 1 to queue them."
-    )
-    max_iterations: Count = Field(
-        default=20, description="Steps (model calls) that a helper may take."
-    )
-    timeout_minutes: Count = Field(default=30, description="Minutes that a helper may take.")
+    max_concurrent: Count = 4
+    """Helpers that run at the same time; 1 to queue them."""
+    max_iterations: Count = 20
+    """Steps (model calls) that a helper may take."""
+    timeout_minutes: Count = 30
+    """Minutes that a helper may take."""
 
 
 class ToolSettings(Strict):
     """What the agent can do, and what it asks about."""
 
-    approval: ApprovalSettings = Field(
-        default=ApprovalSettings.model_construct(),
-        description="What the owner is asked about.",
-    )
-    exec: ExecSettings = Field(
-        default=ExecSettings.model_construct(), description="Commands in a shell."
-    )
-    web: WebSettings = Field(default=WebSettings.model_construct(), description="Reading the web.")
-    helpers: HelperSettings = Field(
-        default=HelperSettings.model_construct(), description="Helper agents."
-    )
+    approval: ApprovalSettings = ApprovalSettings.model_construct()
+    """What the owner is asked about."""
+    exec: ExecSettings = ExecSettings.model_construct()
+    """Commands in a shell."""
+    web: WebSettings = WebSettings.model_construct()
+    """Reading the web."""
+    helpers: HelperSettings = HelperSettings.model_construct()
+    """Helper agents."""
 
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}", re.ASCII)
@@ -242,51 +204,34 @@ _PROGRAM_ONLY = ("args", "env", "paths", "writable", "network")
 class McpServerSettings(Strict):
     """One server: a program (`command`) or an address (`url`)."""
 
-    command: str = Field(
-        default="",
-        description="The program that is the server, such as `mcp-server-memory`; or else `url`.",
-    )
-    args: tuple[str, ...] = Field(default=(), description="Its arguments.")
-    env: Variables = Field(
-        default={},
-        description="Variables that it gets, beside a small fixed set. Keys are best written as "
-        "`${NAME}`.",
-    )
-    paths: tuple[AbsolutePath, ...] = Field(
-        default=(), description="Folders that it may read, as absolute paths."
-    )
-    writable: tuple[AbsolutePath, ...] = Field(
-        default=(), description="Folders that it may change, as absolute paths."
-    )
-    network: bool = Field(
-        default=False, description="Whether it may reach public addresses, by way of a proxy."
-    )
-    sandbox: bool = Field(
-        default=True,
-        description="Whether it is shut in. `false` lets it do all that you may do yourself.",
-    )
-    url: ServerUrl = Field(
-        default="",
-        description="The address of a server that speaks streamable HTTP; or else `command`.",
-    )
-    headers: Headers = Field(
-        default={}, description="HTTP headers for it, such as `Authorization`."
-    )
-    tools: tuple[Name, ...] = Field(
-        default=(), description="The only tools of it that are used, by its own names; empty: all."
-    )
-    people: Literal["owner", "everyone"] = Field(
-        default="owner",
-        description="Whom its tools work for: you alone, or everyone who may talk to the agent.",
-    )
-    trust_read_only: bool = Field(
-        default=False,
-        description="Whether tools that it calls read-only run without asking.",
-    )
-    timeout_seconds: Seconds = Field(
-        default=60.0, description="Seconds that one call of its tools may take."
-    )
-    enabled: bool = Field(default=True, description="Whether it is used.")
+    command: str = ""
+    """The program that is the server, such as `mcp-server-memory`; or else `url`."""
+    args: tuple[str, ...] = ()
+    """Its arguments."""
+    env: Variables = Field(default={})
+    """Variables that it gets, beside a small fixed set. Keys are best written as `${NAME}`."""
+    paths: tuple[AbsolutePath, ...] = ()
+    """Folders that it may read, as absolute paths."""
+    writable: tuple[AbsolutePath, ...] = ()
+    """Folders that it may change, as absolute paths."""
+    network: bool = False
+    """Whether it may reach public addresses, by way of a proxy."""
+    sandbox: bool = True
+    """Whether it is shut in. `false` lets it do all that you may do yourself."""
+    url: ServerUrl = ""
+    """The address of a server that speaks streamable HTTP; or else `command`."""
+    headers: Headers = Field(default={})
+    """HTTP headers for it, such as `Authorization`."""
+    tools: tuple[Name, ...] = ()
+    """The only tools of it that are used, by its own names; empty: all."""
+    people: Literal["owner", "everyone"] = "owner"
+    """Whom its tools work for: you alone, or everyone who may talk to the agent."""
+    trust_read_only: bool = False
+    """Whether tools that it calls read-only run without asking."""
+    timeout_seconds: Seconds = 60.0
+    """Seconds that one call of its tools may take."""
+    enabled: bool = True
+    """Whether it is used."""
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -331,11 +276,8 @@ class McpServerSettings(Strict):
 class McpSettings(Strict):
     """Servers that bring tools of others."""
 
-    servers: Mapping[str, McpServerSettings] = Field(
-        default={},
-        description="The servers, by names that you choose; their tools are called "
-        "`<name>__<tool>`.",
-    )
+    servers: Mapping[str, McpServerSettings] = {}
+    """The servers, by names that you choose; their tools are called `<name>__<tool>`."""
 
     @field_validator("servers")
     @classmethod

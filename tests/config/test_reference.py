@@ -16,7 +16,15 @@ from pydantic import BaseModel
 from nanobot.config.channels import COMMON
 from nanobot.config.load import load_settings
 from nanobot.config.model import FallbackModel
-from nanobot.config.schema import BEGIN, END, PAGE, config_schema, main, settings_table
+from nanobot.config.schema import (
+    BEGIN,
+    END,
+    PAGE,
+    config_schema,
+    descriptions,
+    main,
+    settings_table,
+)
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, ChannelSettings, keys_of
 from nanobot.config.tools import McpServerSettings
 from nanobot_telegram.settings import TelegramSettings
@@ -149,9 +157,14 @@ def test_every_key_has_a_row_with_a_meaning() -> None:
 
 @pytest.mark.parametrize("path", KEYS, ids=".".join)
 def test_a_duration_says_its_unit_and_a_size_counts_tokens(path: tuple[str, ...]) -> None:
-    section, *_, key = path
-    field = dict(keys_of(SECTIONS[section], (section,)))[path]
-    meaning = (field.description or "").lower()
+    section, *inner, key = path
+    model = SECTIONS[section]
+    for step in inner:
+        field = model.model_fields[step].annotation
+        assert isinstance(field, type)
+        assert issubclass(field, BaseModel)
+        model = field
+    meaning = descriptions(model)[key].lower()
     for unit in ("seconds", "minutes", "hours", "tokens", "megabytes"):
         assert not key.endswith(unit) or unit in meaning
 

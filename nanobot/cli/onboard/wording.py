@@ -5,9 +5,8 @@ yet."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel
-
 from nanobot.config.channels import BrokenAdapter, installed_channels, options_model
+from nanobot.config.schema import descriptions
 from nanobot.config.settings import SECTIONS, ChannelSettings
 from nanobot.errors import NanobotError, ProviderError
 
@@ -25,21 +24,16 @@ def described(path: tuple[str, ...]) -> str:
         return _of_channel(rest[0], rest[1])
     if section == "owner":
         return "Your own ids there: what you say goes into your memory."
-    return _of(SECTIONS[section], rest[0]) if len(rest) == 1 else ""
+    return descriptions(SECTIONS[section]).get(rest[0], "") if len(rest) == 1 else ""
 
 
 def _of_channel(name: str, key: str) -> str:
     if key in ChannelSettings.model_fields:
-        return _of(ChannelSettings, key)
+        return descriptions(ChannelSettings)[key]
     try:
-        return _of(options_model(installed_channels().get(name)), key)
+        return descriptions(options_model(installed_channels().get(name))).get(key, "")
     except BrokenAdapter:
         return ""
-
-
-def _of(model: type[BaseModel], key: str) -> str:
-    field = model.model_fields.get(key)
-    return (field.description or "") if field else ""
 
 
 def explained(error: ProviderError) -> NanobotError:
