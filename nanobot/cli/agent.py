@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
+import select
 import sys
+from collections import deque
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client
-from nanobot.cli.consent import Consent
-from nanobot.cli.reach import connected
+from nanobot.cli.command import WrongUsage, add, add_json, home_of
+from nanobot.cli.gateway import connected
 from nanobot.cli.show import fitted
 from nanobot.config import not_imported
 from nanobot.errors import NanobotError
-from nanobot_cli.text import clean, file_line, ways, without_escapes
-from nanobot_cli.wire import Note, Reply, Said, is_session_key
+from nanobot_cli.text import Question, clean, file_line, question_of, ways, without_escapes
+from nanobot_cli.wire import (
+    DEFAULT_SESSION,
+    ChatEvent,
+    Note,
+    Refused,
+    Reply,
+    Said,
+    is_session_key,
+)
+
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
 
 _ANSWERED = ("done", "stopped")
 
 _NOBODY_WAITS = "start `nanobot gateway` so that it is answered when the model is back\n"
-
-
-class AgentOptions(NamedTuple):
-    """What the command line says. `message` is None without -m."""
-
-    home: Path
-    message: str | None
-    session: str
-    as_json: bool
-
-
-class WrongUse(NanobotError):
-    """The command line makes no sense. Exit code 2, as argparse has it."""
-
-    exit_code = 2
 
 
 class OutputRefused(NanobotError):
@@ -45,20 +44,36 @@ class OutputRefused(NanobotError):
     exit_code = 74
 
 
-def run_agent(options: AgentOptions) -> int:
-    """Talk as the options say; returns the exit code."""
+def add_agent(commands: Commands) -> None:
+    """`nanobot agent`."""
+    agent = add(commands, "agent", "chat, or say one thing with -m", _agent)
+    agent.add_argument(
+        "-m", "--message", metavar="TEXT", help="say this, print the reply and leave; - reads stdin"
+    )
+    agent.add_argument(
+        "-s",
+        "--session",
+        metavar="KEY",
+        default=DEFAULT_SESSION,
+        help="the conversation (default: %(default)s)",
+    )
+    add_json(agent)
+
+
+def _agent(options: argparse.Namespace) -> int:
     if not is_session_key(options.session):
-        raise WrongUse(
+        raise WrongUsage(
             f"{options.session!r} is no session key", hint="One looks like cli:direct or cli:work."
         )
-    if hint := not_imported(options.home):
+    home = home_of(options)
+    if hint := not_imported(home):
         sys.stderr.write(fitted(f"note: {hint}\n", sys.stderr))
     if options.message is None and sys.stdin.isatty() and sys.stdout.isatty():
-        return _chat(options)
-    return _say_all(_messages(options), options)
+        return _chat(home, options)
+    return _say_all(home, _messages(options), options)
 
 
-def _messages(options: AgentOptions) -> Iterator[str]:
+def _messages(options: argparse.Namespace) -> Iterator[str]:
     """What to say: the argument, all of standard input, or each of its lines."""
     if options.message not in (None, "-"):
         text = options.message or ""
@@ -69,17 +84,17 @@ def _messages(options: AgentOptions) -> Iterator[str]:
         yield from (line for line in lines if line.strip())
         return
     if not text.strip():
-        raise WrongUse("there is nothing to say: the message is empty")
+        raise WrongUsage("there is nothing to say: the message is empty")
     yield text
 
 
-def _say_all(messages: Iterator[str], options: AgentOptions) -> int:
+def _say_all(home: Path, messages: Iterator[str], options: argparse.Namespace) -> int:
     """Say one message after the other, each after the reply to the one before."""
     first = next(messages, None)
     if first is None:
         return 0
     answered = True
-    with connected(options.home) as client, _stopped_by_ctrl_c(client, options.session):
+    with connected(home) as client, _stopped_by_ctrl_c(client, options.session):
         consent = Consent(client, options.session)
         for text in chain([first], messages):
             said, reply = _ask(client, consent, text, options)
@@ -91,7 +106,7 @@ def _say_all(messages: Iterator[str], options: AgentOptions) -> int:
 
 
 def _ask(
-    client: Client, consent: Consent, text: str, options: AgentOptions
+    client: Client, consent: Consent, text: str, options: argparse.Namespace
 ) -> tuple[list[Said], Reply]:
     """Say something; the reply and what the agent said before it, which is printed at once where
     it is for people."""
@@ -102,7 +117,7 @@ def _ask(
                 sys.stderr.write(clean(f"note: {event.text}\n"))
             case Said():
                 messages.append(event)
-                if not options.as_json:
+                if not options.json:
                     lines = [event.text] if event.text else []
                     _print("\n".join([*lines, *map(file_line, event.files), *ways(event.choices)]))
             case Reply():
@@ -110,8 +125,8 @@ def _ask(
     raise NanobotError("the gateway did not answer")
 
 
-def _print_reply(messages: list[Said], reply: Reply, options: AgentOptions) -> None:
-    if options.as_json:
+def _print_reply(messages: list[Said], reply: Reply, options: argparse.Namespace) -> None:
+    if options.json:
         _print(_as_json(messages, reply, options.session))
     elif reply.text or not messages:  # what was said before may have been the whole reply
         _print(reply.text)
@@ -156,12 +171,87 @@ def _stopped_by_ctrl_c(client: Client, session: str) -> Iterator[None]:
         raise
 
 
-def _chat(options: AgentOptions) -> int:
-    if options.as_json:
-        raise WrongUse("--json is for -m and for piped input, not for the chat")
+def _chat(home: Path, options: argparse.Namespace) -> int:
+    if options.json:
+        raise WrongUsage("--json is for -m and for piped input, not for the chat")
     from nanobot_cli.terminal import Terminal
 
-    with connected(options.home) as client:
-        terminal = Terminal(client, options.session, history=options.home / "state" / "cli_history")
+    with connected(home) as client:
+        terminal = Terminal(client, options.session, history=home / "state" / "cli_history")
         terminal.run()
     return 0
+
+
+class Consent:
+    """Answers questions that a turn asks in `session` while its reply is waited for.
+
+    A person at the terminal is asked on standard error and answers by `y` or `n` while we go on
+    listening: the question may be withdrawn. Where nobody is there, the answer is no at once, so
+    that a script does not wait for ten minutes.
+    """
+
+    def __init__(self, client: Client, session: str) -> None:
+        self._client, self._session = client, session
+        self._asks = sys.stdin.isatty() and sys.stderr.isatty()
+        self._open: deque[Question] = deque()
+
+    def events(self, message_id: str) -> Iterator[ChatEvent]:
+        """What is said about a message, to its reply, without questions: they are answered. Raises
+        `NanobotError` where the gateway refused the message."""
+        while self._client.waiting:
+            if self._keyboard_is_first():
+                self._read_answer()
+                continue
+            for event in self._client.arrived():
+                if event.id != message_id:
+                    continue
+                if isinstance(event, Refused):
+                    raise NanobotError(event.error, hint=event.hint)
+                if isinstance(event, Said) and (question := question_of(event)) is not None:
+                    self._take(question)
+                    continue
+                yield event
+                if isinstance(event, Reply):
+                    self._open.clear()
+                    return
+
+    def _take(self, question: Question) -> None:
+        if self._asks:
+            self._open.append(question)
+            if len(self._open) == 1:
+                self._ask()
+            return
+        _tell(f"{question.said.text}\nDenied: nobody is at the terminal to be asked.\n")
+        self._client.say(question.no.value, self._session)
+
+    def _ask(self) -> None:
+        question = self._open[0]
+        import termios
+
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before answers nothing
+        _tell(f"{question.said.text}\n{question.keys}: ")
+
+    def _keyboard_is_first(self) -> bool:
+        """Wait for the gateway, and for the keyboard where a question is open."""
+        if self._client.has_arrived:
+            return False
+        keyboard = [sys.stdin] if self._open else []
+        readable, _, _ = select.select([self._client, *keyboard], [], [])
+        return sys.stdin in readable
+
+    def _read_answer(self) -> None:
+        question = self._open[0]
+        line = sys.stdin.readline()
+        value = question.answer(line) if line else question.no.value
+        if value is None:
+            _tell(f"{question.keys}: ")
+            return
+        self._client.say(value, self._session)
+        self._open.popleft()
+        if self._open:
+            self._ask()
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(clean(text))
+    sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`nanobot backup …`: the whole home in one file.
+"""`nanobot backup …` and `nanobot restore`: the whole home in one file, and a home out of it.
 
 The snapshot is taken by whoever owns the home, in a moment; packing it, which takes longer, is done
 here, so that neither the gateway's work nor what it may write to limits it.
@@ -6,64 +6,154 @@ here, so that neither the gateway's work nor what it may write to limits it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot.cli.admin import asked, put, to_json
-from nanobot.cli.progress import Progress
+from nanobot.cli.command import (
+    WrongUsage,
+    add,
+    add_json,
+    asked,
+    home_of,
+    put,
+    put_data,
+    to_json,
+    words,
+)
 from nanobot.cli.show import fitted, size, table
+from nanobot.config import command_for
 from nanobot.errors import NanobotError
 from nanobot.tilde import expanded
-from nanobot_cli.text import one_line
+from nanobot_cli.text import clean, one_line
 
 if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
     from nanobot.upkeep.backups import Made
+    from nanobot.upkeep.restoring import Found, Restored
+    from nanobot.upkeep.unpacking import Unpacked
 
 _SHOWN = 5
+_EVERY = 0.2
+"""Seconds between two lines of progress."""
+
+_BACKUP = """\
+Put the whole home into one file, while nanobot runs or not.
+
+  nanobot backup               into the folder of backups (backup.folder in config.yaml)
+  nanobot backup FILE          into this file
+  nanobot backup list          the backups in that folder
+  nanobot backup verify FILE   unpack one, check all of it and open what a start would
+  nanobot backup keygen FILE   make a key to encrypt backups with
+
+Secrets and what signs in to WhatsApp are in it: encrypt it, or keep it where nobody else reads."""
+
+_RESTORE = """\
+Make a home out of a backup.
+
+The home must not be there yet, or be empty; with --replace the one that is there is kept beside it
+under another name. Stop the nanobot that the backup came from before you start the new one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the command line says; empty is as configured. `media` False leaves them out."""
+def add_backup(commands: Commands) -> None:
+    """`nanobot backup …` and `nanobot restore`."""
+    backup = add(commands, "backup", "put the whole home into one file", _backup)
+    backup.usage = "%(prog)s [-h] [FILE | list | verify FILE | keygen FILE] [options]"
+    backup.description = _BACKUP
+    backup.formatter_class = argparse.RawDescriptionHelpFormatter
+    backup.add_argument(
+        "what",
+        nargs="?",
+        type=words,
+        metavar="WHAT",
+        help="the file to make, or one of list, verify and keygen",
+    )
+    backup.add_argument(
+        "file", nargs="?", type=words, metavar="FILE", help="the backup to verify, the key to make"
+    )
+    backup.add_argument(
+        "--no-media", action="store_true", help="leave out files that were sent and received"
+    )
+    backup.add_argument(
+        "--recipient",
+        default="",
+        metavar="AGE1…",
+        help="encrypt it for this public key of age (default: backup.recipient in config.yaml)",
+    )
+    _add_identity(backup)
+    add_json(backup)
 
-    file: str
-    media: bool
-    recipient: str
+    restore = add(commands, "restore", "make a home out of a backup", _restore)
+    restore.description = _RESTORE
+    restore.formatter_class = argparse.RawDescriptionHelpFormatter
+    restore.add_argument("file", type=words, metavar="FILE", help="the backup")
+    restore.add_argument(
+        "--to", default="", metavar="HOME", help="where to (default: the home, as with --home)"
+    )
+    _add_identity(restore)
+    restore.add_argument(
+        "--replace", action="store_true", help="where a home is there already: keep it aside"
+    )
+    restore.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with what was under way when it was made, even if that was finished since;"
+        " otherwise `nanobot queue` has it",
+    )
+    add_json(restore)
 
 
-class WrongUsage(NanobotError):
-    """A command line that makes no sense."""
+def _add_identity(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--identity", default="", metavar="FILE", help="the secret key of an encrypted backup"
+    )
 
-    exit_code = 2
+
+def _backup(options: argparse.Namespace) -> int:
+    what, file = options.what or "", options.file
+    if what in ("verify", "keygen") and not file:
+        raise _wrong_usage(f"`nanobot backup {what}` needs a FILE")
+    if what == "verify":
+        return _verify(options)
+    if what == "keygen":
+        return _keygen(options)
+    if file:
+        raise _wrong_usage(f"what is {file!r} for?")
+    return _list(options) if what == "list" else _make(options)
 
 
-def wrong_usage(what: str) -> WrongUsage:
-    """The error for it."""
+def _wrong_usage(what: str) -> WrongUsage:
     return WrongUsage(what, hint="`nanobot backup -h` shows how it is used.")
 
 
-def back_up(home: Path, wishes: Wishes, *, as_json: bool) -> int:
+def _make(options: argparse.Namespace) -> int:
     """`nanobot backup [FILE]`."""
+    from dataclasses import replace
+
     from nanobot.app.services import order_of
     from nanobot.config.load import load_settings
     from nanobot.upkeep import backups
     from nanobot.upkeep.packing import check_recipient
     from nanobot.upkeep.snapshot import OPERATION, Taken
 
+    home = home_of(options)
     if not home.is_dir():
         raise NanobotError(f"there is no home in {home}", hint="`nanobot onboard` makes one.")
     settings = load_settings(home)
     order = order_of(settings)
-    recipient = wishes.recipient or order.recipient
-    order = replace(order, media=order.media and wishes.media, recipient=recipient)
+    recipient = options.recipient or order.recipient
+    order = replace(order, media=order.media and not options.no_media, recipient=recipient)
     if recipient:
         check_recipient(recipient)
-    with backups.alone(home), Progress("packed") as progress:
-        taken = Taken.of_json(asked(home, OPERATION, {}))
+    with backups.alone(home), _progress("packed") as progress:
+        taken = Taken.of_json(asked(home, OPERATION))
         folder = backups.folder_of(home, settings.backup.folder)
         name = backups.name_for(taken.made_at, recipient)
-        target = expanded(wishes.file).absolute() if wishes.file else folder / name
+        target = expanded(options.what).absolute() if options.what else folder / name
         made = backups.make(home, taken, target, order, progress)
     data = {
         "file": str(made.path),
@@ -77,20 +167,21 @@ def back_up(home: Path, wishes: Wishes, *, as_json: bool) -> int:
         "left_out": list(made.left_out),
         "changed": list(made.changed),
     }
-    return put(to_json(data) if as_json else fitted(_made_text(made, encrypted=bool(recipient))))
+    return put_data(options, data, lambda _: _made_text(made, encrypted=bool(recipient)))
 
 
-def list_backups(home: Path, *, as_json: bool) -> int:
+def _list(options: argparse.Namespace) -> int:
     """`nanobot backup list`."""
     from nanobot.clock import SystemClock
     from nanobot.config.load import load_settings
     from nanobot.upkeep import backups
 
+    home = home_of(options)
     settings = load_settings(home)
     zone = SystemClock(settings.agent.timezone).now().tzinfo
     folder = backups.folder_of(home, settings.backup.folder)
     stored = backups.found(folder)
-    if as_json:
+    if options.json:
         data = [
             {
                 "file": str(one.path),
@@ -115,37 +206,33 @@ def list_backups(home: Path, *, as_json: bool) -> int:
     return put(table([("made", "size", "", "file"), *rows]))
 
 
-def verify(file: str, identity: str, *, as_json: bool) -> int:
+def _verify(options: argparse.Namespace) -> int:
     """`nanobot backup verify FILE`: exit code 1 where a home made of it would not work."""
-    from nanobot.cli.restore import contents_text, data_of, given, quiet
     from nanobot.clock import SystemClock
-    from nanobot.upkeep.restoring import verify as drill
+    from nanobot.upkeep.restoring import verify
 
-    quiet()
-    with Progress("checked") as progress:
-        verified = drill(expanded(file), given(identity), SystemClock(), progress)
-    data = data_of(verified.unpacked, verified.found)
-    put(to_json(data) if as_json else fitted(contents_text(verified.unpacked, verified.found)))
-    return 1 if verified.found.troubles else 0
+    _log_errors_only()
+    with _progress("checked") as progress:
+        done = verify(expanded(options.file), _identity(options), SystemClock(), progress)
+    unpacked, found = done.unpacked, done.found
+    put_data(options, _data_of(unpacked, found), lambda _: _contents_text(unpacked, found))
+    return 1 if found.troubles else 0
 
 
-def keygen(file: str, *, as_json: bool) -> int:
+def _keygen(options: argparse.Namespace) -> int:
     """`nanobot backup keygen FILE`."""
     from nanobot.clock import SystemClock
     from nanobot.upkeep.packing import make_identity
 
-    path = expanded(file).absolute()
+    path = expanded(options.file).absolute()
     made_at = SystemClock().now().isoformat(timespec="seconds")
     public = make_identity(path, made_at)
-    if as_json:
-        return put(to_json({"file": str(path), "recipient": public}))
-    return put(
-        fitted(
-            f"{public}\n\nThe secret key is in {path}. Keep it away from this machine, and a copy"
-            " of it: without it no backup can be read. Put the line above into config.yaml as"
-            " `backup.recipient`.\n"
-        )
+    text = (
+        f"{public}\n\nThe secret key is in {path}. Keep it away from this machine, and a copy"
+        " of it: without it no backup can be read. Put the line above into config.yaml as"
+        " `backup.recipient`.\n"
     )
+    return put_data(options, {"file": str(path), "recipient": public}, lambda _: text)
 
 
 def _made_text(made: Made, *, encrypted: bool) -> str:
@@ -167,3 +254,131 @@ def _named(what: str, paths: tuple[str, ...]) -> str:
         return ""
     more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
     return f"{what}: {', '.join(one_line(path, 100) for path in paths[:_SHOWN])}{more}\n"
+
+
+def _restore(options: argparse.Namespace) -> int:
+    from nanobot.clock import SystemClock
+    from nanobot.gateway.lock import HomeLock
+    from nanobot.upkeep.backups import undisturbed
+    from nanobot.upkeep.restoring import expect_room, is_empty, restore
+    from nanobot.upkeep.swap import is_unfinished
+    from nanobot.upkeep.unpacking import expect_file
+
+    _log_errors_only()
+    file = expanded(options.file).absolute()
+    expect_file(file)
+    home = expanded(options.to).absolute() if options.to else home_of(options)
+    expect_room(home, replace=options.replace)
+    with ExitStack() as stack:
+        if not is_empty(home) and not is_unfinished(home):
+            stack.enter_context(HomeLock(home / "state"))
+            # A backup is packed without that lock, and would be of two homes.
+            stack.enter_context(undisturbed(home))
+        progress = stack.enter_context(_progress("unpacked"))
+        restored = restore(
+            file,
+            home,
+            _identity(options),
+            SystemClock(),
+            replace=options.replace,
+            resume=options.resume,
+            progress=progress,
+        )
+    previous = str(restored.previous) if restored.previous else ""
+    more = {"home": str(home), "set_aside": restored.set_aside, "previous": previous}
+    data = {**_data_of(restored.unpacked, restored.found), **more}
+    return put_data(options, data, lambda _: _restored_text(home, restored))
+
+
+def _log_errors_only() -> None:
+    """Say on standard error what is an error and no more: what is wrong in a backup is a result."""
+    from nanobot.logs import log_to_console
+    from nanobot.security.redaction import Redactor
+
+    log_to_console("error", Redactor())
+
+
+def _identity(options: argparse.Namespace) -> Path | None:
+    """The file of a secret key, if one was named."""
+    return expanded(options.identity) if options.identity else None
+
+
+def _data_of(unpacked: Unpacked, found: Found) -> dict[str, object]:
+    """What a backup holds, for machines."""
+    from dataclasses import asdict
+
+    head = unpacked.head
+    return {
+        "made_at": head.made_at.isoformat(),
+        "nanobot": head.nanobot,
+        "live": head.live,
+        "media": head.media,
+        "left_out": list(head.left_out),
+        "files": unpacked.files,
+        "bytes": unpacked.size,
+        **asdict(found),
+    }
+
+
+def _contents_text(unpacked: Unpacked, found: Found) -> str:
+    """What a backup holds, for people; what is wrong with it comes last."""
+    head = unpacked.head
+    how = "while it ran" if head.live else "while none ran"
+    media = "" if head.media else ", without media"
+    text = table(
+        [
+            ("made", f"{head.made_at.isoformat(' ', 'minutes')}{media}"),
+            ("by", f"nanobot {clean(head.nanobot)}, {how}"),
+            ("files", f"{unpacked.files:,} ({size(unpacked.size)}), each as it went in"),
+            ("conversations", f"{found.conversations:,} ({found.messages:,} messages)"),
+            ("memory", f"{found.versions:,} versions, {found.history:,} entries of history"),
+            ("jobs", f"{found.jobs:,}"),
+            ("under way", f"{found.waiting:,} messages or parts of replies"),
+            ("failed", _failed(found.failed)),
+        ]
+    )
+    return text + "".join(f"trouble: {clean(trouble)}\n" for trouble in found.troubles)
+
+
+def _failed(count: int) -> str:
+    return f"{count:,} (`nanobot queue list` shows them)" if count else "0"
+
+
+def _restored_text(home: Path, restored: Restored) -> str:
+    nanobot = command_for(home)
+    text = f"Restored to {home}\n\n{_contents_text(restored.unpacked, restored.found)}"
+    text += "\n"
+    if restored.previous:
+        text += f"What was there before is in {restored.previous}.\n"
+    if restored.set_aside:
+        text += (
+            f"What was under way when it was made ({restored.set_aside:,}) may have been dealt with"
+            f" since, so it waits for your word: `{nanobot} queue list` shows it.\n"
+        )
+    return text + (
+        f"`{nanobot} gateway` starts it. Stop the nanobot that the backup came from first: two of"
+        f" them take each other's messages. `{nanobot} doctor` says what else this machine needs.\n"
+    )
+
+
+@contextmanager
+def _progress(done: str) -> Iterator[Callable[[int, int], None]]:
+    """Says how much is done on one line of standard error, where that is a terminal; the line is
+    gone at the end. What it gives is called with bytes: how many more, and how many in all."""
+    count, following = 0, time.monotonic()
+    is_shown = False
+
+    def step(more: int, total: int) -> None:
+        nonlocal count, following, is_shown
+        count += more
+        if sys.stderr.isatty() and time.monotonic() >= following:
+            following, is_shown = time.monotonic() + _EVERY, True
+            sys.stderr.write(f"\r{done} {size(count)} of {size(total)} …\x1b[K")
+            sys.stderr.flush()
+
+    try:
+        yield step
+    finally:
+        if is_shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

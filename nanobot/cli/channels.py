@@ -1,4 +1,4 @@
-"""`nanobot channels status|login`: how the channels are doing, and signing in at one.
+"""`nanobot channels`: how the channels are doing, and signing in at one.
 
 Signing in is the adapter's own work, done here where the person sits. Meanwhile a running gateway
 lets go of the channel; where none runs, nobody else can start one.
@@ -6,39 +6,67 @@ lets go of the channel; where none runs, nobody else can start one.
 
 from __future__ import annotations
 
-import asyncio
-import secrets
+import argparse
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nanobot.bus.events import TERMINAL
-from nanobot.channel.entry_points import Login, LoginRequest
-from nanobot.cli.admin import asked, put, to_json
-from nanobot.cli.client import Client
-from nanobot.cli.connection import NoGateway
-from nanobot.cli.reach import state_folder
-from nanobot.cli.show import Data, field, fitted, records, table
+from nanobot.cli.client import Client, NoGateway
+from nanobot.cli.command import add, add_group, add_json, asked, home_of, put_data
+from nanobot.cli.gateway import state_folder
+from nanobot.cli.show import Data, field, records, table
 from nanobot.errors import NanobotError
+
+if TYPE_CHECKING:
+    from nanobot.channel.entry_points import Login, LoginRequest
+    from nanobot.cli.command import Commands
 
 _RENEW_SECONDS = 10.0
 """How often the gateway hears that its channel is still needed; see `gateway.lending`."""
 
 
-def status(home: Path, *, as_json: bool) -> int:
-    """`nanobot channels status`."""
-    data = asked(home, "channels.status", {})
-    return put(to_json(data) if as_json else fitted(_status_text(data)))
+def add_channels(commands: Commands) -> None:
+    """`nanobot channels …`."""
+    what = add_group(
+        commands,
+        "channels",
+        "sign in at a channel, see how they are doing",
+        "Sign in at a channel, and see how the channels are doing.",
+    )
+    add_json(add(what, "status", "how each channel is doing", _status))
+    login = add(what, "login", "sign in at a channel that wants it, such as whatsapp", _login)
+    login.add_argument("name", metavar="NAME", help="the channel: whatsapp")
+    login.add_argument(
+        "--pair-code",
+        metavar="NUMBER",
+        default="",
+        help="get a code to type into the phone with this number, instead of a picture to scan",
+    )
 
 
-def login(home: Path, name: str, number: str) -> int:
-    """`nanobot channels login NAME`. Raises `NanobotError` where that does not work."""
+def _status(options: argparse.Namespace) -> int:
+    return put_data(options, asked(home_of(options), "channels.status"), _status_text)
+
+
+def _login(options: argparse.Namespace) -> int:
+    login(home_of(options), options.name, options.pair_code)
+    return 0
+
+
+def login(home: Path, name: str, number: str) -> None:
+    """Sign in at a channel. Raises `NanobotError` where that does not work."""
+    import asyncio
+
     from nanobot.app.base import make_home, secret_values
+    from nanobot.channel.entry_points import LoginRequest
     from nanobot.clock import SystemClock
     from nanobot.config.channels import options_of
     from nanobot.config.load import load_settings
+    from nanobot.gateway.lock import HomeLock
     from nanobot.logs import log_to_console
     from nanobot.security.redaction import Redactor
 
@@ -51,10 +79,11 @@ def login(home: Path, name: str, number: str) -> int:
     enabled = name in settings.channels and settings.channels[name].enabled
     is_set_up = enabled and bool(settings.owner.get(name))
     request = LoginRequest(options, folder, _say, clock, number, is_set_up)
-    with _borrowed(home, name):
+    with ExitStack() as stack:
+        if not stack.enter_context(lent(home, name)):
+            stack.enter_context(HomeLock(home / "state"))
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         asyncio.run(_sign_in(sign_in, request))
-    return 0
 
 
 async def _sign_in(sign_in: Login, request: LoginRequest) -> None:
@@ -79,11 +108,12 @@ def _login_of(name: str) -> Login:
 def lent(home: Path, name: str) -> Iterator[bool]:
     """A running gateway lets go of the channel while inside; says whether one runs."""
 
+    me = os.urandom(8).hex()
+
     def tell_gateway(operation: str) -> None:
         with Client(state_folder(home)) as client:
             client.ask(operation, {"name": name, "by": me})
 
-    me = secrets.token_hex(8)
     try:
         tell_gateway("channels.borrow")
     except NoGateway:
@@ -101,17 +131,6 @@ def lent(home: Path, name: str) -> Iterator[bool]:
             tell_gateway("channels.return")
 
 
-@contextmanager
-def _borrowed(home: Path, name: str) -> Iterator[None]:
-    """Nobody else uses the channel while inside."""
-    from nanobot.gateway.lock import HomeLock
-
-    with ExitStack() as stack:
-        if not stack.enter_context(lent(home, name)):
-            stack.enter_context(HomeLock(home / "state"))
-        yield
-
-
 def _renew(tell_gateway: Callable[[str], None], over: threading.Event) -> None:
     while not over.wait(_RENEW_SECONDS):
         with suppress(NanobotError):  # it starts anew, say: asked again, it lets go again
@@ -124,6 +143,8 @@ def _say(text: str) -> None:
 
 
 def _status_text(data: Data) -> str:
+    from nanobot.bus.events import TERMINAL
+
     channels = [c for c in records(data, "channels") if field(c, "name") != TERMINAL]
     if not channels:
         return "No channel is enabled; config.yaml has them under `channels:`.\n"

@@ -1,40 +1,84 @@
-"""`nanobot cron list|add|remove|run|pause|resume`: what is scheduled.
+"""`nanobot cron`: what is scheduled.
 
 The work is done by the running gateway, so that it holds at once, or on the files where none runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+import argparse
+from typing import TYPE_CHECKING
 
-from nanobot.cli.admin import asked, put, to_json
-from nanobot.cli.show import Data, field, fitted, records, table, text
-from nanobot_cli.text import clean
+from nanobot.cli.command import (
+    add,
+    add_group,
+    add_json,
+    asked,
+    home_of,
+    put_data,
+    put_text,
+    words,
+)
+from nanobot.cli.show import Data, field, records, table, warning
 
-_NOTHING = "Nothing is scheduled.\n"
-_HEADER = ("id", "next", "schedule", "chat", "name")
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
+
+_CHANGES = (
+    ("remove", "take a job away"),
+    ("run", "run a job now, beside its schedule"),
+    ("pause", "let a job rest"),
+    ("resume", "let a paused job go on"),
+)
 
 
-def show(home: Path, *, as_json: bool) -> int:
-    """`nanobot cron list`."""
-    data = asked(home, "cron.list", {})
-    return put(to_json(data) if as_json else fitted(_list_text(data)))
+def add_cron(commands: Commands) -> None:
+    """`nanobot cron …`."""
+    summary = "schedule reminders and recurring work"
+    what = add_group(commands, "cron", summary)
+    add_json(add(what, "list", "what is scheduled", _list))
+    new = add(what, "add", "schedule something", _add)
+    new.add_argument(
+        "schedule",
+        type=words,
+        metavar="SCHEDULE",
+        help="'in 20m', 'at 2026-12-01T09:00', 'every 2h' or a cron expression ('0 8 * * 1-5')",
+    )
+    new.add_argument("message", type=words, metavar="MESSAGE", help="what the agent is to do then")
+    new.add_argument("--name", metavar="NAME", help="what the job is called")
+    new.add_argument(
+        "--chat",
+        metavar="CHANNEL:ID",
+        help="where it speaks, as `sessions list` shows it (default: the chat that the owner used"
+        " last)",
+    )
+    new.add_argument(
+        "--zone", metavar="ZONE", help="the schedule's time zone (default: agent.timezone)"
+    )
+    add_json(new)
+    for name, summary in _CHANGES:
+        change = add(what, name, summary, _change)
+        change.add_argument("id", type=words, metavar="ID", help="as `cron list` shows it")
+        add_json(change)
 
 
-def change(home: Path, operation: str, given: Mapping[str, object], *, as_json: bool) -> int:
-    """Every other `nanobot cron …`."""
-    data = asked(home, operation, given)
-    if as_json:
-        return put(to_json({key: value for key, value in data.items() if key != "text"}))
-    return put(fitted(clean(text(data, "text"))) + "\n")
+def _list(options: argparse.Namespace) -> int:
+    return put_data(options, asked(home_of(options), "cron.list"), _list_text)
+
+
+def _add(options: argparse.Namespace) -> int:
+    given = {"schedule": options.schedule, "message": options.message}
+    given |= {k: v for k in ("name", "chat", "zone") if (v := getattr(options, k))}
+    return put_text(options, asked(home_of(options), "cron.add", **given))
+
+
+def _change(options: argparse.Namespace) -> int:
+    return put_text(options, asked(home_of(options), f"cron.{options.what}", id=options.id))
 
 
 def _list_text(data: Data) -> str:
-    trouble = text(data, "trouble")
-    warning = f"warning: {clean(trouble)}\n\n" if trouble else ""
-    jobs = records(data, "jobs")
-    return warning + (table([_HEADER, *map(_row, jobs)]) if jobs else _NOTHING)
+    rows = [_row(job) for job in records(data, "jobs")]
+    header = ("id", "next", "schedule", "chat", "name")
+    return warning(data) + (table([header, *rows]) if rows else "Nothing is scheduled.\n")
 
 
 def _row(job: Data) -> tuple[str, ...]:

@@ -1,56 +1,105 @@
-"""`nanobot logs`: what the log says, for people, as it is written where that is wished.
+"""`nanobot logs` and `nanobot audit`: what the log says, and what was decided about tool calls.
 
-Read from the files, so a gateway may run or not.
+Read from the files, so a gateway may run or not. What models and strangers wrote stands in them:
+what is printed is cleaned first.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from datetime import datetime, tzinfo
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nanobot.cli.admin import put
+from nanobot.cli.command import add, add_count, add_json, home_of, put, to_json, zone_of
+from nanobot.cli.show import Data, field, table
 from nanobot.errors import StorageError
-from nanobot.logs import LOG_FILE
-from nanobot.logs.output import LEVELS, LogLine, Tail, newest_lines
+
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
+    from nanobot.logs.output import LogLine
+    from nanobot.security.audit import Record
+
+_LEVELS = ("debug", "info", "warning", "error")
 
 _PAUSE = 0.25
 """Seconds between two looks for new lines."""
 
-_NOTHING = "Nothing of that kind is logged.\n"
+_NOTHING = "Nothing of that kind is {}.\n"
 _NO_LOG = """\
 There is no log yet. `nanobot gateway` writes it to {}
 unless `log.file` in config.yaml says that it shall not.
 """
+_WIDTH = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The last `count` lines from `level` on, those of one turn where it is named."""
+def add_logs(commands: Commands) -> None:
+    """`nanobot logs`."""
+    logs = add(commands, "logs", "what nanobot has been doing", _logs)
+    add_count(logs, 50, "lines")
+    logs.add_argument(
+        "-f", "--follow", action="store_true", help="go on with new lines until Ctrl-C"
+    )
+    logs.add_argument(
+        "--turn", default="", metavar="ID", help="of this turn only, as `turn show` takes it"
+    )
+    logs.add_argument(
+        "--level", choices=_LEVELS, default=_LEVELS[0], help="nothing less important than this"
+    )
+    logs.add_argument("--json", action="store_true", help="print JSON, one object a line")
 
-    count: int
-    level: str = "debug"
-    turn: str = ""
 
-    def holds(self, line: LogLine) -> bool:
-        """Whether a line is of the kind."""
-        important = LEVELS.index(line.level) >= LEVELS.index(self.level)
-        return important and self.turn in ("", line.turn)
+def add_audit(commands: Commands) -> None:
+    """`nanobot audit`."""
+    audit = add(commands, "audit", "what tools were allowed, refused and done", _audit)
+    add_count(audit, 20, "entries")
+    audit.add_argument("--tool", default="", metavar="T", help="of this tool only")
+    audit.add_argument("--session", default="", metavar="KEY", help="of this conversation only")
+    add_json(audit)
 
 
-def show(home: Path, selection: Selection, *, follow: bool, as_json: bool) -> int:
-    """`nanobot logs`; with `follow` until somebody interrupts it."""
+def _logs(options: argparse.Namespace) -> int:
+    home, chosen = home_of(options), (options.n, options.level, options.turn)
+    return show(home, *chosen, follow=options.follow, as_json=options.json)
+
+
+def show(
+    home: Path,
+    count: int,
+    level: str = "debug",
+    turn: str = "",
+    *,
+    follow: bool,
+    as_json: bool = False,
+) -> int:
+    """Print the last `count` lines from `level` on, those of one turn where it is named; with
+    `follow` new ones too, until somebody interrupts it."""
+    from nanobot.logs import LOG_FILE
+    from nanobot.logs.output import LEVELS, Tail, newest_lines
+
+    def holds(line: LogLine) -> bool:
+        important = LEVELS.index(line.level) >= LEVELS.index(level)
+        return important and turn in ("", line.turn)
+
     path = home / "logs" / LOG_FILE
     try:
-        lines, mark = newest_lines(path, selection.holds, selection.count)
+        lines, mark = newest_lines(path, holds, count)
         put(_shown(lines, as_json=as_json))
-        if follow:
-            _until_interrupted(Tail(path, mark), selection, as_json=as_json)
+        tail = Tail(path, mark)
+        while follow:
+            put(_shown(filter(holds, tail.new_lines()), as_json=as_json))
+            sys.stdout.flush()
+            time.sleep(_PAUSE)
         if not lines and not as_json:
-            put(_NOTHING if mark.inode else _NO_LOG.format(path))
+            put(_NOTHING.format("logged") if mark.inode else _NO_LOG.format(path))
+    except KeyboardInterrupt:
+        if sys.stdout.isatty():  # what is typed next stands below, and not beside the `^C`
+            put("\n")
+        raise
     except OSError as error:
         if error.filename is None:  # it is the output that refuses
             raise
@@ -58,24 +107,49 @@ def show(home: Path, selection: Selection, *, follow: bool, as_json: bool) -> in
     return 0
 
 
-def _until_interrupted(tail: Tail, selection: Selection, *, as_json: bool) -> None:
-    try:
-        _follow(tail, selection, as_json=as_json)
-    except KeyboardInterrupt:
-        if sys.stdout.isatty():  # what is typed next stands below, and not beside the `^C`
-            put("\n")
-        raise
-
-
-def _follow(tail: Tail, selection: Selection, *, as_json: bool) -> None:
-    while True:
-        put(_shown(filter(selection.holds, tail.new_lines()), as_json=as_json))
-        sys.stdout.flush()
-        time.sleep(_PAUSE)
-
-
 def _shown(lines: Iterable[LogLine], *, as_json: bool) -> str:
     if as_json:
         return "".join(f"{line.to_json()}\n" for line in lines)
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return "".join(f"{line.to_text(colours=colours)}\n" for line in lines)
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from nanobot.security.audit import FILE, newest_records
+
+    def holds(record: Record) -> bool:
+        tool, session = record.get("tool"), record.get("session")
+        return options.tool in ("", tool) and options.session in ("", session)
+
+    home = home_of(options)
+    path = home / "logs" / FILE
+    try:
+        records = newest_records(path, holds, options.n)
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+    if options.json:
+        return put(to_json(records))
+    zone = zone_of(home)
+    return put(table(_row(one, zone) for one in records) or _NOTHING.format("recorded"))
+
+
+def _row(record: Data, zone: tzinfo | None) -> tuple[str, ...]:
+    time = field(record, "time")
+    try:
+        time = f"{datetime.fromisoformat(time).astimezone(zone):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError):
+        time = time[:19]
+    details = (field(record, key, _WIDTH) for key in ("because", "error", "changed", "arguments"))
+    tool, session = field(record, "tool"), field(record, "session")
+    return time, _event(record), tool, session, next(filter(None, details), "")
+
+
+def _event(record: Data) -> str:
+    outcome = field(record, "outcome")
+    match field(record, "event"):
+        case "answered":
+            return f"{outcome} by owner" if outcome == "allowed" else f"{outcome} when asked"
+        case "ended":
+            return "done" if outcome == "ok" else "failed"
+        case _:
+            return outcome

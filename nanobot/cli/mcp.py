@@ -1,4 +1,4 @@
-"""`nanobot mcp list|check|approve`: other people's programs that bring tools.
+"""`nanobot mcp`: other people's programs that bring tools.
 
 The work is done by the running gateway, so that it holds at once, or here where none runs. What
 servers say of themselves is cleaned before it is printed.
@@ -6,64 +6,88 @@ servers say of themselves is cleaned before it is printed.
 
 from __future__ import annotations
 
-import difflib
+import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nanobot.cli.admin import asked, put, said_yes, to_json
-from nanobot.cli.agent import WrongUse
-from nanobot.cli.show import Data, field, fitted, indent, number, record, records, table, text
+from nanobot.cli.command import (
+    add,
+    add_group,
+    add_json,
+    add_yes,
+    asked,
+    expect_consent,
+    home_of,
+    put,
+    put_data,
+    said_yes,
+)
+from nanobot.cli.show import Data, field, indent, number, record, records, table, text, warning
 from nanobot_cli.text import clean, one_line
+
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
 
 _NONE = "There are no MCP servers; they are set up in config.yaml (docs/mcp.md).\n"
 
 
-def show(home: Path, *, as_json: bool) -> int:
-    """`nanobot mcp list`."""
-    data = asked(home, "mcp.list", {})
-    return put(to_json(data) if as_json else fitted(_list_text(data)))
+def add_mcp(commands: Commands) -> None:
+    """`nanobot mcp …`."""
+    what = add_group(
+        commands,
+        "mcp",
+        "look after MCP servers and their tools",
+        "Look after MCP servers, which are set up in config.yaml, and their tools.",
+    )
+    add_json(add(what, "list", "all servers and how they are doing", _list))
+    check = add(what, "check", "start a server, show its tools, ask about new ones", _check)
+    approve = add(what, "approve", "accept tools that are new or changed", _approve)
+    for command in (check, approve):
+        command.add_argument("name", metavar="NAME", help="as `mcp list` shows it")
+    add_yes(approve)
+    add_json(check)
+    add_json(approve)
 
 
-def check(home: Path, name: str, *, as_json: bool) -> int:
-    """`nanobot mcp check NAME`: in a terminal it asks about what waits to be accepted."""
-    data = asked(home, "mcp.check", {"server": name})
-    if _names(data, "waiting") and not as_json and sys.stdin.isatty():
-        return approve(home, name, sure=False, as_json=False)
-    return put(to_json(data) if as_json else _server_text(data))
+def _list(options: argparse.Namespace) -> int:
+    return put_data(options, asked(home_of(options), "mcp.list"), _list_text)
 
 
-def approve(home: Path, name: str, *, sure: bool, as_json: bool) -> int:
-    """`nanobot mcp approve NAME`: shows what is new or different, asks, and accepts just that.
+def _check(options: argparse.Namespace) -> int:
+    """In a terminal it asks about what waits to be accepted."""
+    data = asked(home_of(options), "mcp.check", server=options.name)
+    if _names(data, "waiting") and not options.json and sys.stdin.isatty():
+        options.yes = False
+        return _approve(options)
+    return put_data(options, data, _server_text)
 
-    Raises `WrongUse` where there is nobody to ask. Returns 1 where nothing was accepted.
-    """
-    if not sure and (as_json or not sys.stdin.isatty()):
-        raise WrongUse(
-            "tools have to be looked at before they are accepted",
-            hint="`--yes` accepts them unseen.",
-        )
-    waiting = asked(home, "mcp.waiting", {"server": name})
-    if not as_json:
-        put(_waiting_text(waiting))
-    if not text(waiting, "digest"):
-        return put(to_json(waiting)) if as_json else 0
-    if not sure and not said_yes("Accept these?"):
+
+def _approve(options: argparse.Namespace) -> int:
+    """Shows what is new or different, asks, and accepts just that; 1 where nothing was accepted."""
+    expect_consent(options, "Tools should be looked at first; `--yes` accepts them unseen.")
+    home = home_of(options)
+    waiting = asked(home, "mcp.waiting", server=options.name)
+    digest = text(waiting, "digest")
+    if not (options.json and digest):
+        put_data(options, waiting, _waiting_text)
+    if not digest:
+        return 0
+    if not options.yes and not said_yes("Accept these?"):
         put("Nothing was changed.\n")
         return 1
-    done = asked(home, "mcp.approve", {"server": name, "digest": text(waiting, "digest")})
-    return put(to_json(done) if as_json else _server_text(done))
+    return put_data(
+        options, asked(home, "mcp.approve", server=options.name, digest=digest), _server_text
+    )
 
 
 def _list_text(data: Data) -> str:
     servers = records(data, "servers")
-    trouble = text(data, "trouble")
-    warning = f"warning: {clean(trouble)}\n\n" if trouble else ""
     if not servers:
-        return warning + _NONE
+        return warning(data) + _NONE
     rows = [("name", "state", "tools", "where"), *map(_row, servers)]
-    return warning + table(rows) + "".join(_notes(server) for server in servers)
+    return warning(data) + table(rows) + "".join(_notes(server) for server in servers)
 
 
 def _row(server: Data) -> tuple[str, ...]:
@@ -93,13 +117,12 @@ def _server_text(server: Data) -> str:
 
 
 def _waiting_text(data: Data) -> str:
-    tools = records(data, "waiting")
-    if not tools:
-        return "Nothing waits to be accepted.\n"
-    return "".join(_difference(tool) for tool in tools)
+    return "".join(map(_difference, records(data, "waiting"))) or "Nothing waits to be accepted.\n"
 
 
 def _difference(tool: Data) -> str:
+    import difflib
+
     before, now = record(tool, "before"), record(tool, "now")
     head = f"{field(tool, 'name')} ({'changed' if before else 'new'})\n"
     diff = difflib.unified_diff(_lines(before), _lines(now), lineterm="", n=2)

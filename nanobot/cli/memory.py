@@ -1,4 +1,4 @@
-"""`nanobot memory …` and `nanobot dream`: what is remembered, seen and changed from a terminal.
+"""`nanobot memory` and `nanobot dream`: what is remembered, seen and changed from a terminal.
 
 The work is done by the running gateway, or on the files where none runs; here is only how it is
 asked for and shown. Remembered text may hold anything, so what is printed is cleaned of control
@@ -7,16 +7,34 @@ characters first.
 
 from __future__ import annotations
 
+import argparse
 import re
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nanobot.cli.admin import asked, put, said_yes, to_json
-from nanobot.cli.agent import WrongUse
-from nanobot.cli.show import fitted, text
+from nanobot.cli.command import (
+    WrongUsage,
+    add,
+    add_group,
+    add_json,
+    add_yes,
+    asked,
+    count,
+    day,
+    expect_consent,
+    home_of,
+    put,
+    put_text,
+    said_yes,
+    words,
+)
+from nanobot.cli.show import Data, text
 from nanobot.errors import NanobotError
-from nanobot_cli.text import clean
+
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
+
+ROLES = ("user", "assistant", "tool")
+SOURCES = ("message", "history", "note", "memory", "library")
 
 # The texts are those of the chat; these are the names that its commands have here.
 _SLASH = re.compile(
@@ -31,59 +49,127 @@ _NAMES = {
 }
 
 
-def run(home: Path, operation: str, arguments: Mapping[str, object], *, as_json: bool) -> int:
-    """Do one operation and print what it says."""
-    return _print(_asked(home, operation, arguments), as_json=as_json)
+def add_memory(commands: Commands) -> None:
+    """`nanobot memory …`."""
+    summary = "look into, explain, undo and share what is remembered"
+    what = add_group(commands, "memory", summary, f"{summary.capitalize()}.")
+    _finish(add(what, "show", "what is remembered, and how much", _do))
+    _add_search(what)
+    why = add(what, "why", "where a remembered line comes from", _do)
+    why.add_argument("text", type=words, metavar="TEXT", help="words of the line")
+    _finish(why)
+    log = add(what, "log", "what a change of memory did, the latest by default", _do)
+    log.add_argument("version", type=count, nargs="?", metavar="VERSION", help="its number")
+    _finish(log)
+    restore = add(what, "restore", "list the changes, undo one, or go back to one", _restore)
+    choice = restore.add_mutually_exclusive_group(required=True)
+    choice.add_argument("--list", action="store_true", help="the latest changes")
+    choice.add_argument("--version", type=count, metavar="N", help="undo this change")
+    choice.add_argument(
+        "--to", type=count, metavar="N", help="bring all files back to what they were after it"
+    )
+    _finish(restore)
+    forget = add(what, "forget", "forget a fact and what it rests on", _forget)
+    forget.add_argument("text", type=words, metavar="TEXT", help="words of it")
+    forget.add_argument(
+        "--erase", action="store_true", help="also remove the text from everything that is stored"
+    )
+    add_yes(forget)
+    _finish(forget)
+    _finish(add(what, "pending", "facts that wait to be confirmed", _do))
+    for name, summary in (("accept", "remember facts that waited"), ("drop", "give them up")):
+        decide = add(what, name, summary, _decide)
+        decide.add_argument("numbers", nargs="+", metavar="N", help="as `memory pending` shows")
+        _finish(decide)
+    add_json(add(what, "rebuild", "make the search index anew", _do))
+    sync = add(what, "sync", "share the long-term files through a git repository", _do)
+    sync.add_argument("remote", metavar="REMOTE", help="its address or folder")
+    add_json(sync)
 
 
-def forget(home: Path, wanted: str, scope: str, *, erase: bool, sure: bool, as_json: bool) -> int:
-    """`nanobot memory forget TEXT`: shows what would go, asks, and does it.
-
-    Raises `WrongUse` where there is nobody to ask. Returns 1 where nothing was forgotten.
-    """
-    arguments = {"text": wanted, "scope": scope, "erase": erase}
-    if not sure:
-        if as_json or not sys.stdin.isatty():
-            raise WrongUse(
-                "forgetting has to be confirmed", hint="Add --yes to do it without being asked."
-            )
-        plan = _asked(home, "memory.forget_plan", arguments)
-        _print(plan, as_json=False)
-        if not plan.get("found"):
-            return 1
-        if not said_yes("Erase this for good?" if erase else "Forget this?"):
-            put("Nothing was changed.\n")
-            return 1
-    done = _asked(home, "memory.forget", arguments)
-    _print(done, as_json=as_json)
-    return 0 if done.get("found") else 1
+def add_dream(commands: Commands) -> None:
+    """`nanobot dream`."""
+    dream = add(commands, "dream", "learn now from what was said", _do)
+    dream.set_defaults(what="dream")
+    _finish(dream)
 
 
-def numbers(words: Sequence[str]) -> list[int]:
-    """The numbers that were given, `1 2` and `1,2` alike. Raises `WrongUse`."""
-    found = [word for part in words for word in part.split(",") if word]
-    if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in found):
-        raise WrongUse(
-            "facts are named by their numbers", hint="`nanobot memory pending` has them."
-        )
-    return [int(word) for word in found]
+def _add_search(what: Commands) -> None:
+    search = add(what, "search", "search everything that was said and written down", _do)
+    search.add_argument("text", type=words, metavar="TEXT", help="what to look for")
+    search.add_argument("--session", metavar="KEY", help="in this conversation only")
+    search.add_argument("--since", type=day, metavar="DATE", help="from this day on, as 2026-11-21")
+    search.add_argument("--until", type=day, metavar="DATE", help="up to this day")
+    search.add_argument("--role", choices=ROLES, help="said by")
+    search.add_argument("--source", choices=SOURCES, help="in this kind of text only")
+    limit = "how many results (default: 10)"
+    search.add_argument("-n", type=count, dest="limit", metavar="N", help=limit)
+    _finish(search)
 
 
-def _asked(home: Path, operation: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """What an operation answers; what it refuses is said in the names of the command line."""
+def _finish(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--scope",
+        metavar="NAME",
+        default="owner",
+        help="whose memory: owner (default), people/…, groups/…",
+    )
+    add_json(parser)
+
+
+_NOT_OPERANDS = frozenset({"home", "command", "what", "run", "json", "yes", "list"})
+
+
+def _do(options: argparse.Namespace, operation: str = "") -> int:
+    """Do the operation that is called as the command, with what was given, and print its text."""
+    return _put(options, _asked(options, operation or options.what))
+
+
+def _asked(options: argparse.Namespace, operation: str) -> Data:
+    given = {key: value for key, value in vars(options).items() if value is not None}
+    given = {key: value for key, value in given.items() if key not in _NOT_OPERANDS}
     try:
-        return asked(home, operation, arguments)
+        return asked(home_of(options), f"memory.{operation}", **given)
     except NanobotError as error:
         error.hint = _named(error.hint)
         raise
 
 
-def _print(data: Mapping[str, object], *, as_json: bool) -> int:
-    if as_json:
-        return put(to_json({key: value for key, value in data.items() if key != "text"}))
-    return put(fitted(_named(clean(text(data, "text")).rstrip())) + "\n")
+def _put(options: argparse.Namespace, data: Data) -> int:
+    return put_text(options, {**data, "text": _named(text(data, "text"))})
 
 
 def _named(said: str) -> str:
+    """With the names of the command line in the place of those of the chat."""
     said = said.replace("`/memory`", "`nanobot memory show`")
     return _SLASH.sub(lambda match: _NAMES[match[1]], said)
+
+
+def _restore(options: argparse.Namespace) -> int:
+    return _do(options, "versions" if options.list else "restore")
+
+
+def _decide(options: argparse.Namespace) -> int:
+    found = [word for part in options.numbers for word in part.split(",") if word]
+    if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in found):
+        raise WrongUsage(
+            "facts are named by their numbers", hint="`nanobot memory pending` has them."
+        )
+    options.numbers = [int(word) for word in found]
+    return _do(options)
+
+
+def _forget(options: argparse.Namespace) -> int:
+    """Shows what would go, asks, and does it; 1 where nothing was forgotten."""
+    expect_consent(options)
+    if not options.yes:
+        plan = _asked(options, "forget_plan")
+        _put(options, plan)
+        if not plan.get("found"):
+            return 1
+        if not said_yes("Erase this for good?" if options.erase else "Forget this?"):
+            put("Nothing was changed.\n")
+            return 1
+    done = _asked(options, "forget")
+    _put(options, done)
+    return 0 if done.get("found") else 1

@@ -1,4 +1,4 @@
-"""`nanobot pair list|approve|revoke`: who may talk to this nanobot, beside those in config.yaml.
+"""`nanobot pair`: who may talk to this nanobot, beside those in config.yaml.
 
 The work is done by the running gateway, so that it holds at once, or on the files where none runs.
 Names and ids are strangers' words: what is printed is cleaned first.
@@ -6,44 +6,90 @@ Names and ids are strangers' words: what is printed is cleaned first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+import argparse
+from typing import TYPE_CHECKING
 
-from nanobot.cli.admin import asked, put, to_json
-from nanobot.cli.show import Data, field, fitted, indent, number, records, table, text
+from nanobot.cli.command import (
+    add,
+    add_group,
+    add_json,
+    asked,
+    home_of,
+    put_data,
+    put_text,
+    words,
+)
+from nanobot.cli.show import Data, field, indent, number, records, table, text, warning
 from nanobot.times import duration
-from nanobot_cli.text import clean, one_line
+from nanobot_cli.text import one_line
+
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
 
 _NOBODY = "Nobody has asked within the hour, and nobody was let in by pairing.\n"
 _NAMES = "Names are what people call themselves: approve the code that somebody gives you.\n"
 
 
-def show(home: Path, *, as_json: bool) -> int:
-    """`nanobot pair list`."""
-    data = asked(home, "pair.list", {})
-    return put(to_json(data) if as_json else fitted(_list_text(data)))
+def add_pair(commands: Commands) -> None:
+    """`nanobot pair …`."""
+    what = add_group(
+        commands,
+        "pair",
+        "let people and groups talk to this nanobot",
+        "Let people and groups talk to this nanobot. Whoever writes to it for the first"
+        " time gets a code, which you approve here.",
+    )
+    add_json(add(what, "list", "who asked, and who was let in", _list))
+    approve = add(what, "approve", "let somebody in", _approve)
+    approve.add_argument(
+        "code",
+        type=words,
+        metavar="CODE",
+        help="the code that they were given, or CHANNEL:ID as `pair list` shows it",
+    )
+    approve.add_argument("--owner", action="store_true", help="this is you: make them the owner")
+    add_json(approve)
+    revoke = add(what, "revoke", "shut somebody out again", _revoke)
+    revoke.add_argument(
+        "id", type=_address, metavar="CHANNEL:ID", help="as `pair list` shows it: telegram:12345"
+    )
+    add_json(revoke)
 
 
-def change(home: Path, operation: str, given: Mapping[str, object], *, as_json: bool) -> int:
-    """`nanobot pair approve|revoke`."""
-    data = asked(home, operation, given)
-    if as_json:
-        return put(to_json({key: value for key, value in data.items() if key != "text"}))
-    return put(fitted(clean(text(data, "text")).replace("`", "")) + "\n")
+def _address(text: str) -> str:
+    channel, colon, id = text.partition(":")
+    if not (channel and colon and id):
+        raise argparse.ArgumentTypeError(f"{text!r} is not written as CHANNEL:ID")
+    return text
+
+
+def _list(options: argparse.Namespace) -> int:
+    return put_data(options, asked(home_of(options), "pair.list"), _list_text)
+
+
+def _approve(options: argparse.Namespace) -> int:
+    given = {"code": options.code, "owner": options.owner}
+    return _put(options, asked(home_of(options), "pair.approve", **given))
+
+
+def _revoke(options: argparse.Namespace) -> int:
+    return _put(options, asked(home_of(options), "pair.revoke", id=options.id))
+
+
+def _put(options: argparse.Namespace, data: Data) -> int:
+    """Without the marks that keep a chat from linking names."""
+    return put_text(options, {**data, "text": text(data, "text").replace("`", "")})
 
 
 def _list_text(data: Data) -> str:
     blocks = []
-    if trouble := text(data, "trouble"):
-        blocks.append(f"warning: {clean(trouble)}\n")
-    requests, approved = records(data, "requests"), records(data, "approved")
-    if requests:
-        asked_rows = [("code", "holds for", "id", "name"), *map(_request, requests)]
-        blocks.append("asked within the hour\n" + indent(table(asked_rows, 2)) + _NAMES)
-    if approved:
-        rows = [("id", "since", "", "name"), *map(_known, approved)]
+    if requests := [_request(one) for one in records(data, "requests")]:
+        rows = [("code", "holds for", "id", "name"), *requests]
+        blocks.append("asked within the hour\n" + indent(table(rows, 2)) + _NAMES)
+    if approved := [_known(one) for one in records(data, "approved")]:
+        rows = [("id", "since", "", "name"), *approved]
         blocks.append("let in by pairing\n" + indent(table(rows, 2)))
-    return "\n".join(blocks if requests or approved else [*blocks, _NOBODY])
+    return warning(data) + ("\n".join(blocks) or _NOBODY)
 
 
 def _request(one: Data) -> tuple[str, ...]:

@@ -8,23 +8,27 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from nanobot import __version__
-from nanobot.cli.audit_grammar import add_audit, add_doctor
-from nanobot.cli.backup_grammar import add_backup
-from nanobot.cli.channels_grammar import add_channels
-from nanobot.cli.cron_grammar import add_cron
-from nanobot.cli.grammar import add, add_json, choices, count, home_of
-from nanobot.cli.import_grammar import add_import
-from nanobot.cli.logs_grammar import add_logs
-from nanobot.cli.mcp_grammar import add_mcp
-from nanobot.cli.memory_grammar import add_dream, add_memory
-from nanobot.cli.onboard_grammar import add_onboard
-from nanobot.cli.pair_grammar import add_pair
-from nanobot.cli.service_grammar import add_service
-from nanobot.cli.skills_grammar import add_skills
-from nanobot_cli.wire import DEFAULT_SESSION
+from nanobot.cli.agent import add_agent
+from nanobot.cli.backup import add_backup
+from nanobot.cli.channels import add_channels
+from nanobot.cli.command import add, add_group, home_of, put, to_json
+from nanobot.cli.cron import add_cron
+from nanobot.cli.doctor import add_doctor
+from nanobot.cli.gateway import add_gateway
+from nanobot.cli.importing import add_import
+from nanobot.cli.logs import add_audit, add_logs
+from nanobot.cli.mcp import add_mcp
+from nanobot.cli.memory import add_dream, add_memory
+from nanobot.cli.onboard import add_onboard
+from nanobot.cli.pair import add_pair
+from nanobot.cli.service import add_service
+from nanobot.cli.sessions import add_queue, add_sessions, add_turn
+from nanobot.cli.show import fitted
+from nanobot.cli.skills import add_skills
+from nanobot.cli.status import add_status
 
 if TYPE_CHECKING:
-    from nanobot.cli.grammar import Commands
+    from nanobot.cli.command import Commands
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -45,14 +49,10 @@ class _Parser(argparse.ArgumentParser):
     prints fits the terminal."""
 
     def format_help(self) -> str:
-        from nanobot.cli.show import fitted
-
         return fitted(super().format_help())
 
     def error(self, message: str) -> NoReturn:
         import difflib
-
-        from nanobot.cli.show import fitted
 
         wrong = _WRONG_WORD.fullmatch(message)
         if wrong is not None:
@@ -76,9 +76,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     add_onboard(commands)
-    _add_agent(commands)
-    add(commands, "gateway", "run nanobot with all its channels", _gateway)
-    _add_status(commands)
+    add_agent(commands)
+    add_gateway(commands)
+    add_status(commands)
     add_logs(commands)
     add_service(commands)
     add_channels(commands)
@@ -87,9 +87,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_dream(commands)
     add_cron(commands)
     add_skills(commands)
-    _add_sessions(commands)
-    _add_turn(commands)
-    _add_queue(commands)
+    add_sessions(commands)
+    add_turn(commands)
+    add_queue(commands)
     add_mcp(commands)
     _add_config(commands)
     add_audit(commands)
@@ -101,128 +101,31 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_agent(commands: Commands) -> None:
-    agent = add(commands, "agent", "chat, or say one thing with -m", _agent)
-    agent.add_argument(
-        "-m", "--message", metavar="TEXT", help="say this, print the reply and leave; - reads stdin"
-    )
-    agent.add_argument(
-        "-s",
-        "--session",
-        metavar="KEY",
-        default=DEFAULT_SESSION,
-        help="the conversation (default: %(default)s)",
-    )
-    add_json(agent)
-
-
-def _add_status(commands: Commands) -> None:
-    status = add(commands, "status", "what runs, how well, and what waits", _status)
-    status.add_argument(
-        "--check", action="store_true", help="a line, and exit code 1 unless a gateway works"
-    )
-    add_json(status)
-
-
-def _add_sessions(commands: Commands) -> None:
-    sessions = commands.add_parser("sessions", help="look into conversations")
-    what = choices(sessions)
-    add_json(add(what, "list", "all conversations, latest first", _sessions_list))
-    show = add(what, "show", "the latest messages of one", _sessions_show)
-    show.add_argument("key", metavar="KEY", help="as `sessions list` shows it")
-    show.add_argument(
-        "-n", type=count, default=20, metavar="N", help="how many messages (default: %(default)s)"
-    )
-    add_json(show)
-
-
-def _add_turn(commands: Commands) -> None:
-    turn = commands.add_parser("turn", help="look into one turn")
-    what = choices(turn)
-    show = add(what, "show", "prompt, memory, tools, tokens and time of a turn", _turn_show)
-    show.add_argument("id", metavar="ID", help="as `nanobot agent -m … --json` shows it")
-    add_json(show)
-
-
-def _add_queue(commands: Commands) -> None:
-    queue = commands.add_parser("queue", help="look into and mend what waits or failed")
-    what = choices(queue)
-    add_json(add(what, "list", "messages that wait or failed", _queue_list))
-    for name, summary in (("retry", "try one again"), ("drop", "give one up")):
-        change = add(what, name, summary, _queue_change)
-        change.add_argument("id", metavar="ID", help="as `queue list` shows it: in-12, out-7")
-        add_json(change)
-
-
 def _add_config(commands: Commands) -> None:
-    config = commands.add_parser("config", help="check the configuration")
-    what = choices(config)
+    what = add_group(commands, "config", "check the configuration")
     add(what, "check", "say whether config.yaml can be used", _config_check)
     add(what, "schema", "print the JSON Schema of config.yaml", _config_schema)
 
 
-def _agent(options: argparse.Namespace) -> int:
-    from nanobot.cli.agent import AgentOptions, run_agent
-
-    chosen = AgentOptions(home_of(options), options.message, options.session, options.json)
-    return run_agent(chosen)
-
-
-def _gateway(options: argparse.Namespace) -> int:
-    from nanobot.cli.hosted import run_gateway
-
-    return run_gateway(home_of(options))
-
-
-def _status(options: argparse.Namespace) -> int:
-    from nanobot.cli.status import status
-
-    return status(home_of(options), as_json=options.json, check=options.check)
-
-
-def _sessions_list(options: argparse.Namespace) -> int:
-    from nanobot.cli.sessions import list_sessions
-
-    return list_sessions(home_of(options), as_json=options.json)
-
-
-def _sessions_show(options: argparse.Namespace) -> int:
-    from nanobot.cli.sessions import show_session
-
-    return show_session(home_of(options), options.key, count=options.n, as_json=options.json)
-
-
-def _turn_show(options: argparse.Namespace) -> int:
-    from nanobot.cli.admin import turn_show
-
-    return turn_show(home_of(options), options.id, as_json=options.json)
-
-
-def _queue_list(options: argparse.Namespace) -> int:
-    from nanobot.cli.admin import queue_list
-
-    return queue_list(home_of(options), as_json=options.json)
-
-
-def _queue_change(options: argparse.Namespace) -> int:
-    from nanobot.cli.admin import queue_change
-
-    return queue_change(home_of(options), options.what, options.id, as_json=options.json)
-
-
 def _config_check(options: argparse.Namespace) -> int:
-    from nanobot.cli.admin import config_check
+    """Raises `ConfigError` for what is wrong, prints what is doubtful."""
+    from nanobot.config.load import load_settings
 
-    return config_check(home_of(options))
+    home = home_of(options)
+    for warning in load_settings(home).warnings:
+        put(fitted(f"warning: {warning}\n"))
+    path = home / "config.yaml"
+    where = f"{path} can be used" if path.exists() else f"there is no {path}; the defaults apply"
+    return put(fitted(f"ok: {where}.\n"))
 
 
-def _config_schema(options: argparse.Namespace) -> int:
-    from nanobot.cli.admin import config_schema
+def _config_schema(_: argparse.Namespace) -> int:
+    from nanobot.config.schema import config_schema
 
-    return config_schema()
+    return put(to_json(config_schema()))
 
 
 def _complete(options: argparse.Namespace) -> int:
-    from nanobot.cli.admin import completion
+    import shtab
 
-    return completion(build_parser(), options.shell)
+    return put(str(shtab.complete(build_parser(), options.shell)) + "\n")

@@ -1,43 +1,85 @@
-"""`nanobot sessions list|show`: reads the files only, so it works beside a running gateway."""
+"""`nanobot sessions`, `turn` and `queue`: conversations, one turn, and what waits or failed.
+
+Conversations are read from their files, beside a running gateway or not; the others ask it.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import argparse
 import sys
 from collections import deque
+from collections.abc import Sequence
 from datetime import datetime, tzinfo
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from loguru import logger
+from nanobot.cli.command import (
+    add,
+    add_count,
+    add_group,
+    add_json,
+    asked,
+    home_of,
+    put,
+    put_data,
+    put_text,
+    to_json,
+    zone_of,
+)
+from nanobot.cli.show import Data, field, fitted, indent, number, records, table, text
+from nanobot_cli.text import clean, one_line
 
-from nanobot.cli.admin import put, to_json
-from nanobot.cli.show import Data, fitted, message_text, table
-from nanobot.cli.zone import zone_of
-from nanobot.clock import SystemClock
-from nanobot.messages import Message
-from nanobot.session.manager import SessionManager
-from nanobot_cli.text import one_line
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nanobot.cli.command import Commands
+    from nanobot.messages import Message
+    from nanobot.session.manager import SessionManager
 
 
-def list_sessions(home: Path, *, as_json: bool) -> int:
-    """`nanobot sessions list`: the one used last first."""
+def add_sessions(commands: Commands) -> None:
+    """`nanobot sessions …`."""
+    what = add_group(commands, "sessions", "look into conversations")
+    add_json(add(what, "list", "all conversations, latest first", _list))
+    show = add(what, "show", "the latest messages of one", _show)
+    show.add_argument("key", metavar="KEY", help="as `sessions list` shows it")
+    add_count(show, 20, "messages")
+    add_json(show)
+
+
+def add_turn(commands: Commands) -> None:
+    """`nanobot turn …`."""
+    what = add_group(commands, "turn", "look into one turn")
+    show = add(what, "show", "prompt, memory, tools, tokens and time of a turn", _turn)
+    show.add_argument("id", metavar="ID", help="as `nanobot agent -m … --json` shows it")
+    add_json(show)
+
+
+def add_queue(commands: Commands) -> None:
+    """`nanobot queue …`."""
+    what = add_group(commands, "queue", "look into and mend what waits or failed")
+    add_json(add(what, "list", "messages that wait or failed", _queue))
+    for name, summary in (("retry", "try one again"), ("drop", "give one up")):
+        change = add(what, name, summary, _change)
+        change.add_argument("id", metavar="ID", help="as `queue list` shows it: in-12, out-7")
+        add_json(change)
+
+
+def _list(options: argparse.Namespace) -> int:
+    home = home_of(options)
     sessions = _manager(home).list_sessions()
-    if as_json:
-        return put(
-            to_json(
-                [
-                    {
-                        "key": info.key,
-                        "created_at": info.created_at.isoformat(),
-                        "updated_at": info.updated_at.isoformat(),
-                        "bytes": info.size,
-                        "preview": info.preview,
-                        "path": str(info.path),
-                    }
-                    for info in sessions
-                ]
-            )
-        )
+    if options.json:
+        data = [
+            {
+                "key": info.key,
+                "created_at": info.created_at.isoformat(),
+                "updated_at": info.updated_at.isoformat(),
+                "bytes": info.size,
+                "preview": info.preview,
+                "path": str(info.path),
+            }
+            for info in sessions
+        ]
+        return put(to_json(data))
     if not sessions:
         return put("No conversations yet. `nanobot agent` starts one.\n")
     zone = zone_of(home)
@@ -48,21 +90,23 @@ def list_sessions(home: Path, *, as_json: bool) -> int:
     return put(table([("session", "last used", "last words"), *rows]))
 
 
-def show_session(home: Path, key: str, *, count: int, as_json: bool) -> int:
-    """`nanobot sessions show KEY`: the latest `count` messages, oldest of them first.
-
-    Raises `UnknownSession`.
-    """
-    messages = deque(_manager(home).read_messages(key), maxlen=count)
-    if as_json:
-        return put(to_json({"key": key, "messages": [_fields(message) for message in messages]}))
+def _show(options: argparse.Namespace) -> int:
+    home = home_of(options)
+    messages = deque(_manager(home).read_messages(options.key), maxlen=options.n)
+    if options.json:
+        return put(to_json({"key": options.key, "messages": list(map(_fields, messages))}))
     if not messages:
         return put("Nothing has been said in this conversation yet.\n")
     zone = zone_of(home)
-    return put(fitted("\n".join(message_text(_as_said(message, zone)) for message in messages)))
+    return put(fitted("\n".join(_message(_as_said(message, zone)) for message in messages)))
 
 
 def _manager(home: Path) -> SessionManager:
+    from loguru import logger
+
+    from nanobot.clock import SystemClock
+    from nanobot.session.manager import SessionManager
+
     logger.remove()
     logger.add(sys.stderr, level="WARNING", format="warning: {message}")
     return SessionManager(home / "sessions", SystemClock())
@@ -70,12 +114,14 @@ def _manager(home: Path) -> SessionManager:
 
 def _fields(message: Message) -> dict[str, object]:
     """The message for machines: fields without a value are left out."""
+    from dataclasses import asdict
+
     fields: dict[str, object] = {"seq": message.seq, "role": message.role}
     if message.timestamp is not None:
         fields["timestamp"] = message.timestamp.isoformat()
     fields["content"] = message.content
     if message.tool_calls:
-        fields["tool_calls"] = [dataclasses.asdict(call) for call in message.tool_calls]
+        fields["tool_calls"] = [asdict(call) for call in message.tool_calls]
     for name in ("tool_call_id", "name", "tools_used", "turn_id", "media", "origin"):
         if value := getattr(message, name):
             fields[name] = value
@@ -96,3 +142,86 @@ def _as_said(message: Message, zone: tzinfo | None) -> Data:
 
 def _minute(moment: datetime, zone: tzinfo | None) -> str:
     return f"{moment.astimezone(zone):%Y-%m-%d %H:%M}"
+
+
+def _message(message: Data) -> str:
+    """A line that says whose message it is, then what it says."""
+    parts = [f"#{number(message, 'seq')}" if number(message, "seq") else ""]
+    parts += [field(message, "time"), field(message, "role"), field(message, "name")]
+    if (turn := field(message, "turn_id")) and field(message, "role") == "user":
+        parts.append(f"(turn {turn})")
+    return f"{' '.join(part for part in parts if part)}\n{indent(clean(text(message, 'content')))}"
+
+
+def _turn(options: argparse.Namespace) -> int:
+    return put_data(options, asked(home_of(options), "turn.show", id=options.id), _turn_text)
+
+
+def _turn_text(turn: Data) -> str:
+    """Everything worth knowing about one turn; what is long comes last."""
+    cost = turn.get("cost")
+    tokens = (
+        f"{number(turn, 'prompt_tokens'):,} prompt ({number(turn, 'cached_tokens'):,} cached), "
+        f"{number(turn, 'completion_tokens'):,} completion"
+        f"{f'; cost {cost:.4f}' if isinstance(cost, float) else ''}"
+    )
+    head = [
+        ("turn", field(turn, "id")),
+        ("session", field(turn, "session")),
+        ("state", field(turn, "state")),
+        ("started", field(turn, "started_at")),
+        ("took", f"{number(turn, 'milliseconds'):,} ms"),
+        ("model", field(turn, "model")),
+        ("tokens", tokens),
+    ]
+    memory = [
+        (field(source, "path"), f"{number(source, 'characters'):,} characters")
+        for source in records(turn, "memory")
+    ]
+    sections = (
+        ("memory used", indent(table(memory, 2))),
+        ("tools", "".join(map(_tool, records(turn, "tools")))),
+        ("system prompt", indent(clean(text(turn, "system_prompt")))),
+        ("messages", "".join(map(_message, records(turn, "messages")))),
+        ("new messages", "".join(map(_message, records(turn, "new_messages")))),
+    )
+    blocks = [f"{title}\n" + (block or "  none\n") for title, block in sections]
+    return "\n".join([table(head), *blocks])
+
+
+def _tool(tool: Data) -> str:
+    took = f"{number(tool, 'milliseconds'):,} ms"
+    head = f"  {field(tool, 'name')} {field(tool, 'arguments', 100)} ({took})\n"
+    return head + indent(indent(one_line(text(tool, "result"), 300)))
+
+
+def _queue(options: argparse.Namespace) -> int:
+    data = asked(home_of(options), "queue.list")
+    return put(to_json(data) if options.json else _queue_text(data))
+
+
+def _change(options: argparse.Namespace) -> int:
+    return put_text(options, asked(home_of(options), f"queue.{options.what}", id=options.id))
+
+
+def _queue_text(queue: Data) -> str:
+    inbox, outbox = records(queue, "inbox"), records(queue, "outbox")
+    blocks = []
+    if inbox:
+        blocks.append(_entries("inbox", "session", [(e, field(e, "session")) for e in inbox]))
+    if outbox:
+        to = [(e, f"{field(e, 'channel')}:{field(e, 'chat_id')}") for e in outbox]
+        blocks.append(_entries("outbox", "to", to))
+    if any(field(entry, "state") in ("failed", "dead") for entry in (*inbox, *outbox)):
+        mend = "`nanobot queue retry ID` and `nanobot queue drop ID` mend what failed.\n"
+        blocks.append(fitted(mend))
+    return "\n".join(blocks) or "Nothing waits and nothing failed.\n"
+
+
+def _entries(title: str, whose: str, entries: Sequence[tuple[Data, str]]) -> str:
+    rows: list[tuple[str, ...]] = [("id", "state", "tries", whose)]
+    for entry, place in entries:
+        reason = f"  ({field(entry, 'reason', 100)})" if field(entry, "reason") else ""
+        known = field(entry, "id"), field(entry, "state"), field(entry, "attempts"), place
+        rows.append((*known, f"{field(entry, 'text', 60)}{reason}"))
+    return f"{title}\n{indent(table(rows, 2))}"

@@ -23,63 +23,6 @@ _NARROWEST_CELL = 24
 _BENEATH = "    "
 
 
-def queue_text(queue: Data) -> str:
-    """What waits or failed, in and out."""
-    inbox, outbox = records(queue, "inbox"), records(queue, "outbox")
-    if not inbox and not outbox:
-        return "Nothing waits and nothing failed.\n"
-    blocks = []
-    if inbox:
-        rows = [(*_entry(e), field(e, "session"), *_words(e)) for e in inbox]
-        blocks.append("inbox\n" + indent(table([("id", "state", "tries", "session"), *rows], 2)))
-    if outbox:
-        rows = [
-            (*_entry(e), f"{field(e, 'channel')}:{field(e, 'chat_id')}", *_words(e)) for e in outbox
-        ]
-        blocks.append("outbox\n" + indent(table([("id", "state", "tries", "to"), *rows], 2)))
-    if any(field(row, "state") in ("failed", "dead") for row in (*inbox, *outbox)):
-        blocks.append(
-            fitted("`nanobot queue retry ID` and `nanobot queue drop ID` mend what failed.\n")
-        )
-    return "\n".join(blocks)
-
-
-def turn_text(turn: Data) -> str:
-    """Everything worth knowing about one turn, the prompt last because it is long."""
-    tokens = (
-        f"{number(turn, 'prompt_tokens'):,} prompt ({number(turn, 'cached_tokens'):,} cached), "
-        f"{number(turn, 'completion_tokens'):,} completion"
-    )
-    blocks = [
-        table(
-            [
-                ("turn", field(turn, "id")),
-                ("session", field(turn, "session")),
-                ("state", field(turn, "state")),
-                ("started", field(turn, "started_at")),
-                ("took", f"{number(turn, 'milliseconds'):,} ms"),
-                ("model", field(turn, "model")),
-                ("tokens", tokens + _cost(turn)),
-            ]
-        ),
-        _section("memory used", _memory(records(turn, "memory"))),
-        _section("tools", "".join(_tool(tool) for tool in records(turn, "tools"))),
-        _section("system prompt", indent(clean(text(turn, "system_prompt")))),
-        _section("messages", "".join(message_text(m) for m in records(turn, "messages"))),
-        _section("new messages", "".join(message_text(m) for m in records(turn, "new_messages"))),
-    ]
-    return "\n".join(blocks)
-
-
-def message_text(message: Data) -> str:
-    """One message of a conversation: a line that says whose it is, then what it says."""
-    parts = [f"#{number(message, 'seq')}" if number(message, "seq") else ""]
-    parts += [field(message, "time"), field(message, "role"), field(message, "name")]
-    if (turn := field(message, "turn_id")) and field(message, "role") == "user":
-        parts.append(f"(turn {turn})")
-    return f"{' '.join(part for part in parts if part)}\n{indent(clean(text(message, 'content')))}"
-
-
 def table(rows: Iterable[Sequence[str]], left: int = 0) -> str:
     """Rows with their columns aligned; the last column of each is as long as it is. On a terminal,
     where `left` columns are taken already, its words go on beneath where they began, or beneath
@@ -135,6 +78,12 @@ def number(data: Data, key: str) -> int:
     return int(value) if isinstance(value, int | float) else 0
 
 
+def warning(data: Data) -> str:
+    """A line about the `trouble` that an operation met, before its result."""
+    trouble = clean(text(data, "trouble"))
+    return f"warning: {trouble}\n\n" if trouble else ""
+
+
 def record(data: Data, key: str) -> Data:
     """An object in the data; empty where it is missing."""
     value = data.get(key)
@@ -164,33 +113,3 @@ def _laid_out(row: Sequence[str], widths: Sequence[int], room: int) -> str:
     if begins + columns(last) > room:
         last = wrapped(last, room - begins).replace("\n", "\n" + " " * begins)
     return "\n".join([*lines, f"{line}{last}".rstrip()])
-
-
-def _entry(entry: Data) -> tuple[str, str, str]:
-    return field(entry, "id"), field(entry, "state"), field(entry, "attempts")
-
-
-def _words(entry: Data) -> tuple[str]:
-    reason = field(entry, "reason", 100)
-    return (f"{field(entry, 'text', 60)}{f'  ({reason})' if reason else ''}",)
-
-
-def _section(title: str, block: str) -> str:
-    return f"{title}\n" + (block if block.strip() else "  none\n")
-
-
-def _memory(sources: Sequence[Data]) -> str:
-    return indent(
-        table([(field(s, "path"), f"{number(s, 'characters'):,} characters") for s in sources], 2)
-    )
-
-
-def _cost(turn: Data) -> str:
-    cost = turn.get("cost")
-    return f"; cost {cost:.4f}" if isinstance(cost, float) else ""
-
-
-def _tool(tool: Data) -> str:
-    took = f"{number(tool, 'milliseconds'):,} ms"
-    head = f"  {field(tool, 'name')} {field(tool, 'arguments', 100)} ({took})\n"
-    return head + indent(indent(one_line(text(tool, "result"), 300)))

@@ -1,4 +1,4 @@
-"""`nanobot skills list|show|enable|disable|install`.
+"""`nanobot skills`: what the model has instructions for.
 
 The work is done by the running gateway, so that it holds at once, or on the files where none runs.
 What is enabled is what was shown: the digest of it goes along. A skill is somebody else's text, so
@@ -7,103 +7,139 @@ what is printed is cleaned first.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-from pathlib import Path
+import argparse
+from typing import TYPE_CHECKING
 
-from nanobot.cli.admin import asked, put, said_yes, to_json
-from nanobot.cli.agent import WrongUse
-from nanobot.cli.show import Data, field, fitted, indent, number, records, table, text
+from nanobot.cli.command import (
+    WrongUsage,
+    add,
+    add_group,
+    add_json,
+    add_yes,
+    agreed,
+    asked,
+    home_of,
+    put,
+    put_data,
+    to_json,
+    words,
+)
+from nanobot.cli.show import Data, field, indent, number, records, table, text, warning
 from nanobot.errors import NanobotError
 from nanobot.tilde import expanded
 from nanobot_cli.text import clean
 
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
+
 _WIDTH = 100
+_ROWS = (
+    ("name", "name"), ("from", "source"), ("status", "status"), ("for", "description"),
+    ("license", "license"), ("made for", "compatibility"), ("problem", "problem"),
+    ("triggers", "triggers"), ("missing", "missing"), ("install", "install"),
+)  # fmt: skip
+_SECTIONS = (("since you enabled it", "changes"), ("careful", "warnings"))
 
 
-def show_all(home: Path, *, as_json: bool) -> int:
-    """`nanobot skills list`."""
-    data = asked(home, "skills.list", {})
-    return put(to_json(data) if as_json else fitted(_list_text(data)))
+def add_skills(commands: Commands) -> None:
+    """`nanobot skills …`."""
+    what = add_group(
+        commands,
+        "skills",
+        "what the model has instructions for",
+        "Folders with a SKILL.md that tell the model how to do something. A skill in "
+        "the workspace is used once you have enabled it, and for as long as none of its files "
+        "changes.",
+    )
+    add_json(add(what, "list", "all skills and how they stand", _list))
+    show = _named(add(what, "show", "what a skill contains", _show))
+    show.add_argument("file", nargs="?", default="", metavar="FILE", help="one of its files")
+    add_json(show)
+    _add_consent(_named(add(what, "enable", "show a skill, and let the model use it", _enable)))
+    add_json(_named(add(what, "disable", "keep a skill from the model", _disable)))
+    install = add(what, "install", "copy a skill into the workspace and enable it", _install)
+    install.add_argument(
+        "path", type=words, metavar="PATH", help="a folder in the Agent Skills format"
+    )
+    install.add_argument(
+        "--replace", action="store_true", help="put it in the place of one of the same name"
+    )
+    _add_consent(install)
 
 
-def show(home: Path, name: str, file: str, *, as_json: bool) -> int:
-    """`nanobot skills show NAME [FILE]`."""
-    if file:
-        data = asked(home, "skills.file", {"name": name, "file": file})
-        return put(to_json(data) if as_json else clean(text(data, "text")).rstrip("\n") + "\n")
-    data = asked(home, "skills.show", {"name": name})
-    return put(to_json(data) if as_json else fitted(_skill_text(data)))
+def _named(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("name", type=words, metavar="NAME", help="as `skills list` shows it")
+    return parser
 
 
-def enable(home: Path, name: str, *, everyone: bool, sure: bool, as_json: bool) -> int:
-    """`nanobot skills enable NAME`: shows what it contains, asks, and enables just that. Returns 1
-    where the answer was no; raises `WrongUse` where there is nobody to ask."""
-    data = asked(home, "skills.show", {"name": name})
-    if not _agreed(data, f"Enable {field(data, 'name')}?", sure=sure, as_json=as_json):
+def _add_consent(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--everyone", action="store_true", help="also for people other than the owner"
+    )
+    add_yes(parser)
+    add_json(parser)
+
+
+def _list(options: argparse.Namespace) -> int:
+    return put_data(options, asked(home_of(options), "skills.list"), _list_text)
+
+
+def _show(options: argparse.Namespace) -> int:
+    home, name = home_of(options), options.name
+    if not options.file:
+        return put_data(options, asked(home, "skills.show", name=name), _skill_text)
+    data = asked(home, "skills.file", name=name, file=options.file)
+    return put(to_json(data) if options.json else clean(text(data, "text")).rstrip("\n") + "\n")
+
+
+def _enable(options: argparse.Namespace) -> int:
+    """Shows what a skill contains, asks, and enables just that; 1 where the answer was no."""
+    home = home_of(options)
+    data = asked(home, "skills.show", name=options.name)
+    if not agreed(options, _skill_text(data), f"\nEnable {field(data, 'name')}?"):
         return 1
-    given = {"name": name, "digest": text(data, "digest"), "everyone": everyone}
-    return _told(asked(home, "skills.enable", given), as_json=as_json)
+    given = {"name": options.name, "digest": text(data, "digest"), "everyone": options.everyone}
+    return put_data(options, asked(home, "skills.enable", **given), _status_text)
 
 
-def disable(home: Path, name: str, *, as_json: bool) -> int:
-    """`nanobot skills disable NAME`."""
-    return _told(asked(home, "skills.disable", {"name": name}), as_json=as_json)
+def _disable(options: argparse.Namespace) -> int:
+    data = asked(home_of(options), "skills.disable", name=options.name)
+    return put_data(options, data, _status_text)
 
 
-def install(
-    home: Path, path: str, *, everyone: bool, replace: bool, sure: bool, as_json: bool
-) -> int:
-    """`nanobot skills install PATH`: shows what it contains, asks, copies and enables it. As
-    `enable`."""
-    if "://" in path:
-        raise WrongUse(
-            f"{path} is an address, and a skill is installed from a folder of yours",
+def _install(options: argparse.Namespace) -> int:
+    """As `_enable`, with a copy of the folder."""
+    if "://" in options.path:
+        raise WrongUsage(
+            f"{options.path} is an address, and a skill is installed from a folder of yours",
             hint="Download it first (`git clone`, or unpack the archive), look at it, and name"
             " that folder.",
         )
-    place = str(expanded(path).absolute())
-    data = asked(home, "skills.package", {"path": place})
-    if data.get("replaces") and not replace:
+    home, place = home_of(options), str(expanded(options.path).absolute())
+    data = asked(home, "skills.package", path=place)
+    name = field(data, "name")
+    if data.get("replaces") and not options.replace:
         raise NanobotError(
-            f"there is a skill {field(data, 'name')} in the workspace already",
+            f"there is a skill {name} in the workspace already",
             hint="Add --replace to put this one in its place.",
         )
     replaces = " in the place of the one that is there" if data.get("replaces") else ""
-    question = f"Install {field(data, 'name')}{replaces}?"
-    if not _agreed(data, question, sure=sure, as_json=as_json):
+    if not agreed(options, _skill_text(data), f"\nInstall {name}{replaces}?"):
         return 1
-    given = {
-        "path": place, "digest": text(data, "digest"), "replace": replace, "everyone": everyone,
-    }  # fmt: skip
-    return _told(asked(home, "skills.install", given), as_json=as_json)
+    given = {"path": place, "digest": text(data, "digest")}
+    given |= {"replace": options.replace, "everyone": options.everyone}
+    return put_data(options, asked(home, "skills.install", **given), _status_text)
 
 
-def _agreed(data: Data, question: str, *, sure: bool, as_json: bool) -> bool:
-    if sure:
-        return True
-    if as_json or not sys.stdin.isatty():
-        raise WrongUse("this has to be confirmed", hint="Add --yes to do it without being asked.")
-    put(fitted(_skill_text(data)))
-    if said_yes(f"\n{question}"):
-        return True
-    put("Nothing was changed.\n")
-    return False
-
-
-def _told(data: dict[str, object], *, as_json: bool) -> int:
-    if as_json:
-        return put(to_json(data))
-    name, status = field(data, "name"), field(data, "status")
-    note = f" Note: {field(data, 'note')}." if field(data, "note") else ""
-    return put(fitted(f"{name} is {status}.{note if status == 'enabled' else ''}\n"))
+def _status_text(data: Data) -> str:
+    status, note = field(data, "status"), field(data, "note")
+    more = f" Note: {note}." if note and status == "enabled" else ""
+    return f"{field(data, 'name')} is {status}.{more}\n"
 
 
 def _list_text(data: Data) -> str:
-    trouble = text(data, "trouble")
-    warning = f"warning: {clean(trouble)}\n\n" if trouble else ""
     rows = [("name", "from", "status", "what it is for"), *map(_row, records(data, "skills"))]
-    return warning + table(rows)
+    return warning(data) + table(rows)
 
 
 def _row(skill: Data) -> tuple[str, ...]:
@@ -115,44 +151,26 @@ def _row(skill: Data) -> tuple[str, ...]:
 
 
 def _skill_text(data: Data) -> str:
-    rows = [
-        (label, field(data, key, 2_000))
-        for label, key in (
-            ("name", "name"),
-            ("from", "source"),
-            ("status", "status"),
-            ("for", "description"),
-            ("license", "license"),
-            ("made for", "compatibility"),
-            ("problem", "problem"),
-        )
-        if field(data, key)
-    ]
-    lists = (("triggers", "triggers"), ("missing", "missing"), ("install", "install"))
-    rows += [(label, found) for label, key in lists if (found := _listed(data, key))]
+    rows = [(label, value) for label, key in _ROWS if (value := ", ".join(_listed(data, key)))]
     if data.get("always") is True:
         rows.append(("always", "its text stands in every prompt"))
     blocks = [table(rows), f"files\n{indent(table(map(_file, records(data, 'files')), 2))}"]
-    blocks += [_section(title, data, key) for title, key in _SECTIONS if data.get(key)]
+    for title, key in _SECTIONS:
+        if lines := _listed(data, key):
+            block = indent("\n".join(lines))
+            blocks.append(f"{title}\n{block}")
     blocks.append(f"SKILL.md\n{indent(clean(text(data, 'text')))}")
     return "\n".join(blocks)
 
 
-_SECTIONS = (("since you enabled it", "changes"), ("careful", "warnings"))
-
-
-def _section(title: str, data: Data, key: str) -> str:
+def _listed(data: Data, key: str) -> list[str]:
+    """A field's values; a text is one of them."""
     value = data.get(key)
-    lines = [clean(str(line)) for line in value] if isinstance(value, list) else []
-    block = indent("\n".join(lines))
-    return f"{title}\n{block}"
+    if isinstance(value, list):
+        return [clean(str(one)) for one in value]
+    return [field(data, key, 2_000)] if value else []
 
 
-def _listed(data: Data, key: str) -> str:
-    value = data.get(key)
-    return clean(", ".join(map(str, value))) if isinstance(value, list) else ""
-
-
-def _file(file: Mapping[str, object]) -> tuple[str, ...]:
+def _file(file: Data) -> tuple[str, ...]:
     kind = field(file, "kind")
     return field(file, "path"), f"{number(file, 'size'):,} bytes", "" if kind == "text" else kind

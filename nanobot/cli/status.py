@@ -6,14 +6,15 @@ A gateway that runs and does not answer is said to be failing, whatever its reas
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nanobot.cli.admin import put, to_json
-from nanobot.cli.client import Client, ConnectionLost
-from nanobot.cli.connection import NoGateway
-from nanobot.cli.reach import operate, state_folder
+from nanobot.cli.client import Client, ConnectionLost, NoGateway
+from nanobot.cli.command import add, add_json, asked, home_of, put, to_json
+from nanobot.cli.gateway import state_folder
 from nanobot.cli.show import (
     Data,
     counts,
@@ -29,6 +30,9 @@ from nanobot.cli.show import (
 from nanobot.config import not_imported
 from nanobot.times import duration
 
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
+
 PATIENCE_SECONDS = 15.0
 """A gateway that is well answers in a hundredth of a second; one with a slow disk in a few."""
 
@@ -37,19 +41,27 @@ _NOTHING_RUNS: Data = {"health": {"state": "stopped"}}
 _SILENT = "the gateway runs but does not answer"
 
 
+def add_status(commands: Commands) -> None:
+    """`nanobot status`."""
+    status = add(commands, "status", "what runs, how well, and what waits", _status)
+    status.add_argument(
+        "--check", action="store_true", help="a line, and exit code 1 unless a gateway works"
+    )
+    add_json(status)
+
+
+def _status(options: argparse.Namespace) -> int:
+    return status(home_of(options), as_json=options.json, check=options.check)
+
+
 def status(home: Path, *, as_json: bool, check: bool, patience: float = PATIENCE_SECONDS) -> int:
-    """`nanobot status`; a gateway may take `patience` seconds to answer."""
-    data = of_gateway(home, patience) or (_NOTHING_RUNS if check else _of_files(home))
+    """Print it; a gateway may take `patience` seconds to answer."""
+    data = of_gateway(home, patience) or (_NOTHING_RUNS if check else asked(home, "status"))
     if hint := not_imported(home):
         sys.stderr.write(fitted(f"note: {hint}\n", sys.stderr))
-    put(to_json(data) if as_json else _line(data) if check else status_text(data))
+    put(to_json(data) if as_json else _line(data) if check else _status_text(data))
     well = field(record(data, "health"), "state") in _WORKING
     return 0 if well or not check else 1
-
-
-def _of_files(home: Path) -> Data:
-    told = operate(home, "status", {})
-    return told if isinstance(told, dict) else {}
 
 
 def of_gateway(home: Path, patience: float = PATIENCE_SECONDS) -> Data | None:
@@ -64,26 +76,19 @@ def of_gateway(home: Path, patience: float = PATIENCE_SECONDS) -> Data | None:
     except ConnectionLost as lost:
         if not isinstance(lost.__cause__, TimeoutError):
             raise
-        concern = {"level": "failing", "text": _SILENT, "hint": _when_silent(home)}
-        return {"running": True, "home": str(home), "health": _failing(concern)}
+        hint = (
+            "`nanobot logs` may say where it is stuck. Restart it: what was under way is taken up. "
+            f"Its pid stands in {home / 'state' / 'gateway.lock'}."
+        )
+        concern = {"level": "failing", "text": _SILENT, "hint": hint}
+        health = {"state": "failing", "concerns": [concern]}
+        return {"running": True, "home": str(home), "health": health}
     return told if isinstance(told, dict) else {}
 
 
 def is_silent(status: Data) -> bool:
     """Whether a gateway runs that could not say how it is."""
     return bool(status.get("running")) and "pid" not in status
-
-
-def _failing(concern: Data) -> Data:
-    return {"state": "failing", "concerns": [concern]}
-
-
-def _when_silent(home: Path) -> str:
-    """What to do about a gateway that does not answer."""
-    return (
-        "`nanobot logs` may say where it is stuck. Restart it: what was under way is taken up. "
-        f"Its pid stands in {home / 'state' / 'gateway.lock'}."
-    )
 
 
 def _line(data: Data) -> str:
@@ -93,7 +98,7 @@ def _line(data: Data) -> str:
     return f"{state}: {concerns}\n" if concerns else f"{state}\n"
 
 
-def status_text(status: Data) -> str:
+def _status_text(status: Data) -> str:
     """The state of a home and of its gateway, for people."""
     health = record(status, "health")
     blocks = [table(_rows(status)), _concerns(health)]
@@ -126,8 +131,9 @@ def _rows(status: Data) -> list[tuple[str, str]]:
         ("log", _logged(record(status, "since_start"))),
         ("inbox", counts(queue, received="waiting", working="in work", failed="failed")),
         ("outbox", counts(queue, outbox_pending="waiting", dead="undeliverable")),
-        ("process", _process(record(status, "process"))),
     ]
+    if process := record(status, "process"):
+        rows.append(("process", f"{size(number(process, 'resident'))} of memory"))
     return [(name, said) for name, said in rows if said]
 
 
@@ -154,16 +160,9 @@ def _tokens(today: Data) -> str:
 def _logged(since: Data) -> str:
     if not since:
         return ""
-    return f"{_many(since, 'error')}, {_many(since, 'warning')} since the start"
-
-
-def _many(data: Data, what: str) -> str:
-    count = number(data, f"{what}s")
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def _process(process: Data) -> str:
-    return f"{size(number(process, 'resident'))} of memory" if process else ""
+    counted = [(number(since, f"{what}s"), what) for what in ("error", "warning")]
+    said = [f"{count} {what}" if count == 1 else f"{count} {what}s" for count, what in counted]
+    return f"{', '.join(said)} since the start"
 
 
 def _concerns(health: Data) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from nanobot.bus.events import Media
-from nanobot.cli.closed import operate
+from nanobot.cli.offline import operate_with as operate
 from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
 from nanobot.errors import ProviderRejected

@@ -10,7 +10,7 @@ import pytest
 
 from nanobot.agent.outcomes import BEHIND_ANOTHER, COMMAND_BEHIND, LONGEST_PAUSE
 from nanobot.bus.events import NANOBOT
-from nanobot.cli.closed import operate
+from nanobot.cli.offline import operate_with as operate
 from nanobot.config.load import load_settings
 from nanobot.errors import (
     ContextTooLong,

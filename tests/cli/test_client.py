@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from nanobot.cli.client import Client, ConnectionLost
-from nanobot.cli.connection import NoGateway
+from nanobot.cli.client import Client, ConnectionLost, NoGateway
 from nanobot.errors import StorageError
 from nanobot_cli.wire import Reply
 

@@ -15,12 +15,9 @@ from typing import Any
 
 import pytest
 
-from nanobot.cli.doctor.channels import check_channels
-from nanobot.cli.doctor.finding import Case
+from nanobot.cli.doctor import Case
 from nanobot.cli.doctor.home import check_home
-from nanobot.cli.doctor.model import check_model
-from nanobot.cli.doctor.service import check_gateway
-from nanobot.cli.doctor.times import check_time
+from nanobot.cli.doctor.surroundings import check_channels, check_gateway, check_model, check_time
 from nanobot.cli.main import main
 from nanobot.cli.service.unit import Unit
 from nanobot.config.load import load_settings

@@ -82,7 +82,7 @@ def test_wrong_usage_exits_2(capsys: pytest.CaptureFixture[str], arguments: list
 def test_home_is_an_option_an_environment_variable_or_the_default(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from nanobot.cli.grammar import home_of
+    from nanobot.cli.command import home_of
     from nanobot.cli.parser import build_parser
 
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
@@ -164,7 +164,7 @@ def run_and_raise(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
     def fail(*_: object, **__: object) -> int:
         raise error
 
-    monkeypatch.setattr("nanobot.cli.admin.config_schema", fail)
+    monkeypatch.setattr("nanobot.config.schema.config_schema", fail)
     return main(["config", "schema"])
 
 

@@ -14,14 +14,11 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from nanobot.cli.onboard.candidate import Candidate, part_of
-from nanobot.cli.onboard.files import read, with_basics, write
-from nanobot.cli.onboard.model import ask_model
-from nanobot.cli.onboard.options import OnboardOptions
-from nanobot.cli.onboard.parts import Before, Part
+from nanobot.cli.onboard import OnboardOptions
+from nanobot.cli.onboard.files import Before, Part, read, with_basics, write
+from nanobot.cli.onboard.model import Candidate, ask_model, ask_window, is_near, part_of
 from nanobot.cli.onboard.people import AtTerminal, Piped
-from nanobot.cli.onboard.steps import Steps
-from nanobot.cli.onboard.window import ask_window, is_near
+from nanobot.cli.onboard.wizard import Steps
 from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
 from nanobot.config.model import ModelSettings

@@ -8,10 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
-from nanobot.cli.onboard.candidate import Candidate
-from nanobot.cli.onboard.model import ask_model
-from nanobot.cli.onboard.parts import Before
-from nanobot.cli.onboard.window import ask_window, given_window
+from nanobot.cli.onboard.files import Before
+from nanobot.cli.onboard.model import Candidate, ask_model, ask_window, given_window
 from nanobot.clock import SystemClock
 from nanobot.config.model import ModelSettings
 from nanobot.providers.discovery import LocalServer

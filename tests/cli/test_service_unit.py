@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.cli.service.planning import gateway_command, service_path
-from nanobot.cli.service.unit import Unit, home_in
+from nanobot.cli.service.unit import Unit, gateway_command, home_in, service_path
 from nanobot.errors import NanobotError
 
 BREAK_THE_SANDBOX = (

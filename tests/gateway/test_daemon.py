@@ -17,7 +17,7 @@ import pytest
 
 from nanobot.app import build_gateway
 from nanobot.bus.events import OutboundPart
-from nanobot.cli.closed import operate
+from nanobot.cli.offline import operate_with as operate
 from nanobot.config.load import load_settings
 from nanobot.errors import HomeLocked, SendLater, StorageError
 from nanobot.gateway.gateway import Gateway

@@ -1,17 +1,44 @@
-"""The home on disk: whose it is, who else may look into it, how much room there is."""
+"""The home on disk: whose it is, who else may look into it, how much room there is.
+
+What is installed: whether the packages are those that this nanobot was made for.
+
+What nanobot keeps for itself: the journal, the versions of memory, the search index.
+
+All of it is opened for reading alone. A database at rest is read as a file that nobody changes, so
+that SQLite leaves nothing beside it; one that is in use, as it asks for.
+
+The conversations: whether each can be read; and what was set aside because it could not.
+
+Backups: whether they are made, and how old the last one is.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
 import pwd
+import re
 import shlex
+import sqlite3
 import stat
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from importlib.metadata import PackageNotFoundError, requires, version
 from itertools import islice
 from pathlib import Path
+from urllib.parse import quote
 
-from nanobot.cli.doctor.finding import Case, Finding
+from loguru import logger
+
+from nanobot import __version__
+from nanobot.cli.doctor import Case, Finding
+from nanobot.cli.show import size
+from nanobot.clock import Clock
 from nanobot.config import not_imported
+from nanobot.errors import StorageError
+from nanobot.upkeep.backups import folder_of, found
 from nanobot.upkeep.retention import free_bytes
 
 _GIGABYTE = 1_000_000_000
@@ -157,3 +184,301 @@ def room(home: Path, reserve: int) -> Iterator[Finding]:
     if nodes.f_files and not nodes.f_favail:
         hint = "There are too many files on it: `df -i` shows where."
         yield Finding("disk", "fail", "no file can be made on the disk", hint)
+
+
+_REQUIREMENT = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*\(?(?P<bounds>[^;()]*)\)?\s*(?:;\s*(?P<when>.*))?"
+)
+_BOUND = re.compile(r"(>=|<=|==|<|>|!=|~=)\s*([0-9]+(?:\.[0-9]+)*)")
+_EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
+
+
+def check_packages() -> Iterator[Finding]:
+    """The installed packages against nanobot's own requirements, and what SQLite can do."""
+    ours = f"nanobot {__version__}, Python {platform.python_version()}, "
+    ours += f"SQLite {sqlite3.sqlite_version}"
+    try:
+        wrong = [text for line in requires("nanobot") or () if (text := _trouble(line))]
+    except PackageNotFoundError:
+        yield Finding("packages", "ok", f"{ours}; run without being installed")
+        return
+    if wrong:
+        hint = f"`{sys.executable} -m pip install --upgrade nanobot` in the environment of nanobot"
+        yield Finding(
+            "packages", "warn", "\n".join([f"{ours}; not as it should be:", *wrong]), hint
+        )
+    else:
+        yield Finding("packages", "ok", ours)
+    if not _has_full_text():
+        hint = "Use a Python whose SQLite has FTS5; that of every distribution does."
+        yield Finding("packages", "fail", "this SQLite has no full-text search", hint)
+
+
+def _trouble(line: str) -> str:
+    """What is wrong with one requirement such as `idna<4,>=3.10`; empty for nothing.
+
+    Those of an extra count as far as they are installed, those of development not at all.
+    """
+    parts = _REQUIREMENT.fullmatch(line.strip())
+    if parts is None:
+        return ""
+    name, when = parts["name"], parts["when"] or ""
+    extra = _EXTRA.search(when)
+    if (extra and extra[1] == "dev") or (when and not extra):
+        return ""
+    try:
+        installed = version(name)
+    except PackageNotFoundError:
+        return "" if extra else f"{name} is missing"
+    bounds = _BOUND.findall(parts["bounds"])
+    if all(_holds(_release(installed), operator, _release(bound)) for operator, bound in bounds):
+        return ""
+    return f"{name} {installed} is installed, and {parts['bounds'].strip()} is wanted"
+
+
+def _release(text: str) -> Sequence[int]:
+    """The numbers that a version begins with, without zeros at the end."""
+    found = re.match(r"\d+(?:\.\d+)*", text)
+    numbers = [int(part) for part in found[0].split(".")] if found else []
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return numbers
+
+
+def _holds(installed: Sequence[int], operator: str, bound: Sequence[int]) -> bool:
+    """Whether a release is within one bound; operators that we do not use hold."""
+    match operator:
+        case ">=":
+            return list(installed) >= list(bound)
+        case "<":
+            return list(installed) < list(bound)
+        case "==":
+            return list(installed) == list(bound)
+        case _:
+            return True
+
+
+def _has_full_text() -> bool:
+    db = sqlite3.connect(":memory:")
+    try:
+        db.execute("CREATE VIRTUAL TABLE words USING fts5 (text)")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        db.close()
+    return True
+
+
+_PATIENCE = 10.0
+"""Seconds for looking through one database."""
+_STEPS = 100_000
+
+
+def check_journal(case: Case) -> Iterator[Finding]:
+    """Whether the journal is whole, of a format that is known, and has nothing that failed."""
+    from nanobot.bus.sqlite_journal import MIGRATIONS
+    from nanobot.bus.sqlite_reports import queue_counts
+
+    path = case.home / "state" / "journal.db"
+    if not path.exists():
+        return
+    aside = f"End the gateway, then `mv {shlex.quote(str(path))} {shlex.quote(f'{path}.broken')}`"
+    aside += " and start again: conversations and memory are in other files; only messages that"
+    aside += " waited in it have to be sent again."
+    try:
+        with _reading(path) as db:
+            version = _version(db)
+            if version > len(MIGRATIONS):
+                text = f"it was written by a newer nanobot (format {version})"
+                yield Finding("journal", "fail", text, "Install that version again.")
+                return
+            if damage := _damage(db, case.clock):
+                yield Finding("journal", "fail", f"it is damaged: {damage}", aside)
+                return
+            found = queue_counts(db) if version else None
+    except sqlite3.DatabaseError as error:
+        yield Finding("journal", "fail", f"it cannot be read: {error}", aside)
+        return
+    yield Finding("journal", "ok", f"whole, format {version}, {size(path.stat().st_size)}")
+    if found and found.failed + found.dead and not case.judged:
+        text = f"{found.failed} messages failed, {found.dead} parts could not be delivered"
+        yield Finding(
+            "journal", "warn", text, "`nanobot queue list` shows them and how to mend it."
+        )
+
+
+def check_index(case: Case) -> Iterator[Finding]:
+    """Whether the search index can be used. It is a cache, so nothing is lost with it."""
+    from nanobot.memory.search.tables import VERSION
+
+    path = case.home / "state" / "index.db"
+    if not path.exists():
+        return
+    rebuild = "`nanobot memory rebuild` makes it anew; nothing is lost."
+    try:
+        with _reading(path) as db:
+            version, damage = _version(db), _damage(db, case.clock)
+    except sqlite3.DatabaseError as error:
+        damage, version = str(error), VERSION
+    if damage:
+        yield Finding("index", "warn", f"it is damaged: {damage}", rebuild)
+    elif version != VERSION:
+        text = f"it is of another version ({version}), and made anew when it is used next"
+        yield Finding("index", "ok", text)
+    else:
+        yield Finding("index", "ok", f"whole, {size(path.stat().st_size)}")
+
+
+def check_versions(case: Case) -> Iterator[Finding]:
+    """Whether the newest version of memory is there with all that is in it."""
+    from nanobot.memory.versions.git import Repository
+    from nanobot.memory.versions.gitstore import read_newest
+
+    path = case.home / "state" / "memory.git"
+    if not os.path.lexists(path):
+        return
+    repository = Repository(path)
+    try:
+        found = read_newest(repository)
+    except StorageError as error:
+        yield Finding("versions", "fail", str(error), error.hint)
+        return
+    finally:
+        repository.close()
+    if found is None:
+        yield Finding("versions", "ok", "there is none of memory yet")
+        return
+    newest, files = found
+    when = f"{newest.when.astimezone(case.clock.now().tzinfo):%Y-%m-%d %H:%M}"
+    yield Finding("versions", "ok", f"whole; the newest is of {when}, with {files} files")
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    in_use = path.with_name(f"{path.name}-wal").exists()
+    how = "mode=ro" if in_use else "immutable=1"
+    db = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{how}", uri=True, timeout=_PATIENCE)
+    db.text_factory = lambda data: data.decode("utf-8", "replace")
+    try:
+        yield db
+    finally:
+        db.close()
+
+
+def _version(db: sqlite3.Connection) -> int:
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def _damage(db: sqlite3.Connection, clock: Clock) -> str:
+    """What is wrong with the file, as SQLite says it; empty for nothing that is found in time."""
+    end = clock.monotonic() + _PATIENCE
+    db.set_progress_handler(lambda: clock.monotonic() > end, _STEPS)
+    try:
+        said = [str(row[0]) for row in db.execute("PRAGMA quick_check(3)")]
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return ""
+    finally:
+        db.set_progress_handler(None, 0)
+    return "" if said == ["ok"] else "; ".join(" ".join(line.split()) for line in said)[:300]
+
+
+_ASIDE = re.compile(r"\.(?:corrupt|broken|damaged)(?:-|$)")
+_WHERE = ("state", "sessions", "workspace/memory", "workspace/people", "workspace/groups")
+_PASSED_BY = frozenset({"node_modules", "objects", "undo", "pack"})
+"""Folders with thousands of files, none of which is ever set aside."""
+
+_SHOWN = 5
+
+
+def check_conversations(case: Case) -> Iterator[Finding]:
+    """Read each conversation as the next message in it would."""
+    folder = case.home / "sessions"
+    if not folder.is_dir():
+        return
+    complaints: list[str] = []
+    sink = logger.add(lambda said: complaints.append(said.record["message"]), level="WARNING")
+    try:
+        count, unreadable = _read_all(folder, case)
+    finally:
+        logger.remove(sink)
+    for error in unreadable[:_SHOWN]:
+        yield Finding("conversations", "fail", str(error), error.hint)
+    if complaints:
+        hint = "What can be read is used, and the lines stay in the file for you to look at."
+        yield Finding("conversations", "warn", "\n".join(complaints[:_SHOWN]), hint)
+    yield Finding("conversations", "ok", f"{count} can be read")
+
+
+def _read_all(folder: Path, case: Case) -> tuple[int, list[StorageError]]:
+    from nanobot.session.catalogue import key_in
+    from nanobot.session.files import FileOps
+    from nanobot.session.jsonl_store import SessionFolder
+    from nanobot.session.records import SUFFIX, key_of
+
+    sessions, now = SessionFolder(folder, FileOps()), case.clock.now()
+    count, unreadable = 0, []
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        try:
+            sessions.read(key_in(path) or key_of(path.stem), path, now)
+            count += 1
+        except StorageError as error:
+            unreadable.append(error)
+    return count, unreadable
+
+
+def check_set_aside(case: Case) -> Iterator[Finding]:
+    """Files that nanobot could not read and moved away, which a person should know of."""
+    found = sorted(path for name in _WHERE for path in _aside_in(case.home / name))
+    if not found:
+        return
+    shown = "\n".join(str(path.relative_to(case.home)) for path in found[:_SHOWN])
+    more = f"\nand {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    one = len(found) == 1
+    text = f"{len(found)} {'file was' if one else 'files were'} unreadable once:\n{shown}{more}"
+    hint = "See whether something in there is worth saving, then delete it."
+    yield Finding("set aside", "warn", text, hint)
+
+
+def _aside_in(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        aside = [name for name in (*folders, *files) if _ASIDE.search(name)]
+        yield from (Path(place, name) for name in aside)
+        folders[:] = [name for name in folders if name not in _PASSED_BY and name not in aside]
+
+
+_GRACE = timedelta(days=1)
+"""How late a backup may be: a machine that was off makes it soon after its start."""
+
+
+def check_backups(case: Case) -> Iterator[Finding]:
+    """Whether a backup is there that is as new as the schedule promises."""
+    if not case.home.is_dir():
+        return
+    settings = case.settings.backup
+    folder, now = folder_of(case.home, settings.folder), case.clock.now()
+    made = [stored.made_at for stored in found(folder)]
+    newest = made[0].astimezone(now.tzinfo) if made else None
+    shown = f"the newest is of {newest:%Y-%m-%d %H:%M}" if newest else "there is none"
+    if not settings.schedule:
+        hint = "Set backup.schedule to have them made, best with backup.folder on another disk."
+        text = f"none are made by themselves; {shown} in {folder}"
+        yield Finding("backups", "ok" if newest else "warn", text, hint)
+    elif folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
+        hint = "Mend its permissions, or set backup.folder to another one."
+        yield Finding("backups", "fail", f"{folder} cannot be written", hint)
+    elif newest is None or _is_late(settings.schedule, newest, now):
+        hint = "The gateway makes them while it runs. `nanobot backup` makes one now."
+        text = f"they are due at `{settings.schedule}`; {shown} in {folder}"
+        yield Finding("backups", "warn", text, hint)
+    else:
+        yield Finding("backups", "ok", f"{shown} in {folder}")
+
+
+def _is_late(schedule: str, newest: datetime, now: datetime) -> bool:
+    from nanobot.cron.schedule import parse
+
+    due = parse(schedule).next_after(newest, now.tzinfo)
+    return due is not None and due + _GRACE < now

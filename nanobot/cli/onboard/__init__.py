@@ -1,6 +1,142 @@
-"""`nanobot onboard`: from nothing to a first reply, and later from one setting to another.
+"""`nanobot onboard`: a wizard that sets nanobot up, or changes how it is set up.
 
-What always holds: until the person has seen what will be written and said yes, nothing is; then
-each file is replaced as a whole. Secrets go into secrets.env and nowhere else. What was not asked
-for stays in config.yaml byte for byte.
+It asks, shows what will be written, writes it, signs in and says hello.
 """
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from nanobot.cli.command import WrongUsage, add, add_json, count, home_of, words
+
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
+
+_EPILOG = """\
+Without --non-interactive everything is asked for, and nothing is written before you have seen it.
+Secrets are never given on the command line, which other users can read: name a variable."""
+
+_TEXTS = (
+    ("--model-name", "NAME", "the model, as its server knows it"),
+    ("--base-url", "URL", "where its API is, such as http://127.0.0.1:11434/v1"),
+    ("--api-key-env", "VARIABLE", "the environment variable that holds the API key"),
+    ("--telegram-token-env", "VARIABLE", "the environment variable that holds the bot's token"),
+    ("--telegram-base-url", "URL", "where the Bot API is, for a server of your own"),
+    ("--owner-telegram", "ID", "your id at Telegram, a number"),
+    ("--owner-whatsapp", "NUMBER", "set WhatsApp up as a linked device; your number, in digits"),
+    ("--owner-name", "NAME", "what you are called"),
+    ("--timezone", "ZONE", "your time zone, such as Europe/Berlin"),
+)
+
+
+def add_onboard(commands: Commands) -> None:
+    """`nanobot onboard`."""
+    parser = add(commands, "onboard", "set nanobot up, or change how it is set up", _onboard)
+    parser.epilog = _EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--non-interactive", action="store_true", help="ask nothing; do what the options say"
+    )
+    for name, metavar, summary in _TEXTS:
+        parser.add_argument(name, type=words, metavar=metavar, help=summary)
+    parser.add_argument(
+        "--api-key-stdin", action="store_true", help="read the API key from standard input"
+    )
+    parser.add_argument(
+        "--context-window", type=count, default=0, metavar="TOKENS", help="what the model takes"
+    )
+    parser.add_argument(
+        "--offline", action="store_true", help="the small built-in model, to try nanobot out"
+    )
+    parser.add_argument(
+        "--no-test", action="store_true", help="write everything down without trying it"
+    )
+    parser.add_argument(
+        "--restart", action="store_true", help="restart the gateway if one is running"
+    )
+    add_json(parser)
+
+
+def _onboard(options: argparse.Namespace) -> int:
+    from nanobot.cli.onboard import OnboardOptions
+    from nanobot.cli.onboard.wizard import onboard
+
+    texts = {name: getattr(options, name) or "" for name in _names()}
+    return onboard(
+        OnboardOptions(
+            home=home_of(options),
+            home_is_chosen=bool(options.home or os.environ.get("NANOBOT_HOME")),
+            attended=not options.non_interactive,
+            as_json=options.json,
+            test=not options.no_test,
+            offline=options.offline,
+            restart=options.restart,
+            context_window=options.context_window,
+            api_key_stdin=options.api_key_stdin,
+            **texts,
+        )
+    )
+
+
+def _names() -> list[str]:
+    return [name.removeprefix("--").replace("-", "_") for name, _, _ in _TEXTS]
+
+
+class OnboardOptions(NamedTuple):
+    """Empty and 0: not said. The `_env` are names of variables that hold a secret."""
+
+    home: Path
+    home_is_chosen: bool = False
+    attended: bool = True
+    as_json: bool = False
+    test: bool = True
+    offline: bool = False
+    restart: bool = False
+    model_name: str = ""
+    base_url: str = ""
+    context_window: int = 0
+    api_key_env: str = ""
+    api_key_stdin: bool = False
+    telegram_token_env: str = ""
+    telegram_base_url: str = ""
+    owner_telegram: str = ""
+    owner_whatsapp: str = ""
+    owner_name: str = ""
+    timezone: str = ""
+
+    def expect_sense(self) -> None:
+        """Raise `WrongUsage` where one option would make another one void."""
+        of_a_server = {
+            "--model-name": self.model_name,
+            "--base-url": self.base_url,
+            "--context-window": self.context_window,
+            "--api-key-env": self.api_key_env,
+            "--api-key-stdin": self.api_key_stdin,
+        }
+        named = [option for option, value in of_a_server.items() if value]
+        if self.offline and named:
+            hint = "The built-in model is no server; leave one or the other out."
+            raise WrongUsage(f"--offline and {named[0]} exclude each other", hint=hint)
+        if self.api_key_env and self.api_key_stdin:
+            raise WrongUsage(
+                "--api-key-env and --api-key-stdin exclude each other", hint="There is one key."
+            )
+
+    @property
+    def about_model(self) -> bool:
+        """Whether anything is said of the model."""
+        key = self.api_key_env or self.api_key_stdin
+        return bool(self.offline or self.model_name or self.base_url or self.context_window or key)
+
+    @property
+    def about_telegram(self) -> bool:
+        """Whether anything is said of Telegram."""
+        return bool(self.telegram_token_env or self.telegram_base_url or self.owner_telegram)
+
+    @property
+    def about_owner(self) -> bool:
+        """Whether anything is said of the owner."""
+        return bool(self.owner_name or self.timezone)

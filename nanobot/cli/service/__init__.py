@@ -1,1 +1,99 @@
-"""`nanobot service`: nanobot as a unit of systemd, the user's own or the machine's."""
+"""`nanobot service`: let systemd run nanobot."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+from nanobot.cli.command import add, add_count, add_group, add_json
+
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
+    from nanobot.cli.service.unit import Choice
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
+
+
+def add_service(commands: Commands) -> None:
+    """`nanobot service …`."""
+    what = add_group(
+        commands,
+        "service",
+        "let systemd run nanobot",
+        "Let systemd run nanobot: it starts with the machine and is watched.",
+    )
+    install = _add_place(
+        add(what, "install", "install or renew the service and start it", _install)
+    )
+    install.add_argument(
+        "--user",
+        metavar="NAME",
+        default="",
+        help="with --system: who it runs as (default: nanobot, who is made if need be)",
+    )
+    install.add_argument(
+        "--no-start", action="store_true", help="write and enable it, but do not start it now"
+    )
+    install.add_argument(
+        "--dry-run", action="store_true", help="print the unit file and change nothing"
+    )
+    _add_place(add(what, "uninstall", "stop the service and take it away", _uninstall))
+    status = _add_place(add(what, "status", "whether it runs, and how well", _status))
+    add_json(status)
+    logs = _add_place(add(what, "logs", "what systemd and nanobot say about it", _logs))
+    add_count(logs, 50, "lines")
+    logs.add_argument(
+        "-f", "--follow", action="store_true", help="go on with new lines until Ctrl-C"
+    )
+
+
+def _add_place(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument(
+        "--system", action="store_true", help="a service of the machine instead of yours"
+    )
+    parser.add_argument(
+        "--name",
+        type=_name,
+        metavar="NAME",
+        help="another one beside the first: its unit is nanobot-NAME",
+    )
+    return parser
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not made of letters, digits, - and _ only")
+    return text
+
+
+def _choice(options: argparse.Namespace) -> Choice:
+    from nanobot.cli.service.unit import Choice
+
+    return Choice(options.home or "", system=options.system, name=options.name or "")
+
+
+def _install(options: argparse.Namespace) -> int:
+    from nanobot.cli.service.installing import install, preview
+
+    if options.dry_run:
+        return preview(_choice(options), options.user)
+    return install(_choice(options), options.user, start=not options.no_start)
+
+
+def _uninstall(options: argparse.Namespace) -> int:
+    from nanobot.cli.service.installing import uninstall
+
+    return uninstall(_choice(options))
+
+
+def _status(options: argparse.Namespace) -> int:
+    from nanobot.cli.service.systemd import status
+
+    return status(_choice(options), as_json=options.json)
+
+
+def _logs(options: argparse.Namespace) -> int:
+    from nanobot.cli.service.systemd import logs
+
+    return logs(_choice(options), count=options.n, follow=options.follow)

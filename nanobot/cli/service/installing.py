@@ -16,11 +16,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from nanobot.cli.admin import put
-from nanobot.cli.service.places import Account, Choice, Place, lingers
-from nanobot.cli.service.planning import Plan, plan
-from nanobot.cli.service.systemctl import Systemd
-from nanobot.cli.service.unit import MARK, Unit
+from nanobot.cli.command import put
+from nanobot.cli.service.systemd import Systemd
+from nanobot.cli.service.unit import MARK, Account, Choice, Place, Plan, Unit, lingers, plan
 from nanobot.cli.show import fitted
 from nanobot.errors import HomeLocked, NanobotError, StorageError
 from nanobot_cli.text import clean

@@ -1,23 +1,141 @@
-"""Running a gateway: as this process, or in a thread beside a client that found none."""
+"""The gateway: reached at its socket, hosted beside a client that found none, or run.
+
+Only one process may own a home. Who finds no socket tries to become the owner; who loses that race
+looks for the winner's socket again, for a few seconds in all.
+"""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import queue
+import signal
 import sys
 import threading
-from concurrent.futures import CancelledError
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from nanobot.cli.client import ConnectionLost
-from nanobot.gateway.lock import HomeLock
+from nanobot.cli.client import SILENCE, Client, ConnectionLost, NoGateway
+from nanobot.cli.command import add, home_of
+from nanobot.errors import HomeLocked
 
 if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
     from nanobot.config.settings import Settings
     from nanobot.gateway.gateway import Gateway
+
+T = TypeVar("T")
+
+PATIENCE = 15.0
+"""Seconds to wait for the gateway that another process has begun to start: a slow machine with much
+to do takes a few."""
+
+_PAUSE = 0.05
+
+
+def state_folder(home: Path) -> str:
+    """Where a home's control socket lies."""
+    return str(home / "state")
+
+
+def operate(home: Path, operation: str, arguments: Mapping[str, object]) -> object:
+    """Do one operation: in the gateway that runs, else here on the files."""
+
+    def in_gateway() -> object:
+        with Client(state_folder(home), on_silence=_say_that_it_is_silent) as client:
+            return client.ask(operation, arguments)
+
+    def on_files() -> object:
+        from nanobot.cli import offline
+
+        return offline.operate(home, operation, dict(arguments))
+
+    return _either(in_gateway, on_files)
+
+
+@contextlib.contextmanager
+def connected(home: Path) -> Iterator[Client]:
+    """A client of the gateway; one that runs in this process until the end where there is none.
+
+    The same holds between two messages, should the gateway go away meanwhile. Until the end SIGTERM
+    and SIGHUP raise `SystemExit`: they leave the way that stops that gateway first.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_left_by_signals())
+
+        def host() -> None:
+            stack.enter_context(HostedGateway(home))
+
+        def revive() -> None:
+            with contextlib.suppress(HomeLocked):  # another process was quicker: it is looked for
+                host()
+                client.hosting = True
+
+        def join() -> Client:
+            client = Client(state_folder(home), revive, _say_that_it_is_silent)
+            return stack.enter_context(client)
+
+        def host_and_join() -> Client:
+            host()
+            client = join()
+            client.hosting = True
+            return client
+
+        client = _either(join, host_and_join)
+        yield client
+
+
+@contextlib.contextmanager
+def _left_by_signals() -> Iterator[None]:
+    """Signals that would end the process at once let it tidy up first; one ignored stays so."""
+    mine = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL and _is_main_thread()
+    ]
+    for number in mine:
+        signal.signal(number, _leave)
+    try:
+        yield
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _is_main_thread() -> bool:
+    """Whether this one may take signals at all."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def _leave(number: int, _: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
+
+
+def _say_that_it_is_silent() -> None:
+    sys.stderr.write(
+        f"The gateway has not answered for {SILENCE:.0f} s. `nanobot status` says how it is;"
+        " Ctrl-C leaves.\n"
+    )
+    sys.stderr.flush()
+
+
+def _either(first: Callable[[], T], second: Callable[[], T]) -> T:
+    """`first`, or `second` where no gateway runs, or `first` where another process was quicker."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        with contextlib.suppress(NoGateway):
+            return first()
+        try:
+            return second()
+        except HomeLocked:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_PAUSE)
+
 
 _SILENTLY = 1.0
 """Seconds after which a person is told what the end waits for."""
@@ -25,13 +143,19 @@ _SILENTLY = 1.0
 _FINISHING = "Storing the conversation in memory … (Ctrl-C: leave it for the next time)\n"
 
 
-def run_gateway(home: Path) -> int:
-    """`nanobot gateway`: run until a signal; returns the exit code.
+def add_gateway(commands: Commands) -> None:
+    """`nanobot gateway`."""
+    add(commands, "gateway", "run nanobot with all its channels", _run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run until a signal; returns the exit code.
 
     Where a restart was asked for, this process becomes a new one with the same command line.
     """
     from nanobot.config.load import load_settings
 
+    home = home_of(options)
     _expect_free(home)
     settings = load_settings(home)  # what is wrong is said before more is loaded
     import asyncio
@@ -119,6 +243,8 @@ class HostedGateway:
         """Let what was said reach memory before the gateway ends."""
         if self._gateway is None or (finished := self._gateway.finish()) is None:
             return
+        from concurrent.futures import CancelledError
+
         with contextlib.suppress(CancelledError):  # it ended by itself
             try:
                 finished.result(_SILENTLY)
@@ -157,6 +283,8 @@ def _begin_log(settings: Settings, *, on_console: bool) -> None:
 
 def _expect_free(home: Path) -> None:
     """Raise `HomeLocked` at once where another process owns the home: loading takes a while."""
+    from nanobot.gateway.lock import HomeLock
+
     lock = HomeLock(home / "state")
     if lock.exists():
         lock.acquire()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from random import Random
 
 from nanobot.app.base import (
@@ -17,6 +18,7 @@ from nanobot.app.base import (
     make_home,
     model_name,
     prices,
+    secret_values,
 )
 from nanobot.app.memory import build_memory
 from nanobot.app.tools import JobChats, NoRegistry, build_mcp, build_skills, remind
@@ -24,6 +26,7 @@ from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import SystemClock
+from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
 from nanobot.cron.job import JobStore
 from nanobot.cron.service import CronService
@@ -34,9 +37,11 @@ from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing, PairingOperations
 from nanobot.gateway.status import Status
 from nanobot.gateway.supervisor import ChannelOperations
+from nanobot.logs import log_to_console
 from nanobot.memory.scopes import Scopes
 from nanobot.memory.service.operations import MemoryOperations
 from nanobot.security.paths import Root
+from nanobot.security.redaction import Redactor
 from nanobot.session.manager import SessionManager
 from nanobot.skills import SkillsOperations
 from nanobot.tasks import Background
@@ -46,11 +51,20 @@ from nanobot.upkeep.snapshot import BackupOperations
 Table = Mapping[str, Callable[[Mapping[str, object]], Awaitable[object]]]
 
 
-def operate(settings: Settings, op: str, arguments: dict[str, object]) -> object:
+def operate(home: Path, op: str, arguments: dict[str, object]) -> object:
     """Do one operation as the home's owner for that moment.
 
     Raises `HomeLocked` when a gateway runs after all, `NanobotError` for an unknown operation.
     """
+    settings = load_settings(home)
+    # Why an MCP server does not start is the answer: it need not be logged beside it.
+    level = "error" if op.startswith("mcp.") else "warning"
+    log_to_console(level, Redactor(secret_values(settings)), settings.agent.timezone)
+    return operate_with(settings, op, arguments)
+
+
+def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> object:
+    """As `operate`."""
     make_home(settings.home)
     with HomeLock(settings.home / "state"):
         return asyncio.run(_operate(settings, op, arguments))

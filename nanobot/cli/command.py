@@ -1,0 +1,170 @@
+"""What commands are made of: their grammar, an operation to ask for, and a result to print.
+
+Every command line loads the grammar of all commands, so what only some of them need is imported
+where they run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from datetime import date, tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nanobot.cli.show import Data, fitted, text
+from nanobot.config import home_folder
+from nanobot.errors import NanobotError
+from nanobot.tilde import expanded
+from nanobot_cli.text import clean
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+class WrongUsage(NanobotError):
+    """The command line makes no sense. Exit code 2, as argparse has it."""
+
+    exit_code = 2
+
+
+def add(
+    commands: Commands, name: str, summary: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """A command; `run` takes its namespace and returns the exit code."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=summary[0].upper() + summary[1:] + "."
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_group(commands: Commands, name: str, summary: str, description: str = "") -> Commands:
+    """A command that consists of commands. Alone it lists them and exits with 2."""
+    parser = commands.add_parser(name, help=summary, description=description or None)
+
+    def show(_: argparse.Namespace) -> int:
+        parser.print_help(sys.stderr)
+        return 2
+
+    parser.set_defaults(run=show)
+    return parser.add_subparsers(dest="what", metavar="WHAT")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option of commands whose result machines can have."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_yes(parser: argparse.ArgumentParser, summary: str = "do not ask") -> None:
+    """The option of commands that call `agreed`."""
+    parser.add_argument("--yes", action="store_true", help=summary)
+
+
+def add_count(parser: argparse.ArgumentParser, default: int, what: str) -> None:
+    """The option that says how many of something are shown."""
+    summary = f"how many {what} (default: %(default)s)"
+    parser.add_argument("-n", type=count, default=default, metavar="N", help=summary)
+
+
+def count(text: str) -> int:
+    """A number from 1, as an argument's type."""
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
+    return int(text)
+
+
+def words(text: str) -> str:
+    """A text that is not blank, as an argument's type."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
+
+
+def day(text: str) -> str:
+    """A date such as 2026-11-21, as an argument's type."""
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date such as 2026-11-21") from None
+
+
+def home_of(options: argparse.Namespace) -> Path:
+    """The home that a command line means, absolute."""
+    return expanded(options.home).absolute() if options.home else home_folder()
+
+
+def zone_of(home: Path) -> tzinfo | None:
+    """The time zone to show times in: `agent.timezone`, or None for the system's where none is set
+    or the configuration is wrong, which what is shown has nothing to do with."""
+    from zoneinfo import ZoneInfo
+
+    from nanobot.config.load import load_settings
+    from nanobot.errors import ConfigError
+
+    try:
+        name = load_settings(home).agent.timezone
+    except ConfigError:
+        return None
+    return ZoneInfo(name) if name else None
+
+
+def asked(home: Path, operation: str, **arguments: object) -> Data:
+    """What an operation answers: in the gateway that runs, or here. Raises `NanobotError`."""
+    from nanobot.cli.gateway import operate
+
+    data = operate(home, operation, arguments)
+    if not isinstance(data, dict):
+        raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")
+    return data
+
+
+def put(output: str) -> int:
+    """Print a result; returns the exit code of success."""
+    sys.stdout.write(output)
+    return 0
+
+
+def put_data(options: argparse.Namespace, data: Data, shown: Callable[[Data], str]) -> int:
+    """Print a result: as JSON where that was asked for, else as `shown` puts it."""
+    return put(to_json(data) if options.json else fitted(shown(data)))
+
+
+def put_text(options: argparse.Namespace, data: Data) -> int:
+    """Print the sentences that an operation answered; JSON is the rest of the answer."""
+    fields = {key: value for key, value in data.items() if key != "text"}
+    return put_data(options, fields or data, lambda _: clean(text(data, "text")).rstrip() + "\n")
+
+
+def to_json(data: object) -> str:
+    """JSON for machines that people can read too; ASCII, so that no terminal is moved by it."""
+    return json.dumps(data, indent=2) + "\n"
+
+
+def expect_consent(options: argparse.Namespace, hint: str = "") -> None:
+    """Raise `WrongUsage` unless --yes was given or a person can be asked."""
+    if not options.yes and (options.json or not sys.stdin.isatty()):
+        hint = hint or "Add --yes to do it without being asked."
+        raise WrongUsage("this has to be confirmed", hint=hint)
+
+
+def agreed(options: argparse.Namespace, shown: str, question: str) -> bool:
+    """Whether the person agrees, by --yes or having seen what is `shown`. Raises `WrongUsage`
+    where nobody can be asked."""
+    expect_consent(options)
+    if options.yes:
+        return True
+    put(fitted(shown))
+    if said_yes(question):
+        return True
+    put("Nothing was changed.\n")
+    return False
+
+
+def said_yes(question: str) -> bool:
+    """Ask the person at the terminal; whatever is not a yes is a no."""
+    sys.stdout.write(f"{question} [y/N] ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -1,0 +1,410 @@
+"""The gateway that runs, and the systemd unit that starts it, where one is installed.
+
+The model and its fallbacks: whether their servers answer and, where wished for, they do.
+
+What tools need: a sandbox that holds, the web, the programs of MCP servers.
+
+The channels: each adapter looks for itself, all at once; and whether they know their owner.
+
+The clock: its zone, and whether it is right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nanobot import __version__
+from nanobot.bus.events import TERMINAL
+from nanobot.channel.entry_points import Check, CheckFinding, CheckRequest
+from nanobot.cli.doctor import Case, Finding
+from nanobot.cli.service.unit import Choice, Place, lingers
+from nanobot.cli.show import Data, field, record, records
+from nanobot.cli.status import is_silent, of_gateway
+from nanobot.errors import NanobotError, ProviderUnavailable
+from nanobot.times import duration
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+    from nanobot.config.tools import McpServerSettings
+    from nanobot.providers.discovery import Served
+    from nanobot.providers.port import Reply
+
+_WELL = ("running", "stopped", "starting", "lent")
+
+
+def check_gateway(case: Case) -> Iterator[Finding]:
+    """How a running gateway says that it is."""
+    data = of_gateway(case.home, case.patience)
+    if data is None:
+        yield Finding("gateway", "ok", "not running; `nanobot gateway` starts it")
+        return
+    case.judged = "health" in data and not is_silent(data)
+    concerns = [*(_concerns(data) if "health" in data else _ill_channels(data))]
+    if not concerns:
+        yield Finding("gateway", "ok", f"running, pid {field(data, 'pid')}")
+    yield from concerns
+    if field(data, "version") not in ("", __version__):
+        hint = "Restart it: `/restart` in a chat, or as it was started."
+        text = f"it runs nanobot {field(data, 'version')}; {__version__} is installed"
+        yield Finding("gateway", "warn", text, hint)
+
+
+def _ill_channels(status: Data) -> Iterator[Finding]:
+    ill = [c for c in records(status, "channels") if field(c, "state") not in _WELL]
+    if ill:
+        said = "; ".join(
+            f"{field(c, 'name')} is {field(c, 'state')}: {field(c, 'detail')}" for c in ill
+        )
+        yield Finding("gateway", "warn", f"running, but {said}", "`nanobot status` says more.")
+
+
+def _concerns(status: Data) -> Iterator[Finding]:
+    for concern in records(record(status, "health"), "concerns"):
+        failing = field(concern, "level") == "failing"
+        text, hint = field(concern, "text", 500), field(concern, "hint", 500)
+        yield Finding("gateway", "fail" if failing else "warn", text, hint)
+
+
+def check_service(case: Case, environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
+    """Whether the unit for this home starts this nanobot, also when nobody is logged in."""
+    for place in _units(environ):
+        if place.home() == case.home:
+            yield _unit(place, case.home)
+
+
+def _unit(place: Place, home: Path) -> Finding:
+    name = f"{place.unit} ({'system' if place.system else 'user'} unit)"
+    program = _program(place.read())
+    command = f"nanobot --home {shlex.quote(str(home))} service install{place.options}"
+    reinstall = f"`{command}` writes it anew."
+    if program is None or not os.access(program, os.X_OK):
+        text = f"{name} starts {program or 'nothing'}, which is not there"
+        return Finding("service", "fail", text, reinstall)
+    if program.parent.resolve() != Path(sys.executable).parent.resolve():
+        text = f"{name} starts {program}, which is not the nanobot that you run now"
+        return Finding("service", "warn", text, reinstall)
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    if not place.system and not lingers(me):
+        text = f"{name} ends when you log out, and does not start before you log in"
+        return Finding("service", "warn", text, f"`loginctl enable-linger {me}`")
+    return Finding("service", "ok", f"{name} starts {program}")
+
+
+def _units(environ: Mapping[str, str]) -> Iterator[Place]:
+    """The units that may be ours, the user's and the machine's."""
+    for system in (False, True):
+        folder = Place.of(Choice(system=system), environ).file.parent
+        for path in sorted(folder.glob("nanobot*.service")):
+            yield Place(path.stem, system, path)
+
+
+def _program(unit: str) -> Path | None:
+    """What a unit file starts."""
+    lines = (line.partition("=") for line in unit.splitlines())
+    started = [value for key, _, value in lines if key == "ExecStart"]
+    try:
+        words = shlex.split(started[-1].lstrip(":")) if started else []
+    except ValueError:
+        return None
+    return Path(words[0].replace("%%", "%")) if words else None
+
+
+_PROBE_SECONDS = 8.0
+_WHOLE_PROBE_SECONDS = 20.0
+_ANSWER_SECONDS = 90.0
+_SHOWN_MODELS = 5
+_QUESTION = "This is a test. Answer with the one word: ready"
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """One that may be asked. `role` is what people call it, empty for the main one."""
+
+    name: str
+    base_url: str
+    api_key: SecretStr
+    role: str = ""
+
+    @property
+    def server(self) -> str:
+        return f"the {self.role}'s server" if self.role else "the model's server"
+
+
+def check_model(case: Case) -> Iterator[Finding]:
+    """The main model, then its fallbacks; without a fallback the agent still works."""
+    model = case.settings.model
+    if model.provider == "offline":
+        hint = "`nanobot onboard` sets one up; or set model.name and model.api_key."
+        yield Finding("model", "warn", "only the small built-in one", hint)
+        return
+    main = _Model(model.name, model.base_url, model.api_key)
+    yield from _examined(case, main)
+    yield from _window(case, main)
+    for other in model.fallbacks:
+        role = f"fallback {other.name}"
+        fallback = _Model(other.name, other.base_url, other.api_key, role)
+        for found in _examined(case, fallback):
+            worst = "warn" if found.state == "fail" else found.state
+            yield Finding("model", worst, f"{role}: {found.text}", found.hint)
+
+
+def _examined(case: Case, model: _Model) -> Iterator[Finding]:
+    try:
+        yield _served(case, model)
+        if case.ask_model:
+            yield _answering(case, model)
+    except NanobotError as error:
+        yield Finding("model", "fail", str(error), error.hint)
+
+
+def _served(case: Case, model: _Model) -> Finding:
+    served = asyncio.run(_probe(case, model))
+    case.hear(model.server, served.told)
+    names = served.names
+    if not names or not model.name or model.name in names:
+        named = model.name or next(iter(names), "the one it serves")
+        return Finding("model", "ok", f"{named}; its server answers")
+    offers = ", ".join(names[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
+    return Finding(
+        "model", "warn", f"the server does not list {model.name}", f"It offers {offers}."
+    )
+
+
+def _window(case: Case, model: _Model) -> Iterator[Finding]:
+    """Whether the server takes as much as the settings say, and whether that is enough to talk."""
+    from nanobot.cli.onboard.model import is_near
+    from nanobot.config.model import SMALL_WINDOW
+    from nanobot.providers.discovery import told_window
+
+    if not is_near(model.base_url):
+        return
+    key = model.api_key.get_secret_value()
+    told = asyncio.run(
+        told_window(model.base_url, model.name, key, case.clock, seconds=_PROBE_SECONDS)
+    )
+    set_here = case.settings.model.context_window
+    how = f"{told.to_raise} Then set model.context_window." if told.to_raise else ""
+    if 0 < told.now < set_here:
+        text = (
+            f"{told.server or 'its server'} takes {told.now:,} tokens and model.context_window says"
+            f" {set_here:,}: what is more is cut silently, and nanobot forgets"
+        )
+        yield Finding("model", "warn", text, how or f"Set model.context_window: {told.now}.")
+    elif set_here < SMALL_WINDOW:
+        text = f"a window of {set_here:,} tokens: nanobot works with few tools and forgets quickly"
+        yield Finding("model", "warn", text, how or f"Give it {SMALL_WINDOW:,} or more.")
+
+
+async def _probe(case: Case, model: _Model) -> Served:
+    from nanobot.providers.discovery import probe
+
+    key = model.api_key.get_secret_value()
+    try:
+        async with asyncio.timeout(_WHOLE_PROBE_SECONDS):
+            return await probe(model.base_url, key, case.clock, seconds=_PROBE_SECONDS)
+    except TimeoutError:
+        raise _silent(model, _WHOLE_PROBE_SECONDS) from None
+
+
+def _answering(case: Case, model: _Model) -> Finding:
+    begun = case.clock.monotonic()
+    reply = asyncio.run(_answer(case, model))
+    took = case.clock.monotonic() - begun
+    said = " ".join(reply.text.split())[:40]
+    tokens = f"{reply.usage.prompt} tokens asked, {reply.usage.completion} answered"
+    if not said:
+        hint = "Try another model: this one cannot be talked to."
+        return Finding("model", "fail", f"it answers nothing ({tokens})", hint)
+    return Finding("model", "ok", f"it answers “{said}” after {took:.1f} s ({tokens})")
+
+
+async def _answer(case: Case, model: _Model) -> Reply:
+    from nanobot.providers.openai import OpenAIProvider
+    from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
+
+    provider = OpenAIProvider(
+        model=model.name,
+        base_url=model.base_url,
+        api_key=model.api_key.get_secret_value(),
+        max_tokens=0,
+        clock=case.clock,
+    )
+    prompt = Prompt((user_message(_QUESTION),), Toolset.of(()))
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            return await provider.complete(prompt, CallOptions())
+    except TimeoutError:
+        raise _silent(model, _ANSWER_SECONDS) from None
+    finally:
+        await provider.close()
+
+
+def _silent(model: _Model, seconds: float) -> ProviderUnavailable:
+    return ProviderUnavailable(
+        f"{model.server} did not answer within {seconds:.0f} s",
+        hint="Is it overloaded, or still loading the model? Try again in a minute.",
+    )
+
+
+_MENDING = "docs/security.md, “Which sandbox, and how to get it”, says what to do."
+_SYSTEM = ("/usr", "/bin", "/sbin")
+
+
+def check_sandbox(case: Case) -> Iterator[Finding]:
+    """Whether commands are shut in, which is tried and not assumed."""
+    settings = case.settings.tools.exec
+    if not settings.enabled:
+        yield Finding("sandbox", "ok", "there is no shell (tools.exec.enabled: false)")
+        return
+    if settings.sandbox == "none":
+        hint = "Remove tools.exec.sandbox from config.yaml to have them shut in."
+        yield Finding("sandbox", "warn", "commands run without one, as you", hint)
+        return
+    from nanobot.security.sandbox import find_sandbox
+
+    found = asyncio.run(find_sandbox(settings.sandbox, private=(case.home,)))
+    if found.sandbox is None:
+        others = "\nWith tools.exec.sandbox: auto any other is tried."
+        others = "" if settings.sandbox == "auto" else others
+        hint = f"{found.problem}\n{_MENDING}{others}"
+        yield Finding("sandbox", "fail", "none works here, so there is no shell", hint)
+        return
+    text = f"{found.sandbox.kind}, proven to hold\n{found.sandbox.notes}".rstrip()
+    hint = f"{found.problem}\n{_MENDING}" if found.problem else ""
+    yield Finding("sandbox", "warn" if found.problem else "ok", text, hint)
+
+
+def check_web(case: Case) -> Iterator[Finding]:
+    """By which way the web is reached; nothing is fetched."""
+    web = case.settings.tools.web
+    by = " by way of a proxy" if web.proxy.get_secret_value() else ""
+    text = f"pages are fetched{by}; {web.search.provider} searches"
+    yield Finding("web", "ok", text if web.enabled else "off (tools.web.enabled: false)")
+
+
+def check_mcp(case: Case) -> Iterator[Finding]:
+    """Whether servers can be started; none is."""
+    servers = {name: one for name, one in case.settings.mcp.servers.items() if one.enabled}
+    if servers and find_spec("mcp") is None:
+        hint = f"`{sys.executable} -m pip install mcp`"
+        yield Finding("mcp", "fail", "the package for MCP servers is not installed", hint)
+    for name, server in servers.items():
+        yield _server(name, server)
+
+
+def _server(name: str, server: McpServerSettings) -> Finding:
+    if server.url:
+        return Finding("mcp", "ok", f"{name}: at {server.url}")
+    program = shutil.which(server.command, path=server.variables.get("PATH"))
+    if program is None:
+        hint = f"Install it, or write its whole path into mcp.servers.{name}.command."
+        return Finding("mcp", "fail", f"{name}: there is no program {server.command!r}", hint)
+    if server.sandbox and not _is_shown(Path(program), server):
+        folder = Path(program).resolve().parent
+        hint = f"Add its folder ({folder}, or the one above) to mcp.servers.{name}.paths, and "
+        hint += f"write {program} as its command."
+        return Finding("mcp", "fail", f"{name}: the sandbox does not show {program}", hint)
+    return Finding("mcp", "ok", f"{name}: {program}")
+
+
+def _is_shown(program: Path, server: McpServerSettings) -> bool:
+    """Whether a program and what it is a link to can be seen in the sandbox."""
+    folders = [*_SYSTEM, *server.paths, *server.writable]
+    return all(
+        any(place.is_relative_to(folder) for folder in folders)
+        for place in (program, program.resolve())
+    )
+
+
+_SECONDS = 10.0
+
+
+def check_channels(case: Case) -> Iterator[Finding]:
+    """What is enabled, whether it can work, and who is told to be the owner there."""
+    enabled = [name for name, channel in case.settings.channels.items() if channel.enabled]
+    yield Finding("channels", "ok", ", ".join([TERMINAL, *enabled]))
+    for name, found in asyncio.run(_looked_at(case, _checks(enabled))).items():
+        for one in found:
+            case.hear(name, one.told)
+            yield Finding("channels", one.state, f"{name}: {one.text}", one.hint)
+    named = {name for name, ids in case.settings.owner.items() if ids}
+    if not named.issuperset(enabled):
+        named.update(_paired_owners(case.home))
+    for name in enabled:
+        if name not in named:
+            hint = (
+                f"Write to the bot, then `nanobot pair approve CODE --owner`, or set owner.{name}."
+            )
+            yield Finding("channels", "warn", f"{name}: you are not named as its owner", hint)
+
+
+def _checks(enabled: Sequence[str]) -> Mapping[str, Check]:
+    if not enabled:
+        return {}
+    from importlib.metadata import entry_points
+
+    points = {point.name: point for point in entry_points(group="nanobot.channel_checks")}
+    return {name: points[name].load() for name in enabled if name in points}
+
+
+async def _looked_at(
+    case: Case, checks: Mapping[str, Check]
+) -> Mapping[str, Sequence[CheckFinding]]:
+    found = await asyncio.gather(*(_look(case, name, check) for name, check in checks.items()))
+    return dict(zip(checks, found, strict=True))
+
+
+async def _look(case: Case, name: str, check: Check) -> Sequence[CheckFinding]:
+    options = case.settings.channels[name].options
+    folder = case.home / "state" / "channels" / name
+    try:
+        return await check(CheckRequest(options, folder, case.clock, _SECONDS))
+    except NanobotError as error:
+        return [CheckFinding("fail", str(error), error.hint)]
+    except Exception as error:  # noqa: BLE001 - the boundary: an adapter is anybody's code
+        return [CheckFinding("fail", f"this could not be checked: {type(error).__name__}")]
+
+
+def _paired_owners(home: Path) -> Iterator[str]:
+    """The channels on which pairing has made somebody the owner. The file is replaced as a whole,
+    so it can be read beside a gateway; asking for it would make a home where none runs."""
+    try:
+        told = json.loads((home / "state" / "access.json").read_bytes())
+    except (OSError, ValueError):
+        return
+    for known in records(told, "approved") if isinstance(told, dict) else ():
+        if known.get("owner") is True:
+            yield field(known, "channel")
+
+
+_OFF_SECONDS = 120.0
+
+
+def check_time(case: Case) -> Iterator[Finding]:
+    """What time it is here, and what those say who were asked."""
+    zone = case.settings.agent.timezone
+    now = case.clock.now()
+    shown = f"{now:%Y-%m-%d %H:%M} {now.isoformat()[-6:]}"
+    if zone or now.utcoffset():
+        yield Finding("time", "ok", f"{shown}, {zone or 'as the system has it'}")
+    else:
+        hint = "Set agent.timezone (such as Europe/Berlin) if that is not your time."
+        yield Finding("time", "warn", f"{shown}: the system has no time zone of its own", hint)
+    off = [(who, ahead) for who, ahead in case.times if abs(ahead) > _OFF_SECONDS]
+    for who, ahead in off[:1]:
+        way = "ahead of" if ahead > 0 else "behind"
+        hint = "`timedatectl set-ntp true` keeps the clock right; reminders come at wrong times."
+        span = duration(60 * round(abs(ahead) / 60))
+        yield Finding("time", "warn", f"this machine's clock is {span} {way} {who}'s", hint)

@@ -1,0 +1,134 @@
+"""`nanobot import`: a home of HKUDS/nanobot becomes one of ours."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from nanobot.cli.command import (
+    add,
+    add_json,
+    add_yes,
+    expect_consent,
+    home_of,
+    put,
+    put_data,
+    said_yes,
+)
+from nanobot.cli.show import fitted, table
+from nanobot.tilde import expanded
+from nanobot_cli.text import clean, one_line
+
+if TYPE_CHECKING:
+    from nanobot.cli.command import Commands
+    from nanobot.importing.importer import Plan
+    from nanobot.importing.report import Report
+
+_HEADER = ("what", "how much", "what becomes of it", "where")
+_MOST = 20
+_WIDTH = 500
+
+
+def add_import(commands: Commands) -> None:
+    """`nanobot import`."""
+    command = add(commands, "import", "take over a home of HKUDS/nanobot (nanobot-ai)", _import)
+    command.add_argument(
+        "source",
+        nargs="?",
+        default="~/.nanobot",
+        metavar="FROM",
+        help="that home, which is only read (default: ~/.nanobot)",
+    )
+    command.add_argument(
+        "--to",
+        metavar="HOME",
+        help="the new home, which must be empty or not there yet (default: as without this command;"
+        " where that is FROM itself, FROM is moved to FROM.before-import)",
+    )
+    command.add_argument(
+        "--workspace", metavar="DIR", help="its workspace (default: as its configuration says)"
+    )
+    command.add_argument(
+        "--owner",
+        action="append",
+        default=[],
+        metavar="CHANNEL:ID",
+        help="an account of yours, such as telegram:12345; needed where more than one person was"
+        " let in; may be given several times",
+    )
+    command.add_argument("--dry-run", action="store_true", help="only show what would be done")
+    add_yes(command, "do it without being asked")
+    add_json(command)
+
+
+def _import(options: argparse.Namespace) -> int:
+    from nanobot.clock import SystemClock
+    from nanobot.gateway.lock import HomeLock
+    from nanobot.importing.importer import carry_out, prepare
+
+    source = expanded(options.source).absolute()
+    target = expanded(options.to).absolute() if options.to else home_of(options)
+    workspace = expanded(options.workspace).absolute() if options.workspace else None
+    clock = SystemClock()
+    _tell(f"Looking at {source} …")
+    plan = prepare(source, target, workspace, tuple(options.owner), clock)
+    if options.dry_run:
+        return put_data(options, plan.report.as_json(), lambda _: _plan_text(plan))
+    expect_consent(options, "Look at it with --dry-run, then add --yes.")
+    known = ""
+    if not options.yes:
+        known = _report_text(plan.report)
+        put(fitted(_plan_text(plan)))
+        if not said_yes("\nImport it?"):
+            put("Nothing was changed.\n")
+            return 1
+    _tell(f"Writing {plan.target} …")
+    with ExitStack() as stack:
+        state = plan.source.home / "state"
+        if plan.aside and state.is_dir():  # nobody's home is moved away beneath their feet
+            stack.enter_context(HomeLock(state))
+        report = carry_out(plan, clock)
+    shown = _report_text(report)
+    shown = "" if shown == known else shown  # the person has just seen it
+    return put_data(options, report.as_json(), lambda _: shown + _end(report, plan))
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(fitted(clean(text), sys.stderr) + "\n")
+    sys.stderr.flush()
+
+
+def _plan_text(plan: Plan) -> str:
+    moved = f"\n{plan.source.home} is then moved to {plan.aside}." if plan.aside else ""
+    stays = "" if plan.aside else f" {plan.source.home} stays as it is."
+    stop = "Stop the other program first: what it writes from now on is not taken."
+    elsewhere = plan.source.workspace if not plan.source.inside else None
+    workspace = f" Its workspace is {elsewhere}." if elsewhere else ""
+    head = f"From {plan.source.home} into {plan.target}.{workspace}{stays}{moved}\n{stop}\n\n"
+    return clean(head) + _report_text(plan.report)
+
+
+def _end(report: Report, plan: Plan) -> str:
+    moved = f" What stood there is {plan.aside} now." if plan.aside else ""
+    return clean(
+        f"\nImported into {plan.target}.{moved}\n"
+        f"Every file is named in {plan.target}/{report.originals}/report.md.\n"
+        f"Start it: `{report.command} gateway`, or talk to it here: `{report.command} agent`.\n"
+    )
+
+
+def _report_text(report: Report) -> str:
+    blocks = [table([_HEADER, *report.rows()])]
+    for title, texts in (
+        ("Changes", report.changes),
+        ("Worth knowing", report.unusual()),
+        ("To do", report.todo),
+    ):
+        if texts:
+            shown = [f"  - {one_line(text, _WIDTH)}\n" for text in texts[:_MOST]]
+            more = len(texts) - len(shown)
+            rest = f"  - and {more} more, in the report\n" if more > 0 else ""
+            blocks.append(f"{title}\n{''.join(shown)}{rest}")
+    return "\n".join(blocks)
