@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from loguru import logger
 
@@ -45,7 +45,7 @@ from nanobot.security.audit import AuditLog
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Place, Root, Roots
 from nanobot.security.redaction import Redactor
-from nanobot.security.sandbox import Confined, Found, NetworkRelay, find_sandbox
+from nanobot.security.sandbox import Confined, NetworkRelay, SandboxFinder
 from nanobot.skills import ReadSkill, SkillsLoader, SkillsService, is_skill_file
 from nanobot.skills import loader as skills_loader
 from nanobot.templates import render
@@ -53,7 +53,7 @@ from nanobot.tooling import Caller, OwnersPolicy, Tool, ToolRegistry
 from nanobot.tooling.approvals import Approvals
 from nanobot.tooling.policy import AuditedCalls
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
-from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs, Registry
+from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
 from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep
 from nanobot.tools.shell import Exec, ExecKill, ExecRead, Limits, Processes, Shell
@@ -80,7 +80,7 @@ HELPER_TOOLS = (
 
 def build_mcp(
     settings: Settings,
-    registry: Registry,
+    registry: ToolRegistry,
     clock: Clock,
     tell: Callable[[str, str], Awaitable[None]] | None = None,
 ) -> McpServers:
@@ -95,28 +95,13 @@ def build_mcp(
         own = (server.named_address,) if server.named_address else ()
         return build_egress(settings, (*web.allow_hosts, *own)).transport()
 
-    programs = Programs(
-        home / "mcp",
-        finder,
-        lambda: NetworkRelay(build_egress(settings, web.allow_hosts)),
-        guarded=(home,),
-    )
+    programs = Programs(home / "mcp", finder, build_egress(settings, web.allow_hosts))
     connections = Connections(programs, transport)
     servers = [
         _server(name, entry) for name, entry in settings.mcp.servers.items() if entry.enabled
     ]
     path = home / "state" / "mcp.json"
-    return McpServers(servers, connections.open, registry, path, clock, tell)
-
-
-class NoRegistry:
-    """Where no model is there to be offered anything."""
-
-    def register(self, tool: Tool) -> None:
-        """See `Registry`."""
-
-    def withdraw(self, name: str) -> None:
-        """See `Registry`."""
+    return McpServers(servers, connections, registry, path, clock, tell)
 
 
 def _server(name: str, entry: McpServerSettings) -> McpServer:
@@ -286,22 +271,6 @@ class Surroundings:
     processes: Processes
     cron: CronService
     skills: Skills
-
-
-class SandboxFinder:
-    """Finds the sandbox when it is first needed, and again as long as there is none."""
-
-    def __init__(
-        self, wanted: Literal["auto", "bubblewrap", "landlock", "none"], home: Path
-    ) -> None:
-        self._wanted, self._home = wanted, home
-        self._found: Found | None = None
-
-    async def __call__(self) -> Found:
-        """What there is."""
-        if self._found is None or self._found.sandbox is None:
-            self._found = await find_sandbox(self._wanted, private=(self._home,))
-        return self._found
 
 
 def build_tools(

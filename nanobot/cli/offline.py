@@ -21,7 +21,7 @@ from nanobot.app.base import (
     secret_values,
 )
 from nanobot.app.memory import build_memory
-from nanobot.app.tools import JobChats, NoRegistry, build_mcp, build_skills, remind
+from nanobot.app.tools import JobChats, build_mcp, build_skills, remind
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.sqlite_journal import SqliteJournal
@@ -45,6 +45,7 @@ from nanobot.security.redaction import Redactor
 from nanobot.session.manager import SessionManager
 from nanobot.skills import SkillsOperations
 from nanobot.tasks import Background
+from nanobot.tooling import ToolRegistry
 from nanobot.tools.mcp import McpOperations
 from nanobot.upkeep.snapshot import BackupOperations
 
@@ -169,7 +170,7 @@ async def _on_cron(settings: Settings) -> AsyncIterator[Table]:
 @asynccontextmanager
 async def _on_mcp(settings: Settings) -> AsyncIterator[Table]:
     clock = SystemClock(settings.agent.timezone)
-    servers = build_mcp(settings, NoRegistry(), clock)
+    servers = build_mcp(settings, ToolRegistry(), clock)
     servers.load()
     try:
         yield McpOperations(servers).table()

@@ -7,17 +7,19 @@ network of ours. `find_sandbox` proves that, by a command that tries, before any
 Here is what nanobot says about it; `nanobot.security.confine` is the program that does it.
 """
 
-from nanobot.security.sandbox.finding import find_sandbox
+from nanobot.security.sandbox.finding import FindSandbox, SandboxFinder, find_sandbox
 from nanobot.security.sandbox.kinds import Confined, Found, Kind, Launch, Sandbox, SandboxRefused
 from nanobot.security.sandbox.relay import NetworkRelay
 
 __all__ = [
     "Confined",
+    "FindSandbox",
     "Found",
     "Kind",
     "Launch",
     "NetworkRelay",
     "Sandbox",
+    "SandboxFinder",
     "SandboxRefused",
     "find_sandbox",
 ]

@@ -13,7 +13,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -182,6 +182,27 @@ async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ())
         elif not isinstance(made, str):
             return Found(made, "; ".join(problems))
     return Found(None, "; ".join(problems))
+
+
+class SandboxFinder:
+    """Finds the sandbox when it is first needed, and again as long as there is none: the owner may
+    install one meanwhile. `home` is nanobot's own folder."""
+
+    def __init__(self, wanted: Wanted, home: Path) -> None:
+        self._wanted, self._home = wanted, home
+        self._found: Found | None = None
+        self._finding = asyncio.Lock()
+
+    async def __call__(self) -> Found:
+        """What there is."""
+        async with self._finding:
+            if self._found is None or self._found.sandbox is None:
+                self._found = await find_sandbox(self._wanted, private=(self._home,))
+            return self._found
+
+
+FindSandbox = Callable[[], Awaitable[Found]]
+"""A `SandboxFinder`, or a test's."""
 
 
 def _impossible(private: Sequence[Path]) -> str:

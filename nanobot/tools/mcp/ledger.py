@@ -1,12 +1,7 @@
-"""A server's description of a tool, as the model may see it. Pure.
+"""A server's descriptions of its tools, as the model may see them, and where they are kept.
 
-What always holds: a card is bounded whatever the server sent, nothing in it is hidden from the
-person who judges it, and equal cards mean that the model sees the same.
-
-`state/mcp.json`: what servers listed, and what of it was accepted.
-
-What always holds: a file that cannot be read in every detail is not used. It is kept under another
-name, never changed and never written over; the servers then list their tools anew.
+Invariant: a card is bounded whatever the server sent, nothing in it is hidden from the person who
+judges it, and equal cards mean that the model sees the same.
 """
 
 from __future__ import annotations
@@ -14,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from nanobot.security.documents import StateDocument, UnfitDocument
 from nanobot.security.names import visible
@@ -87,62 +82,17 @@ def _clean(value: Any) -> Any:
     return [_clean(inner) for inner in value] if isinstance(value, list) else value
 
 
-VERSION = 1
-
-
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    name: str
-    description: str
-    parameters: str
-    read_only: bool
-
-    @classmethod
-    def of(cls, card: Card) -> _Entry:
-        return cls(
-            name=card.name,
-            description=card.description,
-            parameters=card.schema,
-            read_only=card.read_only,
-        )
-
-    def card(self) -> Card:
-        if not isinstance(json.loads(self.parameters), dict):
-            raise ValueError("parameters are not an object")  # noqa: TRY004 - what pydantic raises
-        return Card(self.name, self.description, self.parameters, self.read_only)
-
-
-class _Server(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    identity: str
-    listed: list[_Entry]
-    accepted: list[_Entry]
-
-    @classmethod
-    def of(cls, listing: Listing) -> _Server:
-        return cls(
-            identity=listing.identity,
-            listed=[_Entry.of(card) for card in listing.listed],
-            accepted=[_Entry.of(card) for card in listing.accepted.values()],
-        )
-
-    def listing(self) -> Listing:
-        listed = tuple(entry.card() for entry in self.listed)
-        return Listing(self.identity, listed, {one.name: one.card() for one in self.accepted})
-
-
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    version: int
-    servers: dict[str, _Server]
+    version: Literal[1] = 1
+    servers: dict[str, Listing]
 
 
 class Ledger(StateDocument[Mapping[str, Listing]]):
-    """The file at `path`: what servers listed and what was accepted, by server. One at a time, by
-    the owner of the home."""
+    """`state/mcp.json`: what servers listed and what was accepted, by server. One at a time, by the
+    owner of the home. A file that cannot be read in every detail is not used (see
+    `StateDocument`)."""
 
     def __init__(self, path: Path) -> None:
         advice = "What MCP servers offer has to be accepted again."
@@ -150,15 +100,16 @@ class Ledger(StateDocument[Mapping[str, Listing]]):
 
 
 def _encoded(listings: Mapping[str, Listing]) -> bytes:
-    servers = {name: _Server.of(listing) for name, listing in listings.items()}
-    return _File(version=VERSION, servers=servers).model_dump_json(indent=1).encode() + b"\n"
+    file = _File(servers=dict(listings))
+    return file.model_dump_json(indent=1, by_alias=True).encode() + b"\n"
 
 
 def _decoded(content: bytes) -> Mapping[str, Listing]:
     try:
-        file = _File.model_validate_json(content)
-        if file.version != VERSION:
-            raise UnfitDocument(f"it is of version {file.version}")
-        return {name: server.listing() for name, server in file.servers.items()}
-    except (ValidationError, ValueError) as error:
+        servers = _File.model_validate_json(content).servers
+        for listing in servers.values():
+            for card in (*listing.listed, *listing.accepted):
+                card.parameters()
+    except ValueError as error:
         raise UnfitDocument("it is not what this version writes") from error
+    return servers

@@ -1,6 +1,6 @@
 """A program's standard input and output as the SDK's streams, within bounds.
 
-What always holds: nothing is parsed that is larger than `Bounds` allows, a program that says more
+Invariant: nothing is parsed that is larger than `Bounds` allows, a program that says more
 than it was asked for is ended, and no program outlives the connection to it.
 """
 
@@ -55,38 +55,13 @@ class _Flood(Exception):
     """The program said too much; the text says what."""
 
 
-class _Meter:
-    """Counts what a program says until it is asked again."""
-
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-        self._bytes = self._messages = 0
-
-    def asked(self) -> None:
-        self._bytes = self._messages = 0
-
-    def took(self, size: int) -> None:
-        self._bytes += size
-        if self._bytes > self._bounds.bytes:
-            raise _Flood(f"it sent more than {self._bounds.bytes:,} bytes unasked")
-
-    def line(self, size: int) -> None:
-        if size > self._bounds.line:
-            raise _Flood(f"it sent a line of more than {self._bounds.line:,} bytes")
-
-    def message(self) -> None:
-        self._messages += 1
-        if self._messages > self._bounds.messages:
-            raise _Flood(f"it sent more than {self._bounds.messages:,} messages unasked")
-
-
 class _Conversation:
     """What goes back and forth with one program."""
 
     def __init__(self, process: Process, bounds: Bounds, lost: Callable[[str], None]) -> None:
-        self._process, self._lost = process, lost
-        self._meter = _Meter(bounds)
+        self._process, self._lost, self._bounds = process, lost, bounds
         self._errors = b""
+        self._bytes = self._messages = 0  # that it said since it was last asked for something
 
     async def listen(self, incoming: Incoming) -> None:
         """Hand on what the program says until it ends; then say why that was."""
@@ -112,7 +87,7 @@ class _Conversation:
             async with outgoing:
                 async for item in outgoing:
                     if isinstance(item.message, JSONRPCRequest):
-                        self._meter.asked()
+                        self._bytes = self._messages = 0
                     fields = item.message.model_dump(by_alias=True, exclude_unset=True, mode="json")
                     stdin.write(json.dumps(fields).encode("ascii") + b"\n")
                     await stdin.drain()
@@ -138,16 +113,25 @@ class _Conversation:
     async def _lines(self) -> AsyncIterator[bytes]:
         rest = bytearray()
         while chunk := await _stream(self._process.stdout).read(_CHUNK):
-            self._meter.took(len(chunk))
+            self._bytes += len(chunk)
+            if self._bytes > self._bounds.bytes:
+                raise _Flood(f"it sent more than {self._bounds.bytes:,} bytes unasked")
             first, *more = chunk.split(b"\n")
             rest += first
             for line in more:
-                self._meter.line(len(rest))
+                self._refuse_long(rest)
                 if whole := bytes(rest).strip():
-                    self._meter.message()
+                    self._messages += 1
+                    if self._messages > self._bounds.messages:
+                        messages = f"{self._bounds.messages:,} messages"
+                        raise _Flood(f"it sent more than {messages} unasked")
                     yield whole
                 rest = bytearray(line)
-            self._meter.line(len(rest))
+            self._refuse_long(rest)
+
+    def _refuse_long(self, line: bytearray) -> None:
+        if len(line) > self._bounds.line:
+            raise _Flood(f"it sent a line of more than {self._bounds.line:,} bytes")
 
     async def _why_it_ended(self) -> str:
         with suppress(TimeoutError):

@@ -1,6 +1,6 @@
 """One server: started when it is needed, started again when it broke, stopped when it rests.
 
-What always holds: at most one program of a server runs; nobody is served before its tools were
+Invariant: at most one program of a server runs; nobody is served before its tools were
 listed; one that keeps failing is left alone for longer and longer; a call that may have happened is
 never repeated.
 """
@@ -8,8 +8,9 @@ never repeated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any
 
 from loguru import logger
 
@@ -17,16 +18,8 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.tasks import Background
 from nanobot.tooling import ToolResult
-from nanobot.tools.mcp.values import (
-    Arguments,
-    Card,
-    Connect,
-    McpError,
-    McpLost,
-    McpServer,
-    Session,
-    Signals,
-)
+from nanobot.tools.mcp.session import Connections, Session
+from nanobot.tools.mcp.values import Card, McpError, McpLost, McpServer
 
 START_SECONDS = 60.0
 """A program may have to load a lot before it answers for the first time."""
@@ -63,11 +56,12 @@ class Running:
     def __init__(
         self,
         server: McpServer,
-        connect: Connect,
+        connections: Connections,
         clock: Clock,
         listed: Callable[[tuple[Card, ...]], None],
     ) -> None:
-        self._server, self._connect, self._clock, self._listed = server, connect, clock, listed
+        self._server, self._connections = server, connections
+        self._clock, self._listed = clock, listed
         self._ours = f"the MCP server {server.name}"
         self._background = Background()
         self._life: _Life | None = None
@@ -90,7 +84,7 @@ class Running:
         """
         await self._current()
 
-    async def call(self, tool: str, arguments: Arguments) -> ToolResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool. Raises `McpError`, whose text says whether it may have happened."""
         life, session = await self._current()
         try:
@@ -160,9 +154,9 @@ class Running:
             self._ended(life)
 
     async def _start(self, life: _Life, stack: AsyncExitStack) -> None:
-        signals = Signals(life.was_lost, life.may_have_changed)
+        opening = self._connections.open(self._server, life.was_lost, life.may_have_changed)
         async with self._within(START_SECONDS):
-            session = await stack.enter_async_context(self._connect(self._server, signals))
+            session = await stack.enter_async_context(opening)
             cards = await session.cards()
         self._listed(cards)
         life.ready.set_result(session)

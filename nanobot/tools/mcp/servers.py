@@ -1,14 +1,7 @@
-"""A tool of a server, as the gate knows it.
+"""All of the owner's MCP servers, which tools they give the agent, and what people ask of them.
 
-All of the owner's MCP servers, and which tools they give the agent.
-
-What always holds: exactly the tools are registered that are as the owner accepted them; known ones
-are offered without their server being started; a server is never awaited by whoever starts nanobot.
-
-What people ask of MCP servers: `nanobot mcp …`.
-
-Whoever reaches these is the owner of the home. What a server says about itself is shown whole, with
-nothing hidden in it, and never taken for more than its words.
+Invariant: exactly the tools are registered that are as the owner accepted them; known ones are
+offered without their server being started; a server is never awaited by whoever starts nanobot.
 """
 
 from __future__ import annotations
@@ -19,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from loguru import logger
 from pydantic import ConfigDict
@@ -28,10 +21,11 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.security.names import printable
 from nanobot.tasks import Background
-from nanobot.tooling import Arguments, Caller, Risk, Tool, ToolResult
+from nanobot.tooling import Arguments, Caller, Risk, ToolRegistry, ToolResult
 from nanobot.tools.mcp.ledger import Ledger, bearable
 from nanobot.tools.mcp.running import Running
-from nanobot.tools.mcp.values import Card, Connect, Listing, McpError, McpServer, offered_names
+from nanobot.tools.mcp.session import Connections
+from nanobot.tools.mcp.values import Card, Listing, McpError, McpServer, offered_names
 
 
 class McpArguments(Arguments):
@@ -40,17 +34,14 @@ class McpArguments(Arguments):
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
-Call = Callable[[McpServer, Card, dict[str, Any]], Awaitable[ToolResult]]
-
-
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """`call` calls it; what comes back is nobody's word."""
+    """A tool of a server, as the gate knows it. What comes back is nobody's word."""
 
     name: str
     server: McpServer
     card: Card
-    call: Call
+    servers: McpServers
     arguments: type[McpArguments] = McpArguments
 
     @property
@@ -90,23 +81,11 @@ class McpTool:
         # Lone surrogates cannot be sent; nothing else changes on this way.
         text = json.dumps(arguments.model_extra, ensure_ascii=False)
         given = json.loads(text.encode("utf-8", "replace"))
-        return await self.call(self.server, self.card, given)
+        return await self.servers.call(self.server, self.card, given)
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 1_800.0
 """Seconds until a server is tried again that could not be asked for its tools yet."""
-
-
-class Registry(Protocol):
-    """Where tools are offered."""
-
-    def register(self, tool: Tool) -> None:
-        """Offer one. Raises `ValueError` where it cannot be."""
-        ...
-
-    def withdraw(self, name: str) -> None:
-        """Offer it no more."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +101,15 @@ class State:
 
 
 class McpServers:
-    """`servers` have different names. `connect` opens connections, `path` is the state file, and
-    `tell` sends the owner a text, once for each name that goes with it; it may raise
+    """`servers` have different names. Their tools are offered in `registry`, `path` is the state
+    file, and `tell` sends the owner a text, once for each name that goes with it; it may raise
     `StorageError`."""
 
     def __init__(
         self,
         servers: Sequence[McpServer],
-        connect: Connect,
-        registry: Registry,
+        connections: Connections,
+        registry: ToolRegistry,
         path: Path,
         clock: Clock,
         tell: Callable[[str, str], Awaitable[None]] | None = None,
@@ -139,7 +118,7 @@ class McpServers:
         self._servers = {server.name: server for server in servers}
         self._registry, self._clock, self._ledger = registry, clock, Ledger(path)
         self._running = {
-            name: Running(server, connect, clock, partial(self._listed, name))
+            name: Running(server, connections, clock, partial(self._listed, name))
             for name, server in self._servers.items()
         }
         self._listings: dict[str, Listing] = {}
@@ -229,7 +208,13 @@ class McpServers:
         listing = self._known(server.name)
         if listing is None or card not in listing.offered:
             gone = listing is not None and card.name not in {one.name for one in listing.listed}
-            raise _gone(server, card) if gone else _changed(server, card)
+            if gone:
+                raise McpError(f"the MCP server {server.name} has no tool {card.name} any more")
+            raise McpError(
+                f"{card.name} of the MCP server {server.name} is not described as it was when the"
+                " owner accepted it, so it is not called",
+                hint=f"The owner looks at it with `nanobot mcp approve {server.name}`. Tell them.",
+            )
         return await running.call(card.name, arguments)
 
     def _known(self, name: str) -> Listing | None:
@@ -279,7 +264,7 @@ class McpServers:
         }
         names = offered_names(cards)
         now = {
-            names[key]: McpTool(names[key], self._servers[key[0]], card, self.call)
+            names[key]: McpTool(names[key], self._servers[key[0]], card, self)
             for key, card in cards.items()
         }
         for name in [n for n, tool in self._offered.items() if now.get(n) != tool]:
@@ -320,29 +305,20 @@ def _waiting(name: str, listing: Listing) -> str:
     )
 
 
-def _changed(server: McpServer, card: Card) -> McpError:
-    return McpError(
-        f"{card.name} of the MCP server {server.name} is not described as it was when the owner "
-        "accepted it, so it is not called",
-        hint=f"The owner looks at it with `nanobot mcp approve {server.name}`. Tell them.",
-    )
-
-
-def _gone(server: McpServer, card: Card) -> McpError:
-    return McpError(f"the MCP server {server.name} has no tool {card.name} any more")
-
-
 Request = Mapping[str, object]
-Table = Mapping[str, Callable[[Request], Awaitable[object]]]
 
 
 class McpOperations:
-    """The operations named `mcp.…`. Request and results are JSON."""
+    """The operations named `mcp.…`, for `nanobot mcp …`. Request and results are JSON.
+
+    Whoever reaches these is the owner of the home. What a server says about itself is shown whole,
+    with nothing hidden in it, and never taken for more than its words.
+    """
 
     def __init__(self, servers: McpServers) -> None:
         self._servers = servers
 
-    def table(self) -> Table:
+    def table(self) -> Mapping[str, Callable[[Request], Awaitable[object]]]:
         """By name, as they are called over the socket."""
         return {
             "mcp.list": self.list,
@@ -370,18 +346,12 @@ class McpOperations:
         if state.listing is None:
             state = await self._servers.check(state.server.name)
         listing = state.listing or Listing("")
-        return {
-            "server": state.server.name,
-            "digest": listing.digest,
-            "waiting": [
-                {
-                    "name": card.name,
-                    "before": _card(listing.accepted.get(card.name)),
-                    "now": _card(card),
-                }
-                for card in listing.waiting
-            ],
-        }
+        before = {card.name: asdict(card) for card in listing.accepted}
+        waiting = [
+            {"name": card.name, "before": before.get(card.name), "now": asdict(card)}
+            for card in listing.waiting
+        ]
+        return {"server": state.server.name, "digest": listing.digest, "waiting": waiting}
 
     async def approve(self, arguments: Request) -> dict[str, object]:
         """`server`, and the `digest` of what was looked at: from now on those tools are offered."""
@@ -404,10 +374,6 @@ def _fields(state: State) -> dict[str, object]:
         "left_out": len(wanted) - len(state.names),
         "waiting": [card.name for card in listing.waiting] if listing else [],
     }
-
-
-def _card(card: Card | None) -> dict[str, object] | None:
-    return asdict(card) if card else None
 
 
 def _text(arguments: Request, key: str) -> str:

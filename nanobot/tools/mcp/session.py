@@ -1,62 +1,59 @@
-"""How a server's program is started: shut in, with what its entry lists and nothing else.
+"""Connections to servers, on the official SDK, and how a server's program is started.
 
-Connections to servers, on the official SDK.
-
-What always holds: the SDK is imported when the first server is started, off the event loop, and
-whatever it raises leaves here as an `McpError`.
+Invariant: a program runs shut in, with what its entry lists and nothing else. The SDK is imported
+when the first server is started, off the event loop, and whatever it raises leaves here as an
+`McpError`. The text and the images of an answer are bounded, and nothing in it is trusted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import json
 import logging
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nanobot import __version__
 from nanobot.errors import NanobotError, ToolError
-from nanobot.security.names import visible
-from nanobot.security.sandbox import Confined, Found, Launch
+from nanobot.security.egress import Egress
+from nanobot.security.names import printable, visible
+from nanobot.security.sandbox import Confined, FindSandbox, Launch, NetworkRelay
 from nanobot.security.sandbox.kinds import PATH, readable
 from nanobot.tooling import ToolResult
 from nanobot.tools.mcp.ledger import card, usable
 from nanobot.tools.mcp.pipes import Bounds, program
-from nanobot.tools.mcp.values import Arguments, Card, McpError, McpLost, McpServer, Session, Signals
+from nanobot.tools.mcp.values import Card, McpError, McpLost, McpServer
+from nanobot.tools.reading import image_type
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.client._transport import TransportStreams
+    from mcp_types import CallToolResult, ContentBlock
 
     from nanobot.tools.mcp.web import Way
 
 
-Relay = Callable[[], AbstractAsyncContextManager[Path]]
-"""Opens the way to the network for one program: the socket that its sandbox gets."""
-
-FindSandbox = Callable[[], Awaitable[Found]]
-"""Finds the sandbox of this machine; asked when a program is started, so better remembered."""
-
-
 class Programs:
-    """`folder` holds a private folder for each server, where it runs and may write. `guarded` are
-    files and folders of nanobot's own, which no entry opens to a program."""
+    """`folder` holds a private folder for each server, where it runs and may write. `find_sandbox`
+    is asked whenever a program is started; `egress` is the way to the network of those that have
+    it."""
 
-    def __init__(
-        self,
-        folder: Path,
-        find_sandbox: FindSandbox,
-        relay: Relay,
-        *,
-        guarded: Sequence[Path] = (),
-    ) -> None:
-        self._folder, self._find_sandbox, self._relay = folder, find_sandbox, relay
-        self._guarded = tuple(guarded)
+    def __init__(self, folder: Path, find_sandbox: FindSandbox, egress: Egress) -> None:
+        self._folder, self._find_sandbox, self._egress = folder, find_sandbox, egress
 
     @asynccontextmanager
     async def launch(self, server: McpServer) -> AsyncIterator[Launch]:
@@ -65,7 +62,10 @@ class Programs:
         home = await asyncio.to_thread(self._prepared, server)
         command = (server.command, *server.args)
         if not server.sandbox:
-            yield Launch(argv=command, env=_environment(server, home), cwd=str(home))
+            # Small and fixed, so that no secret of ours is inherited.
+            path = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
+            environment = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", **server.env}
+            yield Launch(argv=command, env=environment, cwd=str(home))
             return
         found = await self._find_sandbox()
         sandbox = found.sandbox
@@ -81,30 +81,20 @@ class Programs:
             writable=server.writable,
             network="relay" if server.network else "none",
             environment=server.env,
-            cwd=home,
         )
         if not server.network:
             yield sandbox.launch(command, confined)
             return
-        async with self._relay() as socket:
+        async with NetworkRelay(self._egress) as socket:
             yield sandbox.launch(command, confined, socket)
 
     def _prepared(self, server: McpServer) -> Path:
         for path in (*server.paths, *server.writable):
             if not os.path.lexists(path):
                 raise ToolError(f"{path} does not exist; it is listed in mcp.servers.{server.name}")
-            if _opens(path, self._guarded):
-                raise ToolError(f"{path} is not given to programs, for it is nanobot's own")
         home = self._folder / server.name
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         return home
-
-
-def _opens(path: Path, guarded: Sequence[Path]) -> bool:
-    """Whether who may see `path` could see something guarded."""
-    real = Path(os.path.realpath(path))
-    others = [Path(os.path.realpath(other)) for other in guarded]
-    return any(real.is_relative_to(other) or other.is_relative_to(real) for other in others)
 
 
 def _expect_seen(server: McpServer) -> None:
@@ -130,12 +120,6 @@ def _expect_seen(server: McpServer) -> None:
             )
 
 
-def _environment(server: McpServer, home: Path) -> dict[str, str]:
-    """Small and fixed, so that no secret of ours is inherited."""
-    path = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
-    return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", **server.env}
-
-
 _MOST_PAGES = 20
 _MOST_SAID = 1_000
 """Characters of what a server says about an error."""
@@ -155,31 +139,35 @@ class Connections:
         self._bounds = bounds or Bounds()
 
     @asynccontextmanager
-    async def open(self, server: McpServer, signals: Signals) -> AsyncIterator[Session]:
-        """See `Connect`."""
+    async def open(
+        self, server: McpServer, lost: Callable[[str], None], changed: Callable[[], None]
+    ) -> AsyncIterator[Session]:
+        """A connection for as long as the context lasts; the program ends with it. `lost` is told
+        the reason when the server is gone, `changed` when its tools may not be the same any more.
+        Entering raises `NanobotError`; so may leaving."""
         await asyncio.to_thread(_load)
         from mcp import Client
         from mcp_types import Implementation, ToolListChangedNotification
 
         async def heard(message: object) -> None:
             if isinstance(message, ToolListChangedNotification):
-                signals.changed()
+                changed()
 
         reason: list[str] = []
 
-        def lost(why: str) -> None:
+        def ended(why: str) -> None:
             reason.append(why)
-            signals.lost(why)
+            lost(why)
 
         with _told(server.name, reason):
             client = Client(
-                self._reach(server, lost),
+                self._reach(server, ended),
                 message_handler=heard,
                 client_info=Implementation(name="nanobot", version=__version__),
                 cache=None,
             )
             async with client:
-                yield _SdkSession(client, server, reason)
+                yield Session(client, server, reason)
 
     @asynccontextmanager
     async def _reach(
@@ -198,14 +186,14 @@ class Connections:
                 yield streams
 
 
-class _SdkSession:
-    """One connection. `reason` has an entry once it is known why the server is gone."""
+class Session:
+    """An open connection to a server. `reason` has an entry once it is known why that is gone."""
 
     def __init__(self, client: Client, server: McpServer, reason: list[str]) -> None:
         self._client, self._server, self._reason = client, server, reason
 
     async def cards(self) -> tuple[Card, ...]:
-        """See `Session`."""
+        """Its tools as they are now. Raises `McpError`."""
         found: list[Card] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
@@ -220,12 +208,10 @@ class _SdkSession:
                 break
         return usable(found)
 
-    async def call(self, tool: str, arguments: Arguments) -> ToolResult:
-        """See `Session`."""
-        from nanobot.tools.mcp.answers import result_of
-
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call one. Raises `McpError`, `McpLost` where the connection ended."""
         with _told(self._server.name, self._reason):
-            return result_of(await self._client.call_tool(tool, dict(arguments)))
+            return _result_of(await self._client.call_tool(tool, dict(arguments)))
 
 
 def _load() -> None:
@@ -272,3 +258,66 @@ def _first(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+_MOST_TEXT = 400_000
+"""Characters of an answer that are kept at all."""
+
+_MOST_IMAGES = 4
+_MOST_IMAGE = 5_000_000
+"""Bytes."""
+
+_Image = tuple[str, str]
+
+
+def _result_of(answer: CallToolResult) -> ToolResult:
+    """The result; structured content stands in for text where there is none."""
+    parts, images = _contents(answer.content)
+    if not parts and not images and answer.structured_content is not None:
+        parts = [json.dumps(answer.structured_content, ensure_ascii=False)]
+    text = "\n\n".join(parts) or ("" if images else "[the answer is empty]")
+    if len(text) > _MOST_TEXT:
+        text = f"{text[:_MOST_TEXT]}\n[… the rest of {len(text):,} characters was not kept]"
+    text = text or "\n".join(f"[image, {mime}]" for _, mime in images)
+    return ToolResult(text, is_error=answer.is_error, images=tuple(images))
+
+
+def _contents(blocks: Iterable[ContentBlock]) -> tuple[list[str], list[_Image]]:
+    texts: list[str] = []
+    images: list[_Image] = []
+    for item in _items(blocks):
+        if isinstance(item, str):
+            texts.append(item)
+        elif len(images) < _MOST_IMAGES:
+            images.append(item)
+        else:
+            texts.append("[one more image is left out]")
+    return texts, images
+
+
+def _items(blocks: Iterable[ContentBlock]) -> Iterator[str | _Image]:
+    for block in blocks:
+        match block.type:
+            case "text":
+                yield block.text
+            case "image":
+                yield _image(block.data)
+            case "audio":
+                yield f"[audio, {printable(block.mime_type)}: not shown]"
+            case "resource_link":
+                yield f"[link: {printable(block.name)} {printable(block.uri)}]"
+            case "resource":
+                inner = block.resource
+                where = printable(inner.uri)
+                text = getattr(inner, "text", None)
+                yield f"[{where}]\n{text}" if isinstance(text, str) else f"[binary data: {where}]"
+
+
+def _image(data: str) -> str | _Image:
+    if len(data) > _MOST_IMAGE * 4 // 3 + 4:
+        return f"[an image of more than {_MOST_IMAGE:,} bytes is left out]"
+    try:
+        mime = image_type(base64.b64decode(data, validate=True))
+    except (binascii.Error, ValueError):
+        mime = ""
+    return (data, mime) if mime else "[an image that is not png, jpeg, gif or webp is left out]"

@@ -1,14 +1,8 @@
-"""What an MCP server and a tool of one are, and how a connection to a server looks from inside.
+"""What an MCP server and a tool of one are, what is offered of them, and under which name. Pure.
 
-The names under which the tools of servers are offered: `<server>__<tool>`. Pure.
-
-What always holds: a name is one that every model's API takes, no two tools share one, and a tool
-keeps its name whatever else is offered unless another one has a better right to it.
-
-Which of a server's tools are offered: those that are as the owner accepted them. Pure.
-
-Whatever is new or different waits, the first listing as well: a description speaks to the model in
-every conversation.
+Invariant: the name of a tool (`<server>__<tool>`) is one that every model's API takes, no two tools
+share one, and a tool keeps its name whatever else is offered unless another one has a better right
+to it.
 """
 
 from __future__ import annotations
@@ -16,15 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
+from pydantic import ConfigDict, Field
+
 from nanobot.errors import ToolError
-from nanobot.tooling import ToolResult
 
 
 class McpError(ToolError):
@@ -89,44 +83,19 @@ class Card:
     """A tool as the model gets to see it: cleaned and bounded. `schema` is a JSON object, written
     so that equal ones are equal texts. `read_only` is what the server says about it."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
     name: str
     description: str
-    schema: str
+    schema: Annotated[str, Field(alias="parameters")]
     read_only: bool = False
 
     def parameters(self) -> dict[str, Any]:
-        """The schema as a new object."""
-        parameters: dict[str, Any] = json.loads(self.schema)
+        """The schema as a new object. Raises `ValueError` where it is none."""
+        parameters = json.loads(self.schema)
+        if not isinstance(parameters, dict):
+            raise ValueError("a schema is an object")  # noqa: TRY004 - as `json.loads` raises
         return parameters
-
-
-Arguments = Mapping[str, Any]
-
-
-class Session(Protocol):
-    """An open connection to a server."""
-
-    async def cards(self) -> tuple[Card, ...]:
-        """Its tools as they are now. Raises `McpError`."""
-        ...
-
-    async def call(self, tool: str, arguments: Arguments) -> ToolResult:
-        """Call one. Raises `McpError`, `McpLost` where the connection ended."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Signals:
-    """What a connection tells by itself: `lost`, with the reason, when the server is gone;
-    `changed` when its tools may not be the same any more."""
-
-    lost: Callable[[str], None]
-    changed: Callable[[], None]
-
-
-Connect = Callable[[McpServer, Signals], AbstractAsyncContextManager[Session]]
-"""Opens a connection for as long as the context lasts, and ends the program with it. Entering
-raises `NanobotError`; so may leaving."""
 
 
 LONGEST = 64
@@ -161,12 +130,17 @@ def _marked(name: str, key: tuple[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a server listed last, and what of it was ever accepted, by name. `identity` is the
-    server's."""
+    """What a server listed last, and what was ever accepted of it. `identity` is the server's.
+
+    Whatever is new or different waits, the first listing as well: a description speaks to the model
+    in every conversation.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
     identity: str
     listed: tuple[Card, ...] = ()
-    accepted: Mapping[str, Card] = field(default_factory=dict)
+    accepted: tuple[Card, ...] = ()
 
     def seen(self, cards: Iterable[Card]) -> Listing:
         """After the server has listed its tools again."""
@@ -174,18 +148,18 @@ class Listing:
 
     def accept(self) -> Listing:
         """After the owner has accepted what waits."""
-        waiting = {card.name: card for card in self.waiting}
-        return replace(self, accepted={**self.accepted, **waiting})
+        cards = {card.name: card for card in (*self.accepted, *self.listed)}
+        return replace(self, accepted=tuple(cards.values()))
 
     @property
     def offered(self) -> tuple[Card, ...]:
-        """The tools that may be called."""
-        return tuple(card for card in self.listed if self.accepted.get(card.name) == card)
+        """The tools that may be called: those that are as the owner accepted them."""
+        return tuple(card for card in self.listed if card in self.accepted)
 
     @property
     def waiting(self) -> tuple[Card, ...]:
         """The tools that are new or not what they were."""
-        return tuple(card for card in self.listed if self.accepted.get(card.name) != card)
+        return tuple(card for card in self.listed if card not in self.accepted)
 
     @property
     def digest(self) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from nanobot.messages import ToolCall
-from nanobot.security.sandbox import Found, NetworkRelay
+from nanobot.security.egress import Egress
+from nanobot.security.sandbox import Found
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling import Caller, ToolRegistry, ToolResult
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
@@ -78,11 +79,11 @@ class Gate:
 
     def __init__(self, house: House, servers: tuple[McpServer, ...], bounds: Bounds | None) -> None:
         self.registry, self.told = ToolRegistry(), dict[str, str]()
-        programs = Programs(house.home / "mcp", no_sandbox, no_network)
+        programs = Programs(house.home / "mcp", no_sandbox, Egress())
         connections = Connections(programs, no_way, bounds)
         path = house.home / "state" / "mcp.json"
         self.servers = McpServers(
-            servers, connections.open, self.registry, path, house.clock, self._tell
+            servers, connections, self.registry, path, house.clock, self._tell
         )
 
     async def _tell(self, text: str, name: str) -> None:
@@ -111,10 +112,6 @@ def no_way(_: McpServer) -> Any:
 
 async def no_sandbox() -> Found:
     return Found(None, "none here")
-
-
-def no_network() -> NetworkRelay:
-    raise AssertionError("no program here has network")
 
 
 async def until(condition: Callable[[], bool]) -> None:

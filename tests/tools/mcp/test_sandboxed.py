@@ -15,7 +15,7 @@ import pytest
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import Found, NetworkRelay, find_sandbox
+from nanobot.security.sandbox import Found, find_sandbox
 from nanobot.security.sandbox.finding import Wanted
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolRegistry, ToolResult
@@ -33,10 +33,10 @@ async def shut_in(
         return await find_sandbox(wanted, private=(home,))
 
     registry = ToolRegistry()
-    programs = Programs(home / "mcp", find, lambda: NetworkRelay(Egress()), guarded=(home,))
+    programs = Programs(home / "mcp", find, Egress())
     connections = Connections(programs, no_way)
     path = home / "state" / "mcp.json"
-    all_of_them = McpServers(servers, connections.open, registry, path, FakeClock())
+    all_of_them = McpServers(servers, connections, registry, path, FakeClock())
     all_of_them.load()
     try:
         yield all_of_them, registry
@@ -116,7 +116,7 @@ async def test_no_entry_opens_nanobots_own_files_to_a_program(house: House) -> N
     state.mkdir()
     shortcut.symlink_to(state)
     for path in (state, house.home, Path("/"), shortcut):
-        little = replace(house.little, sandbox=True, paths=(path,))
+        little = replace(house.little, command=PYTHON, sandbox=True, paths=(PROGRAM.parent, path))
         async with shut_in(house.home, little) as (servers, _):
             with pytest.raises(NanobotError, match="nanobot's own"):
                 await servers.check("little")

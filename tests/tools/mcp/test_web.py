@@ -21,7 +21,7 @@ from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolRegistry
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
 from tests.doubles.server import Served
-from tests.tools.mcp.conftest import OWNER, accept, no_network, no_sandbox, until
+from tests.tools.mcp.conftest import OWNER, accept, no_sandbox, until
 
 
 def own_exception(server: McpServer) -> Egress:
@@ -33,10 +33,10 @@ async def reaching(
     url: str, home: Path, way: Callable[[McpServer], Egress] = own_exception
 ) -> AsyncIterator[tuple[McpServers, ToolRegistry]]:
     registry, clock = ToolRegistry(), FakeClock()
-    programs = Programs(home / "mcp", no_sandbox, no_network)
+    programs = Programs(home / "mcp", no_sandbox, Egress())
     connections = Connections(programs, lambda server: way(server).transport())
     entry = McpServer("far", url=url, headers={"Authorization": "Bearer for-this-server"})
-    servers = McpServers([entry], connections.open, registry, home / "mcp.json", clock)
+    servers = McpServers([entry], connections, registry, home / "mcp.json", clock)
     servers.load()
     try:
         yield servers, registry
