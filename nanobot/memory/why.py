@@ -26,8 +26,8 @@ from nanobot.memory.store.store import PENDING
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import most_similar
 from nanobot.memory.text.wording import share, words
-from nanobot.memory.versions.gitstore import GitStore, Snapshot, Version
-from nanobot.memory.versions.version import TAGS, Author, Change
+from nanobot.memory.versions.gitstore import GitStore
+from nanobot.memory.versions.version import TAGS, Author, Change, Snapshot, Version
 from nanobot.messages import Message
 from nanobot.session.records import JsonValue
 

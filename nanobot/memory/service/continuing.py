@@ -23,7 +23,7 @@ from nanobot.commands import Answer, CommandCall
 from nanobot.memory.scopes import Scopes, is_group
 from nanobot.memory.service.service import MemoryService
 from nanobot.memory.service.views import count, minute, one_line
-from nanobot.memory.versions.gitstore import Version
+from nanobot.memory.versions.version import Version
 from nanobot.messages import Message
 from nanobot.session.catalogue import SessionInfo
 from nanobot.session.manager import SessionManager

@@ -29,9 +29,9 @@ from nanobot.memory.service.views import FileView, Overview
 from nanobot.memory.store.notes import day_of
 from nanobot.memory.store.store import FACTS
 from nanobot.memory.text.layout import is_heading
-from nanobot.memory.versions.gitstore import GitStore, Revert, Version, scope_of
+from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.sync import Sync
-from nanobot.memory.versions.version import Change
+from nanobot.memory.versions.version import Change, Revert, Version, scope_of
 from nanobot.memory.why import Explainer
 from nanobot.tokens import estimate_tokens
 

@@ -1,64 +1,58 @@
 """Every version of the long-term files: who changed what, why, and how to take it back.
 
 `GitStore` keeps the files of all scopes in one repository in the state folder, outside the agent's
-reach; a repository that the person keeps in the workspace is not looked at. What always holds:
+reach; a repository that the person keeps in the workspace is not looked at. Invariants:
 
 - a version holds the change of one writer: what a person edited by hand is committed as theirs
   before an agent's write, so that it is never taken for the agent's;
 - the first version of a scope holds its files as they stood, and is nobody's change;
-- an intent precedes each write, so that a crash at any step attributes the change rightly;
+- an intent is on the disk before each write, so that a crash at any step attributes the change
+  rightly; at most one is open;
 - version N is the Nth commit of this device's branch, and stays so, whatever is erased or synced.
 
 Everything here blocks. A lock of its own orders threads, a lock on a file beside the repository
 orders processes; both are let go by whoever dies.
-
-What is about to be written, on the disk before it is.
-
-A crash between a file's change and its version then leaves no doubt whose change it was.
-At most one is open at a time, in a file of the repository.
-
-Whether the newest version of memory could be used.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
 from loguru import logger
 
 from nanobot.clock import Clock
-from nanobot.errors import ToolError
+from nanobot.disk import sync_folder
+from nanobot.errors import StorageError, ToolError
 from nanobot.memory.text.lines import told
-from nanobot.memory.versions.git import Commit, Damaged, Repository, blob_id, process_lock
-from nanobot.memory.versions.reading import VersionReader, decoded
-from nanobot.memory.versions.recast import finish, recast
-from nanobot.memory.versions.version import (
-    TRACKED,
-    Author,
-    Change,
-    Message,
-    Revert,
-    Snapshot,
-    UnknownVersion,
-    Version,
-    scope_of,
+from nanobot.memory.versions.git import (
+    Commit,
+    Damaged,
+    Repository,
+    blob_id,
+    build,
+    process_lock,
 )
+from nanobot.memory.versions.reading import VersionReader, belongs, decoded
+from nanobot.memory.versions.version import TRACKED, Author, Change, Message, scope_of
 from nanobot.security.paths import Root
 
-_FILE = "intent.json"
+_INTENT = "intent.json"
+_KEPT = ("pushed.json", "inherited.json")
+"""Files of a repository that say what other devices have, and hold no words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
+class _Intent:
     """A change of the file `path`; `before` and `after` are SHA-256 in hex, empty for no file.
 
-    `message` is the message of the version to be, `parent` the commit before it.
+    `message` is the message of the version to be, `parent` the commit before it, `when` its time.
     """
 
     path: str
@@ -66,45 +60,7 @@ class Intent:
     after: str
     parent: str
     message: str
-    when: datetime
-
-
-def digest(content: bytes | None) -> str:
-    """What an intent knows a content by."""
-    return "" if content is None else hashlib.sha256(content).hexdigest()
-
-
-def save_intent(repository: Repository, intent: Intent) -> None:
-    """Put the intent on the disk."""
-    fields = {name: getattr(intent, name) for name in ("path", "before", "after", "parent")}
-    fields |= {"message": intent.message, "when": intent.when.isoformat()}
-    repository.write_file(_FILE, json.dumps(fields).encode())
-
-
-def load_intent(repository: Repository) -> Intent | None:
-    """The open intent; None where there is none that can be read."""
-    try:
-        fields = json.loads(repository.read_file(_FILE))
-        when = datetime.fromisoformat(fields.pop("when"))
-        return Intent(**{name: str(value) for name, value in fields.items()}, when=when)
-    except (OSError, ValueError, TypeError, AttributeError, KeyError):
-        return None
-
-
-def drop_intent(repository: Repository) -> None:
-    """The change has its version, or did not happen."""
-    (repository.path / _FILE).unlink(missing_ok=True)
-
-
-__all__ = [
-    "TRACKED",
-    "GitStore",
-    "Revert",
-    "Snapshot",
-    "UnknownVersion",
-    "Version",
-    "scope_of",
-]
+    when: str
 
 
 class GitStore(VersionReader):
@@ -123,7 +79,7 @@ class GitStore(VersionReader):
         self._clock = clock
         self._pack_every = pack_every
         self._locked = False
-        self._files: tuple[str, dict[str, str]] = ("", {})
+        self._recorded_at: tuple[str, dict[str, str]] = ("", {})
 
     def recover(self) -> None:
         """Finish what a process that died left half done; at start, before anything else.
@@ -131,8 +87,7 @@ class GitStore(VersionReader):
         A damaged repository is set aside and a new one begins: versions are for looking back, and
         memory must not stop for them.
         """
-        path = self.repository.path
-        if not path.parent.exists():
+        if not self.repository.path.parent.exists():
             return
         with self.locked():
             try:
@@ -141,10 +96,8 @@ class GitStore(VersionReader):
                     self.repository.heal()
                     self._settle()
                     self._recorded()
-                    self._chain.links()
             except Damaged as error:
                 aside = self.repository.set_aside(f"{self._clock.now():%Y%m%dT%H%M%S}")
-                self._chain.forget()
                 logger.error("{}; it is now {}, and new versions begin", error, aside.name)
 
     def write(
@@ -172,17 +125,16 @@ class GitStore(VersionReader):
             if before == after and not change.cursors:
                 put()
                 return 0
-            message = Message(change, len(self._chain.links()) + 1, scope)
-            now = self._clock.now()
-            tip = self.repository.tip()
-            intent = Intent(path, digest(before), digest(after), tip, message.text, now)
-            save_intent(self.repository, intent)
+            message = Message(change, self.tip_number() + 1, scope).text
+            now, tip = self._clock.now(), self.repository.tip()
+            intent = _Intent(path, _digest(before), _digest(after), tip, message, now.isoformat())
+            self.repository.write_file(_INTENT, json.dumps(asdict(intent)).encode())
             try:
                 put()
             except BaseException:
                 self._settle()
                 raise
-            return self._commit({path: after}, message.text, now)
+            return self._commit({path: after}, message, now)
 
     def record_hand_edits(self, prefix: str = "", author: Author = "you") -> tuple[int, ...]:
         """Make versions of what was changed in a scope since the last one, by a person or by the
@@ -202,16 +154,32 @@ class GitStore(VersionReader):
     def rewrite(self, redact: Callable[[str], str]) -> int:
         """Put every text in every version through `redact`; return how many versions changed.
 
-        Numbers, dates and authors stay. The files in the workspace are not touched. A sync under
-        way ends first.
+        The new repository is built beside the old one and put in its place: a crash leaves one or
+        the other. Numbers, dates and authors stay, and a version in which nothing is left to change
+        stays as an empty one; the other devices' branches and all old objects go. The files in the
+        workspace are not touched. A sync under way ends first.
         """
         with self.syncing(), self.locked():
             if not self.repository.tip():
                 return 0
             self._settle()
-            changed = recast(self.repository, redact)
-            self._chain.forget()
-            self._written.clear()
+            path = self.repository.path
+            new = Repository(_beside(path, "new"), durable=False)
+            try:
+                shutil.rmtree(new.path, ignore_errors=True)
+                build(new.path, self.repository.branch)
+                changed, tip = _copy(self.repository, new, redact)
+                new.pack()
+                for name in _KEPT:
+                    with suppress(FileNotFoundError):
+                        new.write_file(name, self.repository.read_file(name))
+                new.set_tip(tip)
+                new.close()
+                self.repository.close()
+                path.rename(_beside(path, "old"))
+                _finish_rewrite(path)
+            except OSError as error:
+                raise StorageError.of(path, error) from error
             return changed
 
     @contextmanager
@@ -232,61 +200,61 @@ class GitStore(VersionReader):
             with process_lock(path.with_name(f"{path.name}.lock")):
                 self._locked = True
                 try:
-                    finish(path)
+                    _finish_rewrite(path)
                     yield
                 finally:
                     self._locked = False
 
     def _settle(self) -> None:
-        """Give the change of an open intent to whom it belongs."""
-        intent = load_intent(self.repository)
-        if intent is not None and self.repository.tip() == intent.parent:
-            content = self._standing(intent.path)
-            if content is not None and digest(content) == intent.after:
-                logger.info("a change of {} gets the version it missed", intent.path)
-                self._commit({intent.path: content}, intent.message, intent.when)
-            elif digest(content) != intent.before:
-                self._record_hand_edit(intent.path, content)
-        drop_intent(self.repository)
+        """Give the change of an open intent to whom it belongs, where there is one to be read."""
+        with suppress(OSError, ValueError, TypeError):
+            intent = _Intent(**json.loads(self.repository.read_file(_INTENT)))
+            when = datetime.fromisoformat(intent.when)
+            if self.repository.tip() == intent.parent:
+                content = self._standing(intent.path)
+                if content is not None and _digest(content) == intent.after:
+                    logger.info("a change of {} gets the version it missed", intent.path)
+                    self._commit({intent.path: content}, intent.message, when)
+                elif _digest(content) != intent.before:
+                    self._record_hand_edit(intent.path, content)
+        (self.repository.path / _INTENT).unlink(missing_ok=True)
 
     def _begin(self, scope: str, standing: Mapping[str, bytes | None]) -> int:
         """The first version of a scope: its files as they stand, but for what is known better."""
-        if self.repository.exists and any(link.is_in(scope) for link in self._chain.links()):
+        if any(belongs(path, scope) for path in self._recorded()):
             return 0
         files = {**self._readable(scope), **standing}
         found = {path: content for path, content in files.items() if content is not None}
         if not found:
             return 0
         self.repository.create()
-        number = len(self._chain.links()) + 1
-        message = Message(Change("start", "the files as they were"), number, scope).text
-        return self._commit(found, message, self._clock.now())
+        message = Message(Change("start", "the files as they were"), self.tip_number() + 1, scope)
+        return self._commit(found, message.text, self._clock.now())
 
     def _record_hand_edit(self, path: str, content: bytes | None, author: Author = "you") -> int:
         recorded = self._recorded().get(path)
         if recorded == (None if content is None else blob_id(content)):
             return 0
-        self.repository.create()
         name = path.rpartition("/")[2]
         summary = f"removed {name}"
         if content is not None:
             before = self.repository.content(recorded) if recorded else b""
             summary = told(name, decoded(before), decoded(content))
-        number = len(self._chain.links()) + 1
-        message = Message(Change(author, summary), number, scope_of(path) or "").text
+        change = Change(author, summary)
+        message = Message(change, self.tip_number() + 1, scope_of(path) or "").text
         return self._commit({path: content}, message, self._clock.now())
 
     def _commit(self, files: Mapping[str, bytes | None], message: str, when: datetime) -> int:
         recorded = self._recorded()
         tip = self.repository.store(self.repository.tip(), files, message, when)
         self.repository.set_tip(tip)
-        drop_intent(self.repository)
+        (self.repository.path / _INTENT).unlink(missing_ok=True)
         for path, content in files.items():
             recorded.pop(path, None)
             if content is not None:
                 recorded[path] = blob_id(content)
-        self._files = (tip, recorded)
-        number = len(self._chain.links())
+        self._recorded_at = (tip, recorded)
+        number = self.tip_number()
         if number % self._pack_every == 0:
             self.repository.pack()
         return number
@@ -305,10 +273,10 @@ class GitStore(VersionReader):
     def _recorded(self) -> dict[str, str]:
         """The files of the newest version, each with the id of its content."""
         tip = self.repository.tip()
-        if self._files[0] != tip:
+        if self._recorded_at[0] != tip:
             tree = self.repository.commit(tip).tree if tip else ""
-            self._files = (tip, self.repository.files(tree))
-        return self._files[1]
+            self._recorded_at = (tip, self.repository.files(tree) if tree else {})
+        return self._recorded_at[1]
 
 
 def read_newest(repository: Repository) -> tuple[Commit, int] | None:
@@ -323,3 +291,44 @@ def read_newest(repository: Repository) -> tuple[Commit, int] | None:
     for blob in set(files.values()):
         repository.content(blob)
     return newest, len(files)
+
+
+def _digest(content: bytes | None) -> str:
+    return "" if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _beside(path: Path, kind: str) -> Path:
+    return path.with_name(f"{path.name}.{kind}")
+
+
+def _copy(source: Repository, target: Repository, redact: Callable[[str], str]) -> tuple[int, str]:
+    """Commit every version anew in `target`; how many changed, and the newest commit."""
+    changed, parent, tree = 0, "", ""
+    for commit in reversed(list(source.chain(source.tip()))):
+        before = Message.parse(commit.message)
+        after = before.redacted(redact)
+        files: dict[str, bytes | None] = {}
+        touched = after != before
+        for path, blob in source.changed(tree, commit.tree):
+            content = source.content(blob) if blob else None
+            files[path] = content
+            if content is not None:
+                text = redact(content.decode("utf-8", "surrogateescape"))
+                files[path] = text.encode("utf-8", "surrogateescape")
+                touched = touched or files[path] != content
+        text = commit.message if after == before else after.text
+        parent, tree = target.store(parent, files, text, commit.when), commit.tree
+        changed += touched
+    return changed, parent
+
+
+def _finish_rewrite(path: Path) -> None:
+    """Complete a replacement that was under way, or forget one that never got that far."""
+    old, new = _beside(path, "old"), _beside(path, "new")
+    if old.exists() and not path.exists():  # the new one was complete before the old one moved
+        new.rename(path)
+        sync_folder(path.parent)
+    for rest in (old, new):
+        if rest.exists():
+            shutil.rmtree(rest)
+            sync_folder(path.parent)

@@ -1,13 +1,9 @@
-"""What a version is, and what is asked of versions: the values that `gitstore` speaks in.
+"""What a version is, and what it says about itself: the message of its commit, there and back.
 
-What a version says about itself: the message of its commit, there and back. Pure.
-
-A subject for people (`[Dream] learned two things`), a blank line, and trailers that git tools read
-as well: `Version`, `Scope`, `Session`, `Turn`, `Run`, `History` (cursors), `Operation` (JSON, one a
-line) and, on versions made by a sync, `Known` (the newest version of each other device that is
-merged here).
-
-What changed between two texts, for people. Pure.
+The message is a subject for people (`[Dream] learned two things`), a blank line, and trailers that
+git tools read as well: `Version`, `Scope`, `Session`, `Turn`, `Run`, `History` (cursors),
+`Operation` (JSON, one a line) and, on versions made by a sync, `Known` (the newest version of each
+other device that is merged here). Pure.
 """
 
 from __future__ import annotations
@@ -17,11 +13,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from difflib import unified_diff
 from typing import Literal
 
 from nanobot.errors import NanobotError
-from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import Operation
 
 TRACKED = (
@@ -114,9 +108,17 @@ class Revert:
     A file in which part of the change cannot be undone is not in `texts`; `conflicts` says why.
     """
 
-    texts: Mapping[str, str] = field(default_factory=dict)
-    expected: Mapping[str, str | None] = field(default_factory=dict)
+    texts: Mapping[str, str]
+    expected: Mapping[str, str | None]
     conflicts: tuple[str, ...] = ()
+
+    def adding(self, path: str, now: str | None, text: str) -> Revert:
+        """With what makes `text` of a file, unless that stands there."""
+        if text == (now or ""):
+            return self
+        return replace(
+            self, texts={**self.texts, path: text}, expected={**self.expected, path: now}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,14 +247,3 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def unified(path: str, before: str, after: str) -> str:
-    """A unified diff, empty where nothing changed; it ends with a newline."""
-    return "".join(_lines(path, before, after))
-
-
-def _lines(path: str, before: str, after: str) -> Iterator[str]:
-    old, new = split(before), split(after)
-    for line in unified_diff(old, new, f"a/{path}", f"b/{path}", lineterm=""):
-        yield f"{line}\n"

@@ -15,8 +15,7 @@ from nanobot.memory.service.operations import MemoryOperations
 from nanobot.memory.service.service import Filters
 from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.text.lines import Operation
-from nanobot.memory.versions.gitstore import UnknownVersion
-from nanobot.memory.versions.version import Change
+from nanobot.memory.versions.version import Change, UnknownVersion
 from tests.memory.owning import Owned
 
 PERSON = "people/telegram_7"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import multiprocessing
 import os
 import shutil
@@ -19,8 +18,8 @@ import pytest
 
 from nanobot.errors import StorageError, WriteConflict
 from nanobot.memory.text.lines import Operation
-from nanobot.memory.versions.gitstore import GitStore, UnknownVersion
-from nanobot.memory.versions.version import Change
+from nanobot.memory.versions.gitstore import GitStore
+from nanobot.memory.versions.version import Change, UnknownVersion
 from nanobot.security.paths import Root
 from nanobot.testing.clock import FakeClock
 
@@ -329,16 +328,6 @@ def test_many_versions_are_packed_and_read_as_before(home: Home) -> None:
     assert store.applied_cursors() == set(range(1, 26))
 
 
-def test_a_lost_or_torn_table_of_numbers_is_made_anew(home: Home) -> None:
-    for number in range(3):
-        home.write(f"- {number}\n")
-    before = home.store.log()
-    table = home.repository / "chain.jsonl"
-    for damage in (table.unlink, partial(table.write_bytes, table.read_bytes()[:-20])):
-        damage()
-        assert home.new().log() == before
-
-
 def test_importing_versions_does_not_load_the_git_library() -> None:
     code = "import sys, nanobot.memory.versions.gitstore; sys.exit('dulwich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -373,11 +362,3 @@ def test_lineage_reads_through_any_number_of_versions(home: Home) -> None:
     assert (shots[0].before, shots[0].after) == ("- 59\n", "")
     assert all(one.before == other.after for one, other in pairwise(shots))
     assert shots[-1].before == ""
-
-
-def test_a_table_of_an_older_kind_is_made_anew(home: Home) -> None:
-    home.write("- a\n")
-    table = home.repository / "chain.jsonl"
-    table.write_text(json.dumps(json.loads(table.read_text())[:5]) + "\n")
-    store = home.new()
-    assert [(shot.before, shot.after) for shot in store.lineage(FILE)] == [("", "- a\n")]
