@@ -8,13 +8,26 @@ overtaken by commands, except by those that are `ordered`, because they change i
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from nanobot.bus.events import InboundMessage
+from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED
 from nanobot.session.session import Session
+
+Operation = Callable[[Mapping[str, object]], Awaitable[object]]
+"""What the control socket and commands on a home at rest can ask for: its arguments to JSON-able
+data. Raises `NanobotError`."""
+
+
+def text_argument(arguments: Mapping[str, object], key: str) -> str:
+    """A text that an operation cannot do without. Raises `NanobotError`."""
+    value = arguments.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise NanobotError(f"the operation needs a text in {key!r}")
+    return value.strip()
 
 
 async def _free() -> None:

@@ -6,6 +6,7 @@ A hook that fails is logged and never breaks the turn.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -141,6 +142,20 @@ class ProgressHook(AgentHook):
     def _show(self, caller: Caller, event: Progress) -> None:
         if caller.watched:
             self._screen.show(event)
+
+
+class Tally(AgentHook):
+    """Counts since the start: `turns` by how they ended, and the tokens of those that ended."""
+
+    def __init__(self) -> None:
+        self.turns: Counter[str] = Counter()
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+
+    async def turn_ended(self, ended: TurnEnded) -> None:
+        self.turns[ended.outcome] += 1
+        self.prompt_tokens += ended.prompt_tokens
+        self.completion_tokens += ended.completion_tokens
 
 
 class Chronicle(AgentHook):

@@ -10,7 +10,9 @@ there has it as well, marked with where it came from, and a person can answer it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import hashlib
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -23,12 +25,15 @@ from nanobot.bus.events import NANOBOT, Address, Button, InboundMessage, Notice,
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.split import split_message, split_text, utf16_length
-from nanobot.channel import Channel, Limits
+from nanobot.channel import Channel, Chat, Limits, Sender
+from nanobot.clock import Clock
 from nanobot.errors import StorageError
-from nanobot.memory.scopes import OWNER
+from nanobot.memory.scopes import OWNER, Scopes, chat_of
 from nanobot.memory.taint import passed_on
 from nanobot.messages import SILENT
-from nanobot.session.catalogue import SessionInfo
+from nanobot.security.access import Access
+from nanobot.session.manager import SessionManager
+from nanobot.tasks import Background
 
 _AS_FILE = "\n\n[This is the beginning. The whole text, {:,} characters, is in the file below.]"
 
@@ -77,26 +82,82 @@ class MessageSplitter:
         return split_message(short, replace(limits, caption=0))
 
 
+class KnownChats:
+    """The chats that the agent has talked in, on the channels where it can speak up at any time
+    (`reachable`); at a terminal (`terminals`) a person has to look. Its methods block."""
+
+    def __init__(
+        self,
+        sessions: SessionManager,
+        scopes: Scopes,
+        access: Access,
+        reachable: Sequence[str],
+        terminals: Sequence[str] = (),
+    ) -> None:
+        self._sessions, self._scopes, self._access = sessions, scopes, access
+        self.reachable, self.anywhere = reachable, (*reachable, *terminals)
+
+    def chats(self) -> Sequence[tuple[str, str]]:
+        """Their addresses and titles, the one used last first: what a person calls themselves, or
+        the name of who was let in; topics have their group's."""
+        names = {f"{known.channel}:{known.id}": known.name for known in self._access.approved()}
+        found = []
+        for address in self.addresses():
+            metadata = self._sessions.metadata_of(address)
+            name, channel = metadata.get("name"), address.partition(":")[0]
+            chat = f"{channel}:{chat_of(address, metadata)}"
+            found.append((address, name if isinstance(name, str) else names.get(chat, "")))
+        return found
+
+    def addresses(self) -> list[str]:
+        """The same without titles."""
+        return self._used_last(self.reachable)
+
+    def scope_of(self, address: str) -> str:
+        """Whose chat it is."""
+        return self._scopes.of_session(address, self._sessions.metadata_of(address))
+
+    def may_reach(self, address: str) -> bool:
+        """Whether the people in this chat may talk to the agent now."""
+        channel, metadata = address.partition(":")[0], self._sessions.metadata_of(address)
+        chat_id = chat_of(address, metadata)
+        if metadata.get("group") is True:
+            return self._access.knows_group(channel, chat_id)
+        person = metadata.get("sender")
+        sender = Sender(person if isinstance(person, str) else chat_id)
+        return self._access.permits(channel, sender, Chat(chat_id))
+
+    def owners_latest(self) -> str:
+        """The chat that the owner used last and may still be reached in; empty where there is
+        none."""
+        owners = (one for one in self.addresses() if self.scope_of(one) == OWNER)
+        return next((one for one in owners if self.may_reach(one)), "")
+
+    def latest(self, scope: str, channels: Sequence[str]) -> Address | None:
+        """The chat that a scope used last on these channels."""
+        theirs = (one for one in self._used_last(channels) if self.scope_of(one) == scope)
+        key = next(theirs, None)
+        return Address.of(key) if key else None
+
+    def _used_last(self, channels: Sequence[str]) -> list[str]:
+        keys = (info.key for info in self._sessions.list_sessions())
+        return [key for key in keys if key.partition(":")[0] in channels]
+
+
 class Courier:
-    """`sessions` lists conversations, the one used last first; `scope_of` says whose one is;
-    `reachable` are the channels to which something can be sent at any time, `terminals` those
-    where somebody has to look; `new_name` tells messages apart."""
+    """Sends what memory or the gateway has to tell, to the `chats` that are known."""
 
     def __init__(
         self,
         bus: MessageBus,
         screen: Screen,
-        split: Callable[[OutboundMessage], tuple[OutboundMessage, ...]],
-        sessions: Callable[[], Iterable[SessionInfo]],
-        scope_of: Callable[[str], str],
-        reachable: Sequence[str],
-        new_name: Callable[[], str],
-        terminals: Sequence[str] = (),
+        split: MessageSplitter,
+        chats: KnownChats,
+        clock: Clock,
+        background: Background,
     ) -> None:
-        self._bus, self._screen, self._split = bus, screen, split
-        self._sessions, self._scope_of = sessions, scope_of
-        self._reachable, self._new_name = reachable, new_name
-        self._anywhere = (*reachable, *terminals)
+        self._bus, self._screen, self._split, self._chats = bus, screen, split, chats
+        self._clock, self._background = clock, background
 
     async def remark(self, session_key: str, text: str) -> None:
         """Show a line in the chat of a conversation."""
@@ -105,10 +166,10 @@ class Courier:
 
     async def tell(self, scope: str, text: str, buttons: Sequence[Button] = ()) -> bool:
         """Send a message to the chat that a scope used last; False where there is none."""
-        key = await asyncio.to_thread(self._latest, scope, self._reachable)
-        if key is None:
+        there = await asyncio.to_thread(self._chats.latest, scope, self._chats.reachable)
+        if there is None:
             return False
-        await self._send(_message(Address.of(key), text, buttons))
+        await self.say(there, text, buttons)
         return True
 
     async def ask(
@@ -117,43 +178,43 @@ class Courier:
         """Put a question to the owner: `here`, or where that is not theirs in the chat that they
         used last. Where it went to; None where there is none. Raises `StorageError`."""
         if here is None:
-            key = await asyncio.to_thread(self._latest, OWNER, self._reachable)
-            here = Address.of(key) if key else None
-        if here is None:
-            return None
-        await self._send(_message(here, text, buttons))
+            here = await asyncio.to_thread(self._chats.latest, OWNER, self._chats.reachable)
+        if here is not None:
+            await self.say(here, text, buttons)
         return here
 
     async def warn(self, text: str) -> None:
         """Tell the owner, in the chat that they used last, a terminal's too: what concerns them now
         is better said where they may not look than not at all. Raises `StorageError`."""
-        if key := await asyncio.to_thread(self._latest, OWNER, self._anywhere):
-            await self._send(_message(Address.of(key), text))
+        there = await asyncio.to_thread(self._chats.latest, OWNER, self._chats.anywhere)
+        if there is not None:
+            await self.say(there, text)
+
+    def warn_of_channel(self, channel: str, text: str) -> None:
+        """Tell the owner what is wrong with a channel, on another one; the same once a day."""
+        reason = hashlib.sha256(text.encode()).hexdigest()[:8]
+        name = f"off-{channel}-{self._clock.now():%y%m%d}-{reason}"
+        telling = self.warn_elsewhere(channel, text, name)
+        self._background.start(telling, name=f"warn of {channel}")
 
     async def warn_elsewhere(self, channel: str, text: str, name: str) -> None:
         """Tell the owner that `channel` is closed to them, in the chat that they used last on
         another one. The same `name` is told once. Raises `StorageError`."""
-        others = [name for name in self._anywhere if name != channel]
-        if key := await asyncio.to_thread(self._latest, OWNER, others):
-            message = _message(Address.of(key), text)
-            await self._bus.send(name, Outgoing("reply", self._split(message)))
-
-    async def say(self, channel: str, chat_id: str, text: str, thread_id: str = "") -> None:
-        """Send a message to a chat. Raises `StorageError`."""
-        await self._send(_message(Address(channel, chat_id, thread_id), text))
+        others = [name for name in self._chats.anywhere if name != channel]
+        there = await asyncio.to_thread(self._chats.latest, OWNER, others)
+        if there is not None:
+            await self._bus.send(name, Outgoing("reply", self._split(_message(there, text))))
 
     async def say_at(self, there: Address, text: str, buttons: Sequence[Button]) -> None:
         """Send a message with buttons to a chat, if it is one (a job's own conversation is in
         none). Raises `StorageError`."""
-        if there.channel in self._anywhere:
-            await self._send(_message(there, text, buttons))
+        if there.channel in self._chats.anywhere:
+            await self.say(there, text, buttons)
 
-    async def _send(self, message: OutboundMessage) -> None:
-        await self._bus.send(f"tell-{self._new_name()}", Outgoing("reply", self._split(message)))
-
-    def _latest(self, scope: str, channels: Sequence[str]) -> str | None:
-        keys = (info.key for info in self._sessions() if Address.of(info.key).channel in channels)
-        return next((key for key in keys if self._scope_of(key) == scope), None)
+    async def say(self, there: Address, text: str, buttons: Sequence[Button] = ()) -> None:
+        """Send a message to a chat. Raises `StorageError`."""
+        parts = self._split(_message(there, text, buttons))
+        await self._bus.send(f"tell-{secrets.token_hex(8)}", Outgoing("reply", parts))
 
 
 def _message(there: Address, text: str, buttons: Sequence[Button] = ()) -> OutboundMessage:

@@ -76,6 +76,18 @@ class Lanes:
         """Whether a key has jobs, waiting or under way."""
         return key in self._waiting
 
+    async def reached(self, key: str) -> None:
+        """Return when the jobs of a key that are there now have run."""
+        if key not in self._waiting:
+            return
+        done = asyncio.Event()
+
+        async def mark() -> None:
+            done.set()
+
+        self.submit(key, mark)
+        await done.wait()
+
     @asynccontextmanager
     async def pausing(self, key: str) -> AsyncIterator[None]:
         """For the job of `key` that runs: while inside it waits for a person, and another lane's

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from nanobot.agent.hooks import AgentHook, Chronicle, CompositeHook, ProgressHook
+from nanobot.agent.hooks import AgentHook, Chronicle, CompositeHook, ProgressHook, Tally
 from nanobot.app.base import build_base, build_models
 from nanobot.app.commands import TypedKeys, build_operations, register_commands
 from nanobot.app.memory import build_memory
@@ -30,10 +30,9 @@ from nanobot.clock import Clock
 from nanobot.commands import CommandRegistry
 from nanobot.config.settings import Settings
 from nanobot.gateway.control import ControlServer
-from nanobot.gateway.gateway import Gateway, Routine
+from nanobot.gateway.gateway import Gateway, GatewayParts, Routine
 from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.pairing import Pairing
-from nanobot.gateway.status import Tally
 from nanobot.logs import Counted
 from nanobot.memory.scopes import OWNER
 from nanobot.providers.port import Provider
@@ -115,30 +114,37 @@ def build_gateway(
     jobs = build_routines(base, memory, toolbox)
     state = settings.home / "state"
     gateway = Gateway(
-        lock=HomeLock(state),
-        journal=base.stores.journal,
-        bus=base.bus,
-        sessions=base.stores.sessions,
-        loop=agent.loop,
-        lanes=base.lanes,
-        dispatcher=platforms.dispatcher,
-        screen=base.screen,
-        supervisor=platforms.supervisor,
-        control=ControlServer(state, operations, base.cli.chat),
-        access=base.access,
-        closables=(platforms.web, counted, *toolbox.closables, *models.closables),
-        memory=memory,
-        consolidator=agent.consolidator,
-        helpers=toolbox.helpers,
-        routines=(*watching.routines, *upkeep.routines, *backups.routines, *jobs, *routines),
-        notifier=watching.notifier,
-        on_start=(counted.begin, backups.begin, toolbox.mcp.start),
-        chores=chores,
-        provider=models.provider,
-        background=base.background,
-        unhurried=base.unhurried,
-        clock=base.clock,
-        shutdown_grace=settings.agent.shutdown_grace_seconds,
+        GatewayParts(
+            lock=HomeLock(state),
+            journal=base.stores.journal,
+            bus=base.bus,
+            sessions=base.stores.sessions,
+            loop=agent.loop,
+            lanes=base.lanes,
+            dispatcher=platforms.dispatcher,
+            screen=base.screen,
+            supervisor=platforms.supervisor,
+            control=ControlServer(state, operations, base.cli.chat),
+            access=base.access,
+            closables=(
+                models.provider,
+                platforms.web,
+                counted,
+                *toolbox.closables,
+                *models.closables,
+            ),
+            memory=memory,
+            consolidator=agent.consolidator,
+            helpers=toolbox.helpers,
+            routines=(*watching.routines, *upkeep.routines, *backups.routines, *jobs, *routines),
+            notifier=watching.notifier,
+            on_start=(counted.begin, backups.begin, toolbox.mcp.start),
+            chores=chores,
+            background=base.background,
+            unhurried=base.unhurried,
+            clock=base.clock,
+            shutdown_grace=settings.agent.shutdown_grace_seconds,
+        )
     )
     register_commands(
         commands,

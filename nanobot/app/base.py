@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -19,31 +17,27 @@ import nanobot
 from nanobot.agent.commands import ServedModels
 from nanobot.agent.limits import BudgetedProvider, DayBudget, DayLimit
 from nanobot.agent.media import MediaStore
-from nanobot.agent.notifier import Courier, MessageSplitter
+from nanobot.agent.notifier import Courier, KnownChats, MessageSplitter
 from nanobot.agent.session_queue import Lanes
 from nanobot.bus.journal import Usage as TokenUsage
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.channel import Channel, Chat, MenuEntry, Sender
+from nanobot.channel import Channel
 from nanobot.clock import Clock, SystemClock
-from nanobot.commands import CommandRegistry
 from nanobot.config.model import ModelSettings, TranscriptionSettings
 from nanobot.config.settings import Settings
 from nanobot.config.values import secrets_in
 from nanobot.errors import ConfigError, NanobotError, ProviderError, StorageError
-from nanobot.gateway.host import Screen
+from nanobot.gateway.delivery import Screen
 from nanobot.gateway.lock import expect_whole
 from nanobot.gateway.status import About
-from nanobot.gateway.webserver import WebServer
-from nanobot.memory.scopes import Scopes, chat_of
+from nanobot.memory.scopes import Scopes
 from nanobot.memory.store.template import install_template, template_folder
 from nanobot.providers.counter import MeteredProvider, Prices, Tiktoken, TokenCounter
 from nanobot.providers.port import Provider, Usage
 from nanobot.security.access import Access, AccessRules
 from nanobot.security.paths import Place, Root
-from nanobot.session.catalogue import SessionInfo
 from nanobot.session.manager import SessionManager
-from nanobot.session.records import JsonValue
 from nanobot.tasks import Background
 from nanobot.tools.shell import Processes
 from nanobot.tools.undo import SpillFolder, UndoLog
@@ -291,57 +285,6 @@ def build_scopes(settings: Settings, access: Access) -> Scopes:
     return Scopes(access.is_owner_id, remembered.identities, remembered.groups_see_owner)
 
 
-def build_web(settings: Settings) -> WebServer:
-    """The HTTP server, which listens once a channel has a webhook."""
-    http = settings.http
-    return WebServer(http.host, http.port, public_hosts=http.public_hosts)
-
-
-def menu_of(commands: CommandRegistry) -> Sequence[MenuEntry]:
-    """The slash commands, for the menus of platforms."""
-    return [MenuEntry(c.name, c.summary, c.allowed == "owner") for c in commands]
-
-
-@dataclass(frozen=True, slots=True)
-class KnownChats:
-    """The chats that the agent has talked in, on the channels where it can speak up at any time.
-
-    `sessions` lists conversations, the one used last first; `metadata_of` gives what is known of
-    one.
-    """
-
-    sessions: Callable[[], Iterable[SessionInfo]]
-    metadata_of: Callable[[str], Mapping[str, JsonValue]]
-    access: Access
-    channels: Collection[str]
-
-    def chats(self) -> Sequence[tuple[str, str]]:
-        """Their addresses and titles. Blocks."""
-        names = {f"{known.channel}:{known.id}": known.name for known in self.access.approved()}
-        keys = (info.key for info in self.sessions())
-        return [
-            (key, self._title(key, names)) for key in keys if key.partition(":")[0] in self.channels
-        ]
-
-    def may_reach(self, address: str) -> bool:
-        """Whether the people in this chat may talk to the agent now. Blocks."""
-        channel, metadata = address.partition(":")[0], self.metadata_of(address)
-        chat_id = chat_of(address, metadata)
-        if metadata.get("group") is True:
-            return self.access.knows_group(channel, chat_id)
-        person = metadata.get("sender")
-        sender = Sender(person if isinstance(person, str) else chat_id)
-        return self.access.permits(channel, sender, Chat(chat_id))
-
-    def _title(self, address: str, names: Mapping[str, str]) -> str:
-        """What a person calls themselves, or the name of who was let in; topics have their
-        group's."""
-        metadata = self.metadata_of(address)
-        name, channel = metadata.get("name"), address.partition(":")[0]
-        chat = f"{channel}:{chat_of(address, metadata)}"
-        return name if isinstance(name, str) else names.get(chat, "")
-
-
 @dataclass(frozen=True, slots=True)
 class Base:
     """`outlets` are the channels by name, the terminal (`cli`) among them; `known` are the chats
@@ -395,25 +338,16 @@ def build_base(
     outlets = {c.name: c for c in (cli, *channels, *enabled_channels(settings))}
     access = build_access(settings, clock, tuple(outlets) if admit_everyone else (cli.name,))
     scopes = build_scopes(settings, access)
-    screen, bus, sessions = Screen(outlets), MessageBus(stores.journal), stores.sessions
-    speaking_up = [name for name in outlets if name != cli.name]  # a terminal has to ask
-    splitter = MessageSplitter(outlets, stores.media)
-    courier = Courier(
-        bus,
-        screen,
-        splitter,
-        sessions.list_sessions,
-        lambda key: scopes.of_session(key, sessions.metadata_of(key)),
-        speaking_up,
-        partial(secrets.token_hex, 8),
-        terminals=(cli.name,),
-    )
+    screen, bus = Screen(outlets), MessageBus(stores.journal)
+    reachable = [name for name in outlets if name != cli.name]
+    known = KnownChats(stores.sessions, scopes, access, reachable, (cli.name,))
+    splitter, background = MessageSplitter(outlets, stores.media), Background()
     return Base(
         settings=settings,
         clock=clock,
         rng=Random(),  # noqa: S311 - spreads retries, guards nothing
         stores=stores,
-        background=Background(),
+        background=background,
         unhurried=Background(),
         bus=bus,
         lanes=Lanes(settings.agent.max_concurrent_turns),
@@ -423,8 +357,8 @@ def build_base(
         scopes=scopes,
         screen=screen,
         splitter=splitter,
-        courier=courier,
-        known=KnownChats(sessions.list_sessions, sessions.metadata_of, access, speaking_up),
+        courier=Courier(bus, screen, splitter, known, clock, background),
+        known=known,
         processes=Processes(clock),
     )
 

@@ -29,17 +29,16 @@ from nanobot.app.memory import Remembering
 from nanobot.app.services import Agent, Backups, Platforms
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Button, InboundMessage
-from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation
 from nanobot.config.environment import entries, with_entries
 from nanobot.config.load import SECRETS_FILE
 from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError
-from nanobot.gateway.control import Operation
+from nanobot.gateway.channels import ChannelOperations
 from nanobot.gateway.gateway import Gateway
 from nanobot.gateway.operations import Operations, Running
 from nanobot.gateway.pairing import PairCommand, Pairing, PairingOperations
 from nanobot.gateway.status import Status
-from nanobot.gateway.supervisor import ChannelOperations
 from nanobot.memory.scopes import Scopes
 from nanobot.memory.service.commands import MemoryCommands, Questions
 from nanobot.memory.service.continuing import ContinueCommand, DiscardCommand
@@ -74,7 +73,7 @@ def build_operations(
         **MemoryOperations(memory.service).table(),
         **PairingOperations(pairing).table(),
         **SkillsOperations(toolbox.around.skills.service).table(),
-        **CronOperations(toolbox.around.cron, toolbox.job_chats, base.clock).table(),
+        **CronOperations(toolbox.around.cron, base.known, base.clock).table(),
         **McpOperations(toolbox.mcp).table(),
         **backups.table(),
         **ChannelOperations((), platforms.supervisor, base.background, base.clock).table(),
@@ -157,15 +156,16 @@ def _scope_of(scopes: Scopes, call: CommandCall) -> str:
 
 async def _status_text(status: Status, default_model: str, call: CommandCall) -> str:
     """What `nanobot status` says, in a few lines for a chat."""
-    brief, session = await status.brief(), call.session
-    queue, waiting = brief.queue, brief.queue.received - 1  # less this command itself
+    work, session = await status.work(), call.session
+    queue = work.health.queue
+    waiting = queue.received - 1  # less this command itself
     model = session.metadata.get("model") or default_model
     lines = [
-        f"nanobot {nanobot.__version__}, up {duration(brief.uptime_seconds)}, model {model}",
+        f"nanobot {nanobot.__version__}, up {duration(work.uptime_seconds)}, model {model}",
         f"This conversation: {len(session.messages)} messages in view ({session.key})",
-        f"Turns running: {brief.turns_running}; waiting: {waiting}; failed: {queue.failed};"
+        f"Turns running: {work.turns_running}; waiting: {waiting}; failed: {queue.failed};"
         f" replies to deliver: {queue.outbox_pending}",
-        *(f"Not well: {concern.text}" for concern in brief.health.concerns),
+        *(f"Not well: {concern.text}" for concern in work.health.concerns),
     ]
     return "\n".join(lines)
 

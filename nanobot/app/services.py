@@ -3,7 +3,6 @@ backups, and the watch over it all."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from nanobot.agent.hooks import AgentHook
+from nanobot.agent.hooks import AgentHook, Tally
 from nanobot.agent.intake import Intake
 from nanobot.agent.limits import SenderRate
 from nanobot.agent.loop import AgentLoop
@@ -23,23 +22,21 @@ from nanobot.agent.runner import AgentRunner
 from nanobot.agent.session_queue import Lobby, Mailbox
 from nanobot.agent.system_prompt import PromptSources
 from nanobot.agent.turn import AgentParts, Responder, Turns
-from nanobot.app.base import Base, Models, Stores, about, build_web, menu_of, prices, secret_values
+from nanobot.app.base import Base, Models, Stores, about, prices, secret_values
 from nanobot.app.memory import Remembering
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Button
-from nanobot.channel import ChannelHost
-from nanobot.commands import CommandRegistry
+from nanobot.commands import CommandRegistry, Operation
 from nanobot.config.settings import Settings
 from nanobot.cron.heartbeat import ActiveHours, Heartbeat
 from nanobot.cron.schedule import parse
 from nanobot.errors import NanobotError, StorageError
-from nanobot.gateway.dispatcher import Dispatcher
+from nanobot.gateway.channels import HostParts, Supervisor
+from nanobot.gateway.delivery import Dispatcher
 from nanobot.gateway.gateway import Routine
-from nanobot.gateway.health import Concern, Notifier, Pulse, Vitals
-from nanobot.gateway.host import Host, HostParts
-from nanobot.gateway.status import Live, Status, Tally
-from nanobot.gateway.supervisor import Supervisor
-from nanobot.gateway.webserver import HealthEndpoint, WebServer
+from nanobot.gateway.health import Concern, HealthMonitor, Notifier, Watchdog
+from nanobot.gateway.status import HealthEndpoint, Live, Status
+from nanobot.gateway.webserver import WebServer
 from nanobot.logs import Counted
 from nanobot.memory.consolidation import planning
 from nanobot.memory.consolidation.consolidator import MemoryConsolidator
@@ -201,19 +198,6 @@ async def send_trouble(courier: Courier, scope: str, text: str) -> None:
     await courier.tell(OWNER, text)
 
 
-def tell_of_channel(base: Base, channel: str, detail: str) -> None:
-    """That a channel stays off."""
-    warn_of_channel(base, channel, f"The channel {channel} is off: {detail}")
-
-
-def warn_of_channel(base: Base, channel: str, text: str) -> None:
-    """What is wrong with a channel, told on another one; the same once a day."""
-    reason = hashlib.sha256(text.encode()).hexdigest()[:8]
-    name = f"off-{channel}-{base.clock.now():%y%m%d}-{reason}"
-    telling = base.courier.warn_elsewhere(channel, text, name)
-    base.background.start(telling, name=f"warn of {channel}")
-
-
 @dataclass(frozen=True, slots=True)
 class Platforms:
     """What others need to reach in it."""
@@ -226,16 +210,8 @@ class Platforms:
 def build_platforms(base: Base, commands: CommandRegistry) -> Platforms:
     """Put it together. `commands` are those that channels show in their menus."""
     dispatcher = Dispatcher(base.outlets, base.stores.journal, base.screen, base.clock, base.rng)
-    hosts: dict[str, ChannelHost] = {}
-    supervisor = Supervisor(
-        base.outlets,
-        hosts,
-        base.clock,
-        base.rng,
-        on_off=partial(tell_of_channel, base),
-        redactor=Redactor(secret_values(base.settings)),
-    )
-    web = build_web(base.settings)
+    http, limits = base.settings.http, base.settings.limits
+    web = WebServer(http.host, http.port, public_hosts=http.public_hosts)
     parts = HostParts(
         base.bus,
         base.stores.journal,
@@ -244,16 +220,13 @@ def build_platforms(base: Base, commands: CommandRegistry) -> Platforms:
         base.settings.home,
         base.clock,
         base.background,
-        menu=partial(menu_of, commands),
-        report=supervisor.report,
-        connected=supervisor.connected,
-        alive=supervisor.alive,
-        rate=SenderRate(base.settings.limits.messages_per_minute, base.clock, commands.is_owner),
+        commands,
+        rate=SenderRate(limits.messages_per_minute, base.clock, commands.is_owner),
+        redactor=Redactor(secret_values(base.settings)),
         show=base.screen.show,
-        warn=partial(warn_of_channel, base),
+        warn=base.courier.warn_of_channel,
     )
-    hosts.update((name, Host(name, parts, waits=name != base.cli.name)) for name in base.outlets)
-    return Platforms(supervisor, dispatcher, web)
+    return Platforms(Supervisor(base.outlets, parts, base.rng), dispatcher, web)
 
 
 HEARTBEAT = "HEARTBEAT.md"
@@ -271,7 +244,7 @@ def build_routines(base: Base, memory: Remembering, toolbox: Toolbox) -> Sequenc
     heartbeat = Heartbeat(
         lambda: document.read(HEARTBEAT),
         document.template_of(HEARTBEAT),
-        toolbox.job_chats.owners_latest,
+        base.known.owners_latest,
         base.bus.note,
         base.clock,
         every,
@@ -321,7 +294,6 @@ def build_upkeep(base: Base) -> Upkeep:
 
 
 _MEGABYTE = 1_000_000
-Operation = Callable[[Mapping[str, object]], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +377,7 @@ class Watching:
 
     notifier: Notifier
     status: Status
-    routines: tuple[Pulse | HealthEndpoint, ...]
+    routines: tuple[Watchdog | HealthEndpoint, ...]
 
 
 def dead_threads(stores: Stores) -> Concern | None:
@@ -454,8 +426,8 @@ def build_watching(
     others: Sequence[Callable[[], Concern | None]],
 ) -> Watching:
     """Put it together. `others` tell of what else is wrong; `memory` is the owner's."""
-    vitals = Vitals(
-        supervisor.states.values,
+    monitor = HealthMonitor(
+        supervisor.states,
         base.stores.journal,
         base.clock,
         base.background,
@@ -469,10 +441,9 @@ def build_watching(
     live = Live(
         born=base.clock.monotonic(),
         turns_running=lambda: agent.turns.count,
-        channels=supervisor.states.values,
-        vitals=vitals,
+        monitor=monitor,
         tally=tally,
-        logged=lambda: (counted.errors, counted.warnings),
+        counted=counted,
     )
     settings, stores = base.settings, base.stores
     status = Status(
@@ -483,12 +454,12 @@ def build_watching(
         base.clock,
         live,
     )
-    notifier = Notifier.from_environment(os.environ)
-    pulse = Pulse(vitals, notifier, base.clock)
+    notifier = Notifier(os.environ)
+    watchdog = Watchdog(monitor, notifier, base.clock)
     health = settings.health
     if not health.enabled:
-        return Watching(notifier, status, (pulse,))
+        return Watching(notifier, status, (watchdog,))
     web = WebServer(health.host, health.port, section="health", public_hosts=None)
     token = health.token.get_secret_value()
-    endpoint = HealthEndpoint(web, vitals, status.report, metrics=health.metrics, token=token)
-    return Watching(notifier, status, (pulse, endpoint))
+    endpoint = HealthEndpoint(web, monitor, status, metrics=health.metrics, token=token)
+    return Watching(notifier, status, (watchdog, endpoint))

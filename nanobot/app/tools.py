@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from nanobot.agent.helpers import Equipment, HelperLimits, Helpers, Spawn
-from nanobot.agent.messaging import Reachable, SendMessage
-from nanobot.agent.notifier import Courier, MessageSplitter, note_for_chat
+from nanobot.agent.messaging import SendMessage
+from nanobot.agent.notifier import Courier, KnownChats, MessageSplitter, note_for_chat
 from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.runner import AgentRunner
 from nanobot.agent.session_queue import Lanes
-from nanobot.app.base import Base, KnownChats, Models, Stores, secret_values
+from nanobot.app.base import Base, Models, Stores, secret_values
 from nanobot.app.memory import Remembering
 from nanobot.bus.events import NANOBOT, Address, Button, InboundMessage, OutboundMessage
 from nanobot.bus.journal import Outgoing
@@ -202,28 +202,6 @@ def build_skills(settings: Settings, workspace: Root, clock: Clock) -> Skills:
     return Skills(loader, SkillsService(loader, clock))
 
 
-@dataclass(frozen=True, slots=True)
-class JobChats:
-    """The chats that a job can speak in, and whose they are."""
-
-    known: KnownChats
-    scopes: Scopes
-
-    def addresses(self) -> list[str]:
-        """Those that something can be sent to at any time, the one used last first. Blocks."""
-        return [address for address, _ in self.known.chats()]
-
-    def scope_of(self, address: str) -> str:
-        """Whose chat it is. Blocks."""
-        return self.scopes.of_session(address, self.known.metadata_of(address))
-
-    def owners_latest(self) -> str:
-        """The chat that the owner used last and may still be reached in; empty where there is none.
-        Blocks."""
-        owners = (one for one in self.addresses() if self.scope_of(one) == OWNER)
-        return next((one for one in owners if self.known.may_reach(one)), "")
-
-
 async def remind(
     send: Callable[[str, Outgoing], Awaitable[object]],
     keep: Callable[[InboundMessage], Awaitable[object]],
@@ -322,7 +300,7 @@ def build_message_tool(
     memory: Remembering,
     bus: MessageBus,
     splitter: MessageSplitter,
-    others: Reachable,
+    others: KnownChats,
     clock: Clock,
 ) -> SendMessage:
     """The tool that says something in a chat and sends files; `others` are the other chats."""
@@ -497,7 +475,6 @@ class Toolbox:
     around: Surroundings
     helpers: Helpers
     mcp: McpServers
-    job_chats: JobChats
 
     @property
     def closables(self) -> tuple[Closable, ...]:
@@ -538,4 +515,4 @@ def build_toolbox(
     mcp = build_mcp(settings, tools, clock, partial(base.courier.warn_elsewhere, ""))
     mcp.load()
     tools.register_all(extra_tools)
-    return Toolbox(tools, approvals, around, helpers, mcp, JobChats(base.known, base.scopes))
+    return Toolbox(tools, approvals, around, helpers, mcp)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
 
+from nanobot.agent.notifier import KnownChats
 from nanobot.app.base import (
-    KnownChats,
     about,
     build_access,
     build_provider,
+    build_scopes,
     build_stores,
     make_home,
     model_name,
@@ -21,24 +22,24 @@ from nanobot.app.base import (
     secret_values,
 )
 from nanobot.app.memory import build_memory
-from nanobot.app.tools import JobChats, build_mcp, build_skills, remind
+from nanobot.app.tools import build_mcp, build_skills, remind
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import SystemClock
+from nanobot.commands import Operation
 from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
 from nanobot.cron.job import JobStore
 from nanobot.cron.service import CronService
 from nanobot.cron.tool import CronOperations
 from nanobot.errors import NanobotError
+from nanobot.gateway.channels import ChannelOperations
 from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing, PairingOperations
 from nanobot.gateway.status import Status
-from nanobot.gateway.supervisor import ChannelOperations
 from nanobot.logs import log_to_console
-from nanobot.memory.scopes import Scopes
 from nanobot.memory.service.operations import MemoryOperations
 from nanobot.security.paths import Root
 from nanobot.security.redaction import Redactor
@@ -49,7 +50,7 @@ from nanobot.tooling import ToolRegistry
 from nanobot.tools.mcp import McpOperations
 from nanobot.upkeep.snapshot import BackupOperations
 
-Table = Mapping[str, Callable[[Mapping[str, object]], Awaitable[object]]]
+Table = Mapping[str, Operation]
 
 
 def operate(home: Path, op: str, arguments: dict[str, object]) -> object:
@@ -144,9 +145,7 @@ async def _on_cron(settings: Settings) -> AsyncIterator[Table]:
     sessions = SessionManager(settings.home / "sessions", clock)
     access = build_access(settings, clock)
     channels = [name for name, channel in settings.channels.items() if channel.enabled]
-    known = KnownChats(sessions.list_sessions, sessions.metadata_of, access, channels)
-    remembered = settings.memory
-    scopes = Scopes(access.is_owner_id, remembered.identities, remembered.groups_see_owner)
+    known = KnownChats(sessions, build_scopes(settings, access), access, channels)
 
     async def publish(message: InboundMessage) -> None:
         await journal.receive(message.channel, (message,))
@@ -162,7 +161,7 @@ async def _on_cron(settings: Settings) -> AsyncIterator[Table]:
     )
     await journal.open()
     try:
-        yield CronOperations(service, JobChats(known, scopes), clock, runs=False).table()
+        yield CronOperations(service, known, clock, runs=False).table()
     finally:
         await journal.close()
 

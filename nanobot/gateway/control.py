@@ -24,6 +24,7 @@ from pathlib import Path
 
 from loguru import logger
 
+from nanobot.commands import Operation
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway import MAX_FRAME, SOCKET_NAME
 from nanobot.tasks import Background
@@ -35,9 +36,6 @@ _MAX_RUNNING = 256
 """Requests of one connection under way at once; more are read when one of them is done."""
 
 _UCRED = struct.Struct("3i")
-
-Operation = Callable[[Mapping[str, object]], Awaitable[object]]
-"""One operation: its arguments (the request without `op`) to JSON-able data."""
 
 
 class ControlConnection:

@@ -11,28 +11,30 @@ import contextlib
 import math
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Protocol
 
 from loguru import logger
 
+from nanobot.agent.helpers import Helpers
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.session_queue import Lanes
-from nanobot.bus.journal import Journal, Leftovers
+from nanobot.bus.journal import InboxEntry, Journal
 from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
+from nanobot.gateway.channels import Supervisor
 from nanobot.gateway.control import ControlServer
-from nanobot.gateway.dispatcher import Dispatcher
+from nanobot.gateway.delivery import Dispatcher, Screen
 from nanobot.gateway.health import Notifier
-from nanobot.gateway.host import Screen
 from nanobot.gateway.lock import HomeLock
-from nanobot.gateway.supervisor import Supervisor
+from nanobot.memory.consolidation.consolidator import MemoryConsolidator
+from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 
 _SECOND_SIGNAL_SECONDS = 0.8
-_MINUTE = 60.0
 _SETTLING_SECONDS = 25.0
 """How long the end may take beside the grace that turns get."""
 _SETTLED_SECONDS = 2.0
@@ -63,38 +65,6 @@ class Remembers(Protocol):
         ...
 
 
-class Consolidates(Protocol):
-    """What takes conversations into memory."""
-
-    async def recover(self) -> None:
-        """Take up what an earlier process left."""
-        ...
-
-    async def idle(self) -> None:
-        """Look after what rests; called each minute."""
-        ...
-
-
-class Admits(Protocol):
-    """What knows who may talk."""
-
-    def load(self) -> str:
-        """Read what is kept, now that the home is ours."""
-        ...
-
-
-class Helps(Protocol):
-    """What works on tasks beside the conversations."""
-
-    async def recover(self) -> None:
-        """Say what an earlier process lost."""
-        ...
-
-    async def close(self) -> None:
-        """End what is under way."""
-        ...
-
-
 class Routine(Protocol):
     """What does something at its own times."""
 
@@ -107,47 +77,42 @@ class Routine(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class GatewayParts:
+    """What a gateway starts and ends. `routines` run beside everything else, unless there are no
+    `chores`; `unhurried` owns background work that a command which hosts the gateway waits for;
+    `closables` are closed at the end, the last first."""
+
+    lock: HomeLock
+    journal: Journal
+    bus: MessageBus
+    sessions: SessionManager
+    loop: AgentLoop
+    lanes: Lanes
+    dispatcher: Dispatcher
+    screen: Screen
+    supervisor: Supervisor
+    control: ControlServer
+    access: Access
+    closables: Sequence[Closable]
+    memory: Remembers
+    consolidator: MemoryConsolidator
+    helpers: Helpers
+    routines: Sequence[Routine]
+    notifier: Notifier
+    on_start: Sequence[Callable[[], None]]
+    chores: bool
+    background: Background
+    unhurried: Background
+    clock: Clock
+    shutdown_grace: float
+
+
 class Gateway:
     """Owns a home and everything that runs in it. Built by `nanobot.app`."""
 
-    def __init__(
-        self,
-        *,
-        lock: HomeLock,
-        journal: Journal,
-        bus: MessageBus,
-        sessions: SessionManager,
-        loop: AgentLoop,
-        lanes: Lanes,
-        dispatcher: Dispatcher,
-        screen: Screen,
-        supervisor: Supervisor,
-        control: ControlServer,
-        access: Admits,
-        closables: Sequence[Closable],
-        memory: Remembers,
-        consolidator: Consolidates,
-        helpers: Helps,
-        routines: Sequence[Routine],
-        notifier: Notifier,
-        on_start: Sequence[Callable[[], None]],
-        chores: bool,
-        provider: Closable,
-        background: Background,
-        unhurried: Background,
-        clock: Clock,
-        shutdown_grace: float,
-    ) -> None:
-        self._lock, self._journal, self._bus, self._sessions = lock, journal, bus, sessions
-        self._loop, self._lanes, self._dispatcher = loop, lanes, dispatcher
-        self._screen, self._supervisor, self._provider = screen, supervisor, provider
-        self._control, self._clock = control, clock
-        self._background, self._unhurried = background, unhurried
-        self._access, self._closables = access, closables
-        self._memory, self._consolidator = memory, consolidator
-        self._helpers, self._routines, self._chores = helpers, routines, chores
-        self._notifier, self._on_start = notifier, on_start
-        self._grace = shutdown_grace
+    def __init__(self, parts: GatewayParts) -> None:
+        self._parts = parts
         self._stop: asyncio.Event | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._stop_requested = False
@@ -160,11 +125,11 @@ class Gateway:
         self._stop, self._event_loop = asyncio.Event(), asyncio.get_running_loop()
         if self._stop_requested:
             return 0
-        with self._lock:
+        with self._parts.lock:
             try:
                 await self._startup(signals)
                 logger.info("ready")
-                self._notifier.ready()
+                self._parts.notifier.ready()
                 if on_ready is not None:
                     on_ready()
                 await self._stop.wait()
@@ -189,13 +154,13 @@ class Gateway:
         return asyncio.run_coroutine_threadsafe(self._finish(), self._event_loop)
 
     async def _finish(self) -> None:
-        for routine in self._routines:
+        for routine in self._parts.routines:
             routine.stop()
-        await self._lanes.wait(self._grace)
-        await self._unhurried.wait(math.inf)
+        await self._parts.lanes.wait(self._parts.shutdown_grace)
+        await self._parts.unhurried.wait(math.inf)
 
     def request_restart(self) -> None:
-        """The same, and note that whoever runs this gateway should start it again."""
+        """Ask for an orderly end after which whoever runs this gateway starts it again."""
         self.restart_requested = True
         self.request_stop()
 
@@ -203,92 +168,84 @@ class Gateway:
         if signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
-        self._access.load()
-        await self._journal.open()
-        self._bus.connect(self._loop.accept, self._dispatcher.submit)
-        leftovers = await self._journal.leftovers()
+        parts = self._parts
+        parts.access.load()
+        await parts.journal.open()
+        parts.bus.connect(parts.loop.accept, parts.dispatcher.submit)
+        leftovers = await parts.journal.leftovers()
         for unfiled in leftovers.unfiled:
-            await self._sessions.restore(unfiled.session_key, unfiled.lines)
-        self._journal.filed([unfiled.id for unfiled in leftovers.unfiled])
-        await self._memory.recover()
-        self._dispatcher.submit(leftovers.parts)
-        self._background.start(self._resume(leftovers), name="resume")
-        self._supervisor.start()
-        await self._control.start()
-        self._unhurried.start(self._consolidator.recover(), name="recover memory")
-        if self._chores:
+            await parts.sessions.restore(unfiled.session_key, unfiled.lines)
+        parts.journal.filed([unfiled.id for unfiled in leftovers.unfiled])
+        await parts.memory.recover()
+        parts.dispatcher.submit(leftovers.parts)
+        parts.background.start(self._resume(leftovers.entries), name="resume")
+        parts.supervisor.start()
+        await parts.control.start()
+        parts.unhurried.start(parts.consolidator.recover(), name="recover memory")
+        if parts.chores:
+            idle = each_minute(parts.consolidator.idle, parts.clock, first=60.0)
+            refresh = each_minute(parts.memory.refresh, parts.clock, first=_SETTLED_SECONDS)
             self._housekeeping = [
-                self._background.start(keep_house(self._consolidator, self._clock), name="house"),
-                self._background.start(keep_searchable(self._memory, self._clock), name="index"),
+                parts.background.start(idle, name="house"),
+                parts.background.start(refresh, name="index"),
             ]
-            for routine in self._routines:
-                self._unhurried.start(routine.run_forever(), name=type(routine).__name__)
-        self._background.start(self._helpers.recover(), name="recover helpers")
-        for begin in self._on_start:
+            for routine in parts.routines:
+                parts.unhurried.start(routine.run_forever(), name=type(routine).__name__)
+        parts.background.start(parts.helpers.recover(), name="recover helpers")
+        for begin in parts.on_start:
             begin()
 
-    async def _resume(self, leftovers: Leftovers) -> None:
-        if leftovers.entries:
-            logger.info("messages that were under way: {}", len(leftovers.entries))
-        self._bus.adopt(leftovers.entries)
-        await self._loop.resume(leftovers.entries)
+    async def _resume(self, entries: Sequence[InboxEntry]) -> None:
+        if entries:
+            logger.info("messages that were under way: {}", len(entries))
+        self._parts.bus.adopt(entries)
+        await self._parts.loop.resume(entries)
 
     async def _shutdown(self) -> None:
         """Intake stops at once; turns get their grace; what is left resumes at the next start."""
         logger.info("stopping")
-        (self._notifier.restarting if self.restart_requested else self._notifier.stopping)()
-        self._notifier.extend(self._grace + _SETTLING_SECONDS)
-        self._bus.stop_intake()
+        parts, grace = self._parts, self._parts.shutdown_grace
+        (parts.notifier.restarting if self.restart_requested else parts.notifier.stopping)()
+        parts.notifier.extend(grace + _SETTLING_SECONDS)
+        parts.bus.stop_intake()
         for task in self._housekeeping:
             task.cancel()
-        for routine in self._routines:
+        for routine in parts.routines:
             routine.stop()
         async with contextlib.AsyncExitStack() as stack:  # the last first; one failing stops none
-            stack.push_async_callback(self._provider.close)
-            stack.push_async_callback(self._journal.close)
-            stack.push_async_callback(self._journal.release)
-            stack.push_async_callback(self._sessions.close)
-            stack.push_async_callback(self._memory.close)
-            stack.push_async_callback(self._screen.close)
-            for closable in self._closables:
+            stack.push_async_callback(parts.journal.close)
+            stack.push_async_callback(parts.journal.release)
+            stack.push_async_callback(parts.sessions.close)
+            stack.push_async_callback(parts.memory.close)
+            stack.push_async_callback(parts.screen.close)
+            for closable in parts.closables:
                 stack.push_async_callback(closable.close)
-            stack.push_async_callback(self._helpers.close)
-            stack.push_async_callback(self._control.close)
-            stack.push_async_callback(self._background.drain, 0.5)
-            stack.push_async_callback(self._unhurried.drain, 0.5)
-            stack.push_async_callback(self._dispatcher.drain, min(self._grace, 2.0))
-            stack.push_async_callback(self._supervisor.stop)
-            stack.push_async_callback(self._lanes.drain, self._grace)
+            stack.push_async_callback(parts.helpers.close)
+            stack.push_async_callback(parts.control.close)
+            stack.push_async_callback(parts.background.drain, 0.5)
+            stack.push_async_callback(parts.unhurried.drain, 0.5)
+            stack.push_async_callback(parts.dispatcher.drain, min(grace, 2.0))
+            stack.push_async_callback(parts.supervisor.stop)
+            stack.push_async_callback(parts.lanes.drain, grace)
 
     def _on_signal(self) -> None:
         if self._stop is not None and self._stop.is_set():
             # The person means it. Everything that matters is on disk already.
             loop = asyncio.get_running_loop()
             loop.call_later(_SECOND_SIGNAL_SECONDS, os._exit, 0)
-            self._lanes.cancel()
+            self._parts.lanes.cancel()
             return
         self.request_stop()
 
 
-async def keep_house(consolidator: Consolidates, clock: Clock) -> None:
-    """Each minute: look after what rests, whatever went wrong the time before. Never ends."""
-    while True:
-        await clock.sleep(_MINUTE)
-        try:
-            await consolidator.idle()
-        except Exception as error:  # noqa: BLE001 - the boundary: the next minute is another try
-            logger.opt(exception=error).warning("looking after what rests failed: {}", error)
-
-
-async def keep_searchable(memory: Remembers, clock: Clock) -> None:
-    """Soon after the start and each minute: so that no search has to wait for much. Never ends.
-
-    Apart from `keep_house`, because a first time may take minutes.
-    """
-    await clock.sleep(_SETTLED_SECONDS)
+async def each_minute(
+    work: Callable[[], Awaitable[None]], clock: Clock, first: float = 60.0
+) -> None:
+    """Do `work` after `first` seconds and each minute, whatever goes wrong. Never ends."""
+    await clock.sleep(first)
     while True:
         try:
-            await memory.refresh()
+            await work()
         except Exception as error:  # noqa: BLE001 - the boundary: the next minute is another try
-            logger.opt(exception=error).warning("refreshing the search index failed: {}", error)
-        await clock.sleep(_MINUTE)
+            logger.opt(exception=error).warning("housekeeping failed: {}", error)
+        await clock.sleep(60.0)

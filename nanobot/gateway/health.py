@@ -1,4 +1,4 @@
-"""Whether a nanobot works, and who is told: health, the watchdog's pulse, and a stalled event loop.
+"""Whether a nanobot works, and who is told: health, the watchdog, and a stalled event loop.
 
 Three words: `ok`; `degraded`, where something needs a person but the rest goes on (a channel is
 off, a message failed, a backup did not work); `failing`, where messages are not taken in or not
@@ -6,13 +6,11 @@ kept. Only what a new process would fix, a poll or a journal that hangs, makes i
 the watchdog is not fed then, and ends the process. `nanobot status`, `/health`, `/metrics` and the
 watchdog all use this judgement.
 
-- `Vitals` looks at a running gateway without ever waiting for what hangs.
-- `Pulse` feeds the watchdog as long as the event loop turns and nothing is stuck, and reports
-  changes.
-- The stall thread writes into the log what a blocked event loop is doing, once each time.
-- `Notifier` speaks the protocol of `sd_notify(3)`. It never raises and never holds the caller up;
-  without a service manager (`NOTIFY_SOCKET`) it does nothing. A gateway that becomes a new one in
-  the same process says `restarting`, and the new one says `ready`.
+- `HealthMonitor` looks at a running gateway without ever waiting for what hangs.
+- `Watchdog` gives signs of life as long as the event loop turns and nothing is stuck, and reports
+  changes. A thread of its own logs what a blocked event loop is doing.
+- `Notifier` speaks the protocol of `sd_notify(3)`. It never raises; without a service manager
+  (`NOTIFY_SOCKET`) it does nothing.
 """
 
 from __future__ import annotations
@@ -27,18 +25,16 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Literal
 
 from loguru import logger
 
 from nanobot.bus.journal import Journal, QueueCounts
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
-from nanobot.gateway.supervisor import ChannelState
+from nanobot.gateway.channels import ChannelState
 from nanobot.tasks import Background
-
-Verdict = Literal["ok", "degraded", "failing"]
 
 JOURNAL_SECONDS = 60.0
 """A disk that takes longer than this for one empty transaction hangs."""
@@ -46,7 +42,7 @@ JOURNAL_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """Something that is not as it should be. `stuck`: a new process would mend it."""
+    """Something that is not as it should be. `stuck`: a new process would fix it."""
 
     level: Literal["degraded", "failing"]
     text: str
@@ -55,63 +51,52 @@ class Concern:
 
 
 @dataclass(frozen=True, slots=True)
-class JournalSeen:
-    """How the journal answered: `waiting` seconds that it owes an answer, or why it refused."""
-
-    waiting: float = 0.0
-    refusal: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Health:
-    """The verdict, and what it rests on, the worst first."""
+    """What is wrong, the worst first; `queue` is as of the last time that the journal answered."""
 
     concerns: tuple[Concern, ...] = ()
+    queue: QueueCounts = field(default_factory=QueueCounts)
+    journal_answers: bool = True
 
     @property
-    def state(self) -> Verdict:
+    def state(self) -> Literal["ok", "degraded", "failing"]:
         """The worst of it in a word."""
-        levels = {concern.level for concern in self.concerns}
-        return "failing" if "failing" in levels else "degraded" if levels else "ok"
+        return self.concerns[0].level if self.concerns else "ok"
 
     @property
     def stuck(self) -> bool:
-        """Whether to start anew."""
+        """Whether a new process would help."""
         return any(concern.stuck for concern in self.concerns)
 
     def as_json(self) -> dict[str, object]:
         """For `status` and `/health`."""
-        return {
-            "state": self.state,
-            "concerns": [
-                {"level": concern.level, "text": concern.text, "hint": concern.hint}
-                for concern in self.concerns
-            ],
-        }
+        concerns = [{"level": c.level, "text": c.text, "hint": c.hint} for c in self.concerns]
+        return {"state": self.state, "concerns": concerns}
 
 
 def judge(
-    channels: Sequence[ChannelState],
+    channels: Iterable[ChannelState],
     now: float,
-    journal: JournalSeen,
     queue: QueueCounts,
-    others: Sequence[Concern] = (),
+    others: Iterable[Concern] = (),
+    *,
+    waiting: float = 0.0,
+    refusal: str = "",
 ) -> Health:
-    """The health at `now` (monotonic seconds), with what else is known to be wrong."""
-    found = [*_of_journal(journal), *_of_channels(channels, now), *_of_queue(queue), *others]
-    return Health(tuple(sorted(found, key=lambda concern: concern.level, reverse=True)))
-
-
-def _of_journal(journal: JournalSeen) -> Iterator[Concern]:
-    if journal.refusal:
+    """The health at `now` (monotonic seconds). The journal owes an answer for `waiting` seconds, or
+    answered with a `refusal`; `others` are what else is known to be wrong."""
+    found = [*_of_channels(channels, now), *_of_queue(queue), *others]
+    if refusal:
         hint = "Make room on the disk, or see to it; messages wait at their platforms meanwhile."
-        yield Concern("failing", f"the journal takes nothing: {journal.refusal}", hint)
-    elif journal.waiting > JOURNAL_SECONDS:
-        text = f"the journal has not answered for {journal.waiting:.0f} s"
-        yield Concern("failing", text, "See to the disk.", stuck=True)
+        found.append(Concern("failing", f"the journal takes nothing: {refusal}", hint))
+    elif waiting > JOURNAL_SECONDS:
+        text = f"the journal has not answered for {waiting:.0f} s"
+        found.append(Concern("failing", text, "See to the disk.", stuck=True))
+    found.sort(key=lambda concern: concern.level, reverse=True)
+    return Health(tuple(found), queue, not waiting and not refusal)
 
 
-def _of_channels(channels: Sequence[ChannelState], now: float) -> Iterator[Concern]:
+def _of_channels(channels: Iterable[ChannelState], now: float) -> Iterator[Concern]:
     for channel in channels:
         if channel.due is not None and channel.due < now and channel.state == "running":
             assert channel.heard_at is not None  # what is due was heard of before
@@ -119,7 +104,7 @@ def _of_channels(channels: Sequence[ChannelState], now: float) -> Iterator[Conce
             text = f"{channel.name}: nothing was heard from the platform for {silent:.0f} s"
             yield Concern("failing", text, "`nanobot logs` may say why.", stuck=True)
         elif channel.state == "off":
-            hint = "Once that is mended: `nanobot agent -m /restart`."
+            hint = "Once that is fixed: `nanobot agent -m /restart`."
             yield Concern("degraded", f"{channel.name} is off: {channel.detail}", hint)
         elif channel.state == "backoff":
             yield Concern("degraded", f"{channel.name} crashed: {channel.detail}")
@@ -128,58 +113,48 @@ def _of_channels(channels: Sequence[ChannelState], now: float) -> Iterator[Conce
 
 
 def _of_queue(queue: QueueCounts) -> Iterator[Concern]:
-    mend = "`nanobot queue list` shows them; `retry` and `drop` mend them."
+    hint = "`nanobot queue list` shows them; `retry` tries again, `drop` gives up."
     if queue.put_off:
         text = f"the model cannot be reached; messages that wait for it: {queue.put_off}"
         yield Concern("degraded", text, "`nanobot doctor` says more.")
     if queue.failed:
-        yield Concern("degraded", f"messages that failed: {queue.failed}", mend)
+        yield Concern("degraded", f"messages that failed: {queue.failed}", hint)
     if queue.dead:
-        yield Concern("degraded", f"parts of replies that cannot be delivered: {queue.dead}", mend)
+        yield Concern("degraded", f"parts of replies that cannot be delivered: {queue.dead}", hint)
 
-
-T = TypeVar("T")
 
 _PATIENCE = 3.0
-"""Seconds that a look waits for the journal, which otherwise answers in one of them a thousand
-times."""
+"""Seconds that a look waits for the journal, which otherwise answers within milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What was seen; `queue` is as of the last time that the journal answered."""
-
-    health: Health
-    queue: QueueCounts
-    journal_answers: bool
-
-
-class Vitals:
-    """`others` tell what else is wrong, each with one concern at most."""
+class HealthMonitor:
+    """`channels` are those of the supervisor by name; `others` tell what else is wrong, each with
+    one concern at most."""
 
     def __init__(
         self,
-        channels: Callable[[], Iterable[ChannelState]],
+        channels: Mapping[str, ChannelState],
         journal: Journal,
         clock: Clock,
         background: Background,
         others: Sequence[Callable[[], Concern | None]] = (),
     ) -> None:
-        self._channels, self._journal, self._clock = channels, journal, clock
+        self.channels = channels
+        self._journal, self._clock = journal, clock
         self._background, self._others = background, others
         self._asking: asyncio.Task[QueueCounts] | None = None
         self._asked_at = 0.0
         self._queue = QueueCounts()
 
-    async def look(self) -> Look:
+    async def look(self) -> Health:
         """How things stand now. Returns within seconds, whatever hangs."""
-        journal = await self._ask_journal()
-        concerns = [concern for other in self._others if (concern := other()) is not None]
-        channels = list(self._channels())
-        health = judge(channels, self._clock.monotonic(), journal, self._queue, concerns)
-        return Look(health, self._queue, not journal.waiting and not journal.refusal)
+        waiting, refusal = await self._ask_journal()
+        others = [concern for other in self._others if (concern := other()) is not None]
+        states, now = self.channels.values(), self._clock.monotonic()
+        return judge(states, now, self._queue, others, waiting=waiting, refusal=refusal)
 
-    async def _ask_journal(self) -> JournalSeen:
+    async def _ask_journal(self) -> tuple[float, str]:
+        """How many seconds it owes an answer, and why it refuses."""
         if self._asking is None:
             self._asked_at = self._clock.monotonic()
             counting = self._journal.reports.counts()
@@ -189,26 +164,23 @@ class Vitals:
         await asyncio.wait((asking, alarm), return_when=asyncio.FIRST_COMPLETED)
         alarm.cancel()
         if not asking.done():
-            return JournalSeen(waiting=self._clock.monotonic() - self._asked_at)
+            return self._clock.monotonic() - self._asked_at, ""
         if self._asking is asking:
             self._asking = None
         try:
             self._queue = asking.result()
         except StorageError as error:
-            return JournalSeen(refusal=str(error))
-        return JournalSeen(refusal=self._journal.refusal)
-
-
-_LIMIT = 30.0
+            return 0.0, str(error)
+        return 0.0, self._journal.refusal
 
 
 class StallWatch:
-    """Watches the thread that calls `start`, which is to call `beat` from then on. `limit` seconds
+    """Watches the thread that calls `start`, which is to set `beat` from then on. `limit` seconds
     without are too long."""
 
-    def __init__(self, limit: float = _LIMIT) -> None:
+    def __init__(self, limit: float = 30.0) -> None:
         self._limit = limit
-        self._beaten = threading.Event()
+        self.beat = threading.Event()
         self._over = False
         self._watched = 0
 
@@ -217,27 +189,23 @@ class StallWatch:
         self._watched = threading.get_ident()
         threading.Thread(target=self._watch, name="stall watch", daemon=True).start()
 
-    def beat(self) -> None:
-        """The event loop turns."""
-        self._beaten.set()
-
     def stop(self) -> None:
         """Watch no longer."""
         self._over = True
-        self._beaten.set()
+        self.beat.set()
 
     def _watch(self) -> None:
         while not self._over:
             since = time.monotonic()
-            if not self._beaten.wait(self._limit):
-                self._tell(time.monotonic() - since)
-                self._beaten.wait()
-            self._beaten.clear()
-
-    def _tell(self, seconds: float) -> None:
-        frame = sys._current_frames().get(self._watched)
-        where = "".join(traceback.format_stack(frame)) if frame else "its thread has ended"
-        logger.error("the event loop has not turned for {:.0f} s; it is at\n{}", seconds, where)
+            if not self.beat.wait(self._limit):
+                frame = sys._current_frames().get(self._watched)
+                where = "".join(traceback.format_stack(frame)) if frame else "its thread has ended"
+                seconds = time.monotonic() - since
+                logger.error(
+                    "the event loop has not turned for {:.0f} s; it is at\n{}", seconds, where
+                )
+                self.beat.wait()
+            self.beat.clear()
 
 
 _NOTIFY_SECONDS = 1.0
@@ -248,53 +216,47 @@ _LONGEST_STATUS = 300
 
 
 class Notifier:
-    """Speaks to the service manager at `address` (empty: to nobody).
+    """Speaks to the service manager that `environ` names, if any. `watchdog_seconds` is how long it
+    waits for a sign of life before it kills the process, None where it does not: `alive()` is to be
+    called at least twice as often."""
 
-    `watchdog_seconds` is how long the manager waits for a sign of life before it kills the process,
-    None where it does not: `alive()` is to be called at least twice as often.
-    """
-
-    def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
-        # "@" stands for the NUL byte that a name outside the file system begins with.
-        self._address = "\0" + address[1:] if address.startswith("@") else address
-        self.watchdog_seconds = watchdog_seconds
-
-    @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> Notifier:
-        """What the manager that started this process asks for; what makes no sense is ignored."""
+    def __init__(self, environ: Mapping[str, str]) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
-        if not address.startswith(
-            ("/", "@")
-        ):  # sockets of virtual machines ("vsock:…") are not ours
-            return cls()
-        return cls(address, _watchdog_seconds(environ))
+        ours = address.startswith(("/", "@"))  # not sockets of virtual machines ("vsock:…")
+        # "@" stands for the NUL byte that a name outside the file system begins with.
+        self._address = re.sub("^@", "\0", address) if ours else ""
+        text = environ.get("WATCHDOG_USEC", "")
+        microseconds = int(text) if text.isascii() and text.isdigit() else 0
+        for_us = environ.get("WATCHDOG_PID", "") in {"", str(os.getpid())}
+        wanted = self._address and microseconds and for_us
+        self.watchdog_seconds = microseconds / 1_000_000 if wanted else None
 
     def ready(self) -> None:
         """All has started (again, after `restarting`)."""
-        self._tell("READY=1")
+        self._send("READY=1")
 
     def restarting(self) -> None:
         """This process becomes a new gateway, which will say `ready`."""
-        self._tell("RELOADING=1")
+        self._send("RELOADING=1")
 
     def stopping(self) -> None:
         """The end has begun, and this process will not come back from it."""
-        self._tell("STOPPING=1")
+        self._send("STOPPING=1")
 
     def alive(self) -> None:
         """A sign of life for the watchdog."""
         if self.watchdog_seconds is not None:
-            self._tell("WATCHDOG=1")
+            self._send("WATCHDOG=1")
 
     def status(self, text: str) -> None:
         """One line for people, which `systemctl status` shows."""
-        self._tell("STATUS=" + " ".join(text.split())[:_LONGEST_STATUS])
+        self._send("STATUS=" + " ".join(text.split())[:_LONGEST_STATUS])
 
     def extend(self, seconds: float) -> None:
         """Starting or stopping will take up to `seconds` more from now, however long is usual."""
-        self._tell(f"EXTEND_TIMEOUT_USEC={max(1, round(seconds * 1_000_000))}")
+        self._send(f"EXTEND_TIMEOUT_USEC={max(1, round(seconds * 1_000_000))}")
 
-    def _tell(self, message: str) -> None:
+    def _send(self, message: str) -> None:
         if not self._address:
             return
         kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
@@ -304,35 +266,19 @@ class Notifier:
             out.send(message.encode("utf-8", "replace"))
 
 
-def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
-    whose = environ.get("WATCHDOG_PID", "")
-    if whose and whose != str(os.getpid()):  # meant for a parent of ours
-        return None
-    text = environ.get("WATCHDOG_USEC", "")
-    microseconds = int(text) if text.isascii() and text.isdigit() else 0
-    return microseconds / 1_000_000 if microseconds else None
-
-
 BEAT_SECONDS = 10.0
-_FEEDINGS = 3
-"""The watchdog is fed so many times in the time that it allows."""
 _NUMBER = re.compile(r"\d+")
-_NUMBERS_SECONDS = 60.0
-"""The manager is told of other numbers so often at most: a slow one would hold us up each time."""
 
 
-class Pulse:
-    """Beats until stopped."""
+class Watchdog:
+    """Looks at the health until stopped: feeds the manager's watchdog, reports changes."""
 
-    def __init__(
-        self, vitals: Vitals, notifier: Notifier, clock: Clock, stall: StallWatch | None = None
-    ) -> None:
-        self._vitals, self._notifier, self._clock = vitals, notifier, clock
-        self._stall = stall or StallWatch()
+    def __init__(self, monitor: HealthMonitor, notifier: Notifier, clock: Clock) -> None:
+        self._monitor, self._notifier, self._clock = monitor, notifier, clock
+        self._stall = StallWatch()
         self._status = self._told = ""
-        self._status_due = 0.0
         allowed = notifier.watchdog_seconds
-        self._seconds = min(BEAT_SECONDS, allowed / _FEEDINGS) if allowed else BEAT_SECONDS
+        self._seconds = min(BEAT_SECONDS, allowed / 3) if allowed else BEAT_SECONDS
         self._running: asyncio.Task[None] | None = None
 
     async def run_forever(self) -> None:
@@ -341,41 +287,37 @@ class Pulse:
         self._stall.start()
         try:
             while True:
-                self._stall.beat()
-                await self._beat()
+                self._stall.beat.set()
+                await self._look()
                 await self._clock.sleep(self._seconds)
         finally:
             self._stall.stop()
 
     def stop(self) -> None:
-        """Beat no more."""
+        """Look no more."""
         if self._running is not None:
             self._running.cancel()
 
-    async def _beat(self) -> None:
+    async def _look(self) -> None:
         try:
-            look = await self._vitals.look()
+            health = await self._monitor.look()
         except Exception as error:  # noqa: BLE001 - the boundary: the next look may go well
-            logger.opt(exception=error).error("nobody can see how nanobot is: {}", error)
+            logger.opt(exception=error).error("the health cannot be seen: {}", error)
             return
-        if not look.health.stuck:
+        if not health.stuck:
             self._notifier.alive()
-        self._tell(look.health)
-
-    def _tell(self, health: Health) -> None:
-        told = "; ".join(concern.text for concern in health.concerns)
-        status = f"{health.state}: {told}" if told else health.state
-        saying = _NUMBER.sub("", status)  # how long it has been is no news for the log
-        is_news, now = saying != self._told, self._clock.monotonic()
-        if is_news or (status != self._status and now >= self._status_due):
+        text = "; ".join(concern.text for concern in health.concerns)
+        status = f"{health.state}: {text}" if text else health.state
+        if status != self._status:
             self._notifier.status(status)
-            self._status, self._status_due = status, now + _NUMBERS_SECONDS
-        if not is_news:
+        self._status = status
+        told = _NUMBER.sub("", status)  # how long it has been is no news for the log
+        if told == self._told:
             return
         if health.state == "failing":
-            logger.error("health: failing: {}", told)
+            logger.error("health: {}", status)
         elif health.state == "degraded":
-            logger.warning("health: degraded: {}", told)
+            logger.warning("health: {}", status)
         elif self._told:
             logger.info("health: ok again")
-        self._told = saying
+        self._told = told

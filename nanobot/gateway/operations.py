@@ -7,11 +7,12 @@ runs; `Operations` says what they mean and gets its parts from either.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nanobot.bus.journal import InboxEntry, JournalReports, OutboxPart
-from nanobot.errors import NanobotError, UnknownSession
+from nanobot.commands import Operation, text_argument
+from nanobot.errors import UnknownSession
 from nanobot.messages import Message
 from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
@@ -42,7 +43,7 @@ class Operations:
         self._model, self._prices, self._reports = model, prices, reports
         self._sessions, self._running = sessions, running
 
-    def table(self) -> Mapping[str, Callable[[Mapping[str, object]], Awaitable[object]]]:
+    def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
         return {
             "queue.list": self.queue_list,
@@ -83,7 +84,7 @@ class Operations:
 
     async def queue_retry(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Try a failed message or a dead reply again."""
-        row = _text(arguments, "id")
+        row = text_argument(arguments, "id")
         again = await self._reports.retry(row)
         if self._running is None:
             return {"text": f"{row} will be tried again when the gateway runs."}
@@ -95,13 +96,13 @@ class Operations:
 
     async def queue_drop(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Give a failed message or a dead reply up for good."""
-        row = _text(arguments, "id")
+        row = text_argument(arguments, "id")
         await self._reports.drop(row)
         return {"text": f"{row} is dropped."}
 
     async def turn_show(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """A turn: what it was asked with, what it did, what it cost."""
-        turn_id = _text(arguments, "id")
+        turn_id = text_argument(arguments, "id")
         turn = await self._reports.turn(turn_id)
         report = turn.report
         first = _number(report, "first_seq")
@@ -169,13 +170,6 @@ def _memory(value: object) -> list[dict[str, object]]:
     pairs = value if isinstance(value, list) else []
     whole = [pair for pair in pairs if isinstance(pair, list) and len(pair) == 2]
     return [{"path": path, "characters": size} for path, size in whole]
-
-
-def _text(arguments: Mapping[str, object], key: str) -> str:
-    value = arguments.get(key)
-    if not isinstance(value, str) or not value:
-        raise NanobotError(f"the operation needs a text in {key!r}")
-    return value
 
 
 def _number(report: Mapping[str, object], key: str) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from loguru import logger
 
-from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
+from nanobot.bus.events import Address
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation, text_argument
 from nanobot.errors import NanobotError
 from nanobot.security.access import Access, Approved, Known, Request, Revoked
 from nanobot.security.access.book import address, argument, who
@@ -120,21 +121,18 @@ def _codes(addresses: Iterable[str]) -> str:
 
 
 Arguments = Mapping[str, object]
-Welcome = Callable[[str, str, str, str], Awaitable[object]]
-"""Sends a text to a chat: channel, chat id, text, thread id. May raise `NanobotError`."""
+Welcome = Callable[[Address, str], Awaitable[object]]
+"""Sends a text to a chat. May raise `NanobotError`."""
 
 _USAGE = "[list | CODE | revoke ID]"
 _OWNER_OPTION = "--owner"
 
 
-async def _no_welcome(_channel: str, _chat_id: str, _text: str, _thread_id: str) -> None:
-    """Where no gateway runs, nothing can be sent."""
-
-
 class Pairing:
-    """What the terminal and the chat have in common."""
+    """What the terminal and the chat have in common. Without `welcome`, where no gateway runs,
+    nobody is told that they were let in."""
 
-    def __init__(self, access: Access, welcome: Welcome = _no_welcome) -> None:
+    def __init__(self, access: Access, welcome: Welcome | None = None) -> None:
         self._access, self._welcome = access, welcome
 
     @property
@@ -149,11 +147,10 @@ class Pairing:
     async def approve(self, code_or_id: str, *, owner: bool = False) -> Approved:
         """Let somebody in, and tell them. Raises as `Access.approve`."""
         approved = await self._access.approve(code_or_id, owner=owner)
-        if approved.news and approved.chat_id:
+        if approved.news and approved.chat_id and self._welcome is not None:
+            there = Address(approved.known.channel, approved.chat_id, approved.thread_id)
             try:
-                text = welcome_text(approved.known)
-                place = approved.known.channel, approved.chat_id
-                await self._welcome(*place, text, approved.thread_id)
+                await self._welcome(there, welcome_text(approved.known))
             except NanobotError as error:  # they are in all the same
                 logger.warning("a welcome could not be sent: {}", error)
         return approved
@@ -188,7 +185,7 @@ class PairingOperations:
     def __init__(self, pairing: Pairing) -> None:
         self._pairing = pairing
 
-    def table(self) -> Mapping[str, Callable[[Arguments], Awaitable[object]]]:
+    def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
         return {"pair.list": self.list, "pair.approve": self.approve, "pair.revoke": self.revoke}
 
@@ -199,7 +196,7 @@ class PairingOperations:
     async def approve(self, arguments: Arguments) -> dict[str, object]:
         """`code` (or `channel:id`), `owner`."""
         owner = arguments.get("owner") is True
-        approved = await self._pairing.approve(_text(arguments, "code"), owner=owner)
+        approved = await self._pairing.approve(text_argument(arguments, "code"), owner=owner)
         return {
             **known_fields(approved.known),
             "new": approved.news,
@@ -209,7 +206,7 @@ class PairingOperations:
 
     async def revoke(self, arguments: Arguments) -> dict[str, object]:
         """`id`: `channel:id`."""
-        revoked = await self._pairing.revoke(_text(arguments, "id"), owners_too=True)
+        revoked = await self._pairing.revoke(text_argument(arguments, "id"), owners_too=True)
         return {
             **known_fields(revoked.known),
             "still_in": revoked.still_in,
@@ -251,10 +248,3 @@ class PairCommand:
     async def _revoke(self, call: CommandCall, id: str) -> Answer:
         address = id if ":" in id else f"{call.message.channel}:{id}"
         return Answer(revoked_text(await self._pairing.revoke(address, owners_too=False)))
-
-
-def _text(arguments: Arguments, key: str) -> str:
-    value = arguments.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise NanobotError(f"the operation needs a text in {key!r}")
-    return value.strip()

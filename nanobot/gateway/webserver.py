@@ -1,4 +1,4 @@
-"""The HTTP servers: webhooks of platforms, and `/health` and `/metrics` for other programs.
+"""The HTTP server, for webhooks of platforms, and for `/health` and `/metrics`.
 
 `WebServer` listens from the first `serve` on, by default for this machine alone; a reverse proxy in
 front of it brings the encryption and the public name. Invariants: a request is heard only under a
@@ -7,47 +7,31 @@ a name of its own), and not at all from within a web page (those name their `Ori
 never larger than `MAX_BODY`, arrives in time or not at all, and is passed on as it came; a failing
 handler costs its request a status 500. Being reachable is no permission: each handler checks that
 the platform made the request. Nothing of a request is logged but its path.
-
-`/health` answers 200 while messages are taken in and kept (`ok` or `degraded`) and 503 otherwise,
-with the same health in JSON as `nanobot status --json`. `/metrics` is the text format of
-Prometheus. Neither contains a word of a conversation.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import ipaddress
-import json
 import logging
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
-    Callable,
     Container,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import asdict
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from nanobot.bus.events import TERMINAL
 from nanobot.channel import WebhookHandler, WebhookReply, WebhookRequest
 from nanobot.errors import ChannelOff, NanobotError
-from nanobot.gateway.health import Vitals
-from nanobot.gateway.status import Report
 
 if TYPE_CHECKING:
     from aiohttp import web
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-
-    from nanobot.gateway.status import SinceStart, Today, Work
-
 
 MAX_BODY = 3_000_000
 """Bytes of a request's body; beyond it the answer is status 413."""
@@ -313,147 +297,3 @@ def _silence() -> logging.Logger:
     quiet = logging.Logger("nanobot.webserver")
     quiet.addHandler(logging.NullHandler())
     return quiet
-
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-_STATES = ("ok", "degraded", "failing")
-
-
-def exposition(report: Report) -> bytes:
-    """The text format, version 0.0.4."""
-    from prometheus_client import generate_latest  # only where somebody asks for it
-    from prometheus_client.registry import Collector, CollectorRegistry
-
-    class Once(Collector):
-        def collect(self) -> Iterator[Metric]:
-            return _metrics(report)
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Once())
-    return generate_latest(registry)
-
-
-def _metrics(report: Report) -> Iterator[Metric]:
-    if report.work is not None:
-        yield from _work(report.work)
-    yield _by("nanobot_queue", "Rows that are not at their end.", "state", asdict(report.queue))
-    yield _one("nanobot_sessions", "Conversations.", report.sessions)
-    if report.today is not None:
-        yield from _today(report.today)
-    yield _by("nanobot_size_bytes", "What lies in the home.", "what", report.sizes)
-
-
-def _work(work: Work) -> Iterator[Metric]:
-    states = {name: int(name == work.health.state) for name in _STATES}
-    yield _by("nanobot_health", "1 for what the health is now.", "state", states)
-    yield _one("nanobot_uptime_seconds", "Since the start.", work.uptime_seconds)
-    yield _one("nanobot_turns_running", "Turns under way.", work.turns_running)
-    channels = [channel for channel in work.channels if channel.name != TERMINAL]
-    up = {channel.name: int(channel.state == "running") for channel in channels}
-    yield _by("nanobot_channel_up", "Whether a channel runs.", "channel", up)
-    heard = {c.name: c.heard_seconds for c in channels if c.heard_seconds is not None}
-    meaning = "Seconds since something last came from a platform."
-    yield _by("nanobot_channel_heard_seconds", meaning, "channel", heard)
-    yield from _since_start(work.since_start)
-    process = work.process
-    yield _one("nanobot_resident_bytes", "Memory of the process.", process.resident)
-    yield _one("nanobot_descriptors", "Open file descriptors.", process.descriptors)
-    yield _one("nanobot_tasks", "Tasks of the event loop.", process.tasks)
-
-
-def _since_start(since: SinceStart) -> Iterator[Metric]:
-    yield _counted("nanobot_turns", "Turns that ended.", "outcome", since.turns)
-    tokens = {"prompt": since.prompt_tokens, "completion": since.completion_tokens}
-    yield _counted("nanobot_tokens", "Tokens of turns that ended.", "kind", tokens)
-    logged = {"error": since.errors, "warning": since.warnings}
-    yield _counted("nanobot_logged", "Lines of the log.", "level", logged)
-
-
-def _today(today: Today) -> Iterator[Metric]:
-    tokens = {
-        "prompt": today.prompt_tokens,
-        "cached": today.cached_tokens,
-        "completion": today.completion_tokens,
-        "memory": today.memory_tokens,
-    }
-    yield _by("nanobot_today_tokens", "Tokens used since midnight.", "kind", tokens)
-    if today.cost is not None:
-        yield _one("nanobot_today_cost", "Their cost, by model.prices.", today.cost)
-
-
-def _one(name: str, meaning: str, value: float) -> Metric:
-    from prometheus_client.core import GaugeMetricFamily
-
-    return GaugeMetricFamily(name, meaning, value=value)
-
-
-def _by(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
-    from prometheus_client.core import GaugeMetricFamily
-
-    return _filled(GaugeMetricFamily(name, meaning, labels=(label,)), values)
-
-
-def _counted(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
-    from prometheus_client.core import CounterMetricFamily
-
-    return _filled(CounterMetricFamily(name, meaning, labels=(label,)), values)
-
-
-def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str, float]) -> Metric:
-    for key, value in values.items():
-        family.add_metric((key,), value)
-    return family
-
-
-_UNKNOWN = WebhookReply(401, headers={"WWW-Authenticate": "Bearer"})
-
-StatusOf = Callable[[], Awaitable[Report]]
-
-
-class HealthEndpoint:
-    """Serves until stopped, on a `web` of its own. Without `metrics` there are none; with a `token`
-    only for who sends it."""
-
-    def __init__(
-        self, web: WebServer, vitals: Vitals, status: StatusOf, *, metrics: bool, token: str = ""
-    ) -> None:
-        self._web, self._vitals, self._status, self._metrics = web, vitals, status, metrics
-        self._token = token
-        self._stop = asyncio.Event()
-
-    async def run_forever(self) -> None:
-        """Until `stop`. Where nobody can listen, the log says so, and all else goes on."""
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._web.close)
-            try:
-                await stack.enter_async_context(self._web.serve("/health", self._health))
-                if self._metrics:
-                    await stack.enter_async_context(self._web.serve("/metrics", self._measure))
-            except NanobotError as error:
-                logger.error("no /health: {} {}", error, error.hint)
-                return
-            await self._stop.wait()
-
-    def stop(self) -> None:
-        """Serve no more."""
-        self._stop.set()
-
-    def _is_known(self, request: WebhookRequest) -> bool:
-        kind, _, sent = request.headers.get("authorization", "").partition(" ")
-        same = hmac.compare_digest(sent.strip().encode("utf-8", "replace"), self._token.encode())
-        return not self._token or (kind.lower() == "bearer" and same)
-
-    async def _health(self, request: WebhookRequest) -> WebhookReply:
-        if not self._is_known(request):
-            return _UNKNOWN
-        health = (await self._vitals.look()).health
-        body = json.dumps(health.as_json()).encode()
-        status = 503 if health.state == "failing" else 200
-        return WebhookReply(status, body, {"Content-Type": "application/json"})
-
-    async def _measure(self, request: WebhookRequest) -> WebhookReply:
-        if not self._is_known(request):
-            return _UNKNOWN
-        body = exposition(await self._status())
-        return WebhookReply(200, body, {"Content-Type": CONTENT_TYPE})

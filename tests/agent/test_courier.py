@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import count
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from nanobot.agent.notifier import Courier
-from nanobot.bus.events import Address, Progress
+from nanobot.agent.media import MediaStore
+from nanobot.agent.notifier import Courier, KnownChats, MessageSplitter
+from nanobot.bus.events import Address
 from nanobot.bus.journal import OutboxPart
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.session.catalogue import SessionInfo
+from nanobot.gateway.delivery import Screen
+from nanobot.memory.scopes import Scopes
+from nanobot.security.access import Access
+from nanobot.session.manager import SessionManager
+from nanobot.tasks import Background
 from nanobot.testing import FakeClock
+from tests.session.support import NOON, talked
 
 CLOCK = FakeClock()
-
-
-class Nowhere:
-    """Shows nothing."""
-
-    def show(self, event: Progress) -> None:
-        pass
 
 
 @asynccontextmanager
@@ -33,25 +32,22 @@ async def courier(folder: Path, *keys: str) -> AsyncIterator[tuple[Courier, list
     journal = SqliteJournal(folder / "journal.db", CLOCK)
     await journal.open()
     sent: list[OutboxPart] = []
-    bus, names = MessageBus(journal), count()
+    bus, sessions = MessageBus(journal), SessionManager(folder / "sessions", CLOCK)
     bus.connect(lambda _: None, sent.extend)
-    now = CLOCK.now()
-    sessions = [SessionInfo(key, now, now, 0, "", folder / "s.jsonl") for key in keys]
+    for number, key in enumerate(reversed(keys)):
+        await talked(sessions, key, at=NOON + timedelta(minutes=number))
+    known = KnownChats(
+        sessions,
+        Scopes(lambda _, __: True),
+        Access(folder / "access.json", {}, {}, CLOCK),
+        ("telegram",),
+        ("cli",),
+    )
+    splitter = MessageSplitter({}, MediaStore(folder / "media"))
     try:
-        yield (
-            Courier(
-                bus,
-                Nowhere(),
-                lambda message: (message,),
-                lambda: sessions,
-                lambda _: "owner",
-                ("telegram",),
-                lambda: str(next(names)),
-                terminals=("cli",),
-            ),
-            sent,
-        )
+        yield Courier(bus, Screen({}), splitter, known, CLOCK, Background()), sent
     finally:
+        await sessions.close()
         await journal.close()
 
 
@@ -84,6 +80,8 @@ async def test_that_a_channel_is_closed_is_said_on_another_one_and_once(tmp_path
         assert [(part.channel, part.content) for part in (one.part for one in sent)] == [
             ("cli", "It is off.")
         ]
-    async with courier(tmp_path, "telegram:7") as (one, sent):
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    async with courier(alone, "telegram:7") as (one, sent):
         await one.warn_elsewhere("telegram", "It is off.", "off-telegram-2")
         assert not sent

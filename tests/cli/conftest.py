@@ -17,8 +17,9 @@ import pytest
 from loguru import logger
 
 from nanobot.cli.main import main
+from nanobot.commands import Operation
 from nanobot.errors import NanobotError
-from nanobot.gateway.control import ControlConnection, ControlServer, Operation
+from nanobot.gateway.control import ControlConnection, ControlServer
 
 STATUS: Mapping[str, object] = {
     "running": True, "pid": 7, "version": "0.1.0", "home": "/h", "model": "tiny-1",

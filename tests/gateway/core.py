@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,47 @@ from nanobot.agent.limits import SenderRate
 from nanobot.bus.events import Notice
 from nanobot.bus.journal import InboxEntry, Journal, OutboxPart
 from nanobot.bus.queue import MessageBus
-from nanobot.channel import MenuEntry
-from nanobot.gateway.host import Host, HostParts
+from nanobot.clock import Clock
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
+from nanobot.gateway.channels import ChannelState, Host, HostParts
 from nanobot.gateway.webserver import WebServer
 from nanobot.security.access import Access, AccessRules
+from nanobot.security.redaction import Redactor
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
+
+
+async def no_help(_: CommandCall) -> Answer:
+    """Nobody asks for it."""
+    return Answer("")
+
+
+def host_parts(
+    journal: Journal,
+    home: Path,
+    clock: Clock,
+    *,
+    rules: AccessRules | None = None,
+    per_minute: int = 0,
+    show: Callable[[Notice], None] = lambda _: None,
+    warn: Callable[[str, str], None] = lambda _, __: None,
+) -> HostParts:
+    """What the host of the channel `fake` gets."""
+    (home / "state").mkdir(exist_ok=True)
+    return HostParts(
+        MessageBus(journal),
+        journal,
+        Access(home / "state" / "access.json", {"fake": rules or AccessRules()}, {}, clock),
+        WebServer(port=0),
+        home,
+        clock,
+        Background(),
+        CommandRegistry([Command("help", "helps", no_help)]),
+        rate=SenderRate(per_minute, clock, lambda _: False),
+        redactor=Redactor(),
+        show=show,
+        warn=warn,
+    )
 
 
 class Core:
@@ -25,32 +61,18 @@ class Core:
     ) -> None:
         self.entries: list[InboxEntry] = []
         self.parts: list[OutboxPart] = []
-        self.trouble: list[tuple[str, str]] = []
-        self.accounts: list[tuple[str, str]] = []
-        self.heard: list[tuple[str, float]] = []
         self.shown: list[Notice] = []
-        self.background = Background()
-        self.web = WebServer(port=0)
-        clock = FakeClock()
-        bus = self.bus = MessageBus(journal)
-        bus.connect(self.entries.append, self.parts.extend)
-        (home / "state").mkdir(exist_ok=True)
+        self.state = ChannelState("fake")
         asked = replace(AccessRules(frozenset(allow)), **rules)  # type: ignore[arg-type]
-        self.access = Access(home / "state" / "access.json", {"fake": asked}, {}, clock)
-        parts = HostParts(
-            bus,
+        parts = host_parts(
             journal,
-            self.access,
-            self.web,
             home,
-            clock,
-            self.background,
-            menu=lambda: (MenuEntry("help", "helps"),),
-            report=lambda name, trouble: self.trouble.append((name, trouble)),
-            connected=lambda name, who: self.accounts.append((name, who)),
-            alive=lambda name, within: self.heard.append((name, within)),
-            rate=SenderRate(per_minute, clock, lambda _: False),
+            FakeClock(),
+            rules=asked,
+            per_minute=per_minute,
             show=self.shown.append,
-            warn=lambda name, text: self.trouble.append((name, text)),
         )
-        self.host = Host("fake", parts)
+        self.bus, self.access, self.web = parts.bus, parts.access, parts.web
+        self.background = parts.background
+        self.bus.connect(self.entries.append, self.parts.extend)
+        self.host = Host(self.state, parts)

@@ -17,8 +17,7 @@ from nanobot.bus.journal import Journal, Outgoing
 from nanobot.bus.split import split_message
 from nanobot.channel import Channel, Limits
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
-from nanobot.gateway.dispatcher import MOST_ATTEMPTS, Dispatcher
-from nanobot.gateway.host import Screen
+from nanobot.gateway.delivery import MOST_ATTEMPTS, Dispatcher, Screen
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 from tests.bus.support import no_file_may_grow_beyond, opened, reply, rows, said

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from nanobot.bus.journal import QueueCounts
-from nanobot.gateway.health import Concern, JournalSeen, judge
-from nanobot.gateway.supervisor import ChannelState
+from nanobot.gateway.channels import ChannelState
+from nanobot.gateway.health import Concern, judge
 
-NOW = 1_000.0
+NOW, ANSWERS = 1_000.0, (0.0, "")
 WELL = ChannelState("telegram", "running", heard_at=990.0, due=1_040.0)
 
 
@@ -19,10 +19,10 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
 @pytest.mark.parametrize(
     ("channels", "journal", "queue", "others", "state", "stuck", "said"),
     [
-        ([WELL], JournalSeen(), QueueCounts(received=3), (), "ok", False, ""),
+        ([WELL], ANSWERS, QueueCounts(received=3), (), "ok", False, ""),
         (
             [channel("running", due=999.0)],
-            JournalSeen(),
+            ANSWERS,
             QueueCounts(),
             (),
             "failing",
@@ -30,10 +30,10 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
             "telegram: nothing was heard from the platform for 90 s",
         ),
         # Who is started again, lent or off is silent with good reason.
-        ([channel("lent", due=999.0)], JournalSeen(), QueueCounts(), (), "ok", False, ""),
+        ([channel("lent", due=999.0)], ANSWERS, QueueCounts(), (), "ok", False, ""),
         (
             [channel("backoff", "it broke", due=999.0)],
-            JournalSeen(),
+            ANSWERS,
             QueueCounts(),
             (),
             "degraded",
@@ -42,7 +42,7 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
         ),
         (
             [channel("off", "no token")],
-            JournalSeen(),
+            ANSWERS,
             QueueCounts(),
             (),
             "degraded",
@@ -51,7 +51,7 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
         ),
         (
             [channel("running", "cannot be reached")],
-            JournalSeen(),
+            ANSWERS,
             QueueCounts(),
             (),
             "degraded",
@@ -60,18 +60,18 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
         ),
         (
             [],
-            JournalSeen(waiting=61.0),
+            (61.0, ""),
             QueueCounts(),
             (),
             "failing",
             True,
             "the journal has not answered for 61 s",
         ),
-        ([], JournalSeen(waiting=59.0), QueueCounts(), (), "ok", False, ""),
+        ([], (59.0, ""), QueueCounts(), (), "ok", False, ""),
         # A new process would find the same disk.
         (
             [],
-            JournalSeen(refusal="disk full"),
+            (0.0, "disk full"),
             QueueCounts(),
             (),
             "failing",
@@ -80,7 +80,7 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
         ),
         (
             [],
-            JournalSeen(),
+            ANSWERS,
             QueueCounts(failed=2, dead=1),
             (),
             "degraded",
@@ -89,7 +89,7 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
         ),
         (
             [],
-            JournalSeen(),
+            ANSWERS,
             QueueCounts(received=5, put_off=4),
             (),
             "degraded",
@@ -98,7 +98,7 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
         ),
         (
             [],
-            JournalSeen(),
+            ANSWERS,
             QueueCounts(failed=1),
             (Concern("failing", "no room"),),
             "failing",
@@ -109,13 +109,13 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
 )
 def test_what_is_wrong_is_judged_and_said(
     channels: list[ChannelState],
-    journal: JournalSeen,
+    journal: tuple[float, str],
     queue: QueueCounts,
     others: tuple[Concern, ...],
     state: str,
     stuck: bool,
     said: str,
 ) -> None:
-    health = judge(channels, NOW, journal, queue, others)
+    health = judge(channels, NOW, queue, others, waiting=journal[0], refusal=journal[1])
     assert (health.state, health.stuck) == (state, stuck)
     assert "; ".join(concern.text for concern in health.concerns) == said

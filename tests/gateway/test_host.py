@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -132,7 +131,7 @@ async def test_an_adapter_knows_the_menu_and_tells_its_trouble(
     core = Core(journal, tmp_path)
     assert [entry.name for entry in core.host.menu()] == ["help"]
     core.host.report("another poller runs")
-    assert core.trouble == [("fake", "another poller runs")]
+    assert core.state.detail == "another poller runs"
 
 
 async def test_what_a_refused_sender_wrote_is_not_stored_and_the_cursor_moves(
@@ -212,8 +211,12 @@ async def test_publishing_excuses_a_silence_no_longer_than_it_takes(
 ) -> None:
     core = Core(journal, tmp_path, "person")
     await core.host.publish((said("m1"),))
+    assert core.state.due is None
     core.host.alive(60.0)
-    await core.host.publish((said("m2"),))
-    assert core.heard == [
-        ("fake", math.inf), ("fake", math.inf), ("fake", 60.0), ("fake", math.inf), ("fake", 60.0),
-    ]  # fmt: skip
+    core.bus.hold_intake(StorageError(tmp_path, "only 10 MB are left"))
+    waiting = asyncio.create_task(core.host.publish((said("m2"),)))
+    await asyncio.sleep(0)
+    assert (core.state.heard_at, core.state.due) == (0.0, None)
+    core.bus.resume_intake()
+    assert await waiting
+    assert core.state.due == 60.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nanobot.errors import StorageError
-from nanobot.gateway.gateway import keep_house
+from nanobot.gateway.gateway import each_minute
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 
@@ -27,7 +27,7 @@ class Resting:
 async def test_housekeeping_outlives_any_error() -> None:
     clock, tasks = FakeClock(), Background()
     resting = Resting(StorageError("x", "full"), KeyError("something that no code expects"))
-    tasks.start(keep_house(resting, clock))
+    tasks.start(each_minute(resting.idle, clock))
     for minute in range(1, 4):
         await clock.until_sleeping()
         await clock.advance(60)

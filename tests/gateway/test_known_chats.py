@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from nanobot.app.base import KnownChats
+from nanobot.agent.notifier import KnownChats
 from nanobot.channel import Chat
+from nanobot.memory.scopes import Scopes
 from nanobot.security.access import Access
-from nanobot.session.catalogue import SessionInfo
+from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
 from tests.security.homes import ANNA, GROUP, MENTION, House, code_in
+from tests.session.support import talked
 
 CHATS: Mapping[str, Mapping[str, JsonValue]] = {
     "telegram:7": {"name": "Ann"},
@@ -29,11 +31,11 @@ async def known(house: House) -> tuple[KnownChats, Access]:
     access = house.start()
     await access.approve(code_in(access.stranger("telegram", ANNA, GROUP)))
 
-    def sessions() -> list[SessionInfo]:
-        now = house.clock.now()
-        return [SessionInfo(key, now, now, 0, "", house.folder) for key in CHATS]
-
-    return KnownChats(sessions, CHATS.__getitem__, access, ("telegram",)), access
+    sessions = SessionManager(house.folder / "sessions", house.clock)
+    for key, metadata in CHATS.items():
+        await talked(sessions, key, metadata)
+    await sessions.close()
+    return KnownChats(sessions, Scopes(access.is_owner_id), access, ("telegram",)), access
 
 
 async def test_chats_have_the_names_of_people_and_of_groups_that_were_let_in(

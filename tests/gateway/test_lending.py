@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from random import Random
-from typing import cast
 
 import pytest
 
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel import ChannelHost
 from nanobot.errors import ChannelOff, NanobotError
-from nanobot.gateway.supervisor import LEASE_SECONDS, ChannelOperations, Supervisor
+from nanobot.gateway.channels import LEASE_SECONDS, ChannelOperations, Supervisor
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
+from tests.gateway.core import host_parts
 
 NOBODY = {"who": "", "heard_seconds": None}
 
@@ -40,18 +42,17 @@ class Account(FakeChannel):
 class Office:
     """A supervisor with one channel, and what is asked of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: Path) -> None:
         self.clock, self.background = FakeClock(), Background()
         self.channel = Account()
-        hosts = {"fake": cast(ChannelHost, None)}  # the channel does not look at it
         self.told: list[tuple[str, str]] = []
-        self.supervisor = Supervisor(
-            {"fake": self.channel},
-            hosts,
+        parts = host_parts(
+            SqliteJournal(home / "journal.db", self.clock),
+            home,
             self.clock,
-            Random(1),
-            on_off=lambda name, why: self.told.append((name, why)),
+            warn=lambda name, why: self.told.append((name, why)),
         )
+        self.supervisor = Supervisor({"fake": self.channel}, parts, Random(1))
         self.operations = ChannelOperations(
             (), self.supervisor, self.background, self.clock
         ).table()
@@ -69,12 +70,12 @@ class Office:
         await self.background.drain(0)
 
 
-async def test_a_borrowed_channel_rests_until_it_is_given_back() -> None:
-    office = Office()
+async def test_a_borrowed_channel_rests_until_it_is_given_back(tmp_path: Path) -> None:
+    office = Office(tmp_path)
     office.supervisor.start()
     await asyncio.sleep(0)
     assert office.channel.users == 1
-    office.supervisor.connected("fake", "@bot")
+    office.supervisor.hosts["fake"].connected("@bot")
     assert await office.ask("channels.borrow", name="fake", by="me") == {"lent": True}
     assert office.channel.users == 0
     assert await office.ask("channels.status") == {
@@ -86,8 +87,8 @@ async def test_a_borrowed_channel_rests_until_it_is_given_back() -> None:
     await office.close()
 
 
-async def test_one_whose_borrower_says_nothing_more_is_started_again() -> None:
-    office = Office()
+async def test_one_whose_borrower_says_nothing_more_is_started_again(tmp_path: Path) -> None:
+    office = Office(tmp_path)
     office.supervisor.start()
     await office.ask("channels.borrow", name="fake", by="me")
     await office.clock.advance(LEASE_SECONDS - 1)
@@ -101,8 +102,8 @@ async def test_one_whose_borrower_says_nothing_more_is_started_again() -> None:
     await office.close()
 
 
-async def test_two_do_not_sign_in_at_the_same_time() -> None:
-    office = Office()
+async def test_two_do_not_sign_in_at_the_same_time(tmp_path: Path) -> None:
+    office = Office(tmp_path)
     office.supervisor.start()
     await office.ask("channels.borrow", name="fake", by="me")
     with pytest.raises(NanobotError, match="somebody else signs in at fake"):
@@ -114,8 +115,8 @@ async def test_two_do_not_sign_in_at_the_same_time() -> None:
     await office.close()
 
 
-async def test_a_channel_that_does_not_run_need_not_be_borrowed() -> None:
-    office = Office()
+async def test_a_channel_that_does_not_run_need_not_be_borrowed(tmp_path: Path) -> None:
+    office = Office(tmp_path)
     assert await office.ask("channels.borrow", name="other", by="me") == {"lent": False}
     with pytest.raises(NanobotError, match="needs a text in 'name'"):
         await office.ask("channels.borrow")
@@ -129,11 +130,13 @@ async def test_a_channel_that_does_not_run_need_not_be_borrowed() -> None:
     }
 
 
-async def test_that_one_stays_off_is_told_once() -> None:
-    office = Office()
+async def test_that_one_stays_off_is_told_once(tmp_path: Path) -> None:
+    office = Office(tmp_path)
     office.channel.trouble = ChannelOff("the device was unlinked", hint="Link it again.")
     office.supervisor.start()
     await office.ask("channels.status")
     await office.clock.advance(1_000)
-    assert office.told == [("fake", "the device was unlinked. Link it again.")]
+    assert office.told == [
+        ("fake", "The channel fake is off: the device was unlinked. Link it again.")
+    ]
     await office.close()

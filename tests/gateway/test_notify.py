@@ -38,7 +38,7 @@ def test_each_step_of_a_service_is_one_message_of_sd_notify(
         "WATCHDOG_PID": str(os.getpid()),
     }
 
-    notifier = Notifier.from_environment(environ)
+    notifier = Notifier(environ)
     notifier.extend(12.5)
     notifier.ready()
     notifier.status("2 turns\nREADY=0 \ud800")
@@ -61,7 +61,7 @@ def test_a_name_outside_the_file_system_is_reached(manager: socket.socket) -> No
     name = f"nanobot-test-{os.getpid()}"
     manager.bind(f"\0{name}")
 
-    Notifier.from_environment({"NOTIFY_SOCKET": f"@{name}"}).ready()
+    Notifier({"NOTIFY_SOCKET": f"@{name}"}).ready()
 
     assert heard(manager) == ["READY=1"]
 
@@ -81,7 +81,7 @@ def test_without_a_watchdog_of_our_own_there_are_no_signs_of_life(
 ) -> None:
     manager.bind(str(tmp_path / "notify"))
 
-    notifier = Notifier.from_environment({"NOTIFY_SOCKET": str(tmp_path / "notify"), **wanted})
+    notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify"), **wanted})
     notifier.alive()
 
     assert notifier.watchdog_seconds is None
@@ -92,7 +92,7 @@ def test_without_a_watchdog_of_our_own_there_are_no_signs_of_life(
 def test_a_manager_that_is_not_there_costs_nothing(address: str) -> None:
     environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}
 
-    notifier = Notifier.from_environment(environ)
+    notifier = Notifier(environ)
 
     notifier.ready()
     notifier.alive()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.agent.commands import answer_of
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import Address, InboundMessage
 from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.pairing import PairCommand, Pairing, PairingOperations
@@ -45,10 +45,10 @@ class Desk:
         session = await SessionManager(self.folder, FakeClock()).get_or_create("telegram:1")
         return (await answer_of(command, CommandCall(arguments, message, session, 1))).text
 
-    async def _welcome(self, channel: str, chat_id: str, text: str, thread_id: str) -> None:
+    async def _welcome(self, there: Address, text: str) -> None:
         if self.unreachable:
             raise StorageError("the journal", "no space")
-        self.welcomed.append((channel, chat_id, text, thread_id))
+        self.welcomed.append((there.channel, there.chat_id, text, there.thread_id))
 
 
 @pytest.fixture

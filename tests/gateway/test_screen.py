@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from nanobot.bus.events import Progress, TextDelta, TurnEnded
-from nanobot.gateway.host import Screen
+from nanobot.gateway.delivery import Screen
 from nanobot.testing.channel import FakeChannel
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nanobot.agent.hooks import Tally
 from nanobot.bus.events import TurnEnded
 from nanobot.bus.journal import Completion
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.gateway.health import Concern, Vitals
-from nanobot.gateway.status import About, Live, Status, Tally
-from nanobot.gateway.supervisor import ChannelState
-from nanobot.gateway.webserver import HealthEndpoint, WebServer
+from nanobot.gateway.channels import ChannelState
+from nanobot.gateway.health import Concern, HealthMonitor
+from nanobot.gateway.status import About, HealthEndpoint, Live, Status
+from nanobot.gateway.webserver import WebServer
+from nanobot.logs import Counted
 from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
@@ -39,8 +40,10 @@ class House:
         self.concern: Concern | None = None
         self.tally, self.sessions = Tally(), SessionManager(home / "sessions", clock)
         self.background = Background()
-        self.vitals = Vitals(
-            lambda: [self.channel],
+        self.counted = Counted()
+        self.counted.errors, self.counted.warnings = 1, 4
+        self.monitor = HealthMonitor(
+            {"telegram": self.channel},
             journal,
             clock,
             self.background,
@@ -49,10 +52,9 @@ class House:
         self.live = Live(
             born=0.0,
             turns_running=lambda: 2,
-            channels=lambda: [self.channel],
-            vitals=self.vitals,
+            monitor=self.monitor,
             tally=self.tally,
-            logged=lambda: (1, 4),
+            counted=self.counted,
         )
         self.running, self.idle = (
             Status(
@@ -150,7 +152,7 @@ async def test_where_no_gateway_runs_the_files_tell_what_they_can(house: House) 
 async def test_health_over_http_is_the_health_that_status_has(
     house: House, concern: Concern | None, due: float, code: int, state: str
 ) -> None:
-    house.concern, house.channel = concern, replace(house.channel, due=due)
+    house.concern, house.channel.due = concern, due
     await house.clock.advance(20)
     told = (await house.running.status({}))["health"]
     answer = await asked(house, "/health")
@@ -192,7 +194,7 @@ async def asked(
 ) -> tuple[int, dict[str, str], bytes]:
     """What the endpoint answers to who says that."""
     web = WebServer(port=0)
-    endpoint = HealthEndpoint(web, house.vitals, house.running.report, metrics=True, token=token)
+    endpoint = HealthEndpoint(web, house.monitor, house.running, metrics=True, token=token)
     serving = asyncio.ensure_future(endpoint.run_forever())
     try:
         async with web.serve("/here", Platform().handle) as url:

@@ -9,18 +9,13 @@ from random import Random
 
 import pytest
 
-from nanobot.agent.limits import SenderRate
-from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel import Channel, ChannelHost
 from nanobot.errors import ChannelOff
-from nanobot.gateway.host import Host, HostParts
-from nanobot.gateway.supervisor import Supervisor
-from nanobot.gateway.webserver import WebServer
-from nanobot.security.access import Access
-from nanobot.tasks import Background
+from nanobot.gateway.channels import Supervisor
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
+from tests.gateway.core import host_parts
 
 
 class Unsteady(FakeChannel):
@@ -45,26 +40,8 @@ def clock() -> FakeClock:
 def supervise(clock: FakeClock, tmp_path: Path) -> Callable[..., Supervisor]:
     def make(*channels: Channel) -> Supervisor:
         journal = SqliteJournal(tmp_path / "journal.db", clock)
-        hosts: dict[str, ChannelHost] = {}
-        supervisor = Supervisor({c.name: c for c in channels}, hosts, clock, Random(1))
-        parts = HostParts(
-            MessageBus(journal),
-            journal,
-            Access(tmp_path / "access.json", {}, {}, clock),
-            WebServer(),
-            tmp_path,
-            clock,
-            Background(),
-            menu=tuple,
-            report=supervisor.report,
-            connected=supervisor.connected,
-            alive=supervisor.alive,
-            rate=SenderRate(0, clock, lambda _: False),
-            show=lambda _: None,
-            warn=lambda _, __: None,
-        )
-        hosts.update((c.name, Host(c.name, parts)) for c in channels)
-        return supervisor
+        parts = host_parts(journal, tmp_path, clock)
+        return Supervisor({c.name: c for c in channels}, parts, Random(1))
 
     return make
 
@@ -136,7 +113,7 @@ async def test_why_a_channel_does_not_run_is_told_without_secrets(
     state = supervisor.states["fake"]
     assert "getMe failed" in state.detail
     assert TOKEN not in state.detail
-    supervisor.report("fake", f"bot{TOKEN} is refused")
+    supervisor.hosts["fake"].report(f"bot{TOKEN} is refused")
     assert TOKEN not in state.detail
     await supervisor.stop()
 
@@ -224,9 +201,9 @@ async def test_the_trouble_that_a_channel_tells_is_seen_until_it_is_over(
     supervisor = supervise(Unsteady(endless))
     supervisor.start()
     await asyncio.sleep(0)
-    supervisor.report("fake", "another poller runs")
+    supervisor.hosts["fake"].report("another poller runs")
     state = supervisor.states["fake"]
     assert (state.state, state.detail) == ("running", "another poller runs")
-    supervisor.report("fake", "")
+    supervisor.hosts["fake"].report("")
     assert state.detail == ""
     await supervisor.stop()

@@ -18,8 +18,8 @@ from nanobot.bus.journal import Journal, QueueCounts
 from nanobot.bus.sqlite import Database
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.bus.sqlite_reports import SqliteReports
-from nanobot.gateway.health import BEAT_SECONDS, Notifier, Pulse, StallWatch, Vitals
-from nanobot.gateway.supervisor import ChannelState
+from nanobot.gateway.channels import ChannelState
+from nanobot.gateway.health import BEAT_SECONDS, HealthMonitor, Notifier, StallWatch, Watchdog
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 
@@ -90,14 +90,14 @@ async def beating(
     manager: Manager, clock: FakeClock, channel: ChannelState, journal: Journal
 ) -> AsyncIterator[None]:
     background = Background()
-    vitals = Vitals(lambda: [channel], journal, clock, background)
-    pulse = Pulse(vitals, Notifier.from_environment(manager.environ), clock)
-    background.start(pulse.run_forever(), name="pulse")
+    monitor = HealthMonitor({channel.name: channel}, journal, clock, background)
+    watchdog = Watchdog(monitor, Notifier(manager.environ), clock)
+    background.start(watchdog.run_forever(), name="watchdog")
     await clock.until_sleeping()
     try:
         yield
     finally:
-        pulse.stop()
+        watchdog.stop()
         await background.drain(0.0)
 
 
@@ -132,12 +132,12 @@ async def test_a_disk_that_hangs_is_told_of_at_once_and_ends_the_signs_of_life(
 ) -> None:
     clock, hanging = FakeClock(), journal_of(tmp_path, hangs=True)
     logged: list[str] = []
-    vitals = Vitals(tuple, hanging, clock, Background())
-    looking = asyncio.ensure_future(vitals.look())
+    monitor = HealthMonitor({}, hanging, clock, Background())
+    looking = asyncio.ensure_future(monitor.look())
     await clock.until_sleeping()
     await clock.advance(3)
     look = await looking
-    assert (look.journal_answers, look.health.state) == (False, "ok")
+    assert (look.journal_answers, look.state) == (False, "ok")
     async with beating(manager, clock, ChannelState("cli", "running"), hanging):
         sink = logger.add(logged.append, level="ERROR", format="{message}")
         await clock.advance(120)

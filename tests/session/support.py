@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from nanobot.messages import Message, ToolCall
 from nanobot.session.files import FileOps
 from nanobot.session.manager import SessionManager
+from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
 
 Open = Callable[..., SessionManager]
@@ -116,3 +117,17 @@ def put(folder: Path, data: bytes, name: str = "cli_direct.jsonl") -> Path:
     path = folder / name
     path.write_bytes(data)
     return path
+
+
+async def talked(
+    sessions: SessionManager,
+    key: str,
+    metadata: Mapping[str, JsonValue] | None = None,
+    at: datetime = NOON,
+) -> None:
+    """Have a conversation with one message in it."""
+    session = await sessions.get_or_create(key)
+    session.begin_turn()
+    session.set_metadata(**(metadata or {}))
+    session.add_message(Message("user", "hello", at))
+    await sessions.save(session)

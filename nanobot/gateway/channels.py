@@ -1,0 +1,430 @@
+"""The core's side of the channel port, and what keeps channels running.
+
+`Host` is all that an adapter gets to know of nanobot. `Supervisor` starts a channel that crashes
+again; it never takes the daemon down. A sign-in at a platform needs the account and the adapter's
+folder to itself: it takes a lease on the channel, one at a time, and renews it; a channel whose
+lease expires is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+
+from loguru import logger
+
+from nanobot.agent.limits import SenderRate
+from nanobot.agent.outcomes import storage_text
+from nanobot.bus.events import TERMINAL, InboundMessage, Media, Notice, OutboundMessage
+from nanobot.bus.journal import Journal, Outgoing
+from nanobot.bus.queue import MessageBus
+from nanobot.channel import Admission, Channel, Chat, MenuEntry, Sender, WebhookHandler
+from nanobot.clock import Clock
+from nanobot.commands import CommandRegistry, Operation, text_argument
+from nanobot.errors import ChannelOff, NanobotError, SendRefused, StorageError
+from nanobot.gateway.webserver import WebServer
+from nanobot.security.access import Access
+from nanobot.security.redaction import Redactor
+from nanobot.tasks import Background, is_cancelled
+
+_REMEMBERED = 10_000
+"""Admissions kept in mind, so that what was asked for is not refused when it is published."""
+
+_STABLE_SECONDS = 60.0
+"""A channel that ran so long before it crashed is started again soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSeen:
+    """A `ChannelState` at one moment: something last came from its platform `heard_seconds` ago."""
+
+    name: str
+    state: str
+    detail: str
+    who: str
+    heard_seconds: float | None
+
+
+@dataclass(slots=True)
+class ChannelState:
+    """How a channel is doing: `starting`, `running`, `backoff`, `off` (until a person fixes it),
+    `lent` (to somebody who signs in) or `stopped`; `detail` says why it does not run, or what keeps
+    it from working, `who` which account it is. `heard_at` is when something last came from the
+    platform, `due` by when more is to come (monotonic seconds; None where it did not say)."""
+
+    name: str
+    state: str = "starting"
+    detail: str = ""
+    who: str = ""
+    heard_at: float | None = None
+    due: float | None = None
+
+    def seen(self, now: float) -> ChannelSeen:
+        """How it stands at `now`, on the same clock."""
+        heard = None if self.heard_at is None else round(now - self.heard_at, 1)
+        return ChannelSeen(self.name, self.state, self.detail, self.who, heard)
+
+
+@dataclass(frozen=True, slots=True)
+class HostParts:
+    """What all channels' hosts share. `show` shows a person something at once; `warn` takes a
+    channel's name and what its owner should know. What channels say of their troubles is redacted:
+    libraries put addresses with tokens into it."""
+
+    bus: MessageBus
+    journal: Journal
+    access: Access
+    web: WebServer
+    home: Path
+    clock: Clock
+    background: Background
+    commands: CommandRegistry
+    rate: SenderRate
+    redactor: Redactor
+    show: Callable[[Notice], None]
+    warn: Callable[[str, str], None]
+
+
+class Host:
+    """One channel's view of the core. What a platform sends waits for room on the disk; whoever
+    writes in a terminal is told that there is none."""
+
+    def __init__(self, state: ChannelState, parts: HostParts) -> None:
+        self._channel, self._state, self._parts = state.name, state, parts
+        self._state_folder = parts.home / "state" / "channels" / state.name
+        self._admitted: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._within = math.inf
+        self._publishing = 0
+        self._told_of_disk: set[str] = set()
+
+    def admit(self, sender: Sender, chat: Chat, *, addressed: bool = True) -> Admission:
+        """See `ChannelHost`."""
+        access, pair = self._parts.access, (sender.id, chat.id)
+        if access.permits(self._channel, sender, chat, addressed=addressed):
+            self._admitted.pop(pair, None)
+            self._admitted[pair] = None
+            if len(self._admitted) > _REMEMBERED:
+                self._admitted.popitem(last=False)
+            return "allowed"
+        if not access.permits(self._channel, sender, chat):
+            # Who is only not spoken to here keeps what of the same batch was for the agent.
+            self._admitted.pop(pair, None)
+        if addressed and (text := access.stranger(self._channel, sender, chat)):
+            telling = self._answer_stranger(sender, chat, text)
+            self._parts.background.start(telling, name="a stranger's answer")
+        return "refused"
+
+    async def publish(
+        self, messages: Sequence[InboundMessage], cursor: str | None = None
+    ) -> Sequence[str]:
+        """See `ChannelHost`. What a refused sender wrote is not stored, only the cursor moves."""
+        held = self._parts.bus.held
+        if held is not None and self._channel == TERMINAL:
+            raise held.with_traceback(None)
+        taken = [m for m in messages if self._is_taken(m)]
+        if held is not None:
+            self._tell_of_disk(taken, held)
+        # While it waits for room it is silent with good reason, and no longer than that: what it
+        # publishes beside its poll is no sign that the poll does not hang.
+        self._expect(math.inf)
+        self._publishing += 1
+        try:
+            stored = await self._parts.bus.publish(self._channel, taken, cursor)
+        except StorageError as error:
+            self._tell_of_disk(taken, error)
+            raise
+        finally:
+            self._publishing -= 1
+            if not self._publishing:
+                self._expect(self._within)
+        self._told_of_disk.difference_update(message.chat_key for message in taken)
+        return stored
+
+    async def cursor(self) -> str | None:
+        """See `ChannelHost`."""
+        return await self._parts.journal.cursor(self._channel)
+
+    async def pressed(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
+        """See `ChannelHost`."""
+        people = (sender.id, *sender.also)
+        return await self._parts.journal.pressed(button_id, self._channel, chat.id, people)
+
+    def webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
+        """See `ChannelHost`."""
+        return self._parts.web.serve(path, handler)
+
+    def path_of(self, media: Media) -> Path:
+        """See `ChannelHost`."""
+        path = self._parts.home / media.ref
+        inside = path.parent == self._parts.home / "media" and path.is_file()
+        if not inside or path.is_symlink():
+            raise SendRefused(f"the file {media.name or media.ref} is no longer there")
+        return path
+
+    def menu(self) -> Sequence[MenuEntry]:
+        """See `ChannelHost`."""
+        return [MenuEntry(c.name, c.summary, c.allowed == "owner") for c in self._parts.commands]
+
+    def report(self, trouble: str) -> None:
+        """See `ChannelHost`."""
+        self._state.detail = self._parts.redactor.redact(trouble)
+
+    def warn(self, text: str) -> None:
+        """See `ChannelHost`."""
+        self._parts.warn(self._channel, text)
+
+    def connected(self, who: str) -> None:
+        """See `ChannelHost`."""
+        self._state.who = who
+
+    def alive(self, within: float) -> None:
+        """See `ChannelHost`."""
+        self._within = within
+        self._expect(within)
+
+    @property
+    def owners(self) -> Sequence[str]:
+        """See `ChannelHost`."""
+        return self._parts.access.owners(self._channel)
+
+    @property
+    def clock(self) -> Clock:
+        """See `ChannelHost`."""
+        return self._parts.clock
+
+    @property
+    def state_folder(self) -> Path:
+        """See `ChannelHost`. Made when it is first asked for; raises `StorageError`."""
+        try:
+            self._state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError.of(self._state_folder, error) from error
+        return self._state_folder
+
+    def _expect(self, within: float) -> None:
+        """It is heard of now, and will be again within so many seconds (for ever: infinity)."""
+        now = self._parts.clock.monotonic()
+        self._state.heard_at = now
+        self._state.due = now + within if math.isfinite(within) else None
+
+    def _is_taken(self, message: InboundMessage) -> bool:
+        """Whether its sender may talk here, and may send so much."""
+        if (message.sender_id, message.chat_id) not in self._admitted:
+            chat = Chat(message.chat_id, message.is_group, thread_id=message.thread_id)
+            if not self._parts.access.permits(self._channel, Sender(message.sender_id), chat):
+                return False
+        verdict = self._parts.rate.verdict(message)
+        if verdict == "tell":
+            logger.warning("{}: {} sends too much", self._channel, message.chat_key)
+            telling = self._turn_away(message)
+            self._parts.background.start(telling, name="too many messages")
+        return verdict == "take"
+
+    def _tell_of_disk(self, messages: Sequence[InboundMessage], error: StorageError) -> None:
+        """Say in each chat, once until something of it is stored, that its messages have to wait.
+        That is only shown: there is no room to keep it."""
+        for message in messages:
+            if message.awaited and message.chat_key not in self._told_of_disk:
+                self._told_of_disk.add(message.chat_key)
+                place = (message.channel, message.chat_id)
+                self._parts.show(Notice(*place, storage_text(error), message.thread_id))
+
+    async def _turn_away(self, message: InboundMessage) -> None:
+        words = OutboundMessage(
+            message.channel, message.chat_id, self._parts.rate.words, thread_id=message.thread_id
+        )
+        try:
+            name = f"rate-{message.channel}-{message.chat_id}-{message.event_id}"
+            await self._parts.bus.send(name, Outgoing("reply", (words,), (message.event_id,)))
+        except StorageError as error:
+            logger.warning("a sender was not told: {}", error)
+
+    async def _answer_stranger(self, sender: Sender, chat: Chat, text: str) -> None:
+        """Answer a stranger like anybody else: durably, in order, with retries.
+
+        The code comes first, so that no answer ever holds one that nobody knows. Who loses their
+        answer to a crash in between is on the owner's list, and is told when they write an hour
+        later; who loses it to the disk has not asked.
+        """
+        logger.info("{}: somebody asks to be let in; see `nanobot pair list`", self._channel)
+        message = OutboundMessage(self._channel, chat.id, text, thread_id=chat.thread_id)
+        name = f"stranger-{self._channel}-{chat.id}-{self._parts.clock.now():%y%m%d-%H%M%S}"
+        try:
+            await self._parts.access.keep()
+            await self._parts.bus.send(name, Outgoing("reply", (message,)))
+        except StorageError as error:
+            self._parts.access.withdraw(self._channel, sender, chat)
+            logger.warning("a stranger was not answered: {}", error)
+
+
+class Supervisor:
+    """Runs every channel until stopped, and tells the owner of one that stays off. `rng` spreads
+    the restarts."""
+
+    def __init__(self, channels: Mapping[str, Channel], parts: HostParts, rng: Random) -> None:
+        self._channels, self._clock, self._rng = channels, parts.clock, rng
+        self._warn, self._redact = parts.warn, parts.redactor.redact
+        self._tasks = Background()
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self.states = {name: ChannelState(name) for name in channels}
+        self.hosts = {name: Host(state, parts) for name, state in self.states.items()}
+
+    def start(self) -> None:
+        """Start all channels."""
+        for name in self._channels:
+            self._start(name)
+
+    async def lend(self, name: str) -> None:
+        """Stop a channel, so that somebody else may use its account and its folder, until
+        `take_back`."""
+        running = self._running[name]
+        running.cancel()
+        await asyncio.wait([running])
+        state = self.states[name]
+        state.state, state.detail, state.who = "lent", "somebody signs in", ""
+
+    def take_back(self, name: str) -> None:
+        """Start a channel that was lent."""
+        if self.states[name].state == "lent":
+            self._start(name)
+
+    async def stop(self) -> None:
+        """Stop intake at once."""
+        await self._tasks.drain(0.0)
+        for state in self.states.values():
+            state.state = "stopped"
+
+    def _start(self, name: str) -> None:
+        running = self._keep_running(self._channels[name], self.states[name])
+        self._running[name] = self._tasks.start(running, name=name)
+
+    async def _keep_running(self, channel: Channel, state: ChannelState) -> None:
+        crashes = 0
+        while True:
+            started = self._clock.monotonic()
+            state.state, state.detail, state.due = "running", "", None
+            try:
+                reason = await self._run(channel)
+            except ChannelOff as error:
+                detail = self._redact(f"{error}. {error.hint}" if error.hint else str(error))
+                logger.error("channel {} is off: {}", channel.name, detail)
+                state.state, state.detail = "off", detail
+                self._warn(channel.name, f"The channel {channel.name} is off: {detail}")
+                return
+            lasted = self._clock.monotonic() - started
+            crashes = 1 if lasted > _STABLE_SECONDS else crashes + 1
+            pause = min(2.0 ** min(crashes, 10), 300.0) * self._rng.uniform(0.5, 1.0)
+            state.state, state.detail = "backoff", f"{reason}; next start in {pause:.0f} s"
+            await self._clock.sleep(pause)
+
+    async def _run(self, channel: Channel) -> str:
+        """Let a channel run to its end, which should not come; why it came."""
+        try:
+            await channel.run(self.hosts[channel.name])
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            reason = "something it waited for was cancelled"
+        except ChannelOff:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary: a crash is contained
+            logger.opt(exception=error).error("channel {} crashed", channel.name)
+            return self._redact(f"{type(error).__name__}: {error}")
+        else:
+            reason = "it ended by itself"
+        logger.error("channel {}: {}", channel.name, reason)
+        return reason
+
+
+LEASE_SECONDS = 30.0
+"""How long a channel is lent if its borrower says nothing more."""
+
+
+class ChannelOperations:
+    """The operations `channels.…`. `configured` are the names of the channels that are set up;
+    `supervisor` is None where no gateway runs, and nothing has to be borrowed there."""
+
+    def __init__(
+        self,
+        configured: Sequence[str],
+        supervisor: Supervisor | None,
+        background: Background,
+        clock: Clock,
+    ) -> None:
+        self._configured, self._supervisor = configured, supervisor
+        self._background, self._clock = background, clock
+        self._leases: dict[str, _Lease] = {}
+
+    def table(self) -> Mapping[str, Operation]:
+        """By name, as they are called over the socket."""
+        return {
+            "channels.status": self.status,
+            "channels.borrow": self.borrow,
+            "channels.return": self.give_back,
+        }
+
+    async def status(self, _: Mapping[str, object]) -> dict[str, object]:
+        """How each channel is doing."""
+        live, now = self._supervisor, self._clock.monotonic()
+        states = (
+            list(live.states.values())
+            if live
+            else [ChannelState(name, "stopped", "no gateway runs") for name in self._configured]
+        )
+        channels = [asdict(state.seen(now)) for state in states]
+        return {"running": live is not None, "channels": channels}
+
+    async def borrow(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Stop a channel for `LEASE_SECONDS`; where `by` has it already, for so long from now.
+
+        Raises `NanobotError` while somebody else has it.
+        """
+        name, by = text_argument(arguments, "name"), text_argument(arguments, "by")
+        live = self._supervisor
+        if live is None or name not in live.states:
+            return {"lent": False}
+        lease = self._leases.get(name)
+        if lease is not None and lease.by != by:
+            raise NanobotError(
+                f"somebody else signs in at {name} right now",
+                hint="Wait until that has ended, or end it.",
+            )
+        if lease is None:
+            self._leases[name] = lease = _Lease(by)
+            await live.lend(name)  # whatever it takes: the lease begins when it has stopped
+            self._background.start(self._expire(live, name, lease), name=f"{name} is lent")
+        lease.until = self._clock.monotonic() + LEASE_SECONDS
+        return {"lent": True}
+
+    async def give_back(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Start a channel that `by` has borrowed again."""
+        name, by = text_argument(arguments, "name"), text_argument(arguments, "by")
+        lease = self._leases.get(name)
+        if self._supervisor is not None and lease is not None and lease.by == by:
+            del self._leases[name]
+            self._supervisor.take_back(name)
+        return {"lent": False}
+
+    async def _expire(self, live: Supervisor, name: str, lease: _Lease) -> None:
+        """Start it again when its time is over."""
+        while self._leases.get(name) is lease:
+            left = lease.until - self._clock.monotonic()
+            if left > 0:
+                await self._clock.sleep(left)
+            else:
+                del self._leases[name]
+                live.take_back(name)
+
+
+@dataclass(slots=True)
+class _Lease:
+    """Who has a channel, and until when on the monotonic clock."""
+
+    by: str
+    until: float = 0.0

@@ -1,0 +1,180 @@
+"""What goes out to channels: progress, at once and best effort, and the outbox, until it arrived.
+
+A chat that is slow or rate-limited holds up nobody else: every chat has a lane of its own, one for
+`Screen` and one for `Dispatcher`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+from loguru import logger
+
+from nanobot.agent.session_queue import Lanes
+from nanobot.bus.events import Progress, Receipt, TextDelta
+from nanobot.bus.journal import Journal, OutboxPart
+from nanobot.channel import Channel, Reachable
+from nanobot.clock import Clock
+from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
+from nanobot.tasks import is_cancelled
+
+_BACKLOG = 1_000
+_MOST = 5
+
+
+class Screen:
+    """Shows progress, in order within a chat, without ever holding up the agent. Text of a chat
+    that cannot keep up is left out: the final reply has it all; the ends of turns never are. A
+    reply waits `patience` seconds for the progress before it; a single event may take `_MOST` times
+    as long to show."""
+
+    def __init__(self, channels: Mapping[str, Channel], *, patience: float = 2.0) -> None:
+        self._channels, self._patience = channels, patience
+        self._lanes = Lanes()
+
+    def show(self, event: Progress) -> None:
+        """Queue an event for its chat."""
+        channel = self._channels.get(event.channel)
+        if channel is None:
+            return
+        chat = f"{event.channel}:{event.chat_id}"
+        if self._lanes.waiting(chat) < _BACKLOG or not isinstance(event, TextDelta):
+            self._lanes.submit(chat, partial(self._show, channel, event))
+
+    async def flush(self, channel: str, chat_id: str) -> None:
+        """Return when what was queued for a chat has been shown, or after a moment."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                await self._lanes.reached(f"{channel}:{chat_id}")
+
+    async def close(self) -> None:
+        """Stop showing."""
+        await self._lanes.drain(0.0)
+
+    async def _show(self, channel: Channel, event: Progress) -> None:
+        try:
+            async with asyncio.timeout(_MOST * self._patience):
+                await channel.show(event)
+        except Exception as error:  # noqa: BLE001 - the boundary: progress is best effort
+            logger.opt(exception=error).warning("{} could not show progress", channel.name)
+
+
+MOST_ATTEMPTS = 300
+"""With five minutes between attempts this is a day; then the part is dead and a person decides."""
+
+_LONGEST_PAUSE = 300.0
+_DOUBT_PAUSE = 30.0
+"""Seconds before the one repetition where the channel cannot tell whether its platform is there."""
+
+_LONGEST_FIRST_PAUSE = 3600.0
+"""A stored time further away than this tells of a clock that was set back."""
+
+
+class Dispatcher:
+    """Delivers the outbox: per chat in order, with retries, each part until the platform has it.
+    `rng` spreads the retries of many chats."""
+
+    def __init__(
+        self,
+        channels: Mapping[str, Channel],
+        journal: Journal,
+        screen: Screen,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        self._channels, self._journal, self._screen = channels, journal, screen
+        self._clock, self._rng = clock, rng
+        self._lanes = Lanes()
+
+    def submit(self, parts: Sequence[OutboxPart]) -> None:
+        """Deliver these, each after what was submitted for its chat before."""
+        for item in parts:
+            if item.part.channel in self._channels:
+                chat = f"{item.part.channel}:{item.part.chat_id}"
+                self._lanes.submit(chat, partial(self._deliver, item))
+            else:
+                logger.warning("channel {} is off; its message waits", item.part.channel)
+
+    async def drain(self, grace: float) -> None:
+        """Give deliveries under way that many seconds, then leave the rest for the next start."""
+        await self._lanes.drain(grace)
+
+    async def _deliver(self, item: OutboxPart) -> None:
+        turn = item.part.key.partition("/")[0]  # that said it; other names begin with a letter
+        with logger.contextualize(turn=turn if turn[:1].isdigit() else ""):
+            pause = min(item.next_try_at - self._clock.now().timestamp(), _LONGEST_FIRST_PAUSE)
+            while True:
+                if pause > 0:
+                    await self._clock.sleep(pause)
+                item = replace(item, attempts=item.attempts + 1)
+                try:
+                    receipt = await self._attempt(item)
+                except Exception as error:  # noqa: BLE001 - the boundary: a channel's crash is a retry
+                    if self._is_hopeless(item, error):
+                        await self._give_up(item, str(error))
+                        return
+                    pause = self._pause(item, error)
+                    item = self._put_off(item, error, pause)
+                else:
+                    self.submit(await self._journal.mark_sent(item, receipt.platform_id))
+                    return
+
+    async def _attempt(self, item: OutboxPart) -> Receipt:
+        """Send a part. One that may have arrived is sent only while its platform can be reached, so
+        that the one repetition is not spent on a network that is out."""
+        channel = self._channels[item.part.channel]
+        try:
+            if item.in_doubt and isinstance(channel, Reachable):
+                await _reach(channel)
+            self._journal.mark_sending(item.id)
+            await self._screen.flush(item.part.channel, item.part.chat_id)
+            return await channel.send(item.part)
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            raise SendError("the channel gave up on its own") from error
+
+    def _is_hopeless(self, item: OutboxPart, error: Exception) -> bool:
+        if isinstance(error, SendUnknown) and item.in_doubt:
+            return True
+        spent = item.attempts >= MOST_ATTEMPTS and not isinstance(error, SendLater)
+        return spent or isinstance(error, SendRefused)
+
+    def _pause(self, item: OutboxPart, error: Exception) -> float:
+        if isinstance(error, SendLater) and error.retry_after > 0:
+            return error.retry_after
+        pause = min(2.0 ** min(item.attempts, 10), _LONGEST_PAUSE) * self._rng.uniform(0.5, 1.0)
+        channel = self._channels[item.part.channel]
+        if isinstance(error, SendUnknown) and not isinstance(channel, Reachable):
+            return max(pause, _DOUBT_PAUSE)
+        return pause
+
+    def _put_off(self, item: OutboxPart, error: Exception, pause: float) -> OutboxPart:
+        reason = str(error) or repr(error)
+        logger.warning("{}: {}; next try in {:.0f} s", item.part.key, reason, pause)
+        item = replace(
+            item,
+            next_try_at=self._clock.now().timestamp() + pause,
+            in_doubt=item.in_doubt or isinstance(error, SendUnknown),
+        )
+        self._journal.retry_later(item, reason)
+        return item
+
+    async def _give_up(self, item: OutboxPart, reason: str) -> None:
+        logger.error("{} cannot be delivered: {} (see `nanobot queue list`)", item.part.key, reason)
+        self.submit(await self._journal.give_up(item, reason))
+
+
+async def _reach(channel: Reachable) -> None:
+    """Raises a `SendError`, which is always one to try again later."""
+    try:
+        await channel.reach()
+    except SendLater:
+        raise
+    except Exception as error:
+        raise SendError(str(error) or repr(error)) from error
