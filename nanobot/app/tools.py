@@ -45,7 +45,7 @@ from nanobot.security.audit import AuditLog
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Place, Root, Roots
 from nanobot.security.redaction import Redactor
-from nanobot.security.sandbox import Confined, NetworkRelay, SandboxFinder
+from nanobot.security.sandbox import Confined, SandboxFinder
 from nanobot.skills import ReadSkill, SkillsLoader, SkillsService, is_skill_file
 from nanobot.skills import loader as skills_loader
 from nanobot.templates import render
@@ -341,7 +341,7 @@ def _offer_shell(
         around.sandbox,
         partial(_confined, stores, memory, wanted, around.processes),
         limits=Limits(wanted.timeout_seconds, wanted.max_timeout_seconds, wanted.network),
-        relay=lambda: NetworkRelay(around.egress),
+        egress=around.egress,
         after_unconfined=partial(_take_note, memory),
     )
     registry.register_all(

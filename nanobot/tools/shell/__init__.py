@@ -5,7 +5,7 @@ one command from its launch to its end.
 """
 
 from nanobot.tools.shell.processes import Processes
-from nanobot.tools.shell.shell import AfterUnconfined, Limits, Relay, Shell
+from nanobot.tools.shell.shell import AfterUnconfined, Limits, Shell
 from nanobot.tools.shell.tools import Exec, ExecKill, ExecRead
 
 __all__ = [
@@ -15,6 +15,5 @@ __all__ = [
     "ExecRead",
     "Limits",
     "Processes",
-    "Relay",
     "Shell",
 ]

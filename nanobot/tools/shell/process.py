@@ -1,18 +1,12 @@
-"""What a command has printed: kept within bounds, and shown to whoever watches at a pace that a
-screen can follow. However much is printed, what is kept in memory stays small.
+"""One command that runs: its output is read, its time is limited, and nothing of it is left.
 
-How fast output is read: all commands share one measure, so that however many print at once, and
-whatever they print, there is time left for everything else. A flood makes its program wait.
+Invariant: the command and what it starts are a process group of their own. When the command ends,
+in whatever way, the rest of its group is killed, and so is all of it when this is cancelled.
 
-What a program prints, as plain text: without colours, cursor movements and other orders to a
-terminal. Pure, linear in the text, and quick for whatever a program may print on purpose.
-
-Waiting for something, but not for ever.
-
-One command that runs: its output is read, its time is limited, and nothing of it is left.
-
-What always holds: the command and what it starts are a process group of their own. When the command
-ends, in whatever way, the rest of its group is killed, and so is all of it when this is cancelled.
+What it prints becomes plain text, without colours, cursor movements and other orders to a terminal.
+However much that is, what is kept in memory stays small, and whoever watches sees it at a pace that
+a screen can follow. All commands share one measure of how fast they are read, so that there is time
+left for everything else: a flood makes its program wait.
 """
 
 from __future__ import annotations
@@ -174,10 +168,6 @@ _ORDERS = re.compile(
     "|\x1b[ -/]*[0-OQ-WYZ\\\\`-~]"
 )
 _BEGUN = re.compile("(?:\x1b(?:\\[[0-?]*[ -/]*|[\\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?|\r)\\Z")
-_MEANT_FOR_NOBODY = bytes({*range(0x20), 0x7F} - {*b"\x07\t\n\r\x1b"})
-"""Means nothing in an order either. (In the middle of one terminals ignore it, too.)"""
-
-_ESCAPES, _BELLS = re.compile(b"\x1b{2,}"), re.compile(b"\x07{2,}")
 _HIGH = re.compile("[\x80-\x9f]+")
 _LOW = dict.fromkeys((*range(9), *range(11, 32), 127))
 _LONGEST_ORDER = 1_000
@@ -193,7 +183,7 @@ class PlainText:
 
     def feed(self, chunk: bytes) -> str:
         """The text that is complete with `chunk`; every end of a line is a newline."""
-        return self._plain(self._decoder.decode(_thinned(chunk)))
+        return self._plain(self._decoder.decode(chunk))
 
     def end(self) -> str:
         """The text that was still waited with."""
@@ -207,13 +197,6 @@ class PlainText:
         end = begun.start() if begun else len(text)
         self._held = text[end:]
         return _cleaned(text[:end])
-
-
-def _thinned(chunk: bytes) -> bytes:
-    """Without most of what will be taken out anyway, while that costs least."""
-    chunk = chunk.translate(None, _MEANT_FOR_NOBODY)
-    chunk = _ESCAPES.sub(b"\x1b", chunk) if b"\x1b\x1b" in chunk else chunk
-    return _BELLS.sub(b"\x07", chunk) if b"\x07\x07" in chunk else chunk
 
 
 def _cleaned(text: str) -> str:

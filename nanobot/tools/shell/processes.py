@@ -1,13 +1,12 @@
-"""Times in which nothing runs for a scope, and whether anything has changed in a folder since one.
-
-What a command will read cannot be known before it runs, so all of its folder counts. The time of a
-file's last change (ctime) is the kernel's word: no program can set it, unlike that of its content.
-
-All commands that run, and whose they are.
+"""All commands that run, whose they are, and times in which none runs for a scope.
 
 A command runs on its own, whoever waits for it: so one call can start it and another read it.
-What always holds: it belongs to the conversation and the scope that started it, and does not exist
-for others; there are only so many; and `close` leaves none.
+Invariant: it belongs to the conversation and the scope that started it, and does not exist for
+others; there are only so many; and `close` leaves none.
+
+What a command will read cannot be known before it runs, so where the owner is asked about one, all
+of its folder must stay as it is. The time of a file's last change (ctime) is the kernel's word: no
+program can set it, unlike that of its content.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import asyncio
 import os
 import secrets
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 from loguru import logger
@@ -30,46 +29,6 @@ from nanobot.security.sandbox import Launch
 from nanobot.tasks import Background
 from nanobot.tooling import Caller
 from nanobot.tools.shell.process import GRACE, Ending, Pace, Process
-
-
-class Stillness:
-    """Who runs, and who needs that nobody does."""
-
-    def __init__(self) -> None:
-        self._running: defaultdict[str, list[Callable[[], None]]] = defaultdict(list)
-        self._still: Counter[str] = Counter()
-        self._changed = asyncio.Event()
-
-    @asynccontextmanager
-    async def running(self, scope: str, end: Callable[[], None]) -> AsyncIterator[None]:
-        """Run, once nobody needs stillness; `end` is called where somebody comes to need it."""
-        while self._still[scope]:
-            await self._changed.wait()
-        self._running[scope].append(end)
-        try:
-            yield
-        finally:
-            self._running[scope].remove(end)
-            self._tell()
-
-    @asynccontextmanager
-    async def still(self, scope: str) -> AsyncIterator[None]:
-        """Begins when everything that ran for `scope` is over, and lets nothing new begin."""
-        self._still[scope] += 1
-        try:
-            for end in self._running[scope]:
-                end()
-            while self._running[scope]:
-                await self._changed.wait()
-            yield
-        finally:
-            self._still[scope] -= 1
-            self._tell()
-
-    def _tell(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
 
 _LAST_TICK = 5  # CLOCK_REALTIME_COARSE
 _PAUSE = 0.001
@@ -127,6 +86,7 @@ class Running:
     background: bool
     seconds: float | None
     mounted: bool = False
+    launched: bool = False
     notes: list[str] = field(default_factory=list)
     ending: Ending | None = None
     problem: NanobotError | None = None
@@ -166,7 +126,8 @@ class Processes:
         self._new_name = new_name
         self._table: dict[str, Running] = {}
         self._pace = Pace(clock)
-        self._stillness = Stillness()
+        self._quiet: Counter[str] = Counter()
+        self._quiet_ended = asyncio.Event()
         self._holds: dict[str, _Hold] = {}
         self._background = Background()
         self._closed = False
@@ -237,8 +198,19 @@ class Processes:
     async def none_of(self, scope: str) -> AsyncIterator[None]:
         """No `mounted` command of this scope runs meanwhile: those that do are killed, and new ones
         wait. For replacing what they must not change."""
-        async with self._stillness.still(scope):
+        self._quiet[scope] += 1
+        try:
+            for running in list(self._table.values()):
+                at_work = running.launched and not running.over.is_set()
+                if running.mounted and at_work and running.caller.scope == scope:
+                    running.notes.append(_RULES_CHANGED)
+                    running.process.kill()
+                    await running.over.wait()
             yield
+        finally:
+            self._quiet[scope] -= 1
+            self._quiet_ended.set()
+            self._quiet_ended = asyncio.Event()
 
     @asynccontextmanager
     async def alone(self, caller: Caller) -> AsyncIterator[None]:
@@ -325,18 +297,12 @@ class Processes:
             if running.over.is_set() and (running.ended_at <= past or not running.background):
                 self.forget(running)
 
-    def _allowed(self, running: Running) -> AbstractAsyncContextManager[None]:
-        def end() -> None:
-            running.notes.append(_RULES_CHANGED)
-            running.process.kill()
-
-        if not running.mounted:
-            return nullcontext()
-        return self._stillness.running(running.caller.scope, end)
-
     async def _run(self, running: Running, prepared: Prepared) -> None:
         try:
-            async with self._allowed(running), prepared(running) as launch:
+            while running.mounted and self._quiet[running.caller.scope]:
+                await self._quiet_ended.wait()
+            running.launched = True
+            async with prepared(running) as launch:
                 running.ending = await running.process.run(launch, running.seconds)
         except NanobotError as error:
             running.problem = error

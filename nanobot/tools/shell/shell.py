@@ -1,9 +1,4 @@
-"""Slips that would ruin the computer, refused where a command runs without a sandbox.
-
-A courtesy and not a boundary: whoever wants to can say the same in words that no pattern knows.
-Pure, and linear in the command.
-
-What stands between a command and its process: the sandbox, the caller's folder, the network.
+"""What stands between a command and its process: the sandbox, the caller's folder, the network.
 
 Without a sandbox that was proven to hold, nothing runs, unless the owner chose to do without one.
 """
@@ -12,68 +7,61 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import dropwhile
 from pathlib import Path
 
+from pydantic import Field
+
 from nanobot.errors import ToolError
+from nanobot.security.egress import Egress
 from nanobot.security.names import printable
 from nanobot.security.paths import Root
-from nanobot.security.sandbox import Confined, Found, Launch, Sandbox
-from nanobot.tooling import Caller
+from nanobot.security.sandbox import Confined, FindSandbox, Launch, NetworkRelay, Sandbox
+from nanobot.tooling import Arguments, Caller
 from nanobot.tools.shell.processes import Running
 
-_DISK = r"/dev/(?:[shv]d[a-z]|xvd[a-z]|nvme\d|mmcblk\d|disk\d|mapper/)"
-_OF_A_DISK = re.compile(f"of={_DISK}")
-_INTO_A_DISK = re.compile(f">[ \t]{{0,9}}{_DISK}")
 _FORK_BOMB = re.compile(r"([\w:.]{1,30})\(\)\{\1\|\1&\}")
 _BETWEEN_COMMANDS = re.compile(r"[;&|\n(){}`]")
-
-_EVERYTHING = frozenset({"/", "/*", "~", "~/", "~/*"})
 _BEFORE_A_COMMAND = frozenset({"sudo", "exec", "nohup", "time", "then", "do", "else", "!"})
-_ON_DISKS = frozenset({"wipefs", "blkdiscard", "sgdisk", "sfdisk", "fdisk", "parted"})
-_ENDS = frozenset({"shutdown", "reboot", "poweroff", "halt"})
+_DISK = r"/dev/(?:[shv]d[a-z]|xvd[a-z]|nvme\d|mmcblk\d|disk\d|mapper/)"
+_ALL_OF_IT = (
+    r"(?=.* (?:--recursive|-(?!-)\S*[rR]\S*)(?: |$))"  # in whatever order
+    r"(?=.* (?:/|/\*|~|~/|~/\*)(?: |$))"
+)
+_SLIPS = tuple(
+    (re.compile(pattern), what)
+    for pattern, what in (
+        (rf"(?:\S*/)?rm{_ALL_OF_IT}", "deletes everything"),
+        (rf"(?:\S*/)?ch(?:mod|own){_ALL_OF_IT}", "changes every file"),
+        (rf".*> ?{_DISK}|(?:\S*/)?dd(?=.* of={_DISK})", "overwrites a disk"),
+        (
+            r"(?:\S*/)?(?:mkfs(?:\.\S*)?|wipefs|blkdiscard|sgdisk|sfdisk|fdisk|parted)(?: |$)",
+            "changes a disk",
+        ),
+        (
+            r"(?:\S*/)?(?:systemctl(?: .*)? )?(?:shutdown|reboot|poweroff|halt|init [06])(?: |$)",
+            "stops the computer",
+        ),
+    )
+)
 
 
 def slip_in(command: str) -> str:
-    """What `command` would do that nobody can mean (`deletes everything`), or nothing."""
+    """What `command` would do that nobody can mean (`deletes everything`), or nothing. A courtesy
+    where there is no sandbox, and no boundary: the same can be said in words that no pattern knows.
+    Linear in the command."""
     if _FORK_BOMB.search("".join(command.split())):
         return "starts processes without end"
     home_named = command.replace("${HOME}", "~").replace("$HOME", "~")
-    parts = _BETWEEN_COMMANDS.split(home_named.replace('"', "").replace("'", ""))
-    return next((slip for part in parts if (slip := _slip(part))), "")
-
-
-def _slip(part: str) -> str:
-    if _INTO_A_DISK.search(part):
-        return "overwrites a disk"
-    words = list(dropwhile(_BEFORE_A_COMMAND.__contains__, part.split()))
-    return _by_name(words[0].rpartition("/")[2], words[1:]) if words else ""
-
-
-def _by_name(name: str, words: Sequence[str]) -> str:
-    if name == "rm" and _recursive(words) and _EVERYTHING.intersection(words):
-        return "deletes everything"
-    if name in ("chmod", "chown") and _recursive(words) and _EVERYTHING.intersection(words):
-        return "changes every file"
-    if name.partition(".")[0] == "mkfs" or name in _ON_DISKS:
-        return "changes a disk"
-    if name == "dd" and any(map(_OF_A_DISK.match, words)):
-        return "overwrites a disk"
-    told = _ENDS.intersection(words) if name == "systemctl" else ()
-    if name in _ENDS or told or (name == "init" and words[:1] in (["0"], ["6"])):
-        return "stops the computer"
+    for part in _BETWEEN_COMMANDS.split(home_named.replace('"', "").replace("'", "")):
+        line = " ".join(dropwhile(_BEFORE_A_COMMAND.__contains__, part.split()))
+        for pattern, what in _SLIPS:
+            if pattern.match(line):
+                return what
     return ""
-
-
-def _recursive(words: Sequence[str]) -> bool:
-    flags = [word for word in words if word.startswith("-")]
-    return any(
-        flag == "--recursive" or (not flag.startswith("--") and "r" in flag.lower())
-        for flag in flags
-    )
 
 
 LONGEST_COMMAND = 100_000
@@ -83,9 +71,6 @@ LONGEST_IN_BACKGROUND = 86_400
 """Seconds that may be asked for as the limit of a background command."""
 
 
-Relay = Callable[[], AbstractAsyncContextManager[Path]]
-"""Opens a way into the network for one command (`NetworkRelay`): the socket that is its end."""
-
 AfterUnconfined = Callable[[Caller], Awaitable[None]]
 """Told after each command that ran without a sandbox: anything may have changed."""
 
@@ -94,15 +79,12 @@ async def _nothing(_: Caller) -> None:
     """Nobody wants to know."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A command that somebody wants to run; `seconds` is None where nothing was said."""
-
+class ExecArguments(Arguments):
     command: str
-    cwd: str = ""
-    seconds: int | None = None
-    background: bool = False
-    network: bool = False
+    cwd: str = Field(default="", description="Folder in the workspace.")
+    timeout: int | None = Field(default=None, description="Seconds.")
+    background: bool = Field(default=False, description="Returns an id for exec_read, exec_kill.")
+    network: bool = Field(default=False, description="May need the owner's approval.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,42 +100,36 @@ class Limits:
 class Shell:
     """Turns what is wanted into something that can be launched.
 
-    `find` finds the sandbox at the first command, and again while there is none: the owner may
-    install one meanwhile. `confined_of` says what a caller's command may touch, with or without
-    network; `relay` is its way there, None where there is none.
+    `find` finds the sandbox. `confined_of` says what a caller's command may touch, with or without
+    network; `egress` is its way there, None where there is none.
     """
 
     def __init__(
         self,
-        find: Callable[[], Awaitable[Found]],
+        find: FindSandbox,
         confined_of: Callable[[Caller, bool], Confined],
         *,
         limits: Limits | None = None,
-        relay: Relay | None = None,
+        egress: Egress | None = None,
         after_unconfined: AfterUnconfined = _nothing,
     ) -> None:
         self._find, self._confined_of = find, confined_of
         self._limits = limits or Limits()
-        self._relay = relay
+        self._egress = egress
         self._after_unconfined = after_unconfined
-        self._finding = asyncio.Lock()
-        self._sandbox: Sandbox | None = None
 
     async def sandbox(self) -> Sandbox:
         """What commands run in. Raises `ToolError` where nothing can run."""
-        async with self._finding:
-            if self._sandbox is None:
-                found = await self._find()
-                if found.sandbox is None:
-                    raise ToolError(
-                        f"commands are off: no sandbox works here ({found.problem})",
-                        hint="Tell the owner: they mend that (`nanobot doctor` says how), or accept"
-                        " the risk with `tools.exec.sandbox: none` in the configuration.",
-                    )
-                self._sandbox = found.sandbox
-            return self._sandbox
+        found = await self._find()
+        if found.sandbox is None:
+            raise ToolError(
+                f"commands are off: no sandbox works here ({found.problem})",
+                hint="Tell the owner: they fix that (`nanobot doctor` says how), or accept the risk"
+                " with `tools.exec.sandbox: none` in the configuration.",
+            )
+        return found.sandbox
 
-    async def check(self, wanted: Wanted, caller: Caller) -> Sandbox:
+    async def check(self, wanted: ExecArguments, caller: Caller) -> Sandbox:
         """The sandbox for a command that can be run. Raises `ToolError` where it cannot."""
         sandbox = await self.sandbox()
         if not wanted.command.strip():
@@ -171,36 +147,36 @@ class Shell:
         await asyncio.to_thread(self._confined, wanted, sandbox, caller)
         return sandbox
 
-    def seconds(self, wanted: Wanted) -> int | None:
+    def seconds(self, wanted: ExecArguments) -> int | None:
         """How long it may run, None for ever. Raises `ToolError` for more than is allowed."""
         most = LONGEST_IN_BACKGROUND if wanted.background else self._limits.most_seconds
-        if wanted.seconds is not None and not 1 <= wanted.seconds <= most:
+        if wanted.timeout is not None and not 1 <= wanted.timeout <= most:
             raise ToolError(
                 f"timeout is between 1 and {most} seconds",
                 hint="" if wanted.background else "Use background=true for what takes longer.",
             )
-        return wanted.seconds or (None if wanted.background else self._limits.seconds)
+        return wanted.timeout or (None if wanted.background else self._limits.seconds)
 
     def workspace(self, caller: Caller) -> Path:
         """The folder that the caller's commands run in."""
         return self._confined_of(caller, False).workspace
 
     @asynccontextmanager
-    async def prepared(self, wanted: Wanted, running: Running) -> AsyncIterator[Launch]:
+    async def prepared(self, wanted: ExecArguments, running: Running) -> AsyncIterator[Launch]:
         """What a checked command needs, for as long as it runs."""
         sandbox = await self.sandbox()
         confined = await asyncio.to_thread(self._confined, wanted, sandbox, running.caller)
         async with AsyncExitStack() as stack:
             relay = None
-            if confined.network == "relay" and self._relay is not None:
-                relay = await stack.enter_async_context(self._relay())
+            if confined.network == "relay" and self._egress is not None:
+                relay = await stack.enter_async_context(NetworkRelay(self._egress))
             if sandbox.kind == "none":
                 stack.push_async_callback(self._after_unconfined, running.caller)
             yield sandbox.launch((_shell(), "-c", wanted.command), confined, relay)
         if running.ending is not None and running.ending.code != 0 and sandbox.notes:
             running.notes.append(f"In this sandbox: {sandbox.notes}")
 
-    def _confined(self, wanted: Wanted, sandbox: Sandbox, caller: Caller) -> Confined:
+    def _confined(self, wanted: ExecArguments, sandbox: Sandbox, caller: Caller) -> Confined:
         """What it may touch. Blocks; raises `ToolError` for a folder that is not there."""
         confined = self._confined_of(caller, wanted.network and sandbox.kind != "none")
         folder = _relative(wanted.cwd.strip(), confined.workspace)
@@ -220,7 +196,7 @@ class Shell:
             )
         if not self._limits.network:
             raise ToolError("the owner turned the network of commands off (tools.exec.network)")
-        if self._relay is None:
+        if self._egress is None:
             raise ToolError("commands have no network here", hint="web_fetch and web_search do.")
 
 

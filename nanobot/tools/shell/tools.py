@@ -20,25 +20,12 @@ from nanobot.security.names import printable
 from nanobot.tooling import Arguments, Caller, Risk, ToolResult
 from nanobot.tools.shell.process import first_of
 from nanobot.tools.shell.processes import Processes, Running, begin, changed_since
-from nanobot.tools.shell.shell import Shell, Wanted
+from nanobot.tools.shell.shell import ExecArguments, Shell
 
 _AT_ONCE = 0.5
 """Seconds in which a background command that cannot work mostly says so."""
 
 _LONGEST_WAIT = 300
-
-
-class ExecArguments(Arguments):
-    command: str
-    cwd: str = Field(default="", description="Folder in the workspace.")
-    timeout: int | None = Field(default=None, description="Seconds.")
-    background: bool = Field(default=False, description="Returns an id for exec_read, exec_kill.")
-    network: bool = Field(default=False, description="May need the owner's approval.")
-
-    @property
-    def wanted(self) -> Wanted:
-        """The same in the shell's words."""
-        return Wanted(self.command, self.cwd, self.timeout, self.background, self.network)
 
 
 class ExecReadArguments(Arguments):
@@ -69,7 +56,7 @@ class Exec:
     async def risk(self, arguments: ExecArguments, caller: Caller) -> Risk | None:
         """See `Risky`: what is shut in without network harms nobody."""
         _refuse_unwatched(arguments, caller)
-        sandbox = await self.shell.check(arguments.wanted, caller)
+        sandbox = await self.shell.check(arguments, caller)
         if sandbox.kind != "none" and not arguments.network:
             return None
         where = f"in {printable(arguments.cwd.strip()) or 'the workspace'}"
@@ -98,17 +85,16 @@ class Exec:
 
     async def __call__(self, arguments: ExecArguments, caller: Caller) -> ToolResult:
         _refuse_unwatched(arguments, caller)
-        wanted = arguments.wanted
-        sandbox = await self.shell.check(wanted, caller)
+        sandbox = await self.shell.check(arguments, caller)
         running = self.processes.start(
-            wanted.command,
+            arguments.command,
             caller,
-            partial(self.shell.prepared, wanted),
-            self.shell.seconds(wanted),
-            background=wanted.background,
+            partial(self.shell.prepared, arguments),
+            self.shell.seconds(arguments),
+            background=arguments.background,
             mounted=sandbox.kind == "bubblewrap",
         )
-        if not wanted.background:
+        if not arguments.background:
             return await self._result(running)
         if await _ends_within(running, _AT_ONCE, self.clock):
             self.processes.forget(running)
@@ -162,8 +148,10 @@ class ExecKill:
     async def __call__(self, arguments: ExecKillArguments, caller: Caller) -> ToolResult:
         running = self.processes.find(arguments.id.strip(), caller)
         running.process.kill()
-        self.processes.forget(running)
-        return await _told(running)
+        try:
+            return await _told(running)
+        finally:
+            self.processes.forget(running)
 
 
 async def _told(running: Running) -> ToolResult:

@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -16,6 +15,7 @@ import pytest
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.messages import ToolCall
+from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Confined, Found, Launch, Sandbox
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
@@ -83,7 +83,6 @@ class Desk:
         self.clock = clock or SystemClock()
         self.open = Open()
         self.sandbox: Sandbox | None = self.open
-        self.relays = 0
         self.ran_free: list[str] = []
         self.watched = Watched()
         self.me = Caller("cli", "direct", "cli:direct", "turn-1", show=self.watched.show)
@@ -101,7 +100,7 @@ class Desk:
             self._find,
             lambda _, network: Confined(self.workspace, network="relay" if network else "none"),
             limits=Limits(60, 600, network=network),
-            relay=self._relay,
+            egress=Egress(),
             after_unconfined=self._ran_free,
         )
 
@@ -144,12 +143,6 @@ class Desk:
 
     async def _find(self) -> Found:
         return Found(self.sandbox, "" if self.sandbox else "install bubblewrap")
-
-    @asynccontextmanager
-    async def _relay(self) -> AsyncIterator[Path]:
-        self.relays += 1
-        yield self.workspace / "relay.sock"
-        self.relays -= 1
 
     async def _ran_free(self, caller: Caller) -> None:
         self.ran_free.append(caller.turn_id)
