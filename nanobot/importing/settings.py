@@ -1,10 +1,9 @@
-"""Which server a model is asked at: the other program knows many by name, and finds out by itself
-which one is meant. Here that is spelled out, as an address and a key. Pure.
-
-The other program's config.json as settings of ours. Pure.
+"""The other program's config.json as settings of ours. Pure.
 
 Only what somebody chose is taken: what stands at the other program's default keeps our default.
-What has no counterpart is told about, and stays readable in the original.
+What has no counterpart is told about, and stays readable in the original. The other program knows
+many servers by name, and finds out by itself which one a model is asked at; here that is spelled
+out, as an address and a key.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ def _guessed(model: str, providers: Fields) -> str:
     """As the other program goes about it: by the name's first part, by words in it, a local server,
     then whatever has a key, those that serve every model first."""
     lower = model.lower()
-    prefix = lower.partition("/")[0].replace("-", "_") if "/" in lower else ""
+    prefix = lower.rpartition("/")[0].partition("/")[0].replace("-", "_")
     entries = _entries(providers)
     usable = [name for name, entry in entries.items() if entry.text("api_key")]
     addressed = [name for name, entry in entries.items() if entry.text("api_base")]
@@ -156,7 +155,7 @@ def _named(model: str, provider: str) -> str:
 Value = str | int | bool | list["Value"] | dict[str, "Value"]
 Tree = dict[str, Value]
 
-_BEAT_SECONDS = 1_800
+_BEAT_SECONDS, _IDLE_MINUTES = 1_800, 15
 """What the other program has where nobody chose."""
 
 _PAGE = "websocket"
@@ -167,7 +166,6 @@ _LISTENERS: Mapping[str, tuple[str, str]] = {
     "openai": ("https://api.openai.com/v1", "whisper-1"),
 }
 _ODD = re.compile(r"_*[^A-Za-z0-9-]+")
-_HINT_MODEL = "Choose a model: `nanobot onboard`, or the section `model` of config.yaml."
 
 
 @dataclass(slots=True)
@@ -186,38 +184,50 @@ class Conversion:
 
     def run(self) -> None:
         """Fill `tree` and `secrets`, and tell `report` what is not as it was."""
-        defaults = self.config.inner("agents", "defaults")
+        config, defaults = self.config, self.config.inner("agents", "defaults")
+        idle = defaults.number("idle_compact_after_minutes")
+        if idle is None:
+            idle = defaults.number("session_ttl_minutes")
+        zone, mode = defaults.text("timezone"), defaults.text("timezone_mode")
+        is_chosen = mode == "manual" or (mode != "auto" and zone != "UTC")
+        dream, hours = defaults.inner("dream"), _chosen(defaults.inner("dream"), "interval_h", 2)
+        every = f"every {hours}h" if hours is not None else ""
+        owners = self.people.owners.items()
         self.tree |= _given(
-            model=self._model(defaults),
-            agent=self._agent(defaults),
-            memory=self._memory(defaults),
-            dream=self._dream(defaults.inner("dream")),
-            tools=self._tools(self.config.inner("tools")),
-            mcp=self._mcp(self.config.inner("tools", "mcp_servers")),
-            heartbeat=self._heartbeat(self.config.inner("gateway", "heartbeat")),
+            model=self._model(defaults) | _given(transcription=self._transcription()),
+            agent=_given(
+                max_iterations=_chosen(defaults, "max_tool_iterations", 40, 100, 200),
+                timezone=zone if is_chosen else "",
+            ),
+            memory=_given(idle_minutes=None if idle == _IDLE_MINUTES else idle),
+            dream=_unless_off(dream, "enabled") | _given(cron=dream.text("cron") or every),
+            tools=self._tools(config.inner("tools")),
+            mcp=self._mcp(config.inner("tools", "mcp_servers")),
+            heartbeat=_heartbeat(config.inner("gateway", "heartbeat")),
             skills=_given(disabled=list(defaults.texts("disabled_skills"))),
-            owner=self._owner(),
-            channels=self._channels(self.config.inner("channels")),
+            owner={name: list(ids) for name, ids in owners if name in OURS},
+            channels=self._channels(config.inner("channels")),
         )
         self._left_over(defaults)
 
-    def _owner(self) -> Tree:
-        return {name: list(ids) for name, ids in self.people.owners.items() if name in OURS}
-
     def _model(self, defaults: Fields) -> Tree:
-        preset = self.config.inner("model_presets", defaults.text("model_preset"))
-        chosen = preset if preset else defaults
+        chosen = self.config.inner("model_presets", defaults.text("model_preset")) or defaults
         found = self._server(chosen)
         if not found:
-            self.report.ask(_HINT_MODEL)
-            return _given(transcription=self._transcription())
-        tree = found | _given(
+            self.report.ask(
+                "Choose a model: `nanobot onboard`, or the section `model` of config.yaml."
+            )
+            return {}
+        presets = self.config.inner("model_presets")
+        fallbacks = [
+            self._server(presets.inner(one) if isinstance(one, str) else Fields(one))
+            for one in defaults.items("fallback_models")
+        ]
+        return found | _given(
             context_window=_chosen(chosen, "context_window_tokens", 65_536, 200_000),
             max_completion_tokens=_chosen(chosen, "max_tokens", 8_192),
+            fallbacks=[one for one in fallbacks if one],
         )
-        fallbacks = [self._fallback(one) for one in defaults.items("fallback_models")]
-        tree |= _given(fallbacks=[one for one in fallbacks if one])
-        return tree | _given(transcription=self._transcription())
 
     def _server(self, chosen: Fields) -> Tree:
         """The name, address and key of one model; empty where it cannot be asked."""
@@ -232,11 +242,6 @@ class Conversion:
             self.report.changed(f"{extra} of the provider {found.provider} has no counterpart.")
         key = self.secrets.put(f"{found.provider}_API_KEY", found.key)
         return {"name": found.model, "base_url": found.base_url} | _given(api_key=key)
-
-    def _fallback(self, one: object) -> Tree:
-        if isinstance(one, str):
-            return self._server(self.config.inner("model_presets", one))
-        return self._server(Fields(one))
 
     def _transcription(self) -> Tree:
         asked = self.config.inner("transcription")
@@ -256,49 +261,25 @@ class Conversion:
             "model": asked.text("model") or model,
         } | _given(language=language)
 
-    def _agent(self, defaults: Fields) -> Tree:
-        zone, mode = defaults.text("timezone"), defaults.text("timezone_mode")
-        is_chosen = mode == "manual" or (mode != "auto" and zone != "UTC")
-        return _given(
-            max_iterations=_chosen(defaults, "max_tool_iterations", 40, 100, 200),
-            timezone=zone if is_chosen else "",
-        )
-
-    def _memory(self, defaults: Fields) -> Tree:
-        newer = defaults.number("idle_compact_after_minutes") is not None
-        name = "idle_compact_after_minutes" if newer else "session_ttl_minutes"
-        return _given(idle_minutes=_chosen(defaults, name, 15))
-
-    def _dream(self, dream: Fields) -> Tree:
-        hours = _chosen(dream, "interval_h", 2)
-        every = f"every {hours}h" if hours is not None else ""
-        return _unless_off(dream, "enabled") | _given(cron=dream.text("cron") or every)
-
-    def _heartbeat(self, beat: Fields) -> Tree:
-        if not beat.flag("enabled", otherwise=True):
-            return {"every": "off"}
-        seconds = beat.number("interval_s")
-        usual = seconds in (None, _BEAT_SECONDS)
-        return {} if usual else {"every": f"{max(1, (seconds or 0) // 60)}m"}
-
     def _tools(self, tools: Fields) -> Tree:
         run, web = tools.inner("exec"), tools.inner("web")
-        timeout = _chosen(run, "timeout", 60)
-        shell = _unless_off(run, "enable") | _given(timeout_seconds=timeout)
         proxy = web.text("proxy")
         if proxy and not proxy.startswith("http://"):
             self.report.changed("The web proxy is no http proxy; the web is reached without it.")
             proxy = ""
-        pages = _unless_off(web, "enable") | _given(
-            proxy=self.secrets.put("WEB_PROXY", proxy),
-            allow_hosts=list(tools.texts("ssrf_whitelist")),
-            search=self._search(web.inner("search")),
-        )
         if run.text("path_append"):
             self.report.changed(
                 "tools.exec.pathAppend has no counterpart (tools.exec.paths may do)."
             )
-        return _given(exec=shell, web=pages)
+        return _given(
+            exec=_unless_off(run, "enable") | _given(timeout_seconds=_chosen(run, "timeout", 60)),
+            web=_unless_off(web, "enable")
+            | _given(
+                proxy=self.secrets.put("WEB_PROXY", proxy),
+                allow_hosts=list(tools.texts("ssrf_whitelist")),
+                search=self._search(web.inner("search")),
+            ),
+        )
 
     def _search(self, search: Fields) -> Tree:
         name, key = search.text("provider") or "duckduckgo", search.text("api_key")
@@ -397,17 +378,12 @@ class Conversion:
 
     def _left_over(self, defaults: Fields) -> None:
         """Tell about the rest that somebody may miss."""
-        missed = (
-            (defaults.text("reasoning_effort"), "reasoningEffort has no counterpart."),
-            (self.config.inner("api").text("api_key"), "There is no OpenAI-compatible API here."),
-            (
-                self.config.inner("tools").get("restrict_to_workspace") is True,
-                "Tools never leave the workspace here; there is no setting for it.",
-            ),
-        )
-        for is_set, said in missed:
-            if is_set:
-                self.report.changed(said)
+        if defaults.text("reasoning_effort"):
+            self.report.changed("reasoningEffort has no counterpart.")
+        if self.config.inner("api").text("api_key"):
+            self.report.changed("There is no OpenAI-compatible API here.")
+        if self.config.inner("tools").flag("restrict_to_workspace", otherwise=False):
+            self.report.changed("Tools never leave the workspace here; there is no setting for it.")
         if unfit := self.secrets.unfit:
             self.report.ask(
                 f"Copy these anew: {', '.join(unfit)}. There is a line break in each, or another"
@@ -417,6 +393,13 @@ class Conversion:
             self.report.ask(
                 f"Let in again by pairing: {entry} is no id, and names can change hands."
             )
+
+
+def _heartbeat(beat: Fields) -> Tree:
+    if not beat.flag("enabled", otherwise=True):
+        return {"every": "off"}
+    seconds = _chosen(beat, "interval_s", _BEAT_SECONDS)
+    return {} if seconds is None else {"every": f"{max(1, seconds // 60)}m"}
 
 
 def _chosen(fields: Fields, name: str, *usual: int) -> int | None:
