@@ -1,4 +1,4 @@
-"""The system's time zone: its name, and its rules."""
+"""Time zones by name, and the system's: its name, and its rules."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ _ETC = Path("/etc")
 _ZONES = "zoneinfo/"
 
 
+def find_zone(name: str) -> ZoneInfo | None:
+    """The zone with this IANA name; None where there is none, or it is no name of one."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, OSError, ValueError):
+        return None
+
+
 def system_zone_name(environ: Mapping[str, str], etc: Path = _ETC) -> str:
     """The IANA name of the system's time zone; empty where it tells none."""
     try:
@@ -19,16 +27,16 @@ def system_zone_name(environ: Mapping[str, str], etc: Path = _ETC) -> str:
     except (OSError, UnicodeDecodeError):
         written = ""
     names = (_told(environ), _linked(etc), written)
-    return next((name for name in names if name and _zone(name) is not None), "")
+    return next((name for name in names if name and find_zone(name) is not None), "")
 
 
 def system_zone(environ: Mapping[str, str], etc: Path = _ETC) -> tzinfo | None:
     """The zone that the C library goes by, which knows when its clocks change; None where it is
     given in another way than by a name or a file."""
     if "TZ" in environ:
-        return _zone(_told(environ))
+        return find_zone(_told(environ))
     if linked := _linked(etc):
-        return _zone(linked)
+        return find_zone(linked)
     try:
         with (etc / "localtime").open("rb") as rules:
             return _Unnamed.from_file(rules)
@@ -53,10 +61,3 @@ def _linked(etc: Path) -> str:
         return str((etc / "localtime").readlink()).partition(_ZONES)[2]
     except OSError:
         return ""
-
-
-def _zone(name: str) -> ZoneInfo | None:
-    try:
-        return ZoneInfo(name)
-    except (KeyError, OSError, ValueError):  # no such zone, or no name of one
-        return None

@@ -1,20 +1,7 @@
-"""A scheduled job, and all jobs together: values. Every change makes a new one.
-
-Jobs as JSON text, and back.
-
-What always holds: whatever this version does not understand comes out again as it went in. Fields
-that it does not know are kept beside those it knows; an entry that it cannot read is kept whole.
-
-`state/jobs.json`: the scheduled jobs, readable by the owner of the home only.
-
-Invariant: nothing is overwritten that was not understood. A file that cannot be parsed is
-quarantined as it is; an entry that cannot is kept in its place; and what somebody else wrote into
-the file meanwhile is read before anything is written.
-
-When a job runs, and what a run stands for. Pure.
+"""Scheduled jobs: what they are, when they run, and the file that keeps them.
 
 A job keeps no next due time. It keeps up to when its due times are done with (`after`), and the
-next one follows from its schedule, so that a changed time zone counts at once. What always holds:
+next one follows from its schedule, so that a changed time zone counts at once. Invariants:
 
 - A due time is run for once. Those that passed while nobody ran them are one run together.
 - A clock that is set back by up to three hours repeats nothing. Set back further, it had been
@@ -22,12 +9,17 @@ next one follows from its schedule, so that a changed time zone counts at once. 
   what was done with before is not missed.
 - `every` counts time that passes: a clock that is set back changes nothing about how soon it is due
   again.
+
+`state/jobs.json` holds them, readable by the owner of the home only. Nothing in it is overwritten
+that was not understood: a file that cannot be parsed is quarantined as it is, an entry that cannot
+be read is kept whole, and so are unknown fields. What somebody else wrote into the file meanwhile
+is read before anything is written.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
@@ -36,8 +28,9 @@ from zoneinfo import ZoneInfo
 from loguru import logger
 
 from nanobot.bus.events import Address
-from nanobot.cron.schedule import At, Every, Schedule, ScheduleError, parse
+from nanobot.cron.schedule import At, Cron, Every, Schedule, ScheduleError, parse
 from nanobot.security.documents import StateDocument, UnfitDocument, versioned_object
+from nanobot.zones import find_zone
 
 KEPT_RUNS = 20
 """Due times that a job remembers to have run for."""
@@ -109,11 +102,13 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Jobs:
     """All jobs. `unread` are entries of the file that were not understood, as JSON, and `extra` the
-    JSON object of its fields beside the jobs: both are kept as they are."""
+    JSON object of its fields beside the jobs: both are kept as they are. `problems` say what is
+    wrong with the entries."""
 
     jobs: tuple[Job, ...] = ()
     unread: tuple[str, ...] = ()
     extra: str = "{}"
+    problems: tuple[str, ...] = ()
 
     def find(self, id: str) -> Job | None:
         """The job with this id."""
@@ -134,170 +129,96 @@ class Jobs:
         return replace(self, jobs=tuple(job for job in changed if job is not None))
 
 
-VERSION = 1
+_VERSION = 1
 
-_TOP = frozenset({"version", "jobs"})
-_KNOWN = frozenset(field.name for field in fields(Job)) - {"extra"}
+_TYPES = {field.name: str(field.type) for field in fields(Job) if field.name != "extra"}
+"""The fields in the file, each with its type as the class has it."""
+_NEEDED = ("id", "channel", "chat_id", "scope")
 
 
 def encoded(jobs: Jobs) -> bytes:
     """The whole file."""
-    entries = [*map(_as_json, jobs.jobs), *map(json.loads, jobs.unread)]
-    content = {**json.loads(jobs.extra), "version": VERSION, "jobs": entries}
+    entries = [
+        {**json.loads(job.extra), **{name: _as_json(getattr(job, name)) for name in _TYPES}}
+        for job in jobs.jobs
+    ]
+    entries += map(json.loads, jobs.unread)
+    content = {**json.loads(jobs.extra), "version": _VERSION, "jobs": entries}
     return json.dumps(content, indent=1).encode("ascii") + b"\n"
+
+
+def _as_json(value: object) -> object:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case tuple():
+            return [_as_json(item) for item in value]
+        case Run():
+            return {field.name: _as_json(getattr(value, field.name)) for field in fields(Run)}
+        case Every() | Cron() | At():
+            return value.text
+    return value
 
 
 def decoded(content: bytes) -> Jobs:
     """What a file holds. Raises `UnfitDocument` where it is no list of jobs of this version."""
-    top = versioned_object(content, VERSION)
+    top = versioned_object(content, _VERSION)
     entries = top.get("jobs")
     if not isinstance(entries, list):
         raise UnfitDocument("it has no list 'jobs'")
     jobs: dict[str, Job] = {}
-    unread = []
+    unread, problems = [], []
     for entry in entries:
         try:
-            job = _job(_Fields(entry))
+            job = _job(entry)
             if job.id in jobs:
                 raise UnfitDocument("another entry has the same id")  # noqa: TRY301 - kept like the others
-        except UnfitDocument:
-            unread.append(json.dumps(entry))
-        else:
             jobs[job.id] = job
-    return Jobs(tuple(jobs.values()), tuple(unread), _without(top, _TOP))
+        except (UnfitDocument, ScheduleError) as error:
+            unread.append(json.dumps(entry))
+            problems.append(str(error))
+    rest = {name: value for name, value in top.items() if name not in ("version", "jobs")}
+    return Jobs(tuple(jobs.values()), tuple(unread), json.dumps(rest), tuple(problems))
 
 
-def problem_of(entry: str) -> str:
-    """Why an entry that is kept as JSON was not understood."""
+def _job(entry: object) -> Job:
+    if not isinstance(entry, dict):
+        raise UnfitDocument("it is not an object")
+    given = {"reminder": False} | entry  # versions before 0.2 had no reminders
+    values = {name: _value(name, kind, given.get(name)) for name, kind in _TYPES.items()}
+    if missing := [name for name in _NEEDED if not values[name]]:
+        raise UnfitDocument(f"it has no {missing[0]!r}")
+    if find_zone(str(values["zone"]) or "UTC") is None:
+        raise UnfitDocument(f"there is no time zone {values['zone']!r:.60}")
+    rest = {name: value for name, value in entry.items() if name not in _TYPES}
+    return Job(**values, extra=json.dumps(rest))  # type: ignore[arg-type]  # each by its type
+
+
+def _value(name: str, kind: str, value: object) -> object:
+    """The value of a field of this type."""
     try:
-        _job(_Fields(json.loads(entry)))
-    except UnfitDocument as error:
-        return str(error)
-    return "another entry has the same id"
-
-
-def _as_json(job: Job) -> dict[str, object]:
-    return {
-        **json.loads(job.extra),
-        "id": job.id,
-        "name": job.name,
-        "schedule": job.schedule.text,
-        "zone": job.zone,
-        "message": job.message,
-        "channel": job.channel,
-        "chat_id": job.chat_id,
-        "thread_id": job.thread_id,
-        "scope": job.scope,
-        "created_by": job.created_by,
-        "created_at": job.created_at.isoformat(),
-        "origins": list(job.origins),
-        "reminder": job.reminder,
-        "enabled": job.enabled,
-        "after": job.after.isoformat(),
-        "runs": [due.isoformat() for due in job.runs],
-        "begun": _run_as_json(job.begun) if job.begun else None,
-        "ceiling": job.ceiling.isoformat() if job.ceiling else None,
-    }
-
-
-def _run_as_json(run: Run) -> dict[str, object]:
-    return {
-        "due": run.due.isoformat(), "through": run.through.isoformat(), "missed": run.missed,
-    }  # fmt: skip
-
-
-class _Fields:
-    """The fields of one object, each with its type."""
-
-    def __init__(self, value: object) -> None:
-        if not isinstance(value, dict):
-            raise UnfitDocument("it is not an object")
-        self.value: Mapping[str, object] = value
-
-    def text(self, key: str, *, needed: bool = False) -> str:
-        value = self.value.get(key)
-        if not isinstance(value, str) or (needed and not value):
-            raise UnfitDocument(f"it has no text {key!r}")
-        return value
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        value = self.value.get(key)
-        if not isinstance(value, list):
-            raise UnfitDocument(f"it has no list {key!r}")
-        texts = tuple(item for item in value if isinstance(item, str))
-        if len(texts) < len(value):
-            raise UnfitDocument(f"{key!r} has something in it that is no text")
-        return texts
-
-    def flag(self, key: str) -> bool:
-        value = self.value.get(key)
-        if not isinstance(value, bool):
-            raise UnfitDocument(f"it does not say whether {key!r}")
-        return value
-
-    def count(self, key: str) -> int:
-        value = self.value.get(key)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise UnfitDocument(f"it has no number {key!r}")
-        return value
-
-    def moment(self, key: str) -> datetime:
-        return _moment(self.text(key))
-
-
-def _job(given: _Fields) -> Job:
-    """Raises `UnfitDocument`."""
-    try:
-        schedule = parse(given.text("schedule"))
-    except ScheduleError as error:
-        raise UnfitDocument(str(error)) from error
-    begun, ceiling = given.value.get("begun"), given.value.get("ceiling")
-    return Job(
-        id=given.text("id", needed=True),
-        name=given.text("name"),
-        schedule=schedule,
-        zone=_zone(given.text("zone")),
-        message=given.text("message"),
-        channel=given.text("channel", needed=True),
-        chat_id=given.text("chat_id", needed=True),
-        thread_id=given.text("thread_id"),
-        scope=given.text("scope", needed=True),
-        created_by=given.text("created_by"),
-        created_at=given.moment("created_at"),
-        after=given.moment("after"),
-        origins=given.texts("origins"),
-        reminder=given.value.get("reminder") is True,  # versions before 0.2 had none
-        enabled=given.flag("enabled"),
-        runs=tuple(map(_moment, given.texts("runs"))),
-        begun=None if begun is None else _run(_Fields(begun)),
-        ceiling=None if ceiling is None else given.moment("ceiling"),
-        extra=_without(given.value, _KNOWN),
-    )
-
-
-def _run(given: _Fields) -> Run:
-    return Run(given.moment("due"), given.moment("through"), given.count("missed"))
-
-
-def _zone(name: str) -> str:
-    try:
-        return ZoneInfo(name).key if name else ""
-    except (OSError, ValueError, KeyError):
-        raise UnfitDocument(f"there is no time zone {name[:60]!r}") from None
-
-
-def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is not None:
-            return moment.astimezone(UTC)
-    except (ValueError, OverflowError):
+        match kind, value:
+            case ("str", str()) | ("bool", bool()) | ("int", int()) | ("Run | None", None):
+                return value
+            case "datetime | None", None:
+                return None
+            case (("datetime" | "datetime | None"), str()):
+                moment = datetime.fromisoformat(value)
+                if moment.tzinfo is not None:
+                    return moment.astimezone(UTC)
+            case "Schedule", str():
+                return parse(value)
+            case (("tuple[str, ...]" | "tuple[datetime, ...]"), list()):
+                inner = kind[len("tuple[") :].partition(",")[0]
+                return tuple(_value(name, inner, item) for item in value)
+            case "Run | None", dict():
+                parts = {
+                    f.name: _value(f.name, str(f.type), value.get(f.name)) for f in fields(Run)
+                }
+                return Run(**parts)  # type: ignore[arg-type]  # each by its type
+    except (ValueError, OverflowError):  # of a time
         pass
-    raise UnfitDocument(f"{text[:40]!r} is not a time")
-
-
-def _without(value: Mapping[str, object], known: frozenset[str]) -> str:
-    return json.dumps({key: item for key, item in value.items() if key not in known})
+    raise UnfitDocument(f"its {name!r} is not understood")
 
 
 _ADVICE = "Fix it and put it back in its place; its jobs do not run until then."
@@ -317,9 +238,9 @@ class JobStore(StateDocument[Jobs]):
 
     def _decoded(self, content: bytes) -> Jobs:
         jobs = decoded(content)
-        entries = [f"An entry is not used: {problem_of(one)}." for one in jobs.unread]
-        self._unread = " ".join([*entries, f"It stays in {self.path} as it is."] if entries else ())
-        if entries:
+        self._unread = " ".join(f"An entry is not used: {one}." for one in jobs.problems)
+        if self._unread:
+            self._unread += f" It stays in {self.path} as it is."
             logger.error("{}", self._unread)
         return jobs
 
@@ -340,7 +261,8 @@ def zone_of(job: Job, here: tzinfo) -> tzinfo:
 
 def next_due(job: Job, now: datetime, here: tzinfo) -> datetime | None:
     """When it is due next, in UTC, perhaps before `now`; None for never again."""
-    return _due_after(job, _passed(job, now), here)
+    is_past = job.ceiling and now >= job.ceiling
+    return _due_after(job, max(job.after, job.ceiling or job.after) if is_past else job.after, here)
 
 
 def due_run(job: Job, now: datetime, here: tzinfo) -> Run | None:
@@ -381,11 +303,6 @@ def set_back(job: Job, now: datetime) -> Job:
 def resumed(job: Job, now: datetime) -> Job:
     """A paused job that goes on: what came due meanwhile is not made up for."""
     return replace(job, enabled=True, after=max(job.after, now.astimezone(UTC)))
-
-
-def _passed(job: Job, now: datetime) -> datetime:
-    ceiling = job.ceiling
-    return max(job.after, ceiling) if ceiling and now >= ceiling else job.after
 
 
 def _due_after(job: Job, moment: datetime, here: tzinfo) -> datetime | None:

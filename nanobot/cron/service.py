@@ -1,9 +1,4 @@
-"""Waiting for a time or for a call, whichever comes first.
-
-What others than the owner may have scheduled: little, since every run is paid for by the owner.
-Pure.
-
-Runs jobs when they are due, and changes them.
+"""Runs jobs when they are due, and changes them.
 
 A run is a message in the inbox, once for each due time. In this order: that the run begins is
 written down, its message is published (the journal drops one that it has had before), and then that
@@ -23,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import partial
+from itertools import count
 
 from loguru import logger
 
@@ -41,7 +36,7 @@ from nanobot.cron.job import (
     set_back,
 )
 from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError
-from nanobot.cron.wording import Place, Wish, content_now, content_of, message_of
+from nanobot.cron.wording import content_now, content_of, message_of
 from nanobot.errors import NanobotError
 from nanobot.tasks import Background
 from nanobot.tooling.policy import OWNER
@@ -64,7 +59,7 @@ class Alarm:
     async def wait(self, seconds: float) -> None:
         """Return after so many seconds, `LONGEST_WAIT` at most, or when called."""
         sleeping = Background()
-        sleeping.start(self._sleep(min(seconds, LONGEST_WAIT)), name=self._name)
+        sleeping.start(self._ring_after(min(seconds, LONGEST_WAIT)), name=self._name)
         try:
             await self._rung.wait()
         finally:
@@ -72,33 +67,16 @@ class Alarm:
             sleeping.cancel()
             await sleeping.drain(0.0)
 
-    async def _sleep(self, seconds: float) -> None:
+    async def _ring_after(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
         self._rung.set()
 
 
-MOST_OF_OTHERS = 5
-"""Jobs of one scope that is not the owner's."""
+MOST_JOBS, MOST_OF_OTHERS = 50, 5
+"""Jobs of the owner's scope, and of one that is not the owner's."""
 
 _LEAST_INTERVAL = timedelta(hours=1)
-
-
-def refuse_too_often(schedule: Schedule) -> None:
-    """Raise `ScheduleError` for one that comes due twice within an hour."""
-    match schedule:
-        case Every(interval=interval):
-            often = interval < _LEAST_INTERVAL
-        case Cron(text=text):
-            often = not text.split()[0].isdecimal()  # one minute of the hour, whatever the hours
-        case _:
-            often = False
-    if often:
-        reason = "for others than the owner, runs must be at least an hour apart"
-        raise ScheduleError(schedule.text, reason)
-
-
-MOST_JOBS = 50
-"""Jobs of the owner's scope."""
+"""Between two runs for others than the owner, who pays for each."""
 
 EVERYONES = ""
 """In place of a scope: the jobs of all of them, for whoever owns the home."""
@@ -109,24 +87,11 @@ Publish = Callable[[InboundMessage], Awaitable[object]]
 _SHORTEST_WAIT = 0.01
 
 
-async def _never_busy(_: str) -> bool:
-    return False
-
-
-def _always(_: str) -> bool:
-    return True
-
-
-def _random_id() -> str:
-    return secrets.token_hex(3)
-
-
 class CronService:
     """`remind` sends the content of a message to its chat, once for each event id. `busy` says
     whether the conversation with a session key still has a message to answer: a job whose last run
     has not ended does not run again meanwhile. `may_reach` says whether the people in a chat may
     talk to the agent (it may block): a job of others than the owner is paused where they may not.
-    `new_id` makes ids; none is used twice, since the inbox knows runs by it.
 
     What takes a `scope` finds the jobs of that one only, or of all of them for `EVERYONES`. What
     changes something raises `NanobotError` where it cannot be done and `StorageError` where it
@@ -140,12 +105,11 @@ class CronService:
         clock: Clock,
         *,
         remind: Publish,
-        busy: Callable[[str], Awaitable[bool]] = _never_busy,
-        may_reach: Callable[[str], bool] = _always,
-        new_id: Callable[[], str] = _random_id,
+        busy: Callable[[str], Awaitable[bool]] | None = None,
+        may_reach: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._store, self._publish, self._remind, self._clock = store, publish, remind, clock
-        self._busy, self._may_reach, self._new_id = busy, may_reach, new_id
+        self._busy, self._may_reach = busy, may_reach
         self._alarm = Alarm(clock, "cron")
         self._stopping = False
 
@@ -163,28 +127,24 @@ class CronService:
         """One job. Raises `NanobotError` where there is none, and `StorageError`."""
         return _found(await asyncio.to_thread(self._store.load), id, scope)
 
-    async def add(self, wanted: Wish, place: Place) -> Job:
-        """Schedule something."""
-        if place.scope != OWNER:
-            refuse_too_often(wanted.schedule)
-        now = self._clock.now().astimezone(UTC)
-        job = Job(
-            id=self._new_id(),
-            name=wanted.name,
-            schedule=wanted.schedule,
-            zone=wanted.zone,
-            message=wanted.message,
-            channel=place.address.channel,
-            chat_id=place.address.chat_id,
-            thread_id=place.address.thread_id,
-            scope=place.scope,
-            created_by=place.created_by,
-            created_at=now,
-            after=now.replace(microsecond=0),
-            origins=place.origins,
-            reminder=wanted.reminder,
-        )
-        await self._change(partial(_adding, job))
+    async def add(self, draft: Job) -> Job:
+        """Schedule what `wording.draft` made, under an id of its own."""
+        most = MOST_JOBS if draft.scope == OWNER else MOST_OF_OTHERS
+        if draft.scope != OWNER:
+            _refuse_too_often(draft.schedule)
+        job = draft
+
+        def adding(jobs: Jobs) -> Jobs:
+            nonlocal job
+            if len(jobs.of(draft.scope)) >= most:
+                raise NanobotError(
+                    f"there are {most} jobs, and more are not kept", hint="Remove one first."
+                )
+            ids = (secrets.token_hex(3) for _ in count())
+            job = replace(draft, id=next(id for id in ids if jobs.find(id) is None))
+            return jobs.adding(job)
+
+        await self._change(adding)
         self.nudge()
         return job
 
@@ -261,11 +221,11 @@ class CronService:
         if not job.enabled:
             return None
         if set_back(job, now) != job:
-            job = await self._changed(job, partial(set_back, now=now)) or job
+            job = await self._changed(job, lambda job: set_back(job, now)) or job
         if due_run(job, now, _zone(now)) is not None:
-            if await self._busy(job.session_key):
+            if self._busy and await self._busy(job.session_key):
                 return None
-            begun = await self._changed(job, partial(_beginning, now=now))
+            begun = await self._changed(job, lambda job: _beginning(job, now))
             if begun is None or begun.begun is None:
                 return None
             ended = await self._finish(begun, begun.begun)
@@ -282,7 +242,9 @@ class CronService:
             return await self._changed(job, lambda job: replace(job, enabled=False, begun=None))
         now = self._clock.now()
         await self._put_out(job, run.due.isoformat(), content_of(job, run, now), now)
-        return await self._changed(job, partial(_ending, run=run))
+        return await self._changed(
+            job, lambda job: after_run(job, run) if job.begun == run else job
+        )
 
     async def _put_out(self, job: Job, event: str, content: str, now: datetime) -> None:
         put = self._remind if job.reminder else self._publish
@@ -310,25 +272,22 @@ class CronService:
         return await asyncio.to_thread(self._store.change, change)
 
 
-def _adding(job: Job, jobs: Jobs) -> Jobs:
-    most = MOST_JOBS if job.scope == OWNER else MOST_OF_OTHERS
-    if len(jobs.of(job.scope)) >= most:
-        raise NanobotError(
-            f"there are {most} jobs, and more are not kept", hint="Remove one first."
-        )
-    if jobs.find(job.id) is not None:
-        raise NanobotError("the new job got an id that is taken", hint="Try again.")
-    return jobs.adding(job)
+def _refuse_too_often(schedule: Schedule) -> None:
+    often = False
+    match schedule:
+        case Every(interval=interval):
+            often = interval < _LEAST_INTERVAL
+        case Cron(text=text):
+            often = not text.split()[0].isdecimal()  # one minute of the hour, whatever the hours
+    if often:
+        reason = "for others than the owner, runs must be at least an hour apart"
+        raise ScheduleError(schedule.text, reason)
 
 
 def _beginning(job: Job, now: datetime) -> Job:
     if not job.enabled or job.begun is not None:
         return job
     return replace(job, begun=due_run(job, now, _zone(now)))
-
-
-def _ending(job: Job, run: Run) -> Job | None:
-    return after_run(job, run) if job.begun == run else job
 
 
 def _found(jobs: Jobs, id: str, scope: str) -> Job:

@@ -1,19 +1,15 @@
-"""The `cron` tool: the agent schedules something for the chat it is in.
+"""The ways to jobs: the `cron` tool, `/cron` and `/remind` in a chat, and the operations behind
+`nanobot cron`.
 
-A job runs with the scope of the conversation that made it and with its foreign text. What began by
-itself (a job, the heartbeat, a helper) makes and changes none, so that no job makes others; and the
-jobs of another scope do not exist.
+The tool schedules for the chat that the agent is in. A job runs with the scope of the conversation
+that made it and with its foreign text. What began by itself (a job, the heartbeat, a helper) makes
+and changes none, so that no job makes others; and the jobs of another scope do not exist. A job
+runs the model, so where foreign text is in the conversation the owner is asked. A reminder is a
+text that comes back into the same chat, where foreign text could have the model say it at once: it
+needs nobody's word. Code shows it in the chat, with a button that takes it back.
 
-A job runs the model, so where foreign text is in the conversation the owner is asked. A reminder is
-a text that comes back into the same chat, where foreign text could have the model say it at once:
-it needs nobody's word. Code shows it in the chat, with a button that takes it back.
-
-`/cron` and `/remind`: the jobs of whoever gives them, and nobody else's.
-
-`CronService` by name, as the command line calls it: on a running gateway or on the files.
-
-Whoever reaches these is the owner of the home, and sees the jobs of all. Arguments and results are
-JSON; what is changed is told in `text`.
+The commands concern the jobs of whoever gives them. The operations are for the owner of the home,
+who sees the jobs of all.
 """
 
 from __future__ import annotations
@@ -21,6 +17,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from typing import Literal, Protocol
 
 from pydantic import Field
@@ -32,16 +30,15 @@ from nanobot.cron.job import Job
 from nanobot.cron.service import EVERYONES, CronService
 from nanobot.cron.wording import (
     Place,
-    Wish,
     address_of,
+    draft,
     fields_of,
     list_text,
-    moment_text,
     next_text,
+    one_line,
     reminder_set,
     schedule_text,
     split_schedule,
-    wish,
 )
 from nanobot.errors import NanobotError, ToolError
 from nanobot.security.names import printable
@@ -90,20 +87,28 @@ class CronTool:
             return await self._risk_of_removing(arguments, caller)
         if arguments.action == "remind":
             return None
-        wanted, here = self._wish(arguments), self.clock.now().tzinfo
-        assert here is not None
-        when = moment_text(wanted.first, here)
-        details = f"{wanted.schedule.text}, first on {when}, in {caller.address.key}"
+        wanted = self._draft(arguments, caller)
+        when = next_text(wanted, self.clock.now())
+        details = f"{wanted.schedule.text}, {when}, in {caller.address.key}"
         return Risk("schedule", "schedule this", f"{details}\n{wanted.message}")
 
     async def __call__(self, arguments: CronArguments, caller: Caller) -> ToolResult:
+        now = self.clock.now()
         if arguments.action == "list":
-            return await self._list(caller)
+            jobs = await self.service.jobs(caller.scope)
+            text = await _listed(self.service, caller.scope, now)
+            return ToolResult(text, trusted=not any(job.origins for job in jobs))
         _refuse_unattended(caller)
-        if arguments.action != "remove":
-            return await self._add(arguments, caller)
-        job = await self.service.remove(arguments.id, caller.scope)
-        return ToolResult(f"Job {job.id} is removed.", trusted=True)
+        if arguments.action == "remove":
+            job = await self.service.remove(arguments.id, caller.scope)
+            return ToolResult(f"Job {job.id} is removed.", trusted=True)
+        job = await self.service.add(self._draft(arguments, caller))
+        if job.reminder:
+            remove = (Button("Remove", f"/cron remove {job.id}"),)
+            await self.say(job.address, reminder_set(job, now), remove)
+        return ToolResult(
+            f"Job {job.id} is scheduled: {schedule_text(job)}, {next_text(job, now)}.", trusted=True
+        )
 
     async def _risk_of_removing(self, arguments: CronArguments, caller: Caller) -> Risk:
         """Foreign text must not take a reminder away that the person counts on."""
@@ -113,35 +118,20 @@ class CronTool:
         details = f"{job.id}: {schedule_text(job)}\n{job.message}"
         return Risk("schedule", "remove this job", details)
 
-    async def _add(self, arguments: CronArguments, caller: Caller) -> ToolResult:
-        place = Place(caller.address, caller.scope, caller.sender_id, caller.origins())
-        job = await self.service.add(self._wish(arguments), place)
-        when = f"{schedule_text(job)}, {next_text(job, self.clock.now())}"
-        if job.reminder:
-            remove = (Button("Remove", f"/cron remove {job.id}"),)
-            await self.say(job.address, reminder_set(job, self.clock.now()), remove)
-        return ToolResult(f"Job {job.id} is scheduled: {when}.", trusted=True)
-
-    async def _list(self, caller: Caller) -> ToolResult:
-        jobs = await self.service.jobs(caller.scope)
-        trouble = self.service.trouble if caller.scope == OWNER else ""
-        text = list_text(jobs, trouble, self.clock.now())
-        return ToolResult(text, trusted=not any(map(_is_foreign, jobs)))
-
-    def _wish(self, arguments: CronArguments) -> Wish:
-        now = self.clock.now()
-        return wish(
+    def _draft(self, arguments: CronArguments, caller: Caller) -> Job:
+        return draft(
             arguments.schedule,
             arguments.message,
-            "",
-            arguments.zone.strip(),
-            now,
+            Place(caller.address, caller.scope, caller.sender_id, caller.origins()),
+            self.clock.now(),
+            zone=arguments.zone.strip(),
             reminder=arguments.action == "remind",
         )
 
 
-def _is_foreign(job: Job) -> bool:
-    return bool(job.origins)
+async def _listed(service: CronService, scope: str, now: datetime) -> str:
+    jobs = await service.jobs(scope)
+    return list_text(jobs, service.trouble if scope == OWNER else "", now)
 
 
 def _refuse_unattended(caller: Caller) -> None:
@@ -185,43 +175,39 @@ class CronCommand:
         if not text:
             return Answer(_EXAMPLES)
         now, message = self._clock.now(), call.message
-        wanted = wish(schedule, text, "", "", now, reminder=True)
-        await call.once()
         place = Place(message.address, self._scope_of(call), message.sender_id)
-        return Answer(reminder_set(await self._service.add(wanted, place), now))
+        wanted = draft(schedule, text, place, now, reminder=True)
+        await call.once()
+        return Answer(reminder_set(await self._service.add(wanted), now))
 
     async def _run(self, call: CommandCall) -> Answer:
-        scope = self._scope_of(call)
-        match call.arguments.split():
+        scope, now = self._scope_of(call), self._clock.now()
+        match call.arguments.lower().split():
             case [] | ["list"]:
-                return Answer(await self._list(scope))
-            case [word, id]:
-                text = await self._change(word.lower(), id, scope, call)
-                return Answer(text or f"Write it as: /cron {_USAGE}")
+                return Answer(await _listed(self._service, scope, now))
+            case [("remove" | "pause" | "resume" | "run") as word, id]:
+                # Named after the message, so that it runs once should the command run again.
+                wish = call.message.timestamp.isoformat()
+                return Answer((await _changed(self._service, word, id, scope, now, wish))[1])
         return Answer(f"Write it as: /cron {_USAGE}")
 
-    async def _list(self, scope: str) -> str:
-        jobs = await self._service.jobs(scope)
-        trouble = self._service.trouble if scope == OWNER else ""
-        return list_text(jobs, trouble, self._clock.now())
 
-    async def _change(self, word: str, id: str, scope: str, call: CommandCall) -> str:
-        """What was done; empty for a word that is none of ours."""
-        match word:
-            case "remove":
-                job = await self._service.remove(id, scope)
-                return f"Removed `{job.id}`."
-            case "pause":
-                job = await self._service.pause(id, scope)
-                return f"Paused `{job.id}`. /cron resume {job.id} lets it go on."
-            case "resume":
-                job = await self._service.resume(id, scope)
-                return f"`{job.id}` goes on: {next_text(job, self._clock.now())}."
-            case "run":
-                # Named after the message, so that it runs once should the command run again.
-                job = await self._service.run_now(id, scope, call.message.timestamp.isoformat())
-                return f"`{job.id}` runs now."
-        return ""
+async def _changed(
+    service: CronService, word: str, id: str, scope: str, now: datetime, wish: str = ""
+) -> tuple[Job, str]:
+    """Remove, pause, resume or run a job: it, and what was done."""
+    match word:
+        case "remove":
+            job, done = await service.remove(id, scope), "is removed"
+        case "pause":
+            job = await service.pause(id, scope)
+            done = "is paused; `resume` lets it go on"
+        case "resume":
+            job = await service.resume(id, scope)
+            done = f"goes on: {next_text(job, now)}"
+        case _:
+            job, done = await service.run_now(id, scope, wish), "runs now"
+    return job, f"{job.id} ({one_line(job.name)}) {done}."
 
 
 Request = Mapping[str, object]
@@ -254,14 +240,11 @@ class CronOperations:
 
     def table(self) -> Mapping[str, Callable[[Request], Awaitable[object]]]:
         """By name, as they are called over the socket."""
-        return {
-            "cron.list": self.list,
-            "cron.add": self.add,
-            "cron.remove": self.remove,
-            "cron.pause": self.pause,
-            "cron.resume": self.resume,
-            "cron.run": self.run,
+        changes = {
+            f"cron.{word}": partial(self._change, word)
+            for word in ("remove", "pause", "resume", "run")
         }
+        return {"cron.list": self.list, "cron.add": self.add, **changes}
 
     async def list(self, _: Request) -> Answered:
         """No arguments."""
@@ -275,45 +258,28 @@ class CronOperations:
     async def add(self, arguments: Request) -> Answered:
         """`schedule`, `message`, and where wanted `name`, `zone`, `chat` (by default the chat that
         the owner used last, or the terminal)."""
-        wanted = wish(
-            _text(arguments, "schedule"),
-            _text(arguments, "message"),
-            _text(arguments, "name", needed=False),
-            _text(arguments, "zone", needed=False),
-            self._clock.now(),
-        )
         chat = _text(arguments, "chat", needed=False)
-        place = await asyncio.to_thread(self._place, chat)
-        job = await self._service.add(wanted, place)
-        when = next_text(job, self._clock.now())
-        return self._told(
-            job, f"Job {job.id} is scheduled: {schedule_text(job)}, {when}, in {job.address.key}."
+        now = self._clock.now()
+        job = await self._service.add(
+            draft(
+                _text(arguments, "schedule"),
+                _text(arguments, "message"),
+                await asyncio.to_thread(self._place, chat),
+                now,
+                name=_text(arguments, "name", needed=False),
+                zone=_text(arguments, "zone", needed=False),
+            )
         )
+        when = f"{schedule_text(job)}, {next_text(job, now)}, in {job.address.key}"
+        return {**fields_of(job, now), "text": f"Job {job.id} is scheduled: {when}."}
 
-    async def remove(self, arguments: Request) -> Answered:
+    async def _change(self, word: str, arguments: Request) -> Answered:
         """`id`."""
-        job = await self._service.remove(_text(arguments, "id"), EVERYONES)
-        return self._told(job, f"Removed {job.id} ({job.name}).")
-
-    async def pause(self, arguments: Request) -> Answered:
-        """`id`."""
-        job = await self._service.pause(_text(arguments, "id"), EVERYONES)
-        return self._told(job, f"Paused {job.id} ({job.name}).")
-
-    async def resume(self, arguments: Request) -> Answered:
-        """`id`."""
-        job = await self._service.resume(_text(arguments, "id"), EVERYONES)
-        when = next_text(job, self._clock.now())
-        return self._told(job, f"{job.id} ({job.name}) goes on: {when}.")
-
-    async def run(self, arguments: Request) -> Answered:
-        """`id`."""
-        job = await self._service.run_now(_text(arguments, "id"), EVERYONES)
-        when = "runs now" if self._runs else "runs when nanobot is started"
-        return self._told(job, f"{job.id} ({job.name}) {when}.")
-
-    def _told(self, job: Job, text: str) -> Answered:
-        return {**fields_of(job, self._clock.now()), "text": text}
+        now = self._clock.now()
+        job, text = await _changed(self._service, word, _text(arguments, "id"), EVERYONES, now)
+        if word == "run" and not self._runs:
+            text = text.replace("runs now", "runs when nanobot is started")
+        return {**fields_of(job, now), "text": text}
 
     def _place(self, chat: str) -> Place:
         """Where a job speaks. Blocks; raises `NanobotError` for a chat that is not known."""

@@ -1,6 +1,5 @@
-"""What somebody wants scheduled, from words to values: bounds, zones, and `in 20m`.
-
-What is told about jobs: to the model when one runs, to people, and to machines.
+"""Jobs in words: what somebody wants scheduled (`in 20m` included), checked; and what is told about
+jobs to the model when one runs, to people, and to machines. Pure.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from zoneinfo import ZoneInfo
 
 from nanobot.bus.events import NANOBOT, Address, InboundMessage
 from nanobot.cron.job import MOST_COUNTED, Job, Run, next_due, zone_of
@@ -18,6 +16,7 @@ from nanobot.errors import NanobotError
 from nanobot.messages import SILENT
 from nanobot.security.names import printable
 from nanobot.templates import render
+from nanobot.zones import find_zone
 
 LEAST_INTERVAL = timedelta(seconds=60)
 MOST_NAME, MOST_MESSAGE = 60, 4_000
@@ -42,46 +41,62 @@ class Place:
     origins: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """A job that is wanted, in bounds and with its first due time (UTC); `reminder` as in `Job`."""
-
-    schedule: Schedule
-    zone: str
-    message: str
-    name: str
-    first: datetime
-    reminder: bool = False
-
-
-def wish(
-    schedule: str, message: str, name: str, zone: str, now: datetime, *, reminder: bool = False
-) -> Wish:
-    """What is wanted, checked. `zone` is empty for the agent's, which is that of `now`.
+def draft(
+    schedule: str,
+    message: str,
+    place: Place,
+    now: datetime,
+    *,
+    name: str = "",
+    zone: str = "",
+    reminder: bool = False,
+) -> Job:
+    """The job that is wanted, checked, without an id. `zone` is empty for the agent's, which is
+    that of `now`.
 
     Raises `NanobotError`, `ScheduleError` among them, which says how it is written.
     """
-    message, name = message.strip(), " ".join(name.split())
+    message, name, schedule = message.strip(), " ".join(name.split()), schedule.strip()
     if not message:
         raise NanobotError("there is no message: say what is to be done when the time comes")
     if len(message) > MOST_MESSAGE:
         raise NanobotError(f"the message is too long; it may have {MOST_MESSAGE:,} characters")
     if len(schedule) > _MOST_SCHEDULE:
         raise ScheduleError(f"{schedule[:_MOST_SCHEDULE]}…", "it is too long")
-    place = _zone(zone) if zone else now.tzinfo
-    assert place is not None
-    parsed = _schedule(schedule.strip(), now)
+    there = find_zone(zone) if zone else now.tzinfo
+    if there is None:
+        raise NanobotError(
+            f"there is no time zone {zone[:60]!r}", hint="Zones have names such as Europe/Berlin."
+        )
+    parsed = _schedule(schedule, now)
     try:
-        first = parsed.next_after(now, place)
+        first = parsed.next_after(now, there)
     except OverflowError:
-        raise ScheduleError(schedule.strip(), "that is too far away") from None
+        raise ScheduleError(schedule, "that is too far away") from None
     if first is None:
-        clock = now.astimezone(place).isoformat(" ", "minutes")
-        raise ScheduleError(schedule.strip(), f"that time has passed (it is {clock})")
+        clock = now.astimezone(there).isoformat(" ", "minutes")
+        raise ScheduleError(schedule, f"that time has passed (it is {clock})")
     if isinstance(parsed, At) and parsed.time.tzinfo is not None:
         zone = ""  # the offset says it all
-    name = name[:MOST_NAME] or _named(message)
-    return Wish(parsed, zone, message, name, first.astimezone(UTC), reminder)
+    line = " ".join(message.split())
+    named = line if len(line) <= _NAME_FROM_MESSAGE else f"{line[: _NAME_FROM_MESSAGE - 1]}…"
+    made_at = now.astimezone(UTC)
+    return Job(
+        id="",
+        name=name[:MOST_NAME] or named,
+        schedule=parsed,
+        zone=zone,
+        message=message,
+        channel=place.address.channel,
+        chat_id=place.address.chat_id,
+        thread_id=place.address.thread_id,
+        scope=place.scope,
+        created_by=place.created_by,
+        created_at=made_at,
+        after=made_at.replace(microsecond=0),
+        origins=place.origins,
+        reminder=reminder,
+    )
 
 
 def split_schedule(text: str) -> tuple[str, str]:
@@ -114,20 +129,6 @@ def _schedule(text: str, now: datetime) -> Schedule:
     return parsed
 
 
-def _zone(name: str) -> tzinfo:
-    try:
-        return ZoneInfo(name)
-    except (OSError, ValueError, KeyError):
-        raise NanobotError(
-            f"there is no time zone {name[:60]!r}", hint="Zones have names such as Europe/Berlin."
-        ) from None
-
-
-def _named(message: str) -> str:
-    line = " ".join(message.split())
-    return line if len(line) <= _NAME_FROM_MESSAGE else f"{line[: _NAME_FROM_MESSAGE - 1]}…"
-
-
 _LATE = timedelta(minutes=5)
 _ROUND = str.maketrans("[]", "()")
 _SHOWN = 200
@@ -155,7 +156,14 @@ def message_of(job: Job, event: str, content: str, now: datetime) -> InboundMess
 
 def content_of(job: Job, run: Run, now: datetime) -> str:
     """What the model reads when `job` runs, or for a reminder what is sent."""
-    return _content(job, run.due, _late(job, run, now), now)
+    late = ""
+    if run.missed:
+        count = "more than " if run.missed >= MOST_COUNTED and run.through != run.due else ""
+        times = "time that was" if run.missed == 1 else "times that were"
+        late = f"; this run also stands for {count}{run.missed} earlier {times} missed"
+    elif now - run.due > _LATE:
+        late = f"; it is late, now is {moment_text(now, _zone_of(job, now))}"
+    return _content(job, run.due, late, now)
 
 
 def content_now(job: Job, now: datetime) -> str:
@@ -180,16 +188,6 @@ def _content(job: Job, due: datetime, late: str, now: datetime) -> str:
         message=job.message,
         silent=SILENT,
     ).rstrip("\n")
-
-
-def _late(job: Job, run: Run, now: datetime) -> str:
-    if run.missed:
-        count = "more than " if run.missed >= MOST_COUNTED and run.through != run.due else ""
-        times = "time that was" if run.missed == 1 else "times that were"
-        return f"; this run also stands for {count}{run.missed} earlier {times} missed"
-    if now - run.due > _LATE:
-        return f"; it is late, now is {moment_text(now, _zone_of(job, now))}"
-    return ""
 
 
 def schedule_text(job: Job) -> str:
@@ -224,10 +222,9 @@ def reminder_set(job: Job, now: datetime) -> str:
 
 def line_of(job: Job, now: datetime) -> str:
     """A job in one line of Markdown."""
-    where = one_line(job.address.key)
     kind = "reminder: " if job.reminder else ""
     when = f"{schedule_text(job)}, {next_text(job, now)}"
-    return f"- `{job.id}` {kind}{one_line(job.name)}: {when}, {where}"
+    return f"- `{job.id}` {kind}{one_line(job.name)}: {when}, {one_line(job.address.key)}"
 
 
 def list_text(jobs: Iterable[Job], trouble: str, now: datetime) -> str:
@@ -259,6 +256,5 @@ def fields_of(job: Job, now: datetime) -> dict[str, object]:
 
 
 def _zone_of(job: Job, now: datetime) -> tzinfo:
-    here = now.tzinfo
-    assert here is not None
-    return zone_of(job, here)
+    assert now.tzinfo is not None
+    return zone_of(job, now.tzinfo)

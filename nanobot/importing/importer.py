@@ -41,7 +41,7 @@ from nanobot.importing.files import (
 )
 from nanobot.importing.foreign import Fields, NotJson, Secrets
 from nanobot.importing.history import History, from_lines, from_text
-from nanobot.importing.jobs import Taken, converted
+from nanobot.importing.jobs import converted
 from nanobot.importing.people import OURS, People, people_of
 from nanobot.importing.report import A_LOCK, A_PROGRAM, Kind, Report
 from nanobot.importing.sessions import Talks
@@ -203,13 +203,13 @@ class Import:
             self._report.changed(f"{store.path} holds no jobs that can be read: {error}.")
             return
         taken = []
-        for found in converted(jobs, self._actions(store.root), people, self._now):
-            if not isinstance(found, Taken):
-                self._report.changed(f"The job “{found[0]}” was not taken: {found[1]}.")
+        for name, job, note in converted(jobs, self._actions(store.root), people, self._now):
+            if job is None:
+                self._report.changed(f"The job “{name}” was not taken: {note}.")
                 continue
-            taken.append(found.job)
-            if found.note:
-                self._report.changed(f"The job “{found.job.name}”: {found.note}.")
+            taken.append(job)
+            if note:
+                self._report.changed(f"The job “{name}”: {note}.")
         if taken:
             self._files.write("state/jobs.json", [encoded(Jobs(tuple(taken)))])
         target = "state/jobs.json" if taken else ""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
 
 from nanobot.bus.events import TERMINAL, Address
 from nanobot.cron.job import Job
@@ -16,6 +15,7 @@ from nanobot.importing.foreign import Fields
 from nanobot.importing.people import OURS, People, is_group, key_of
 from nanobot.memory.scopes import Scopes
 from nanobot.session.records import is_own
+from nanobot.zones import find_zone
 
 _SYSTEM = ("dream", "heartbeat")
 
@@ -24,19 +24,11 @@ class NoJob(Exception):
     """An entry that becomes no job; says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A job, and what is not as it was."""
-
-    job: Job
-    note: str = ""
-
-
 def converted(
     store: Fields, actions: Iterable[Fields], people: People, now: datetime
-) -> Iterator[Taken | tuple[str, str]]:
-    """The jobs of a jobs.json, with the changes of an action.jsonl that were still to be made; for
-    what becomes none its name and the reason."""
+) -> Iterator[tuple[str, Job | None, str]]:
+    """The jobs of a jobs.json, with the changes of an action.jsonl that were still to be made: each
+    with its name and what is not as it was, or None and the reason why it becomes none."""
     entries = {f.text("id") or f"#{n}": f for n, f in enumerate(map(Fields, store.items("jobs")))}
     for action in actions:
         given = action.inner("params")
@@ -46,40 +38,44 @@ def converted(
             entries[given.text("id")] = given
     for id, entry in entries.items():
         try:
-            yield _job(id, entry, people, now)
+            job = _job(id, entry, people, now)
         except NoJob as error:
-            yield entry.text("name") or id, str(error)
+            yield entry.text("name") or id, None, str(error)
+        else:
+            known = job.channel in (TERMINAL, *OURS)
+            note = "" if known else f"it is paused: there is no channel {job.channel}"
+            yield job.name, replace(job, enabled=known and job.enabled), note
 
 
-def _job(id: str, given: Fields, people: People, now: datetime) -> Taken:
+def _job(id: str, given: Fields, people: People, now: datetime) -> Job:
     """Raises `NoJob`."""
-    payload = given.inner("payload")
+    payload, zone = given.inner("payload"), given.inner("schedule").text("tz")
     if payload.text("kind") == "system_event" or id in _SYSTEM:
         raise NoJob("nanobot does this by itself")
     message = payload.text("message")
     if not 0 < len(message) <= MOST_MESSAGE:
         raise NoJob(f"its message must have 1 to {MOST_MESSAGE:,} characters")
-    schedule = _schedule(given.inner("schedule"), now)
-    address = _address(payload)
-    known = address.channel in (TERMINAL, *OURS)
-    key, scopes = address.key, Scopes(people.is_owner)
-    return Taken(
-        Job(
-            id=id,
-            name=" ".join(given.text("name").split())[:MOST_NAME] or message[:40],
-            schedule=schedule,
-            zone=_zone(given.inner("schedule").text("tz")) if isinstance(schedule, Cron) else "",
-            message=message,
-            channel=address.channel,
-            chat_id=address.chat_id,
-            thread_id=address.thread_id,
-            scope=scopes.of_session(key, {"group": True} if is_group(key) else {}),
-            created_by="",
-            created_at=_time(given.number("created_at_ms")) or now.astimezone(UTC),
-            after=_after(schedule, given.inner("state"), now),
-            enabled=known and given.flag("enabled", otherwise=True),
-        ),
-        "" if known else f"it is paused: there is no channel {address.channel}",
+    if zone and find_zone(zone) is None:
+        raise NoJob(f"there is no time zone {zone[:60]}")
+    schedule, address = _schedule(given.inner("schedule"), now), _address(payload)
+    due, after = _time(given.inner("state").number("next_run_at_ms")), now.astimezone(UTC)
+    if isinstance(schedule, Every) and due is not None and due > now:
+        after = due - schedule.interval  # so that it comes when it would have come
+    is_shared = {"group": True} if is_group(address.key) else {}
+    return Job(
+        id=id,
+        name=" ".join(given.text("name").split())[:MOST_NAME] or message[:40],
+        schedule=schedule,
+        zone=zone if isinstance(schedule, Cron) else "",
+        message=message,
+        channel=address.channel,
+        chat_id=address.chat_id,
+        thread_id=address.thread_id,
+        scope=Scopes(people.is_owner).of_session(address.key, is_shared),
+        created_by="",
+        created_at=_time(given.number("created_at_ms")) or now.astimezone(UTC),
+        after=after,
+        enabled=given.flag("enabled", otherwise=True),
     )
 
 
@@ -87,7 +83,9 @@ def _schedule(given: Fields, now: datetime) -> Schedule:
     kind, every = given.text("kind"), given.number("every_ms")
     text = given.text("expr")
     if kind == "every":
-        text = f"every {_span((every or 0) // 1_000)}"
+        seconds = max(0, every or 0) // 1_000
+        units = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+        text = next(f"every {seconds // size}{unit}" for unit, size in units if not seconds % size)
     elif kind == "at":
         due = _time(given.number("at_ms"))
         if due is None or due <= now:
@@ -104,15 +102,6 @@ def _schedule(given: Fields, now: datetime) -> Schedule:
     return found
 
 
-def _span(seconds: int) -> str:
-    """`1h30m`."""
-    parts = []
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
-        count, seconds = divmod(seconds, size)
-        parts += [f"{count}{unit}"] if count else []
-    return "".join(parts) or "0s"
-
-
 def _address(payload: Fields) -> Address:
     """Where it speaks: in the terminal where it said nothing of that."""
     channel = payload.text("origin_channel") or payload.text("channel")
@@ -126,21 +115,6 @@ def _address(payload: Fields) -> Address:
         return address_of(address or f"{TERMINAL}:direct")
     except NanobotError as error:
         raise NoJob(str(error)) from None
-
-
-def _after(schedule: Schedule, state: Fields, now: datetime) -> datetime:
-    """Up to when its due times are done with, so that it comes when it would have come."""
-    due = _time(state.number("next_run_at_ms"))
-    if isinstance(schedule, Every) and due is not None and due > now:
-        return due - schedule.interval
-    return now.astimezone(UTC)
-
-
-def _zone(name: str) -> str:
-    try:
-        return ZoneInfo(name).key if name else ""
-    except (OSError, ValueError, KeyError):
-        raise NoJob(f"there is no time zone {name[:60]}") from None
 
 
 def _time(milliseconds: int | None) -> datetime | None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.bus.sqlite_reports import queue_counts, set_aside
 from nanobot.clock import Clock
-from nanobot.cron.job import decoded, problem_of
+from nanobot.cron.job import decoded
 from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.history.log import HISTORY, HistoryLog
 from nanobot.memory.versions.git import Repository
@@ -141,7 +141,7 @@ def _jobs(state: Path) -> int:
         why = str(error) if isinstance(error, UnfitDocument) else "it is nested too deeply"
         raise NanobotError(f"state/{_JOBS} cannot be used: {why}") from error
     if jobs.unread:
-        why = "; ".join(problem_of(one) for one in jobs.unread)
+        why = "; ".join(jobs.problems)
         raise NanobotError(f"entries of state/{_JOBS} cannot be used: {why}")
     return len(jobs.jobs)
 

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.cron.job import Job, JobStore
 from nanobot.cron.service import CronService
-from nanobot.cron.wording import Place, wish
+from nanobot.cron.wording import Place, draft
 from nanobot.testing import FakeClock
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -100,8 +100,10 @@ class Office:
         *,
         reminder: bool = False,
     ) -> Job:
-        wanted = wish(schedule, message, "", zone, self.clock.now(), reminder=reminder)
-        return await self.service.add(wanted, place)
+        now = self.clock.now()
+        return await self.service.add(
+            draft(schedule, message, place, now, zone=zone, reminder=reminder)
+        )
 
     async def jobs(self) -> list[Job]:
         return list(await self.service.jobs(""))

@@ -39,7 +39,7 @@ async def test_a_person_sees_and_changes_their_own_jobs_in_the_chat(office: Offi
     job = await office.add("every 1h", "Stretch")
     line = f"- `{job.id}` Stretch: every 1h, next Mon 2026-03-02 10:00 +01:00, telegram:7"
     assert await types(office, "/cron list") == line
-    assert "Paused" in await types(office, f"/cron pause `{job.id}`")
+    assert "is paused" in await types(office, f"/cron pause `{job.id}`")
     assert "Stretch: every 1h, paused" in await types(office, "/cron")
     assert "goes on: next Mon 2026-03-02 10:00" in await types(office, f"/cron resume {job.id}")
     for _ in range(2):  # the same message, should the command run again after a crash
@@ -47,7 +47,7 @@ async def test_a_person_sees_and_changes_their_own_jobs_in_the_chat(office: Offi
     assert len(office.inbox.messages) == 1
     assert await types(office, "/cron", "people/telegram_8") == "Nothing is scheduled."
     assert "no job" in await types(office, f"/cron remove {job.id}", "people/telegram_8")
-    assert await types(office, f"/cron remove {job.id}") == f"Removed `{job.id}`."
+    assert await types(office, f"/cron remove {job.id}") == f"{job.id} (Stretch) is removed."
     assert await office.jobs() == []
 
 

@@ -125,7 +125,7 @@ async def test_the_owner_is_shown_all_that_would_happen(office: Office) -> None:
     assert risk is not None
     assert risk.kind == "schedule"
     assert risk.details == (
-        "0 8 * * *, first on Tue 2026-03-03 08:00 +01:00, in telegram:7\nLine 1\nLine 2"
+        "0 8 * * *, next Tue 2026-03-03 08:00 +01:00, in telegram:7\nLine 1\nLine 2"
     )
     job = await office.add("every 1h", "Line 1\nLine 2")
     risk = await tool.risk(tool.arguments(action="remove", id=job.id), OWNER)
