@@ -9,8 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Literal, get_args
+from dataclasses import asdict, field
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
+from pydantic.dataclasses import dataclass
 
 from nanobot.channel.documents import document_of
 from nanobot.errors import NanobotError
@@ -22,6 +31,24 @@ WINDOW = 64
 """How many unconfirmed events the helper may send."""
 _DETAIL_CHARACTERS = 500
 """Of a text of the helper's that is only read by people."""
+_CONFIG = ConfigDict(extra="ignore", strict=True, hide_input_in_errors=True)
+
+
+def _clean_line(text: str) -> str:
+    """One line, nothing in it that a terminal acts on."""
+    line = " ".join(text[: 4 * _DETAIL_CHARACTERS].split())
+    return "".join(char if char.isprintable() else "?" for char in line)[:_DETAIL_CHARACTERS]
+
+
+def _known_code(code: object) -> object:
+    """A failure of an unknown kind may have had any effect."""
+    return code if code in get_args(ErrorCode) else "unknown"
+
+
+def _known_level(level: object) -> object:
+    known = str(level).upper()
+    return known if known in {"DEBUG", "INFO", "WARNING", "ERROR"} else "INFO"
+
 
 StateName = Literal[
     "need_pairing", "connecting", "open", "backoff", "logged_out", "replaced", "banned"
@@ -30,20 +57,22 @@ Method = Literal["send", "download", "typing", "read"]
 ErrorCode = Literal["later", "unknown", "refused"]
 Pair = Literal["none", "qr", "code"]
 Fields = Mapping[str, object]
+_Line = Annotated[str, AfterValidator(_clean_line)]
+_Seconds = Annotated[float, Field(ge=0, lt=1e9)]
 
 
 class Garbage(NanobotError):
     """A line that does not follow the protocol."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class Me:
     """The linked account: `number` and `lid` are JIDs without a device; either may be empty while
     it is unknown."""
 
     number: str = ""
     lid: str = ""
-    name: str = ""
+    name: _Line = ""
 
     @property
     def ids(self) -> frozenset[str]:
@@ -51,7 +80,7 @@ class Me:
         return frozenset(id_of(jid) for jid in (self.number, self.lid) if jid)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class Hello:
     """What the helper is; its first line."""
 
@@ -62,78 +91,78 @@ class Hello:
     pid: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class State:
     """The state of the connection with WhatsApp. `retry_in` is in seconds, None if nothing is tried
     automatically; `me` is None before an account is linked."""
 
     state: StateName
-    detail: str = ""
-    retry_in: float | None = None
+    detail: _Line = ""
+    retry_in: _Seconds | None = None
     me: Me | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class Qr:
     """The content of the QR code to scan; the next one replaces it."""
 
-    data: str
+    data: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class PairCode:
     """The code to type into the phone."""
 
-    code: str
+    code: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class Identity:
     """Two ids of the same person, as full JIDs."""
 
-    lid: str
-    number: str
+    lid: str = ""
+    number: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class Event:
-    """Something from the spool, to be confirmed. `body` is as it came; see `events.read`."""
+    """Something from the spool, to be confirmed. `body` is as it came; see `inbound.read`."""
 
     seq: int
-    body: Fields
+    body: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class Failure:
     """Why a request failed. `retry_after` is in seconds, 0.0 if none was given."""
 
-    code: ErrorCode
-    message: str
-    retry_after: float = 0.0
+    code: Annotated[ErrorCode, BeforeValidator(_known_code)] = "unknown"
+    message: _Line = ""
+    retry_after: _Seconds = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class Answer:
     """The answer to a request: `data`, or a `failure`."""
 
     id: int
-    data: Fields = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
     failure: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class Pong:
     """The answer to a ping."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class Log:
     """A line for the log. `level` is the name of a level in upper case."""
 
-    level: str
-    message: str
+    level: Annotated[str, BeforeValidator(_known_level)] = "INFO"
+    message: _Line = ""
 
 
 Change = State | Qr | PairCode | Identity
@@ -142,7 +171,7 @@ Change = State | Qr | PairCode | Identity
 FromHelper = Hello | Change | Event | Answer | Pong | Log
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_CONFIG)
 class Welcome:
     """How the helper is to work. `pair` says whether it may link an account if none is linked
     (`none`: it reports `need_pairing` and waits); `number`, in digits, is for `code`.
@@ -175,8 +204,7 @@ def request_line(number: int, method: Method, params: Fields) -> bytes:
 
 
 def parse(line: bytes) -> FromHelper | None:
-    """What the helper sends in a line; None for an unknown type: a newer helper may send more.
-    Raises `Garbage`."""
+    """What the helper said; None for a type that this version does not know. Raises `Garbage`."""
     try:
         fields = document_of(line)
     except ValueError as error:
@@ -184,87 +212,37 @@ def parse(line: bytes) -> FromHelper | None:
     kind = fields.get("type") if isinstance(fields, dict) else None
     if not isinstance(fields, dict) or not isinstance(kind, str):
         raise Garbage("a line is not an object with a type")
-    reader = _READERS.get(kind)
-    return None if reader is None else reader(fields)
-
-
-def _hello(fields: Fields) -> Hello:
-    bridge, baileys, node = (_text(fields, name) for name in ("bridge", "baileys", "node"))
-    return Hello(_integer(fields, "protocol"), bridge, baileys, node, _integer(fields, "pid"))
-
-
-def _state(fields: Fields) -> State:
-    name, me = fields.get("state"), fields.get("me")
-    if me is not None and not isinstance(me, dict):
-        raise Garbage("`me` is not an object")
-    account = Me(_text(me, "number"), _text(me, "lid"), _line(me, "name")) if me else None
-    for known in get_args(StateName):
-        if name == known:
-            return State(known, _line(fields, "detail"), _seconds(fields, "retry_in"), account)
-    raise Garbage(f"a state {str(name)[:50]!r}")
-
-
-def _event(fields: Fields) -> Event:
-    body = fields.get("event")
-    return Event(_integer(fields, "seq"), body if isinstance(body, dict) else {})
-
-
-def _answer(fields: Fields) -> Answer:
-    number, data, error = _integer(fields, "id"), fields.get("data"), fields.get("error")
-    if fields.get("ok") is True:
-        return Answer(number, data if isinstance(data, dict) else {})
-    error = error if isinstance(error, dict) else {}
-    # A failure of an unknown kind may have had any effect.
-    code: ErrorCode = "unknown"
-    for known in get_args(ErrorCode):
-        code = known if error.get("code") == known else code
-    wait = _seconds(error, "retry_after") or 0.0
-    return Answer(number, failure=Failure(code, _line(error, "message"), wait))
-
-
-def _log(fields: Fields) -> Log:
-    level = _text(fields, "level").upper()
-    known = level if level in {"DEBUG", "INFO", "WARNING", "ERROR"} else "INFO"
-    return Log(known, _line(fields, "message"))
-
-
-def _text(fields: Fields, name: str) -> str:
-    value = fields.get(name)
-    if value is not None and not isinstance(value, str):
-        raise Garbage(f"{name!r} is not a text")
-    return value or ""
-
-
-def _line(fields: Fields, name: str) -> str:
-    """A text for people: one line, nothing in it that a terminal acts on."""
-    line = " ".join(_text(fields, name)[: 4 * _DETAIL_CHARACTERS].split())
-    return "".join(char if char.isprintable() else "?" for char in line)[:_DETAIL_CHARACTERS]
-
-
-def _integer(fields: Fields, name: str) -> int:
-    value = fields.get(name)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise Garbage(f"{name!r} is not a whole number")
-    return value
-
-
-def _seconds(fields: Fields, name: str) -> float | None:
-    value = fields.get(name)
-    if value is None:
+    if kind not in _KINDS:
         return None
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e9:
-        raise Garbage(f"{name!r} is no number of seconds")
-    return float(value)
+    try:
+        return _KINDS[kind](**_reshaped(kind, fields))
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise Garbage(f"a {kind} with an unexpected {where}") from None
 
 
-_READERS: Mapping[str, Callable[[Fields], FromHelper]] = {
-    "hello": _hello,
-    "state": _state,
-    "qr": lambda fields: Qr(_text(fields, "data")),
-    "pair_code": lambda fields: PairCode(_text(fields, "code")),
-    "identity": lambda fields: Identity(_text(fields, "lid"), _text(fields, "number")),
-    "event": _event,
-    "reply": _answer,
-    "pong": lambda fields: Pong(_integer(fields, "id")),
-    "log": _log,
-}
+def _reshaped(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields by the names that they have here; what is null is left out."""
+    match kind:
+        case "event":
+            body = fields.get("event")
+            return {"seq": fields.get("seq"), "body": body if isinstance(body, dict) else {}}
+        case "reply" if fields.get("ok") is True:
+            data = fields.get("data")
+            return {"id": fields.get("id"), "data": data if isinstance(data, dict) else {}}
+        case "reply":
+            return {"id": fields.get("id"), "failure": Failure(**_given(fields.get("error")))}
+        case "state" if me := _given(fields.get("me")):
+            return {**_given(fields), "me": Me(**me)}
+    return _given(fields)
+
+
+def _given(value: object) -> dict[str, Any]:
+    fields = value if isinstance(value, dict) else {}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+_KINDS: Mapping[str, Callable[..., FromHelper]] = {
+    "hello": Hello, "state": State, "qr": Qr, "pair_code": PairCode, "identity": Identity,
+    "event": Event, "reply": Answer, "pong": Pong, "log": Log,
+}  # fmt: skip
