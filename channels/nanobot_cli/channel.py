@@ -11,15 +11,13 @@ shown to those who watch and accepted in any case: the session keeps it.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from nanobot.bus.events import (
     Button,
@@ -36,7 +34,7 @@ from nanobot.bus.events import (
     TurnStarted,
 )
 from nanobot.channel import ChannelHost, Chat, Limits, Sender
-from nanobot.disk import replace
+from nanobot.channel.documents import StateFile
 from nanobot.errors import NanobotError, SendRefused, StorageError
 from nanobot_cli.wire import (
     Accepted,
@@ -321,23 +319,23 @@ class _Stored(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    version: Literal[1]
-    parts: tuple[_Unseen, ...]
+    version: Literal[1] = 1
+    parts: tuple[_Unseen, ...] = ()
 
 
 class _Shelf:
     """Keeps in `folder`, which exists, what was said in a chat while nobody looked.
 
-    Blocks; one caller at a time. The file is replaced as a whole (0600) and bounded: the oldest
-    give way, and the sessions keep everything anyway.
+    Blocks; one caller at a time. The file is bounded: the oldest give way, and the sessions keep
+    everything anyway.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / _FILE
+        self._file = StateFile(folder / _FILE, _Stored)
 
     def add(self, part: OutboundPart, at: str) -> None:
         """Keep a part, durably; the same one again changes nothing. Raises `StorageError`."""
-        kept = self._read()
+        kept = self._file.read().parts
         if any(one.key == part.key for one in kept):
             return
         text = part.content
@@ -345,37 +343,14 @@ class _Shelf:
             where = f"nanobot sessions show {part.channel}:{part.chat_id}"
             text = f"{text[:MOST_CHARACTERS]}\n[cut off here; the whole is in: {where}]"
         unseen = _Unseen(part.key, part.chat_id, at, text, part.media, part.buttons)
-        self._write([*kept, unseen][-MOST_PARTS:])
+        self._file.write(_Stored(parts=(*kept, unseen)[-MOST_PARTS:]))
 
     def take(self, chat_id: str) -> Sequence[_Unseen]:
         """Those of a chat, the oldest first, which are kept no more. Raises `StorageError`, and
         then all are kept."""
-        kept = self._read()
+        kept = self._file.read().parts
         taken = [one for one in kept if one.chat_id == chat_id]
         if taken:
-            self._write([one for one in kept if one.chat_id != chat_id])
+            rest = tuple(one for one in kept if one.chat_id != chat_id)
+            self._file.write(_Stored(parts=rest))
         return taken
-
-    def _read(self) -> Sequence[_Unseen]:
-        """A damaged file is set aside: the sessions have what is in it."""
-        try:
-            return _Stored.model_validate_json(self._path.read_bytes()).parts
-        except FileNotFoundError:
-            return ()
-        except OSError as error:
-            raise StorageError.of(self._path, error) from error
-        except ValidationError:
-            aside = self._path.with_suffix(".damaged")
-            logger.error("cli: {} is damaged and set aside as {}", self._path, aside.name)
-            with suppress(OSError):
-                self._path.replace(aside)
-            return ()
-
-    def _write(self, kept: Sequence[_Unseen]) -> None:
-        stored = _Stored(version=1, parts=tuple(kept)).model_dump()
-        # A lone surrogate, such as half a file name, must not make it fail for ever.
-        content = json.dumps(stored, ensure_ascii=False).encode(errors="replace")
-        try:
-            replace(self._path, content)
-        except OSError as error:
-            raise StorageError.of(self._path, error) from error

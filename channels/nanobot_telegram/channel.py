@@ -19,7 +19,7 @@ from telegram.error import TelegramError
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits, MenuEntry
-from nanobot.channel.health import HealthReporter, first_error
+from nanobot.channel.health import ConnectionSlot, HealthReporter, first_error
 from nanobot.disk import replace
 from nanobot.errors import SendRefused
 from nanobot_telegram.chats import Chats
@@ -36,10 +36,6 @@ from nanobot_telegram.settings import TelegramSettings
 from nanobot_telegram.webhook import Webhook
 
 _ALBUM = 10
-_PARTING_SECONDS = 1.0
-"""What is being sent when the channel stops gets that long: cut off, it would be sent again."""
-
-
 _COMMANDS = 100
 _SUMMARY = 256
 _NAME = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
@@ -58,33 +54,19 @@ class _Live:
 class TelegramChannel:
     """Implements `nanobot.channel.Channel`."""
 
+    name = "telegram"
+    limits = Limits(
+        text=TEXT_LIMIT,
+        caption=CAPTION_LIMIT,
+        files=_ALBUM,
+        file_bytes=LARGEST_FILE,
+        together=(frozenset({"image", "video"}), frozenset({"document"}), frozenset({"audio"})),
+        fits=fits,
+    )
+
     def __init__(self, options: TelegramSettings) -> None:
         self._options = options
-        self._live: _Live | None = None
-        self._running = asyncio.Event()
-        self._sending = 0
-        self._sent = asyncio.Event()
-
-    @property
-    def name(self) -> str:
-        """As it stands in session keys."""
-        return "telegram"
-
-    @property
-    def limits(self) -> Limits:
-        """What a bot may send."""
-        return Limits(
-            text=TEXT_LIMIT,
-            caption=CAPTION_LIMIT,
-            files=_ALBUM,
-            file_bytes=LARGEST_FILE,
-            together=(
-                frozenset({"image", "video"}),
-                frozenset({"document"}),
-                frozenset({"audio"}),
-            ),
-            fits=fits,
-        )
+        self._slot: ConnectionSlot[_Live] = ConnectionSlot()
 
     async def run(self, host: ChannelHost) -> None:
         """Receive until cancelled. Raises `ChannelOff` for a token or address that is refused."""
@@ -94,29 +76,17 @@ class TelegramChannel:
             except BaseExceptionGroup as group:
                 raise first_error(group) from None
             finally:
-                self._running.clear()
-                self._live = None
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_PARTING_SECONDS):
-                        while self._sending:
-                            self._sent.clear()
-                            await self._sent.wait()
+                await self._slot.clear()
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver one part; see `nanobot.channel`."""
-        live = await self._alive()
-        self._sending += 1
-        try:
+        async with self._slot.used() as live:
             return await live.outbound.send(part)
-        finally:
-            self._sending -= 1
-            self._sent.set()
 
     async def reach(self) -> None:
         """Ask Telegram who we are; see `nanobot.channel`."""
-        client = (await self._alive()).client
         try:
-            await client.me()
+            await (await self._slot.wait()).client.me()
         except TelegramError as error:
             raise as_send_error(error) from None
 
@@ -124,23 +94,17 @@ class TelegramChannel:
         """The content of a file that someone sent; see `nanobot.channel`."""
         if media.size > limit:
             raise SendRefused(f"the file has {media.size:,} bytes, more than {limit:,}")
-        return await (await self._alive()).client.download(media.ref, limit)
+        return await (await self._slot.wait()).client.download(media.ref, limit)
 
     async def show(self, event: Progress) -> None:
         """Show progress; nothing while the channel does not run."""
-        if self._live is not None:
-            await self._live.previews.show(event)
-
-    async def _alive(self) -> _Live:
-        while self._live is None:
-            await self._running.wait()
-        return self._live
+        if (live := self._slot.current) is not None:
+            await live.previews.show(event)
 
     async def _run(self, host: ChannelHost, client: TelegramClient) -> None:
         chats = Chats(host.state_folder)
         previews = Previews(client, chats, host.clock, enabled=self._options.previews)
-        self._live = _Live(client, Outbound(client, chats, host, previews), previews)
-        self._running.set()
+        self._slot.fill(_Live(client, Outbound(client, chats, host, previews), previews))
         health = HealthReporter(self.name, host)
         async with asyncio.TaskGroup() as group:
             group.create_task(previews.run())

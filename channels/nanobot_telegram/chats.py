@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
 from loguru import logger
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from nanobot.disk import replace
+from nanobot.channel.documents import StateFile
 from nanobot.errors import SendRefused, StorageError
 
 _UNREACHABLE = 128
@@ -50,23 +48,21 @@ class _Previews(BaseModel):
     previews: dict[str, list[int]] = {}
 
 
-_Content = TypeVar("_Content", bound=BaseModel)
-
-
 class Chats:
     """Chat ids are texts here, as in the core; Telegram's are the same as numbers.
 
-    `state_folder` is this adapter's own and exists.
+    `state_folder` is this adapter's own and exists. Where its file is damaged, a group that moved
+    has its new id, which may be in no list, and begins a new conversation.
     """
 
     def __init__(self, state_folder: Path) -> None:
-        self._path = state_folder / "chats.json"
-        self._previews_path = state_folder / "previews.json"
-        stored = _read(self._path, _Moves)
+        self._file = StateFile(state_folder / "chats.json", _Moves)
+        self._previews_file = StateFile(state_folder / "previews.json", _Previews)
+        stored = self._file.read()
         self._moved = stored.moved
         self._came_from = {new: old for old, new in stored.moved.items()}
         self._groups = OrderedDict.fromkeys(stored.groups)
-        self._previews = _read(self._previews_path, _Previews).previews
+        self._previews = self._previews_file.read().previews
         self._unreachable: OrderedDict[str, None] = OrderedDict()
         self._is_written = True
 
@@ -123,7 +119,7 @@ class Chats:
         if self._is_written:
             return
         moved = {old: new for old, new in self._moved.items() if self._is_admitted(old)}
-        _write(self._path, _Moves(moved=moved, groups=list(self._groups)), durable=True)
+        self._file.write(_Moves(moved=moved, groups=list(self._groups)))
         self._is_written = True
 
     def set_unreachable(self, chat_id: str) -> None:
@@ -170,7 +166,7 @@ class Chats:
 
     def _write_previews(self) -> None:
         try:
-            _write(self._previews_path, _Previews(previews=self._previews), durable=False)
+            self._previews_file.write(_Previews(previews=self._previews), durable=False)
         except StorageError as error:
             logger.warning("telegram: {}", error)
 
@@ -181,27 +177,3 @@ def _path_from(chat_id: str, steps: Mapping[str, str]) -> list[str]:
     while (step := steps.get(path[-1])) is not None and step not in path:
         path.append(step)
     return path
-
-
-def _write(path: Path, content: BaseModel, *, durable: bool) -> None:
-    try:
-        replace(path, content.model_dump_json().encode(), durable=durable)
-    except OSError as error:
-        raise StorageError.of(path, error) from error
-
-
-def _read(path: Path, kind: type[_Content]) -> _Content:
-    """The content of the file. A damaged one is set aside, and what it held is lost: a group that
-    moved has then a new id, which may be in no list, and begins a new conversation."""
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return kind()
-    except OSError as error:
-        raise StorageError.of(path, error) from error
-    except ValidationError:
-        aside = path.with_suffix(".damaged")
-        logger.error("telegram: {} is damaged and set aside as {}", path, aside.name)
-        with suppress(OSError):
-            path.replace(aside)
-        return kind()

@@ -21,17 +21,15 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 
-from loguru import logger
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from nanobot.channel import Sender
-from nanobot.disk import replace
-from nanobot.errors import NanobotError, SendRefused, StorageError
+from nanobot.channel.documents import StateFile
+from nanobot.errors import NanobotError, SendRefused
 
 _NUMBER = re.compile(r"\+?([0-9]{5,20})(?::[0-9]+)?(?:@(?:s\.whatsapp\.net|c\.us))?", re.ASCII)
 _DEVICE = re.compile(r"([0-9]+)(?::[0-9]+)?(@(?:hosted\.)?lid)", re.ASCII)
@@ -165,15 +163,16 @@ class _Known:
 
 class People:
     """`folder` is the adapter's own and exists. Ids may be JIDs too. Raises `StorageError` where
-    what is known cannot be read."""
+    what is known cannot be read; where it is damaged, people whose chat is not their number begin a
+    new conversation."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / _FILE_NAME
+        self._file = StateFile(folder / _FILE_NAME, _File)
         self._admitted: OrderedDict[str, _Known] = OrderedDict()
         self._others: OrderedDict[str, _Known] = OrderedDict()
         self._by_chat: dict[str, _Known] = {}
         self._by_id: dict[str, _Known] = {}
-        for entry in _read(self._path).people:
+        for entry in self._file.read().people:
             self._load(entry)
         self._is_written = True
 
@@ -258,11 +257,7 @@ class People:
         if self._is_written:
             return
         people = [_Entry(chats=each.chats, ids=each.ids) for each in self._admitted.values()]
-        content = _File(people=people).model_dump_json()
-        try:
-            replace(self._path, content.encode())
-        except OSError as error:
-            raise StorageError.of(self._path, error) from error
+        self._file.write(_File(people=people))
         self._is_written = True
 
     def _find_owner(self, numbers: Iterable[str], accounts: Sequence[str]) -> _Known | None:
@@ -346,21 +341,3 @@ class People:
             known = self._admitted[chats[-1]] = _Known(chats, ids, admitted=True)
             self._by_chat |= dict.fromkeys(chats, known)
             self._by_id |= dict.fromkeys(ids, known)
-
-
-def _read(path: Path) -> _File:
-    """The file. A damaged one is set aside; people whose chat is not their number then begin a new
-    conversation."""
-    try:
-        return _File.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return _File()
-    except OSError as error:
-        raise StorageError.of(path, error) from error
-    except ValidationError:
-        names = (path.with_suffix(f".damaged{number or ''}") for number in count())
-        aside = next(name for name in names if not name.exists())
-        logger.error("whatsapp: {} is damaged and put aside as {}", path, aside.name)
-        with suppress(OSError):
-            path.replace(aside)
-        return _File()

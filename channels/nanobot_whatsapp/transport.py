@@ -1,22 +1,17 @@
-"""What both transports share: the connection they send through, the typing indicator, and which
-files WhatsApp shows or plays."""
+"""What both transports share: the typing indicator, and which files WhatsApp shows or plays."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
 from loguru import logger
 
 from nanobot.bus.events import MediaKind, Notice, Progress, TurnEnded, TurnStarted
 from nanobot.channel.health import within
 from nanobot.clock import Clock
-
-PARTING_SECONDS = 1.0
-"""Grace for what is being sent when the channel stops: cut off, it would be sent again."""
 
 _MAX_TURN_SECONDS = 3600.0
 """After which a turn whose end was missed is no longer shown."""
@@ -42,8 +37,6 @@ _MIME_ALIASES = {
     "video/3gp": "video/3gpp",
 }
 
-T = TypeVar("T")
-
 
 def plain_mime(mime: str) -> str:
     """`mime` without parameters, under the name that WhatsApp knows it by."""
@@ -57,54 +50,6 @@ def playable_as(kind: MediaKind, mime: str) -> MediaKind:
     if kind == "voice" and mime not in _PLAYABLE["voice"]:
         kind = "audio"
     return kind if mime in _PLAYABLE.get(kind, ()) else "document"
-
-
-class ConnectionSlot(Generic[T]):
-    """Holds the connection that a transport sends through, which comes and goes while the channel
-    runs. Senders wait for it, and its removal waits for them."""
-
-    def __init__(self) -> None:
-        self._current: T | None = None
-        self._filled = asyncio.Event()
-        self._users = 0
-        self._released = asyncio.Event()
-
-    @property
-    def current(self) -> T | None:
-        """The connection, if there is one."""
-        return self._current
-
-    async def wait(self) -> T:
-        """The connection, once there is one."""
-        while self._current is None:
-            await self._filled.wait()
-        return self._current
-
-    @asynccontextmanager
-    async def used(self) -> AsyncIterator[T]:
-        """The connection, once there is one, for something that `clear` waits for."""
-        current = await self.wait()
-        self._users += 1
-        try:
-            yield current
-        finally:
-            self._users -= 1
-            self._released.set()
-
-    def fill(self, connection: T) -> None:
-        """A connection exists."""
-        self._current = connection
-        self._filled.set()
-
-    async def clear(self) -> None:
-        """The connection is gone. Returns when nobody uses it, or after `PARTING_SECONDS`."""
-        self._current = None
-        self._filled.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PARTING_SECONDS):
-                while self._users:
-                    self._released.clear()
-                    await self._released.wait()
 
 
 @dataclass(slots=True, eq=False)

@@ -1,5 +1,5 @@
-"""What a platform sends: its JSON is parsed so that one odd value costs that value alone, and what
-cannot be read is kept aside for a developer and never tried again.
+"""What a platform sends, and what an adapter keeps: JSON is parsed so that one odd value costs that
+value alone, what cannot be read is kept aside for a developer, and small files of state.
 """
 
 from __future__ import annotations
@@ -11,10 +11,20 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from typing import Generic, TypeVar
+
+from loguru import logger
+from pydantic import BaseModel, ValidationError
 
 from nanobot.clock import Clock
+from nanobot.disk import replace
+from nanobot.errors import StorageError
 from nanobot.jsonl import json_line
+
+M = TypeVar("M", bound=BaseModel)
 
 _HALVES = re.compile(r"\\u[dD][89a-fA-F]")
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
@@ -108,3 +118,37 @@ def _as_text(raw: object) -> str:
         return json.dumps(raw, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
         return repr(type(raw))
+
+
+class StateFile(Generic[M]):
+    """A small file of an adapter's own (0600): one `model`, replaced as a whole; its defaults where
+    there is no file. A damaged file is set aside and never written over, and what it held is lost.
+    Blocks.
+    """
+
+    def __init__(self, path: Path, model: type[M]) -> None:
+        self._path, self._model = path, model
+
+    def read(self) -> M:
+        """Raises `StorageError` where the disk refuses."""
+        try:
+            return self._model.model_validate_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return self._model()
+        except OSError as error:
+            raise StorageError.of(self._path, error) from error
+        except ValidationError:
+            names = (self._path.with_suffix(f".damaged{n or ''}") for n in count())
+            aside = next(name for name in names if not name.exists())
+            logger.error("{} is damaged and set aside as {}", self._path, aside.name)
+            with suppress(OSError):
+                self._path.replace(aside)
+            return self._model()
+
+    def write(self, value: M, *, durable: bool = True) -> None:
+        """Raises `StorageError`; the file is as it was then."""
+        text = json.dumps(value.model_dump(), ensure_ascii=False)
+        try:  # a lone surrogate, such as half a file name, must not make it fail for ever
+            replace(self._path, text.encode(errors="replace"), durable=durable)
+        except OSError as error:
+            raise StorageError.of(self._path, error) from error

@@ -1,13 +1,15 @@
 """How an adapter copes with trouble: it reports each problem once and without flooding the log,
-pauses between attempts, and sets deadlines. Time is the host's clock.
+pauses between attempts, sets deadlines, and lets its connection come and go. Time is the host's
+clock.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Generic, TypeVar
 
 from loguru import logger
 
@@ -17,6 +19,8 @@ from nanobot.clock import Clock
 T = TypeVar("T")
 
 _SHORTEST_PAUSE = 1.0
+_PARTING_SECONDS = 1.0
+"""Grace for what is being sent when the channel stops: cut off, it would be sent again."""
 _WARNINGS = 5
 _WARNING_SECONDS = 3600.0
 
@@ -108,6 +112,54 @@ class Backoff:
     def reset(self) -> None:
         """An attempt succeeded: start with the shortest pause again."""
         self._next = _SHORTEST_PAUSE
+
+
+class ConnectionSlot(Generic[T]):
+    """Holds the connection that a transport sends through, which comes and goes while the channel
+    runs. Senders wait for it, and its removal waits for them."""
+
+    def __init__(self) -> None:
+        self._current: T | None = None
+        self._filled = asyncio.Event()
+        self._users = 0
+        self._released = asyncio.Event()
+
+    @property
+    def current(self) -> T | None:
+        """The connection, if there is one."""
+        return self._current
+
+    async def wait(self) -> T:
+        """The connection, once there is one."""
+        while self._current is None:
+            await self._filled.wait()
+        return self._current
+
+    @asynccontextmanager
+    async def used(self) -> AsyncIterator[T]:
+        """The connection, once there is one, for something that `clear` waits for."""
+        current = await self.wait()
+        self._users += 1
+        try:
+            yield current
+        finally:
+            self._users -= 1
+            self._released.set()
+
+    def fill(self, connection: T) -> None:
+        """A connection exists."""
+        self._current = connection
+        self._filled.set()
+
+    async def clear(self) -> None:
+        """The connection is gone. Returns when nobody uses it, or after `_PARTING_SECONDS`."""
+        self._current = None
+        self._filled.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PARTING_SECONDS):
+                while self._users:
+                    self._released.clear()
+                    await self._released.wait()
 
 
 async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> T:

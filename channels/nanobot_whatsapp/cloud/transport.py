@@ -9,7 +9,7 @@ from loguru import logger
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
-from nanobot.channel.health import Backoff, HealthReporter, first_error
+from nanobot.channel.health import Backoff, ConnectionSlot, HealthReporter, first_error
 from nanobot.errors import SendRefused
 from nanobot_whatsapp.cloud.graph import Graph, GraphError, Identity, Refused, as_send_error
 from nanobot_whatsapp.cloud.inbound import Inbox, Receiver
@@ -18,7 +18,7 @@ from nanobot_whatsapp.ingest import Ingest, RecentMessages
 from nanobot_whatsapp.markup import CAPTION_LIMIT, TEXT_LIMIT, fits
 from nanobot_whatsapp.people import People
 from nanobot_whatsapp.settings import WhatsAppSettings
-from nanobot_whatsapp.transport import ConnectionSlot, TypingIndicator
+from nanobot_whatsapp.transport import TypingIndicator
 
 _MAX_PAUSE = 60.0
 _TYPING_SECONDS = 20.0

@@ -17,7 +17,7 @@ from loguru import logger
 
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
-from nanobot.channel.health import Backoff, HealthReporter, within
+from nanobot.channel.health import Backoff, ConnectionSlot, HealthReporter, within
 from nanobot.errors import ChannelOff, SendLater, StorageError
 from nanobot_whatsapp.ingest import Ingest, RecentMessages
 from nanobot_whatsapp.linked.inbound import Downloads, Inbox
@@ -29,7 +29,7 @@ from nanobot_whatsapp.linked.protocol import Identity, Me, State, Welcome
 from nanobot_whatsapp.markup import CAPTION_LIMIT, TEXT_LIMIT, fits
 from nanobot_whatsapp.people import People, id_of, jid_of
 from nanobot_whatsapp.settings import WhatsAppSettings
-from nanobot_whatsapp.transport import ConnectionSlot, TypingIndicator
+from nanobot_whatsapp.transport import TypingIndicator
 
 MAX_PAUSE = 60.0
 SILENT_SECONDS = 80.0
