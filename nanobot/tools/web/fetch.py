@@ -1,29 +1,46 @@
-"""`web_fetch`: what stands at an address, as text that a model reads."""
+"""`web_fetch`: what stands at an address, as text that a model reads, and which may be fetched.
+
+An address can carry out whatever its author writes into it. One that the person wrote, or that a
+search engine returned, was not put together by a model that has read somebody else's text. What
+counts is the line of a search result that nanobot wrote itself, and never its title, its snippet or
+the text of a page. Where a redirect led does not count either: a server could hand out an alphabet
+of addresses that way. Because a choice among known addresses still says something, and so does
+fetching one of them often, both are counted.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import re
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 
+from pydantic import Field
+
 from nanobot.errors import ToolError
+from nanobot.messages import Message, ToolCall
+from nanobot.schema import parse_arguments
 from nanobot.security.egress import (
     MEGABYTE,
     Egress,
     EgressLimits,
+    EgressRefused,
     EgressRequest,
     EgressResponse,
+    Url,
     parse_url,
 )
-from nanobot.tooling import Caller, Risk, ToolResult
+from nanobot.tooling import Arguments, Caller, Risk, ToolResult
 from nanobot.tooling.policy import OWNER
 from nanobot.tools.reading import binary_kind, image_type
-from nanobot.tools.web.pages import KeptPages, decode, is_wide, read_page
-from nanobot.tools.web.search import FETCH, Addresses, WebFetchArguments
+from nanobot.tools.web.pages import decode, is_wide, read_page
+from nanobot.tools.web.search import SEARCH
+
+FETCH = "web_fetch"
 
 PIECE = 12_000
 """Characters of a page in one result."""
@@ -53,6 +70,178 @@ _HINTS = {
     404: "The address may be wrong or old; web_search finds others.",
     429: "The site wants fewer requests; try later or elsewhere.",
 }
+
+
+_ERROR = "Error: "
+"""How the result of a call that failed begins."""
+
+_HIT = re.compile(r"^[0-9]{1,3}\. .*\n   (https?://\S+)$", re.MULTILINE)
+_TYPED = re.compile(r"https?://[^\s<>\"]+", re.IGNORECASE)
+_BARE = re.compile(
+    r"(?<![\w@/.:-])(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,24}(?::[0-9]{1,5})?"
+    r"(?:/[^\s<>\"]*)?(?![\w@-])",
+    re.IGNORECASE,
+)
+_MOST_TRAILING = 8
+_TRAILING = ".,;:!?)]}'*_`…»”’"
+
+
+class WebFetchArguments(Arguments):
+    url: str
+    start: int = Field(default=0, ge=0, description="Character to read on from.")
+
+
+@dataclass(slots=True)
+class Addresses:
+    """The addresses in a conversation, as `parse_url` writes them.
+
+    `known` are those that the person typed or a search returned. `typed` says in how many messages
+    the person named each. `called` are the known ones that `web_fetch` was called with, in order.
+    `earlier` are those called in a step before the present one, with the count in `typed` at that
+    time: an address that the person types again may be fetched again.
+    """
+
+    known: set[str] = field(default_factory=set)
+    typed: Counter[str] = field(default_factory=Counter)
+    called: dict[str, None] = field(default_factory=dict)
+    earlier: set[tuple[str, int]] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, messages: Iterable[Message]) -> Addresses:
+        """Those in `messages`; the present step is the last one with calls."""
+        found = cls()
+        step: set[tuple[str, int]] = set()
+        for message in messages:
+            if message.tool_calls:
+                found.earlier |= step
+                step = found._calls(message.tool_calls)
+            named = {str(url) for text in _found(message) for url in _urls(text)}
+            found.known |= named
+            if message.role == "user":
+                found.typed.update(named)
+        return found
+
+    def _calls(self, calls: Iterable[ToolCall]) -> set[tuple[str, int]]:
+        urls = [url for call in calls if (url := _called(call)) in self.known]
+        self.called.update(dict.fromkeys(urls))
+        return {(url, self.typed[url]) for url in urls}
+
+
+def _called(call: ToolCall) -> str:
+    """The address that a call of `web_fetch` is about; empty where there is none."""
+    if call.name.strip().removeprefix("functions.") != FETCH:
+        return ""
+    try:
+        return str(parse_url(parse_arguments(WebFetchArguments, call.arguments).url))
+    except ToolError:
+        return ""
+
+
+def _found(message: Message) -> Iterator[str]:
+    if message.role == "tool":
+        # An error repeats what the model wrote.
+        if message.name == SEARCH and not message.content.startswith(_ERROR):
+            yield from _HIT.findall(message.content)
+    elif own := message.own_words:
+        for text in _TYPED.findall(own):
+            yield from _readings(text)
+        for text in _BARE.findall(own):
+            yield from _readings(f"https://{text}")
+
+
+def _readings(text: str) -> Iterator[str]:
+    """An address as it is written and without the punctuation that may belong to the sentence."""
+    yield text
+    for _ in range(_MOST_TRAILING):
+        if not text or text[-1] not in _TRAILING:
+            return
+        text = text[:-1]
+        yield text
+
+
+def _urls(text: str) -> Iterator[Url]:
+    try:
+        url = parse_url(text)
+    except EgressRefused:
+        return
+    yield url
+    if url.scheme == "http" and url.port == 80:
+        yield Url("https", url.host, 443, url.target)
+    elif url.scheme == "https" and url.port == 443:
+        yield Url("http", url.host, 80, url.target)
+
+
+_Page = tuple[str, int]
+"""An address, and in how many messages the person had typed it when it was fetched."""
+
+_BYTES = 64_000_000
+_PAGES = 1_000
+_CONVERSATIONS = 1_000
+
+_Answer = EgressResponse | ToolError
+
+
+class KeptPages:
+    """Pages that conversations have fetched, in memory, and which addresses each has asked for. At
+    most `_BYTES` of bodies; those go first that were not used for longest. A failure is kept
+    like a page: trying again would be a request more."""
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[tuple[str, _Page], _Answer] = OrderedDict()
+        self._asked: OrderedDict[str, set[str]] = OrderedDict()
+        self._locks: dict[tuple[str, _Page], asyncio.Lock] = {}
+
+    def has(self, conversation: str, page: _Page) -> bool:
+        """Whether a page is here."""
+        key = (conversation, page)
+        if key in self._answers:
+            self._answers.move_to_end(key)  # it is about to be read
+        return key in self._answers
+
+    def takes_place(self, conversation: str, url: str, before: Iterable[str], most: int) -> bool:
+        """Whether `url` is among the first `most` addresses of a conversation, which is noted.
+        `before` are those of earlier steps, which an earlier process may have fetched."""
+        asked = self._asked.setdefault(conversation, set())
+        self._asked.move_to_end(conversation)
+        while len(self._asked) > _CONVERSATIONS:
+            self._asked.popitem(last=False)
+        asked.update(before)
+        if url not in asked and len(asked) >= most:
+            return False
+        asked.add(url)
+        return True
+
+    async def once(
+        self, conversation: str, page: _Page, ask: Callable[[], Awaitable[EgressResponse]]
+    ) -> EgressResponse:
+        """The page, from here or by asking. Raises `ToolError`, the same one each time."""
+        key = (conversation, page)
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:
+                if key not in self._answers:
+                    try:
+                        self._keep(key, await ask())
+                    except ToolError as error:
+                        self._keep(key, error)
+                answer = self._answers[key]
+        finally:
+            if not lock.locked():
+                self._locks.pop(key, None)
+        if isinstance(answer, ToolError):
+            raise answer
+        return answer
+
+    def _keep(self, key: tuple[str, _Page], answer: _Answer) -> None:
+        self._answers[key] = answer
+        while len(self._answers) > 1 and (
+            len(self._answers) > _PAGES or sum(map(_size, self._answers.values())) > _BYTES
+        ):
+            self._answers.popitem(last=False)
+
+
+def _size(answer: _Answer) -> int:
+    return 0 if isinstance(answer, ToolError) else len(answer.body)
 
 
 @dataclass(frozen=True, slots=True)

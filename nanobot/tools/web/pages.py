@@ -1,28 +1,21 @@
-"""Bytes of a page as text, whatever they claim to be.
+"""What a page holds: bytes as text, whatever they claim to be, and HTML as Markdown.
 
 Pages lie about their encoding. Text in another encoding is hardly ever valid UTF-8, so what is
 valid UTF-8 is taken for it; then what the server says, what the page says, and at last
 Windows-1252, in which every byte means something.
 
-What an HTML page holds, read by a process of its own.
-
 A page comes from anywhere and an HTML parser is a large program in C: so it runs in a child with
 limits on memory, time and output and without this process's environment. Whatever happens there is
 one `ToolError` here. The child is `page_worker`, which imports nothing of nanobot.
-
-Pages that conversations have fetched, in memory, and which addresses each has asked for.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -30,7 +23,6 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from nanobot.errors import ToolError
-from nanobot.security.egress import EgressResponse
 
 _KNOWN = re.compile(
     r"utf-?(8|16|16le|16be|32)|us-ascii|ascii|iso-?8859-?[0-9]{1,2}|latin-?[0-9]{1,2}"
@@ -83,28 +75,26 @@ def _declared(content_type: str) -> str:
     return found[1].lower() if found else ""
 
 
-T = TypeVar("T", bound=BaseModel)
+T = TypeVar("T", "Page", "HitsPage")
 
 _WORKER = Path(__file__).with_name("page_worker.py")
 
 
 class Page(BaseModel):
-    """A page as Markdown."""
+    """A page as Markdown. `error` is why it could not be read."""
 
-    title: str
-    text: str
+    title: str = ""
+    text: str = ""
+    error: str = ""
 
 
 class HitsPage(BaseModel):
     """The results on a page of a search engine: title, URL and snippet. `blocked`: it wants to see
-    a person first."""
+    a person first. `error` is why it could not be read."""
 
-    hits: tuple[tuple[str, str, str], ...]
-    blocked: bool
-
-
-class _Unreadable(BaseModel):
-    error: str
+    hits: tuple[tuple[str, str, str], ...] = ()
+    blocked: bool = False
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,123 +114,41 @@ def read_page(html: str, url: str, limits: PageLimits = _ORDINARY) -> Page:
     return _read(Page, "page", html, url, limits)
 
 
-def read_hits(html: str, url: str, limits: PageLimits = _ORDINARY) -> HitsPage:
+def read_hits(html: str, url: str) -> HitsPage:
     """The results on a page of DuckDuckGo. Blocks. Raises `ToolError`."""
-    return _read(HitsPage, "hits", html, url, limits)
+    return _read(HitsPage, "hits", html, url, _ORDINARY)
 
 
 def _read(
     kind: type[T], mode: Literal["page", "hits"], html: str, url: str, limits: PageLimits
 ) -> T:
-    answer, code = _run(mode, html, url, limits)
     try:
-        return kind.model_validate_json(answer)
-    except ValidationError:
-        pass
-    try:
-        reason = _Unreadable.model_validate_json(answer).error
+        answer, code = _run(mode, html, url, limits)
+        page = kind.model_validate_json(answer)
+        reason = page.error
+    except subprocess.TimeoutExpired:
+        reason = f"reading took longer than {limits.seconds:g} seconds"
+    except OSError as error:
+        reason = f"no process to read it with ({error.strerror})"
     except ValidationError:
         reason = f"its reader ended with code {code}"
-    raise ToolError(f"the page {url} cannot be read: {reason}")
+    if reason:
+        raise ToolError(f"the page {url} cannot be read: {reason}")
+    return page
 
 
-def _run(
-    mode: Literal["page", "hits"], html: str, url: str, limits: PageLimits
-) -> tuple[bytes, int]:
+def _run(mode: str, html: str, url: str, limits: PageLimits) -> tuple[bytes, int]:
     numbers = (limits.characters, int(limits.seconds) + 1, limits.megabytes)
     with tempfile.TemporaryFile() as output:
-        try:
-            done = subprocess.run(  # noqa: S603 - our own interpreter and our own file
-                [sys.executable, "-P", "-S", str(_WORKER), mode, url, *map(str, numbers)],
-                input=html.encode("utf-8", "replace"),
-                stdout=output,
-                stderr=subprocess.DEVNULL,
-                timeout=limits.seconds,
-                # Where modules are, and nothing else: no key, no proxy, no home.
-                env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"},
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            reason = f"reading took longer than {limits.seconds:g} seconds"
-            raise ToolError(f"the page {url} cannot be read: {reason}") from error
-        except OSError as error:
-            reason = f"no process to read it with ({error.strerror})"
-            raise ToolError(f"the page {url} cannot be read: {reason}") from error
+        done = subprocess.run(  # noqa: S603 - our own interpreter and our own file
+            [sys.executable, "-P", "-S", str(_WORKER), mode, url, *map(str, numbers)],
+            input=html.encode("utf-8", "replace"),
+            stdout=output,
+            stderr=subprocess.DEVNULL,
+            timeout=limits.seconds,
+            # Where modules are, and nothing else: no key, no proxy, no home.
+            env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"},
+            check=False,
+        )
         output.seek(0)
         return output.read(), done.returncode
-
-
-KeptPage = tuple[str, int]
-"""An address, and in how many messages the person had typed it when it was fetched."""
-
-_BYTES = 64_000_000
-_PAGES = 1_000
-_CONVERSATIONS = 1_000
-
-_Answer = EgressResponse | ToolError
-
-
-class KeptPages:
-    """At most `_BYTES` of bodies; those go first that were not used for longest. A failure is kept
-    like a page: trying again would be a request more."""
-
-    def __init__(self) -> None:
-        self._answers: OrderedDict[tuple[str, KeptPage], _Answer] = OrderedDict()
-        self._asked: OrderedDict[str, set[str]] = OrderedDict()
-        self._locks: dict[tuple[str, KeptPage], asyncio.Lock] = {}
-
-    def has(self, conversation: str, page: KeptPage) -> bool:
-        """Whether a page is here."""
-        key = (conversation, page)
-        if key in self._answers:
-            self._answers.move_to_end(key)  # it is about to be read
-        return key in self._answers
-
-    def takes_place(self, conversation: str, url: str, before: Iterable[str], most: int) -> bool:
-        """Whether `url` is among the first `most` addresses of a conversation, which is noted.
-        `before` are those of earlier steps, which an earlier process may have fetched."""
-        asked = self._asked.setdefault(conversation, set())
-        self._asked.move_to_end(conversation)
-        while len(self._asked) > _CONVERSATIONS:
-            self._asked.popitem(last=False)
-        asked.update(before)
-        if url not in asked and len(asked) >= most:
-            return False
-        asked.add(url)
-        return True
-
-    async def once(
-        self, conversation: str, page: KeptPage, ask: Callable[[], Awaitable[EgressResponse]]
-    ) -> EgressResponse:
-        """The page, from here or by asking. Raises `ToolError`, the same one each time."""
-        key = (conversation, page)
-        lock = self._locks.setdefault(key, asyncio.Lock())
-        try:
-            async with lock:
-                if key not in self._answers:
-                    self._keep(key, await _answer(ask))
-                answer = self._answers[key]
-        finally:
-            if not lock.locked():
-                self._locks.pop(key, None)
-        if isinstance(answer, ToolError):
-            raise answer
-        return answer
-
-    def _keep(self, key: tuple[str, KeptPage], answer: _Answer) -> None:
-        self._answers[key] = answer
-        while len(self._answers) > 1 and (
-            len(self._answers) > _PAGES or sum(map(_size, self._answers.values())) > _BYTES
-        ):
-            self._answers.popitem(last=False)
-
-
-async def _answer(ask: Callable[[], Awaitable[EgressResponse]]) -> _Answer:
-    try:
-        return await ask()
-    except ToolError as error:
-        return error
-
-
-def _size(answer: _Answer) -> int:
-    return 0 if isinstance(answer, ToolError) else len(answer.body)
