@@ -43,6 +43,7 @@ from nanobot.memory.why import (
     Said,
     excerpt,
     lines_of,
+    listed,
     matching,
     nearest,
     said_in,
@@ -166,20 +167,21 @@ class ForgetPlan:
     def text(self) -> str:
         """For people: exactly what will go."""
         if self.is_empty:
-            near = [f"- {excerpt(line).lstrip('-*+ ')}" for line in self.near]
             nothing = "Nothing that I remember says this."
-            return "\n".join([nothing, "The nearest:", *near]) if near else nothing
-        listed = [
+            return (
+                "\n".join([nothing, "The nearest:", *listed(self.near)]) if self.near else nothing
+            )
+        found = [
             *(f"- {line.path}, line {line.number}: {excerpt(line.text)}" for line in self.lines),
             *(f"- {said.session} #{said.seq}, {said.who}: {excerpt(said.text)}"
               for said in self.messages),
             *(f"- history {cursor}" for cursor in self.entries),
         ]  # fmt: skip
-        more = len(listed) - _SHOWN
+        more = len(found) - _SHOWN
         return "\n".join(
             [
                 f"To be forgotten: {self.counts}.",
-                *listed[:_SHOWN],
+                *found[:_SHOWN],
                 *([f"- and {more} more"] if more > 0 else []),
             ]
         )
@@ -320,7 +322,7 @@ class Forgetter:
         facts, evidence = [Fact.literal(text)], list[Said]()
         for line in lines:
             wordings = [line.text]
-            steps = self._explainer.origin(memory, line).steps
+            steps = self._explainer.provenance(memory, line).steps
             wordings += [step.line for step in steps]
             stated = [Fact.of(_MARK.sub("", wording)) for wording in wordings]
             facts += [fact for fact in stated if fact.words]

@@ -33,9 +33,12 @@ async def test_a_learned_line_leads_to_its_version_its_entry_and_the_words_said(
     explanation = await home.explainer.why("sister Ann", "owner")
 
     (origin,) = explanation.found
-    assert (origin.path, origin.line) == ("memory/MEMORY.md", "- Their sister Ann lives in Oslo")
+    assert (origin.line.path, origin.line.text) == (
+        "memory/MEMORY.md",
+        "- Their sister Ann lives in Oslo",
+    )
     (step,) = origin.steps
-    assert (step.version, step.author) == (number, "dream")
+    assert (step.version.number, step.version.author) == (number, "dream")
     assert step.entry is not None
     assert (step.entry.cursor, step.entry.session) == (cursor, KEY)
     assert [(said.seq, said.who, said.text) for said in step.said] == [
@@ -56,7 +59,7 @@ async def test_rewordings_are_followed_to_the_first_wording(home: RealHome) -> N
 
     (origin,) = (await home.explainer.why("Ann Bergen", "owner")).found
 
-    assert [step.version for step in origin.steps] == [third, second, first]
+    assert [step.version.number for step in origin.steps] == [third, second, first]
     assert [step.line for step in origin.steps] == [
         "- Sister Ann lives in Bergen since May",
         "- Sister Ann lives in Bergen",
@@ -126,8 +129,8 @@ async def test_what_an_undoing_brought_back_leads_to_who_wrote_it(home: RealHome
 
     (origin,) = (await home.explainer.why("Ann", "owner")).found
 
-    assert [step.author for step in origin.steps] == ["restore", "dream"]
-    assert origin.steps[-1].version == first
+    assert [step.version.author for step in origin.steps] == ["restore", "dream"]
+    assert origin.steps[-1].version.number == first
     assert "before that it read" not in (await home.explainer.why("Ann", "owner")).text
 
 
@@ -136,7 +139,7 @@ async def test_lines_with_the_very_words_come_alone(home: RealHome) -> None:
 
     explanation = await home.explainer.why("A3999", "owner")
 
-    assert [origin.line for origin in explanation.found] == ["- Locker number A3999"]
+    assert [origin.line.text for origin in explanation.found] == ["- Locker number A3999"]
 
 
 async def test_a_line_written_by_hand_says_so(home: RealHome) -> None:
@@ -146,7 +149,7 @@ async def test_a_line_written_by_hand_says_so(home: RealHome) -> None:
 
     explanation = await home.explainer.why("Ann", "owner")
 
-    assert explanation.found[0].steps[0].author == "you"
+    assert explanation.found[0].steps[0].version.author == "you"
     assert "by your own hand" in explanation.text
 
 
@@ -156,8 +159,8 @@ async def test_a_retired_line_is_followed_to_where_it_came_from(home: RealHome) 
 
     (origin,) = (await home.explainer.why("Ann", "owner")).found
 
-    assert origin.path == "memory/retired.md"
-    assert origin.steps[-1].version == first
+    assert origin.line.path == "memory/retired.md"
+    assert origin.steps[-1].version.number == first
 
 
 async def test_nothing_of_another_scope_is_shown(home: RealHome) -> None:
