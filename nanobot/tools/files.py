@@ -1,23 +1,20 @@
-"""Replacing an exact piece of text, and saying why it was not found. Pure.
+"""`write_file` and `edit_file`: changes to the workspace, each of which can be undone.
+
+This is the one way in which file tools change the workspace. First what stood there is kept for
+`/undo`, durably; then the change is made, only if the file still is what the tool read, and for
+long-term files by their own guarded writer.
 
 Models quote from memory: they lose indentation, change line endings, or remember an older version.
-So a miss shows the lines that come closest, with their numbers; the cost of looking for them is
-bounded by the number and the length of the lines that are compared.
-
-The one way in which the file tools change the workspace.
-
-First what stood there is kept for `/undo`, durably; then the change is made, only if the file still
-is what the tool read, and for long-term files by their own guarded writer.
-
-`write_file` and `edit_file`: changes to the workspace, each of which can be undone.
+So where an edit finds nothing, it shows the lines that come closest, with their numbers; the cost
+of looking for them is bounded by the number and the length of the lines that are compared.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from typing import Protocol
 
 from pydantic import Field
@@ -26,66 +23,52 @@ from nanobot.errors import ToolError
 from nanobot.security.confine import autorun
 from nanobot.security.paths import Place
 from nanobot.tooling import Arguments, Caller, Risk, RootsOf, ToolResult
-from nanobot.tools.reading import DocumentStore, binary_kind, image_type, missing
+from nanobot.tools.reading import binary_kind, image_type, missing
+from nanobot.tools.shell.processes import Processes
 from nanobot.tools.undo import UndoLog
 
 _MAX_COMPARED = 4_000
-_MAX_COMPARED_LENGTH = 200
+_MAX_COMPARED_LENGTH = 199
+"""`difflib` takes frequent letters of longer ones for junk."""
 _MAX_SHOWN = 12
-_ALIKE = 0.6
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
-    """The new text, and the lines (from 1) at which something was replaced."""
-
-    text: str
-    lines: tuple[int, ...]
-
-
-def replace_exactly(text: str, old: str, new: str, *, everywhere: bool) -> Edited:
-    """Replace `old` by `new`; raises `ToolError` unless it is clear which place is meant.
+def replace_exactly(
+    text: str, old: str, new: str, *, everywhere: bool
+) -> tuple[str, tuple[int, ...]]:
+    """Replace `old` by `new`: the new text, and the lines (from 1) at which something was replaced.
+    Raises `ToolError` unless it is clear which place is meant.
 
     In a file that ends its lines with CR LF throughout, so do the texts given.
     """
     if not old:
         raise ToolError("old_text is empty; write_file creates files")
     if "\r\n" in text and text.count("\n") == text.count("\r\n"):
-        old, new = _with_crlf(old), _with_crlf(new)
+        old, new = (one.replace("\r\n", "\n").replace("\n", "\r\n") for one in (old, new))
     if old == new:
         raise ToolError("old_text and new_text are the same; nothing would change")
-    places = _places(text, old)
-    if not places:
+    lines = tuple(_line_numbers(text, old))
+    if not lines:
         raise ToolError(f"old_text was not found. {_why_not_found(text, old)}")
-    lines = _line_numbers(text, places)
-    if len(places) > 1 and not everywhere:
-        at = ", ".join(map(str, lines[:10])) + (", …" if len(lines) > 10 else "")
+    if len(lines) > 1 and not everywhere:
         raise ToolError(
-            f"old_text stands there {len(places)} times (lines {at}); give more of the text "
-            "around the one that is meant, or set replace_all"
+            f"old_text stands there {len(lines)} times (lines {_listed(lines)}); give more of the"
+            " text around the one that is meant, or set replace_all"
         )
-    return Edited(text.replace(old, new), lines)
+    return text.replace(old, new), lines
 
 
-def _with_crlf(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\n", "\r\n")
-
-
-def _places(text: str, old: str) -> list[int]:
-    places, at = [], text.find(old)
-    while at >= 0:
-        places.append(at)
-        at = text.find(old, at + len(old))
-    return places
-
-
-def _line_numbers(text: str, places: list[int]) -> tuple[int, ...]:
-    numbers, line, counted = [], 1, 0
-    for place in places:
+def _line_numbers(text: str, old: str) -> Iterator[int]:
+    line, counted, place = 1, 0, text.find(old)
+    while place >= 0:
         line += text.count("\n", counted, place)
         counted = place
-        numbers.append(line)
-    return tuple(numbers)
+        yield line
+        place = text.find(old, place + len(old))
+
+
+def _listed(lines: Sequence[int]) -> str:
+    return ", ".join(map(str, lines[:10])) + (", …" if len(lines) > 10 else "")
 
 
 def _why_not_found(text: str, old: str) -> str:
@@ -97,52 +80,44 @@ def _why_not_found(text: str, old: str) -> str:
     lines = text.split("\n")
     wanted = old.strip("\n").split("\n")
     anchor = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
-    best = _most_similar(lines, wanted[anchor])
-    if best is None:
+    compared = [line.strip()[:_MAX_COMPARED_LENGTH] for line in lines[:_MAX_COMPARED]]
+    best = get_close_matches(wanted[anchor].strip()[:_MAX_COMPARED_LENGTH], compared, n=1)
+    if not best:
         return f"{reason}Nothing like it stands there; read the file again."
-    start = max(0, best - anchor)
+    start = max(0, compared.index(best[0]) - anchor)
     shown = lines[start : start + min(len(wanted), _MAX_SHOWN)]
     region = "\n".join(f"{start + i}: {line[:500]}" for i, line in enumerate(shown, 1))
     return f"{reason}The closest lines are (with their numbers in front):\n{region}"
-
-
-def _most_similar(lines: list[str], wanted: str) -> int | None:
-    wanted = wanted.strip()[:_MAX_COMPARED_LENGTH]
-    matcher = SequenceMatcher(None, autojunk=False)
-    matcher.set_seq2(wanted)
-    best, best_ratio = None, _ALIKE
-    for index, line in enumerate(lines[:_MAX_COMPARED]):
-        stripped = line.strip()[:_MAX_COMPARED_LENGTH]
-        if stripped == wanted:
-            return index
-        matcher.set_seq1(stripped)
-        if matcher.real_quick_ratio() > best_ratio and matcher.quick_ratio() > best_ratio:
-            ratio = matcher.ratio()
-            if ratio > best_ratio:
-                best, best_ratio = index, ratio
-    return best
 
 
 MAX_CHANGED = 20_000_000
 """Bytes of the largest file that tools change: its old content is kept as well."""
 
 
-class Commands(Protocol):
-    """What runs in the folders that are written in."""
+class DocumentStore(Protocol):
+    """The guarded writer of long-term files.
 
-    def refuse_if_held(self, caller: Caller) -> None:
-        """Raise `ToolError` while a command has the caller's folder to itself."""
+    Paths are relative to the caller's workspace; whose memory one belongs to, the caller says.
+    """
+
+    def is_document(self, path: str, caller: Caller) -> bool:
+        """Whether writes to `path` must come here."""
         ...
 
-    def refuse_if_running(self, caller: Caller) -> None:
-        """Raise `ToolError` while any command runs there."""
+    async def replace(self, path: str, text: str, *, expected: str | None, caller: Caller) -> int:
+        """Write `text` where `expected` (the text that was read; None: no file) still stands.
+
+        Returns the number of the version that this made, 0 for none. Raises `WriteConflict` where
+        something else stands there, `ToolError` where the guard refuses the text or foreign content
+        in the conversation may have caused it.
+        """
         ...
 
 
 class WorkspaceWriter:
-    """Writes files for tools."""
+    """Writes files for tools. `commands` are what runs in the folders that are written in."""
 
-    def __init__(self, undo: UndoLog, documents: DocumentStore, commands: Commands) -> None:
+    def __init__(self, undo: UndoLog, documents: DocumentStore, commands: Processes) -> None:
         self._undo = undo
         self._documents = documents
         self._commands = commands
@@ -320,18 +295,17 @@ class EditFile(_Writing):
         if previous is None:
             raise await asyncio.to_thread(missing, place)
         text = _text(place.shown, previous)
-        edited = await asyncio.to_thread(
+        new, lines = await asyncio.to_thread(
             replace_exactly,
             text,
             arguments.old_text,
             arguments.new_text,
             everywhere=arguments.replace_all,
         )
-        await self.writer.write(place, edited.text, previous, caller)
-        where = ", ".join(map(str, edited.lines[:10])) + (", …" if len(edited.lines) > 10 else "")
-        times = "once" if len(edited.lines) == 1 else f"{len(edited.lines)} times"
+        await self.writer.write(place, new, previous, caller)
+        times = "once" if len(lines) == 1 else f"{len(lines)} times"
         return ToolResult(
-            f"edited {place.shown}: replaced {times}, line {where}",
+            f"edited {place.shown}: replaced {times}, line {_listed(lines)}",
             changed=(self.writer.path_of(place),),
             trusted=True,
         )

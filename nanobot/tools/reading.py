@@ -1,8 +1,6 @@
-"""What kind of content bytes are, told from how they begin and never from a file's name.
+"""`read_file` and `list_dir`: what stands in the workspace, in pieces that fit a prompt.
 
-Who writes the files that decide future behaviour: never a file tool by itself.
-
-`read_file` and `list_dir`: what stands in the workspace, in pieces that fit a prompt.
+What kind of content bytes are is told from how they begin and never from a file's name.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Protocol
 
 from pydantic import Field
 
@@ -57,26 +54,6 @@ def binary_kind(content: bytes) -> str:
     if content[4:8] == b"ftyp":
         return "MPEG-4 audio or video"
     return next((kind for start, kind in _BINARY if content.startswith(start)), "unknown kind")
-
-
-class DocumentStore(Protocol):
-    """The guarded writer of long-term files.
-
-    Paths are relative to the caller's workspace; whose memory one belongs to, the caller says.
-    """
-
-    def is_document(self, path: str, caller: Caller) -> bool:
-        """Whether writes to `path` must come here."""
-        ...
-
-    async def replace(self, path: str, text: str, *, expected: str | None, caller: Caller) -> int:
-        """Write `text` where `expected` (the text that was read; None: no file) still stands.
-
-        Returns the number of the version that this made, 0 for none. Raises `WriteConflict` where
-        something else stands there, `ToolError` where the guard refuses the text or foreign content
-        in the conversation may have caused it.
-        """
-        ...
 
 
 MAX_LINES = 2_000

@@ -1,15 +1,12 @@
-"""Glob patterns: `*`, `?`, `[…]` within a name, `**` over folders, `{a,b}` choices. Pure.
+"""`find_files` and `grep`: where something is, by name or by content.
 
-A pattern without a slash matches names at any depth, as people mean it. Matching takes time linear
-in the names of the path for each name of the pattern, whatever the pattern.
-
-Matching lines against a regular expression that a model wrote, without risk to the daemon.
+A glob pattern without a slash matches names at any depth, as people mean it. Matching takes time
+linear in the names of the path for each name of the pattern, whatever the pattern.
 
 Python's `re` can take exponential time on thirty characters, and holds the interpreter's lock all
-the while: neither a bound on the length of lines nor a look at the clock between them helps. So the
-pattern is matched in a process of its own, which is killed when its time is up.
-
-`find_files` and `grep`: where something is, by name or by content.
+the while: neither a bound on the length of lines nor a look at the clock between them helps. So a
+regular expression that a model wrote is matched in a process of its own (`matching`), which is
+killed when its time is up.
 """
 
 from __future__ import annotations
