@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from unicodedata import east_asian_width
 
+from nanobot.text import shortened
 from nanobot_cli.wire import Choice, Said, SentFile
 
 # No part runs over the beginning of another one: the search is linear on hostile text.
@@ -50,8 +51,7 @@ def without_escapes(text: str) -> str:
 
 def one_line(text: str, width: int) -> str:
     """The beginning of `text` as one line of at most `width` characters."""
-    line = " ".join(clean(text[: width * 4]).split())
-    return line if len(line) <= width else line[: max(0, width - 1)] + "…"
+    return shortened(clean(text[: width * 4]), width)
 
 
 def file_line(file: SentFile) -> str:

@@ -20,8 +20,8 @@ from telegram.error import TelegramError
 from nanobot.bus.events import Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits, MenuEntry
 from nanobot.channel.health import ConnectionSlot, HealthReporter, first_error
-from nanobot.disk import replace
 from nanobot.errors import SendRefused
+from nanobot.io import replace_file
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.content import Me
@@ -159,7 +159,7 @@ async def update_menus(client: TelegramClient, host: ChannelHost, bot_id: int) -
         else:
             current[name] = digest
         with suppress(OSError):  # it is only set once more then
-            replace(path, json.dumps(current).encode(), durable=False)
+            replace_file(path, json.dumps(current).encode(), durable=False)
 
 
 async def _set(client: TelegramClient, name: str, shown: Sequence[BotCommand]) -> None:

@@ -23,7 +23,7 @@ from telegram import (
 )
 
 from nanobot.bus.events import Media, MediaKind
-from nanobot.channel.text import one_line, valid_unicode
+from nanobot.text import one_line, valid_unicode
 
 Content = Message | ExternalReplyInfo
 """What can hold the same kinds of content."""

@@ -21,7 +21,8 @@ from loguru import logger
 from telegram import MessageEntity
 
 from nanobot.bus.split import utf16_length
-from nanobot.channel.text import is_parsed, parse_markdown, table_text, valid_unicode
+from nanobot.channel.text import is_parsed, parse_markdown, table_text
+from nanobot.text import valid_unicode
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

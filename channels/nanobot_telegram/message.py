@@ -17,8 +17,8 @@ from telegram import InputFile, LinkPreviewOptions, MessageEntity
 
 from nanobot.bus.events import Media
 from nanobot.bus.split import split_text, utf16_length
-from nanobot.channel.text import valid_unicode
 from nanobot.errors import SendRefused
+from nanobot.text import valid_unicode
 from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, render
 
 NO_LINK_PREVIEW = LinkPreviewOptions(is_disabled=True)

@@ -28,8 +28,8 @@ from telegram.error import BadRequest, ChatMigrated, Forbidden
 
 from nanobot.bus.events import Button, OutboundPart, Receipt
 from nanobot.channel import ChannelHost
-from nanobot.channel.text import valid_unicode
 from nanobot.errors import SendRefused, StorageError
+from nanobot.text import valid_unicode
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.failures import Flooded, as_send_error

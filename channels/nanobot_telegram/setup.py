@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from telegram.error import Conflict, InvalidToken, TelegramError
 
 from nanobot.channel.entry_points import SetupRequest, SetupResult
-from nanobot.channel.text import one_line
 from nanobot.errors import NanobotError
+from nanobot.text import one_line
 from nanobot_telegram.client import TelegramClient, token_refused
 from nanobot_telegram.settings import TelegramSettings
 

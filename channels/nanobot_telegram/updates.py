@@ -36,7 +36,7 @@ from telegram import (
 
 from nanobot.bus.events import InboundMessage, Media, Quote
 from nanobot.channel import Chat, Sender
-from nanobot.channel.text import one_line, valid_unicode
+from nanobot.text import one_line, valid_unicode
 from nanobot_telegram.content import (
     Me,
     file_of,

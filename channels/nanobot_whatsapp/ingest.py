@@ -22,7 +22,7 @@ from loguru import logger
 from nanobot.bus.events import InboundMessage, Media, Quote
 from nanobot.channel import ChannelHost, Chat, Sender
 from nanobot.channel.health import RateLimitedLog
-from nanobot.channel.text import one_line, valid_unicode
+from nanobot.text import one_line, valid_unicode
 from nanobot_whatsapp.people import People, Person, is_group, is_id
 
 OURS = "you"

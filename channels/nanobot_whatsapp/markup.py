@@ -29,7 +29,8 @@ from loguru import logger
 
 from nanobot.bus.events import Button
 from nanobot.bus.split import utf16_length
-from nanobot.channel.text import parse_markdown, table_text, valid_unicode
+from nanobot.channel.text import parse_markdown, table_text
+from nanobot.text import valid_unicode
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

@@ -22,7 +22,6 @@ from functools import partial
 from loguru import logger
 from pydantic import Field
 
-from nanobot.agent.intake import one_line
 from nanobot.agent.runner import AgentRunner, Unlogged
 from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.bus.events import NANOBOT, InboundMessage
@@ -33,6 +32,7 @@ from nanobot.memory.taint import origins_of, passed_on
 from nanobot.messages import Message
 from nanobot.providers.port import Prompt, Toolset, system_message, user_message
 from nanobot.tasks import Background
+from nanobot.text import one_line
 from nanobot.tooling import Arguments, Caller, ToolResult
 from nanobot.tooling.policy import OWNER
 
@@ -126,7 +126,7 @@ class Helpers:
             most = MOST_OF_OTHERS
         if len(mine) >= most:
             raise ToolError(f"{len(mine)} helpers are at work here already; wait for them")
-        label = one_line(label or task)[:_LABEL_CHARACTERS]
+        label = one_line(label or task, _LABEL_CHARACTERS)
         heard = tuple(caller.heard())
         helper = _Helper(self._new_id(), label, task, caller, heard, caller.origins())
         self._at_work[helper.id] = helper
@@ -285,9 +285,9 @@ def _lost(helper: _Helper) -> str:
     return (
         f"[{NANOBOT}: the helper “{helper.label}” was interrupted when nanobot stopped. What it "
         f"had done until then is unknown; look before repeating it. Its task was: "
-        f"{one_line(helper.task)[:1_000]}]"
+        f"{one_line(helper.task, 1_000)}]"
     )
 
 
 def _reason(error: BaseException) -> str:
-    return one_line(str(error)) if isinstance(error, NanobotError) else type(error).__name__
+    return one_line(str(error), None) if isinstance(error, NanobotError) else type(error).__name__

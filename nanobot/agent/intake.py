@@ -19,6 +19,7 @@ from nanobot.bus.events import InboundMessage, Media
 from nanobot.channel import Channel
 from nanobot.memory.scopes import Scopes
 from nanobot.messages import ATTACHED, EDITED, Message
+from nanobot.text import one_line, without_brackets
 
 Transcribe = Callable[[bytes, str, str], Awaitable[str]]
 """What is said in a sound: content, MIME type, name. May fail in any way."""
@@ -34,7 +35,6 @@ _UNSEEN = r"\s\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b-
 _UNSEEN += r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
 _MARK = re.compile(rf"[{_UNSEEN}]*[\[\uff3b]")
 """Begins a line that looks like one of nanobot's: what goes before the bracket is not seen."""
-_ROUND = str.maketrans("[]\uff3b\uff3d", "()()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Intake:
             unheard = "; nobody can listen to it: model.transcription is not set"
             return replace(taken, note=f"[{taken.note}{unheard}]")
         try:
-            said = _without_brackets(await self._transcribe(data, item.mime, item.name)).strip()
+            said = without_brackets(await self._transcribe(data, item.mime, item.name)).strip()
         except Exception as error:  # noqa: BLE001 - the boundary: what fails to listen is a note
             reason = _reason(error)
             logger.warning("{} was not transcribed: {}", taken.name, reason)
@@ -109,13 +109,13 @@ class Intake:
             return replace(taken, note=f"[{taken.note}; nobody speaks in it]")
         if item.kind == "voice":
             return replace(taken, note=f"[{taken.note}; transcribed above]", words=said)
-        return replace(taken, note=f"[{taken.note}; in it is said: “{one_line(said)}”]")
+        return replace(taken, note=f"[{taken.note}; in it is said: “{one_line(said, None)}”]")
 
     def _message(
         self, inbound: InboundMessage, files: Sequence[_Taken], notice: str = ""
     ) -> Message:
         quote = _quote(inbound)
-        told = [f"[{one_line(note)}]" for note in inbound.notes if note]
+        told = [f"[{one_line(note, None)}]" for note in inbound.notes if note]
         notes = [*told, *(file.note for file in files if file.note)]
         media = tuple(file.name for file in files if file.name)
         words = [_said(inbound), *(file.words for file in files)]
@@ -136,19 +136,19 @@ class Intake:
         if inbound.forwarded_from:
             return "forwarded"
         if inbound.is_group and not self._scopes.is_owner(inbound.channel, inbound.sender_id):
-            return f"person:{one_line(inbound.sender_id)[:80]}"
+            return f"person:{one_line(inbound.sender_id, None)[:80]}"
         return ""
 
 
 def _label(item: Media) -> str:
-    return one_line(f"{item.kind} {item.name}")
+    return one_line(f"{item.kind} {item.name}", None)
 
 
 def _speaker(inbound: InboundMessage) -> str:
     """Who speaks, where several can; what is run again says so already."""
     if not inbound.is_group or inbound.answers:
         return ""
-    name = one_line(inbound.sender_name)[:_NAME_CHARACTERS]
+    name = one_line(inbound.sender_name, _NAME_CHARACTERS)
     return f"[from {name}]" if name else ""
 
 
@@ -159,7 +159,7 @@ def _said(inbound: InboundMessage) -> str:
     if not others_speak or inbound.answers:
         return inbound.content
     lines = _LINE_END.split(inbound.content)
-    return "\n".join(_without_brackets(line) if _MARK.match(line) else line for line in lines)
+    return "\n".join(without_brackets(line) if _MARK.match(line) else line for line in lines)
 
 
 def _edit(inbound: InboundMessage) -> str:
@@ -170,7 +170,7 @@ def _quote(inbound: InboundMessage) -> str:
     quote = inbound.reply_to
     if quote is None or not quote.text:
         return ""
-    sender, text = one_line(quote.sender) or "a message", one_line(quote.text)
+    sender, text = one_line(quote.sender) or "a message", one_line(quote.text, None)
     return f"[in reply to {sender}: “{text}”]"
 
 
@@ -179,15 +179,5 @@ def _forward(inbound: InboundMessage) -> str:
     return f"[forwarded from {sender}]" if sender else ""
 
 
-def one_line(text: str) -> str:
-    """What others wrote, as it may stand within one bracketed line: it cannot end that, nor pass
-    for what the person said."""
-    return " ".join(_without_brackets(text).split())
-
-
-def _without_brackets(text: str) -> str:
-    return text.translate(_ROUND)
-
-
 def _reason(error: Exception) -> str:
-    return one_line(str(error)) or type(error).__name__
+    return one_line(str(error), None) or type(error).__name__

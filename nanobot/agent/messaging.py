@@ -23,7 +23,6 @@ from typing import Protocol
 from loguru import logger
 from pydantic import Field
 
-from nanobot.agent.intake import one_line
 from nanobot.agent.media import MediaStore
 from nanobot.bus.events import NANOBOT, Address, InboundMessage, Media, OutboundMessage
 from nanobot.bus.journal import Outgoing
@@ -36,6 +35,7 @@ from nanobot.memory.taint import passed_on
 from nanobot.messages import Message
 from nanobot.security.names import printable
 from nanobot.security.paths import Place
+from nanobot.text import one_line
 from nanobot.tooling import Arguments, Caller, Risk, RootsOf, ToolResult
 from nanobot.tools.reading import Received, missing, nothing_received
 
@@ -322,7 +322,7 @@ def _refuse_closed(others: Reachable, address: str) -> None:
 def _note(message: OutboundMessage, name: str, clock: Clock, origin: str) -> InboundMessage:
     """What the conversation of a chat gets to know of a message that was sent there."""
     there = Address(message.channel, message.chat_id, message.thread_id)
-    told = one_line(f"{message.content} {_named(message.media)}")[:_KEPT_CHARACTERS]
+    told = one_line(f"{message.content} {_named(message.media)}", _KEPT_CHARACTERS)
     return InboundMessage(
         there.channel,
         there.chat_id,

@@ -19,7 +19,6 @@ from datetime import datetime
 from loguru import logger
 
 from nanobot.agent.hooks import Screen
-from nanobot.agent.intake import one_line
 from nanobot.agent.media import MediaStore
 from nanobot.bus.events import NANOBOT, Address, Button, InboundMessage, Notice, OutboundMessage
 from nanobot.bus.journal import Outgoing
@@ -34,6 +33,7 @@ from nanobot.messages import SILENT
 from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
+from nanobot.text import one_line
 
 _AS_FILE = "\n\n[This is the beginning. The whole text, {:,} characters, is in the file below.]"
 
@@ -255,7 +255,7 @@ def note_for_chat(
     """What the chat's conversation gets to know of `text`, which was said there; `origins` are
     those of what the turn has read."""
     who = "heartbeat" if inbound.begun_by == "heartbeat" else f"job “{_name(inbound)}”"
-    said = one_line(text)[:_KEPT_CHARACTERS]
+    said = one_line(text, _KEPT_CHARACTERS)
     foreign = set(origins)
     return InboundMessage(
         inbound.channel,

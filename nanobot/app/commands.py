@@ -19,7 +19,6 @@ from pathlib import Path
 from loguru import logger
 
 import nanobot
-from nanobot import disk
 from nanobot.agent.commands import ApprovalCommands, ConversationCommands
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.messaging import SendCommand
@@ -39,6 +38,7 @@ from nanobot.gateway.gateway import Gateway
 from nanobot.gateway.operations import Operations, Running
 from nanobot.gateway.pairing import PairCommand, Pairing, PairingOperations
 from nanobot.gateway.status import Status
+from nanobot.io import replace_file
 from nanobot.memory.scopes import Scopes
 from nanobot.memory.service.commands import MemoryCommands, Questions
 from nanobot.memory.service.continuing import ContinueCommand, DiscardCommand
@@ -51,7 +51,7 @@ from nanobot.session.manager import SessionManager
 from nanobot.session.session import Session
 from nanobot.skills import SkillsCommand, SkillsOperations
 from nanobot.tasks import Background
-from nanobot.times import duration
+from nanobot.text import duration
 from nanobot.tools.mcp import McpOperations
 
 
@@ -266,7 +266,7 @@ class TypedKeys(AgentHook):
                 new[_free_name(usual, value, {**known, **new, **self._environ})] = value
             changed = with_entries(text, new)
             if changed != text:
-                disk.replace(self._path, changed.encode())
+                replace_file(self._path, changed.encode())
         except (OSError, ValueError) as error:
             hint = "Nothing was struck from the conversation."
             raise NanobotError(f"{SECRETS_FILE} cannot be changed: {error}", hint=hint) from error

@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 
 from loguru import logger
 
-from nanobot.disk import sync_folder
 from nanobot.errors import StorageError
+from nanobot.io import sync_folder
 
 
 def copy_to(connection: sqlite3.Connection, path: Path) -> None:

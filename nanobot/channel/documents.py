@@ -20,9 +20,8 @@ from loguru import logger
 from pydantic import BaseModel, ValidationError
 
 from nanobot.clock import Clock
-from nanobot.disk import replace
 from nanobot.errors import StorageError
-from nanobot.jsonl import json_line
+from nanobot.io import json_line, replace_file
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -149,6 +148,6 @@ class StateFile(Generic[M]):
         """Raises `StorageError`; the file is as it was then."""
         text = json.dumps(value.model_dump(), ensure_ascii=False)
         try:  # a lone surrogate, such as half a file name, must not make it fail for ever
-            replace(self._path, text.encode(errors="replace"), durable=durable)
+            replace_file(self._path, text.encode(errors="replace"), durable=durable)
         except OSError as error:
             raise StorageError.of(self._path, error) from error

@@ -28,7 +28,7 @@ from nanobot.cli.command import (
 from nanobot.cli.show import fitted, size, table
 from nanobot.config import command_for
 from nanobot.errors import NanobotError
-from nanobot.tilde import expanded
+from nanobot.text import expanduser
 from nanobot_cli.text import clean, one_line
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _make(options: argparse.Namespace) -> int:
         taken = Taken.of_json(asked(home, OPERATION))
         folder = backups.folder_of(home, settings.backup.folder)
         name = backups.name_for(taken.made_at, recipient)
-        target = expanded(options.what).absolute() if options.what else folder / name
+        target = expanduser(options.what).absolute() if options.what else folder / name
         made = backups.make(home, taken, target, order, progress)
     data = {
         "file": str(made.path),
@@ -213,7 +213,7 @@ def _verify(options: argparse.Namespace) -> int:
 
     _log_errors_only()
     with _progress("checked") as progress:
-        done = verify(expanded(options.file), _identity(options), SystemClock(), progress)
+        done = verify(expanduser(options.file), _identity(options), SystemClock(), progress)
     unpacked, found = done.unpacked, done.found
     put_data(options, _data_of(unpacked, found), lambda _: _contents_text(unpacked, found))
     return 1 if found.troubles else 0
@@ -224,7 +224,7 @@ def _keygen(options: argparse.Namespace) -> int:
     from nanobot.clock import SystemClock
     from nanobot.upkeep.packing import make_identity
 
-    path = expanded(options.file).absolute()
+    path = expanduser(options.file).absolute()
     made_at = SystemClock().now().isoformat(timespec="seconds")
     public = make_identity(path, made_at)
     text = (
@@ -265,9 +265,9 @@ def _restore(options: argparse.Namespace) -> int:
     from nanobot.upkeep.unpacking import expect_file
 
     _log_errors_only()
-    file = expanded(options.file).absolute()
+    file = expanduser(options.file).absolute()
     expect_file(file)
-    home = expanded(options.to).absolute() if options.to else home_of(options)
+    home = expanduser(options.to).absolute() if options.to else home_of(options)
     expect_room(home, replace=options.replace)
     with ExitStack() as stack:
         if not is_empty(home) and not is_unfinished(home):
@@ -300,7 +300,7 @@ def _log_errors_only() -> None:
 
 def _identity(options: argparse.Namespace) -> Path | None:
     """The file of a secret key, if one was named."""
-    return expanded(options.identity) if options.identity else None
+    return expanduser(options.identity) if options.identity else None
 
 
 def _data_of(unpacked: Unpacked, found: Found) -> dict[str, object]:

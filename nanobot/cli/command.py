@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from nanobot.cli.show import Data, fitted, text
 from nanobot.config import home_folder
 from nanobot.errors import NanobotError
-from nanobot.tilde import expanded
+from nanobot.text import expanduser
 from nanobot_cli.text import clean
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def day(text: str) -> str:
 
 def home_of(options: argparse.Namespace) -> Path:
     """The home that a command line means, absolute."""
-    return expanded(options.home).absolute() if options.home else home_folder()
+    return expanduser(options.home).absolute() if options.home else home_folder()
 
 
 def zone_of(home: Path) -> tzinfo | None:

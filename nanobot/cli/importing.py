@@ -18,7 +18,7 @@ from nanobot.cli.command import (
     said_yes,
 )
 from nanobot.cli.show import fitted, table
-from nanobot.tilde import expanded
+from nanobot.text import expanduser
 from nanobot_cli.text import clean, one_line
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ def _import(options: argparse.Namespace) -> int:
     from nanobot.gateway.lock import HomeLock
     from nanobot.importing.importer import carry_out, prepare
 
-    source = expanded(options.source).absolute()
-    target = expanded(options.to).absolute() if options.to else home_of(options)
-    workspace = expanded(options.workspace).absolute() if options.workspace else None
+    source = expanduser(options.source).absolute()
+    target = expanduser(options.to).absolute() if options.to else home_of(options)
+    workspace = expanduser(options.workspace).absolute() if options.workspace else None
     clock = SystemClock()
     _tell(f"Looking at {source} …")
     plan = prepare(source, target, workspace, tuple(options.owner), clock)

@@ -20,7 +20,7 @@ from nanobot.cli.command import (
     words,
 )
 from nanobot.cli.show import Data, field, indent, number, records, table, text, warning
-from nanobot.times import duration
+from nanobot.text import duration
 from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from nanobot.cli.command import (
 )
 from nanobot.cli.show import Data, field, indent, number, records, table, text, warning
 from nanobot.errors import NanobotError
-from nanobot.tilde import expanded
+from nanobot.text import expanduser
 from nanobot_cli.text import clean
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _install(options: argparse.Namespace) -> int:
             hint="Download it first (`git clone`, or unpack the archive), look at it, and name"
             " that folder.",
         )
-    home, place = home_of(options), str(expanded(options.path).absolute())
+    home, place = home_of(options), str(expanduser(options.path).absolute())
     data = asked(home, "skills.package", path=place)
     name = field(data, "name")
     if data.get("replaces") and not options.replace:

@@ -28,7 +28,7 @@ from nanobot.cli.show import (
     table,
 )
 from nanobot.config import not_imported
-from nanobot.times import duration
+from nanobot.text import duration
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands

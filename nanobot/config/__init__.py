@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nanobot.errors import ConfigError, NanobotError
-from nanobot.tilde import expanded
+from nanobot.text import expanduser
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder named by NANOBOT_HOME, else `~/.nanobot`; absolute, and it need not exist."""
     chosen = environ.get("NANOBOT_HOME", "").strip() or "~/.nanobot"
     try:
-        return expanded(chosen, environ.get("HOME", "")).absolute()
+        return expanduser(chosen, environ.get("HOME", "")).absolute()
     except NanobotError:
         raise ConfigError(
             "the home folder of the user is not known",

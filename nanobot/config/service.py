@@ -12,7 +12,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from nanobot.config.values import ApiKey, Count, Fault, HostName, Strict, Unfit
 from nanobot.errors import NanobotError
-from nanobot.tilde import expanded
+from nanobot.text import expanduser
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
 _ELSEWHERE = "Name a folder elsewhere, best on another disk."
@@ -108,7 +108,7 @@ class BackupSettings(Strict):
 
     def place(self, home: Path) -> Path:
         """Where they go. Raises `NanobotError` for a user who is not known."""
-        return (home / expanded(self.folder or "backups")).resolve()
+        return (home / expanduser(self.folder or "backups")).resolve()
 
     def exposed(self) -> Fault:
         """What is wrong where programs of the agent see them."""

@@ -35,13 +35,13 @@ from nanobot.cron.wording import (
     fields_of,
     list_text,
     next_text,
-    one_line,
     reminder_set,
     schedule_text,
     split_schedule,
 )
 from nanobot.errors import NanobotError, ToolError
 from nanobot.security.names import printable
+from nanobot.text import one_line
 from nanobot.tooling import Arguments, Caller, Risk, ToolResult
 from nanobot.tooling.policy import OWNER
 

@@ -14,8 +14,8 @@ from nanobot.cron.job import MOST_COUNTED, Job, Run, next_due, zone_of
 from nanobot.cron.schedule import At, Every, Schedule, ScheduleError, parse
 from nanobot.errors import NanobotError
 from nanobot.messages import SILENT
-from nanobot.security.names import printable
 from nanobot.templates import render
+from nanobot.text import one_line
 from nanobot.zones import find_zone
 
 LEAST_INTERVAL = timedelta(seconds=60)
@@ -130,8 +130,6 @@ def _schedule(text: str, now: datetime) -> Schedule:
 
 
 _LATE = timedelta(minutes=5)
-_ROUND = str.maketrans("[]", "()")
-_SHOWN = 200
 
 
 def message_of(job: Job, event: str, content: str, now: datetime) -> InboundMessage:
@@ -199,11 +197,6 @@ def moment_text(moment: datetime, zone: tzinfo) -> str:
     """A moment as people in `zone` read it: `Mon 2026-03-02 09:00 +01:00`."""
     local = moment.astimezone(zone)
     return f"{local:%a %Y-%m-%d %H:%M} {local.isoformat()[-6:]}"
-
-
-def one_line(text: str) -> str:
-    """What somebody wrote, as it may stand within a line in brackets."""
-    return printable(" ".join(text.translate(_ROUND).split())[:_SHOWN])
 
 
 def next_text(job: Job, now: datetime) -> str:

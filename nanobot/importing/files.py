@@ -20,7 +20,7 @@ from nanobot.agent.media import FOLDER, kept_name
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.foreign import Fields, NotJson
 from nanobot.importing.report import Item, Kind, Outcome, Report
-from nanobot.tilde import expanded
+from nanobot.text import expanduser
 
 CONFIG = "config.json"
 LARGEST_SETTINGS = 4 << 20
@@ -126,7 +126,7 @@ def _workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:
     _, mark, within = named.partition("/.nanobot/")
     candidates = [home / within, home / "workspace"] if mark else []
     with suppress(NanobotError):  # the folder of a user that this machine does not have
-        candidates.append(expanded(named).absolute())
+        candidates.append(expanduser(named).absolute())
     candidates.append(home / "workspace")
     found = next((path for path in candidates if path.is_dir()), None)
     return found.resolve() if found else None

@@ -24,7 +24,6 @@ from pathlib import Path
 from nanobot.clock import Clock
 from nanobot.config import home_folder
 from nanobot.cron.job import Jobs, encoded
-from nanobot.disk import sync_folder
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.configfile import usable
 from nanobot.importing.files import (
@@ -46,6 +45,7 @@ from nanobot.importing.people import OURS, People, people_of
 from nanobot.importing.report import A_LOCK, A_PROGRAM, Kind, Report
 from nanobot.importing.sessions import Talks
 from nanobot.importing.settings import Conversion
+from nanobot.io import sync_folder
 from nanobot.memory.history.entries import encode, paragraph_of
 from nanobot.upkeep.retention import has_room
 from nanobot.upkeep.swap import staging_for, swap

@@ -36,7 +36,7 @@ from zoneinfo import ZoneInfo
 
 from loguru import logger
 
-from nanobot.security.paths import write_all
+from nanobot.io import write_all
 
 if TYPE_CHECKING:
     from datetime import tzinfo

@@ -23,8 +23,8 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
-from nanobot.jsonl import json_line
-from nanobot.security.paths import Place, fingerprint_of, write_all
+from nanobot.io import json_line, write_all
+from nanobot.security.paths import Place, fingerprint_of
 
 Fingerprint = tuple[int, int, int] | None
 

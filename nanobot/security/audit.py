@@ -17,7 +17,7 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.clock import Clock
-from nanobot.jsonl import json_line
+from nanobot.io import json_line
 from nanobot.security.redaction import Redactor
 
 FILE = "audit.jsonl"

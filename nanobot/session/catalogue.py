@@ -17,8 +17,8 @@ from typing import TypeVar
 from loguru import logger
 
 from nanobot.errors import StorageError
+from nanobot.io import FileState, opened, state_of
 from nanobot.messages import Message
-from nanobot.session.files import FileState, opened, state_of
 from nanobot.session.loading import newest_metadata
 from nanobot.session.records import (
     SUFFIX,

@@ -25,9 +25,9 @@ from itertools import chain
 from pathlib import Path
 
 from nanobot.errors import StorageError, UnknownSession
+from nanobot.io import FileOps, FileState, make_folder, opened, replace_file, state_of
 from nanobot.messages import Message
 from nanobot.session import catalogue
-from nanobot.session.files import FileOps, FileState, make_folder, opened, replace_file, state_of
 from nanobot.session.jsonl_writer import SessionFile, sync_lines, write_lines
 from nanobot.session.loading import Line, load, newest_metadata, numbered, set_aside_torn_tail
 from nanobot.session.records import (
@@ -132,12 +132,12 @@ def move(files: FileOps, path: Path, folder: Path, header: Metadata) -> FileStat
         )
         first = next(going, None)
         if first is not None:
-            make_folder(files, folder)
+            make_folder(folder, files)
             number = present[-1].number + 1 if present else 1
             target = folder / f"{number:04}{SUFFIX}"
-            replace_file(files, target, _file(header, chain([first], going)))
+            replace_file(target, _file(header, chain([first], going)), files=files)
         staying = _parted(live, cut, border, stay=True)
-        replace_file(files, path, _file(replace(header, first_seq=cut + 1), staying))
+        replace_file(path, _file(replace(header, first_seq=cut + 1), staying), files=files)
     return FileState.of(path.stat())
 
 
@@ -239,7 +239,7 @@ def rewrite_file(files: FileOps, path: Path, redact: Redact) -> int:
     redacted = [_redacted(line, redact) for line in lines]
     changed = sum(new != old for new, old in zip(redacted, lines, strict=True))
     if changed:
-        replace_file(files, path, [b"\n".join(redacted)])
+        replace_file(path, [b"\n".join(redacted)], files=files)
     return changed
 
 

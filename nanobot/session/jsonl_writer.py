@@ -28,8 +28,7 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.errors import StorageError
-from nanobot.messages import Message
-from nanobot.session.files import (
+from nanobot.io import (
     FileOps,
     FileState,
     lines_backwards,
@@ -38,6 +37,7 @@ from nanobot.session.files import (
     tail_without_newline,
     write_all,
 )
+from nanobot.messages import Message
 from nanobot.session.loading import cut_off, is_session
 from nanobot.session.records import (
     Epoch,
@@ -118,7 +118,7 @@ def sync_lines(files: FileOps, written: Written) -> None:
     try:
         files.sync(written.descriptor)
         if written.fresh:
-            sync_folder(files, file.path.parent)
+            sync_folder(file.path.parent, files)
         after = FileState.of(os.fstat(written.descriptor))
     finally:
         os.close(written.descriptor)
@@ -132,7 +132,7 @@ def _open(files: FileOps, path: Path) -> tuple[int, FileState | None]:
     try:
         descriptor = os.open(path, flags)
     except FileNotFoundError:
-        make_folder(files, path.parent)
+        make_folder(path.parent, files)
         return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600), None
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
@@ -176,7 +176,7 @@ def _join(
 def _write(files: FileOps, file: SessionFile, descriptor: int, base: int, payload: bytes) -> None:
     file.debris = Debris(os.fstat(descriptor).st_ino, base, payload)
     try:
-        write_all(files, descriptor, payload)
+        write_all(descriptor, payload, files)
     except OSError:
         with contextlib.suppress(OSError):  # the next attempt looks again
             files.truncate(descriptor, base)

@@ -25,8 +25,7 @@ from typing import NamedTuple
 from loguru import logger
 
 from nanobot.errors import StorageError
-from nanobot.messages import Message
-from nanobot.session.files import (
+from nanobot.io import (
     FileOps,
     FileState,
     blocks_backwards,
@@ -35,6 +34,7 @@ from nanobot.session.files import (
     tail_without_newline,
     write_new,
 )
+from nanobot.messages import Message
 from nanobot.session.records import (
     Epoch,
     Foreign,
@@ -181,7 +181,7 @@ def cut_off(path: Path, descriptor: int, size: int, files: FileOps, now: datetim
     name = f"{path.name}.corrupt-{now:%Y%m%dT%H%M%S}"
     copies = len(list(path.parent.glob(f"{name}*")))
     aside = path.with_name(f"{name}-{copies}" if copies else name)
-    write_new(files, aside, [torn])
+    write_new(aside, [torn], files)
     files.truncate(descriptor, size)
     files.sync(descriptor)
     logger.warning("{}: the last line was cut short; set aside as {}", path, aside.name)

@@ -19,9 +19,9 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
+from nanobot.io import FileOps, state_of
 from nanobot.messages import Message
 from nanobot.session.catalogue import SessionInfo
-from nanobot.session.files import FileOps, state_of
 from nanobot.session.jsonl_store import Redact, SessionFolder
 from nanobot.session.jsonl_writer import Callback, Job, SessionFile, Trouble, Writer
 from nanobot.session.records import JsonValue

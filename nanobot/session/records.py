@@ -28,7 +28,7 @@ from datetime import datetime
 from typing import cast
 from urllib.parse import unquote_to_bytes
 
-from nanobot.jsonl import json_line
+from nanobot.io import json_line
 from nanobot.messages import Message, Role, ToolCall
 
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]

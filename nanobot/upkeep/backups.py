@@ -30,9 +30,9 @@ from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.clock import Clock
 from nanobot.cron.schedule import Schedule
 from nanobot.cron.service import Alarm
-from nanobot.disk import sync_folder
 from nanobot.errors import NanobotError, StorageError
-from nanobot.tilde import expanded
+from nanobot.io import sync_folder
+from nanobot.text import expanduser
 from nanobot.upkeep.contents import BACKUPS, WORKSPACE, Head, Item, stays_inside, walk
 from nanobot.upkeep.packing import Progress, check_recipient, pack, sealed
 from nanobot.upkeep.retention import has_room
@@ -92,7 +92,7 @@ class Order:
 def folder_of(home: Path, configured: str) -> Path:
     """Where backups of a home go: the `configured` folder, relative to it, or its own. Raises
     `NanobotError` for the folder of a user who is not known here."""
-    return home / (expanded(configured) if configured else BACKUPS)
+    return home / (expanduser(configured) if configured else BACKUPS)
 
 
 def found(folder: Path) -> list[Stored]:

@@ -25,12 +25,12 @@ from nanobot.bus.sqlite_reports import queue_counts, set_aside
 from nanobot.clock import Clock
 from nanobot.cron.job import decoded
 from nanobot.errors import NanobotError, StorageError
+from nanobot.io import FileOps
 from nanobot.memory.history.log import HISTORY, HistoryLog
 from nanobot.memory.versions.git import Repository
 from nanobot.memory.versions.gitstore import read_newest
 from nanobot.security.documents import UnfitDocument
 from nanobot.security.paths import Root
-from nanobot.session.files import FileOps
 from nanobot.session.jsonl_store import SessionFolder
 from nanobot.upkeep.contents import JOURNAL, Head
 from nanobot.upkeep.packing import Progress

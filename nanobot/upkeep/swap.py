@@ -21,8 +21,8 @@ from errno import EBUSY, EINVAL, ENOSYS
 from itertools import chain, count
 from pathlib import Path
 
-from nanobot.disk import replace, sync_folder
 from nanobot.errors import NanobotError
+from nanobot.io import replace_file, sync_folder
 from nanobot.upkeep.contents import BACKUPS, UNFINISHED
 
 _AT_FDCWD, _EXCHANGE = -100, 2
@@ -114,7 +114,7 @@ def put_in_place(staging: Path, home: Path, now: datetime) -> Path | None:
         names = (path.name for path in home.iterdir())
         standing = [name for name in names if name != BACKUPS and not name.startswith(ours)]
         plan = {"staging": staging.name, "previous": previous.name, "standing": standing}
-        replace(home / UNFINISHED, json.dumps(plan).encode())
+        replace_file(home / UNFINISHED, json.dumps(plan).encode())
         _move_entries(home, staging.name, previous.name, standing)
         return previous if standing else None
     if not home.exists() or not any(home.iterdir()):

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from nanobot.errors import NanobotError, StorageError
-from nanobot.security.paths import write_all
+from nanobot.io import write_all
 from nanobot.upkeep.contents import FORMAT, Head, part_of, stays_inside
 from nanobot.upkeep.packing import HEAD, HOME, MANIFEST, Progress, unsealed
 from nanobot.upkeep.retention import has_room

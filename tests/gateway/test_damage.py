@@ -9,7 +9,7 @@ import pytest
 
 from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.clock import SystemClock
-from nanobot.session.files import FileOps
+from nanobot.io import FileOps
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel

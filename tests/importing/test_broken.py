@@ -13,7 +13,7 @@ import pytest
 from nanobot.config.load import load_settings
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.importer import carry_out, prepare
-from nanobot.session.files import FileOps
+from nanobot.io import FileOps
 from nanobot.session.jsonl_store import SessionFolder
 from nanobot.testing import FakeClock
 from tests.importing.conftest import NOW, contents, copied, do

@@ -9,9 +9,9 @@ import pytest
 
 from nanobot.config.load import load_settings
 from nanobot.cron.job import decoded
+from nanobot.io import FileOps
 from nanobot.memory.history.log import HistoryLog
 from nanobot.security.paths import Root
-from nanobot.session.files import FileOps
 from nanobot.session.jsonl_store import SessionFolder
 from nanobot.skills import SkillsLoader
 from nanobot.testing import FakeClock, ScriptedModel, says

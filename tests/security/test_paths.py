@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanobot.errors import NanobotError, PathRefused, StorageError, ToolError, WriteConflict
-from nanobot.security.paths import Root, Roots, replace
+from nanobot.io import replace_in
+from nanobot.security.paths import Root, Roots
 
 CANARY = b"canary: never to be read"
 
@@ -223,7 +224,7 @@ def test_what_a_crash_left_behind_is_cleared_by_the_next_write(root: Root) -> No
     folder = os.open(root.path / "notes", os.O_RDONLY)
     seen: list[str] = []
     try:
-        replace(folder, "a.txt", b"1", 0o600, lambda: seen.extend(names_in(root.path / "notes")))
+        replace_in(folder, "a.txt", b"1", 0o600, lambda: seen.extend(names_in(root.path / "notes")))
     finally:
         os.close(folder)
     [temporary] = set(seen) - {"a.txt"}

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from nanobot.io import FileOps
 from nanobot.messages import Message, ToolCall
-from nanobot.session.files import FileOps
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
@@ -57,9 +57,9 @@ class FailingDisk(FileOps):
         self._step("truncate")
         super().truncate(descriptor, size)
 
-    def replace(self, source: Path, target: Path) -> None:
-        self._step("replace")
-        super().replace(source, target)
+    def rename(self, folder: int, source: str, target: str) -> None:
+        self._step("rename")
+        super().rename(folder, source, target)
 
 
 class MemoryDisk(FileOps):

@@ -142,7 +142,7 @@ async def test_a_crash_at_any_step_loses_and_repeats_nothing(
     await crashed.archive(await crashed.get_or_create(KEY))
     await assert_all_there(SessionManager(folder, clock), count, count - 2)
     assert len(segments(folder)) == earlier + 1
-    assert not files_in(folder, "**/.*.tmp")
+    assert not files_in(folder, "**/.*-tmp")
     await manager.close()
     await crashed.close()
 

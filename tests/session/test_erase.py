@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import StorageError
+from nanobot.io import FileOps
 from nanobot.memory.forgetting.needle import ERASED, Needle
 from nanobot.messages import Message
-from nanobot.session.files import FileOps
 from nanobot.session.jsonl_store import rewrite, rewrite_file
 from nanobot.session.records import decode, encode
 from tests.session.support import FailingDisk, Open, reply, say, texts
@@ -159,6 +159,6 @@ async def test_a_session_that_cannot_be_rewritten_is_an_error(
 ) -> None:
     manager = managed()
     await say(manager, "cli:direct", SECRET)
-    disk.broken = {"replace"}
+    disk.broken = {"rename"}
     with pytest.raises(StorageError):
         await manager.rewrite("cli:direct", redact)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nanobot.bus.events import Media, MediaKind
-from nanobot.channel.text import one_line
+from nanobot.text import one_line
 
 Raw = Mapping[str, object]
 """A JSON object."""

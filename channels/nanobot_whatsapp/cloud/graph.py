@@ -33,7 +33,6 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from nanobot.channel.health import HealthReporter, fault_in_words
-from nanobot.channel.text import one_line
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import (
     ChannelOff,
@@ -43,6 +42,7 @@ from nanobot.errors import (
     SendRefused,
     SendUnknown,
 )
+from nanobot.text import one_line
 from nanobot_whatsapp.cloud.content import Raw, number_in, object_in, objects_in, text_in
 from nanobot_whatsapp.settings import WhatsAppSettings
 

@@ -22,8 +22,8 @@ from loguru import logger
 
 from nanobot.bus.events import Button, Media, MediaKind, OutboundPart, Receipt
 from nanobot.bus.split import utf16_length
-from nanobot.channel.text import one_line
 from nanobot.errors import SendRefused
+from nanobot.text import one_line
 from nanobot_whatsapp.cloud.graph import Fault, Graph, MaybeSent, Refused, as_send_error
 from nanobot_whatsapp.ingest import OURS, RecentMessages
 from nanobot_whatsapp.markup import CAPTION_LIMIT, TEXT_LIMIT, fits, render, with_choices

@@ -24,7 +24,7 @@ from hashlib import sha256
 from itertools import islice
 
 from nanobot.bus.events import Quote
-from nanobot.channel.text import one_line
+from nanobot.text import one_line
 from nanobot_whatsapp.cloud.content import (
     Raw,
     content_of,

@@ -33,9 +33,9 @@ from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot.channel import ChannelHost
 from nanobot.channel.documents import Quarantine
 from nanobot.channel.health import Backoff, HealthReporter, RateLimitedLog
-from nanobot.channel.text import one_line
 from nanobot.clock import Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
+from nanobot.text import one_line
 from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming, Ingest, RecentMessages
 from nanobot_whatsapp.linked.link import BridgeLink
 from nanobot_whatsapp.linked.protocol import Event, Me

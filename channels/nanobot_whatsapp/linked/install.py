@@ -28,9 +28,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nanobot.disk import sync_folder
 from nanobot.errors import NanobotError, StorageError
-from nanobot.tilde import expanded
+from nanobot.io import sync_folder
+from nanobot.text import expanduser
 
 NODE_VERSION = 20
 """The oldest major version of Node.js that runs the helper."""
@@ -112,7 +112,7 @@ def find_node(setting: str) -> Path:
     It is asked for its version, which blocks for some 50 ms. Raises `NodeMissing`.
     """
     try:
-        name = str(expanded(setting))
+        name = str(expanduser(setting))
     except NanobotError as error:
         raise NodeMissing(f"Node.js cannot be looked for: {error}", hint=error.hint) from error
     found = shutil.which(name)

@@ -413,8 +413,8 @@ def check_conversations(case: Case) -> Iterator[Finding]:
 
 
 def _read_all(folder: Path, case: Case) -> tuple[int, list[StorageError]]:
+    from nanobot.io import FileOps
     from nanobot.session.catalogue import key_in
-    from nanobot.session.files import FileOps
     from nanobot.session.jsonl_store import SessionFolder
     from nanobot.session.records import SUFFIX, key_of
 

@@ -32,7 +32,7 @@ from nanobot.cli.service.unit import Choice, Place, lingers
 from nanobot.cli.show import Data, field, record, records
 from nanobot.cli.status import is_silent, of_gateway
 from nanobot.errors import NanobotError, ProviderUnavailable
-from nanobot.times import duration
+from nanobot.text import duration
 
 if TYPE_CHECKING:
     from pydantic import SecretStr

@@ -30,11 +30,10 @@ from nanobot.config.schema import descriptions
 from nanobot.config.settings import SECTIONS, ChannelSettings
 from nanobot.config.yamltext import Change, edited, value_at
 from nanobot.errors import ConfigError, NanobotError, ProviderError, StorageError
-from nanobot.security.paths import replace as replace_file
+from nanobot.io import replace_file
 
 if TYPE_CHECKING:
-    from nanobot.config.schema import descriptions
-from nanobot.config.settings import Settings
+    from nanobot.config.settings import Settings
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _HEADER = """\
@@ -330,10 +329,6 @@ def _take_back(home: Path, before: Before, contents: Mapping[str, bytes]) -> Non
 def _replace(path: Path, content: bytes, was: str) -> None:
     path = path.resolve()  # it may be a link into somebody's collection of such files
     try:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            replace_file(folder, path.name, content, 0o600, lambda: _expect(path, was))
-        finally:
-            os.close(folder)
+        replace_file(path, content, last_check=lambda: _expect(path, was))
     except OSError as error:
         raise StorageError.of(path, error) from error

@@ -51,7 +51,7 @@ from nanobot.config.environment import variable_for
 from nanobot.config.values import Unfit, checked_id
 from nanobot.config.yamltext import Change, Setting
 from nanobot.errors import ConfigError, NanobotError
-from nanobot.tilde import expanded
+from nanobot.text import expanduser
 from nanobot.zones import system_zone_name
 from nanobot_cli.text import clean, one_line
 from nanobot_cli.wire import DEFAULT_SESSION, Note, Reply, Said
@@ -628,7 +628,7 @@ async def _where(person: Guide, options: OnboardOptions) -> Path:
 
 
 def _absolute(folder: str) -> Path:
-    return expanded(folder).absolute()
+    return expanduser(folder).absolute()
 
 
 def _present(home: Path) -> Settings:

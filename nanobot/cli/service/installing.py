@@ -188,15 +188,11 @@ def _tried(unit: Unit, systemd: Systemd) -> Unit:
 
 
 def _write(file: Path, text: str) -> None:
-    from nanobot.security.paths import replace as put_in_place
+    from nanobot.io import replace_file
 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            put_in_place(folder, file.name, text.encode(), _FILE_MODE, lambda: None)
-        finally:
-            os.close(folder)
+        replace_file(file, text.encode(), _FILE_MODE)
     except OSError as error:
         raise StorageError.of(file, error) from error
 

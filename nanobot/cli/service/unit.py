@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from nanobot.config import home_folder
 from nanobot.errors import ConfigError, NanobotError, StorageError
-from nanobot.tilde import expanded
+from nanobot.text import expanduser
 
 if TYPE_CHECKING:
     from nanobot.config.settings import Settings
@@ -285,7 +285,7 @@ def home_for(choice: Choice, who: Account, environ: Mapping[str, str]) -> Path:
     own the home of every other command."""
     named = choice.home or environ.get("NANOBOT_HOME", "").strip()
     if named:
-        home = expanded(named).absolute()
+        home = expanduser(named).absolute()
     else:
         home = who.folder / ".nanobot" if choice.system else home_folder(environ)
     home = Path(os.path.normpath(home))  # systemd takes no steps up
@@ -390,7 +390,7 @@ def _read(settings: Settings) -> Iterator[Path]:
 def _written(settings: Settings, who: Account) -> Iterator[Path]:
     """Folders outside of the home that may be changed, as the account of the service sees them."""
     if settings.backup.folder:
-        folder = settings.home / expanded(settings.backup.folder, str(who.folder))
+        folder = settings.home / expanduser(settings.backup.folder, str(who.folder))
         yield Path(os.path.normpath(folder))  # systemd takes no steps up
     for server in settings.mcp.servers.values():
         if server.enabled:

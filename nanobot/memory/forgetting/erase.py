@@ -31,6 +31,7 @@ from loguru import logger
 from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
+from nanobot.io import FileOps, replace_file
 from nanobot.memory.forgetting import holdings as rewriting
 from nanobot.memory.forgetting.forget import ForgetPlan, Forgetter, Occasions, Quiet
 from nanobot.memory.forgetting.holdings import Holding, Home, Kind
@@ -38,7 +39,6 @@ from nanobot.memory.forgetting.needle import ERASED, Needle, keeping_structure
 from nanobot.memory.scopes import OWNER, Memories
 from nanobot.memory.text.wording import words
 from nanobot.memory.versions.gitstore import GitStore
-from nanobot.session.files import FileOps, replace_file
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import SUFFIX, JsonValue
 
@@ -271,7 +271,7 @@ class Eraser:
         needle = Needle(text)
         async with self._running:
             began = self._clock.now().isoformat(timespec="seconds").encode()
-            await asyncio.to_thread(replace_file, self._files, self._mark, [began, b"\n"])
+            await asyncio.to_thread(replace_file, self._mark, [began, b"\n"], files=self._files)
             before = await asyncio.to_thread(self._home.holdings, needle)
             if forgets:
                 await _trying(needle, self._forget(text))

@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from nanobot.disk import sync_folder
 from nanobot.errors import StorageError, WriteConflict
+from nanobot.io import read_up_to, replace_in, sync_folder
 from nanobot.memory.forgetting.needle import Needle, blot, count_in, matches
-from nanobot.security.paths import read_up_to, replace
 
 
 class Kind(StrEnum):
@@ -319,7 +318,7 @@ def _replace(path: Path, redact: Callable[[bytes], bytes]) -> None:
 
             redacted = redact(data)
             if redacted != data:
-                replace(folder, path.name, redacted, before[-1], unchanged)
+                replace_in(folder, path.name, redacted, before[-1], unchanged)
         finally:
             os.close(folder)
     except FileNotFoundError:

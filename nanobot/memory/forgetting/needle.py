@@ -31,7 +31,7 @@ from itertools import permutations
 from typing import cast, get_args
 
 from nanobot.errors import NanobotError
-from nanobot.jsonl import json_line
+from nanobot.io import json_line
 from nanobot.memory.history.entries import EntryType
 from nanobot.memory.text.layout import blocks_of
 from nanobot.memory.versions.version import TAGS

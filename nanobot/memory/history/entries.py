@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from typing import Literal, NamedTuple, cast, get_args
 
-from nanobot.jsonl import json_line
+from nanobot.io import json_line
 from nanobot.memory.files import Fingerprint
 from nanobot.memory.text.lines import Operation
 from nanobot.session.records import decode_fields, natural

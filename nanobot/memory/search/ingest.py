@@ -18,6 +18,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
+from nanobot.io import FileState
 from nanobot.memory.search.passages import (
     Entry,
     HistoryLines,
@@ -31,7 +32,6 @@ from nanobot.memory.search.records import FileMoved, Known, LineReader, LineStre
 from nanobot.memory.search.tables import owe_purge, purge
 from nanobot.memory.search.writing import Writer
 from nanobot.memory.store.guard import text_of
-from nanobot.session.files import FileState
 
 _LARGEST_NOTE = 4 * 1024 * 1024
 

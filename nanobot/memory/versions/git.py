@@ -25,8 +25,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot.disk import replace, sync_folder
 from nanobot.errors import StorageError
+from nanobot.io import replace_file, sync_folder
 
 if TYPE_CHECKING:
     from dulwich.object_store import DiskObjectStore
@@ -61,8 +61,8 @@ def build(path: Path, branch: str) -> None:
     path.mkdir(mode=0o700, exist_ok=True)
     for folder in ("objects", "objects/pack", "objects/info", "refs", "refs/heads"):
         (path / folder).mkdir(mode=0o700)
-    replace(path / "config", _CONFIG)
-    replace(path / "HEAD", f"ref: refs/heads/{branch}\n".encode())
+    replace_file(path / "config", _CONFIG)
+    replace_file(path / "HEAD", f"ref: refs/heads/{branch}\n".encode())
     for folder in ("objects", "refs", ""):
         sync_folder(path / folder)
 
@@ -286,7 +286,7 @@ class Repository:
     def write_file(self, name: str, content: bytes) -> None:
         """Replace a file of the repository itself, durably."""
         with self._translated():
-            replace(self.path / name, content)
+            replace_file(self.path / name, content)
 
     @cached_property
     def objects(self) -> DiskObjectStore:

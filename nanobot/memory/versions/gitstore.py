@@ -28,8 +28,8 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.clock import Clock
-from nanobot.disk import sync_folder
 from nanobot.errors import StorageError, ToolError
+from nanobot.io import sync_folder
 from nanobot.memory.text.lines import told
 from nanobot.memory.versions.git import (
     Commit,

@@ -29,7 +29,7 @@ from nanobot.memory.text.lines import merge
 from nanobot.memory.versions.git import Commit, build
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import Change, Message, SyncResult, scope_of
-from nanobot.tilde import expanded
+from nanobot.text import expanduser
 
 if TYPE_CHECKING:
     from dulwich.client import GeneratePackDataFunc, GitClient
@@ -120,7 +120,7 @@ class Remote:
             return Path(unquote(urlsplit(address).path))
         if address.startswith(("/", "./", "../", "~")) or (":" not in address):
             try:
-                return expanded(address)
+                return expanduser(address)
             except NanobotError as error:
                 raise SyncFailed(address, str(error), error.hint) from error
         if "://" in address and not address.startswith(_SCHEMES):

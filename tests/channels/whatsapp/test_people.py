@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanobot.errors import SendRefused, StorageError
+from nanobot.io import temporary_name
 from nanobot_whatsapp.people import People, Person, id_of, is_group, is_person, jid_of
 
 NUMBER, OTHER, LID, USER = "15557770000", "15557770001", "888@lid", "US.134912"
@@ -212,10 +213,10 @@ def test_nothing_new_is_not_written_again(people: People, tmp_path: Path) -> Non
 
 def test_a_disk_that_refuses_is_tried_again(people: People, tmp_path: Path) -> None:
     known(people, LID)
-    (tmp_path / "people.json.new").mkdir()
+    (tmp_path / temporary_name("people.json")).mkdir()
     with pytest.raises(StorageError):
         people.save()
-    (tmp_path / "people.json.new").rmdir()
+    (tmp_path / temporary_name("people.json")).rmdir()
     people.save()
     assert People(tmp_path).chat_of((NUMBER, LID)) == LID
 

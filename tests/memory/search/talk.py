@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from nanobot.clock import Clock
+from nanobot.io import FileOps
 from nanobot.memory.search import Embedder, MemoryIndex, Query, SearchResult, Sources
 from nanobot.messages import Message, Role
-from nanobot.session.files import FileOps
 from nanobot.session.jsonl_store import move
 from nanobot.session.records import SUFFIX, JsonValue, Metadata, Retraction, encode, stem_of
 from nanobot.testing.clock import FakeClock

@@ -1,0 +1,285 @@
+"""Files and folders as durable state needs them: replacement that a crash cannot halve, names that
+are on the disk for good, locks, and JSON on a line.
+
+`FileOps` is the seam: what changes the disk of sessions goes through it, so that a test can let
+each step fail.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanobot.errors import StorageError
+
+_BLOCK = 256 * 1024
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class FileOps:
+    """What changes a disk. The real thing; tests subclass it to fail."""
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        """Write some of `data`; returns how many bytes."""
+        return os.write(descriptor, data)
+
+    def sync(self, descriptor: int) -> None:
+        """Return when what was written to a file survives a power cut."""
+        os.fdatasync(descriptor)
+
+    def sync_folder(self, descriptor: int) -> None:
+        """Return when the names in a folder survive a power cut."""
+        os.fsync(descriptor)
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        """Cut a file to `size` bytes."""
+        os.ftruncate(descriptor, size)
+
+    def rename(self, folder: int, source: str, target: str) -> None:
+        """Rename within the folder with this descriptor, over what `target` was."""
+        os.rename(source, target, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+DISK = FileOps()
+
+
+def replace_file(
+    path: Path,
+    content: bytes | Iterable[bytes],
+    mode: int = 0o600,
+    last_check: Callable[[], None] | None = None,
+    *,
+    durable: bool = True,
+    files: FileOps = DISK,
+) -> None:
+    """Put `content` in place of the file: whoever reads it sees what it was before or what it is
+    now, `durable`: also after a loss of power. One writer at a time.
+
+    Pieces of content may be read from the old file. `last_check` runs when all is written, just
+    before the rename, and raises to call it off. Raises `OSError` where the disk refuses; the file
+    is as it was then.
+    """
+    with _folder(path.parent) as folder:
+        replace_in(folder, path.name, content, mode, last_check, durable=durable, files=files)
+
+
+def replace_in(
+    folder: int,
+    name: str,
+    content: bytes | Iterable[bytes],
+    mode: int = 0o600,
+    last_check: Callable[[], None] | None = None,
+    *,
+    durable: bool = True,
+    files: FileOps = DISK,
+) -> None:
+    """`replace_file` for `name` in the folder with this descriptor."""
+    temporary = temporary_name(name)
+    with suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=folder)
+    try:
+        descriptor = os.open(temporary, _NEW, 0o600, dir_fd=folder)
+        try:
+            for block in _blocks([content] if isinstance(content, bytes) else content):
+                write_all(descriptor, block, files)
+            os.fchmod(descriptor, mode)
+            if durable:
+                files.sync(descriptor)
+        finally:
+            os.close(descriptor)
+        if last_check:
+            last_check()
+        files.rename(folder, temporary, name)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+    if durable:
+        files.sync_folder(folder)
+
+
+def temporary_name(name: str) -> str:
+    """Where the new content of a file is written. The same for the same name: what a crash leaves
+    behind is cleared by the next write."""
+    key = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
+    return f".{key[:16]}.nanobot-tmp"
+
+
+def write_new(path: Path, pieces: Iterable[bytes], files: FileOps = DISK) -> None:
+    """Write a file (0600) that must not exist yet, and sync it; nothing is left of it on failure.
+    Of the `pieces` of its content no more than a block is held at a time."""
+    descriptor = os.open(path, _NEW, 0o600)
+    try:
+        for block in _blocks(pieces):
+            write_all(descriptor, block, files)
+        files.sync(descriptor)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes, files: FileOps = DISK) -> None:
+    """Write every byte where the descriptor stands; the operating system may take them in several
+    helpings. Raises `OSError`; some of it may be written then."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[files.write(descriptor, rest) :]
+
+
+def read_up_to(descriptor: int, limit: int) -> bytes:
+    """At most `limit` bytes from where the descriptor stands."""
+    pieces, left = [], limit
+    while left and (piece := os.read(descriptor, min(left, 1 << 20))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+def sync_folder(folder: Path, files: FileOps = DISK) -> None:
+    """Make the names in `folder` survive a power cut. Raises `OSError`."""
+    with _folder(folder) as descriptor:
+        files.sync_folder(descriptor)
+
+
+def make_folder(folder: Path, files: FileOps = DISK) -> None:
+    """Create `folder` and what leads to it, each name synced; nothing to do where it exists."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent, files)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    sync_folder(folder.parent, files)
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, _FOLDER)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """What is small put together, so that it is few writes."""
+    block = bytearray()
+    for piece in pieces:
+        block += piece
+        if len(block) >= _BLOCK:
+            yield bytes(block)
+            block.clear()
+    if block:
+        yield bytes(block)
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = False) -> Iterator[int]:
+    """Hold the lock in the file `path`, which is made where there is none and never removed: a
+    second process could otherwise lock a new file of the same name. Its descriptor; programs that
+    are run do not inherit it, and the kernel drops the lock with the process.
+
+    Raises `BlockingIOError` where somebody else has it, unless told to `wait`, and `StorageError`.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """By this a file is known to be as we left it."""
+
+    inode: int
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileState:
+        """The state in a stat result."""
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def state_of(path: Path) -> FileState | None:
+    """The state of the file at `path`, None where there is none."""
+    try:
+        return FileState.of(path.stat())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+
+
+@contextmanager
+def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """A descriptor of a regular file; anything else is a StorageError, and never waited for."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise StorageError(path, "it is no regular file", hint="Move it out of the way.")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def blocks_backwards(descriptor: int, size: int) -> Iterator[bytes]:
+    """The first `size` bytes in blocks of whole lines, last block first, in linear time."""
+    position, pieces = size, list[bytes]()
+    while position > 0:
+        step = min(_BLOCK, position)
+        position -= step
+        block = os.pread(descriptor, step, position)
+        start = block.find(b"\n") + 1 if position else 0
+        if position and not start:
+            pieces.append(block)
+            continue
+        pieces.append(block[start:])
+        yield b"".join(reversed(pieces))
+        pieces = [block[:start]] if start else []
+
+
+def lines_backwards(descriptor: int, size: int) -> Iterator[bytes]:
+    """The lines of the first `size` bytes without their newlines, last line first."""
+    for block in blocks_backwards(descriptor, size):
+        yield from reversed(block.removesuffix(b"\n").split(b"\n"))
+
+
+def tail_without_newline(descriptor: int, size: int) -> bytes:
+    """What follows the last newline of the first `size` bytes; empty where all lines are whole."""
+    if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
+        return b""
+    return next(blocks_backwards(descriptor, size)).rpartition(b"\n")[2]
+
+
+_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_SPACED = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
+
+def json_line(value: object, *, compact: bool = True) -> str:
+    """`value` as JSON on one line, without blanks where it is `compact`, with people's letters as
+    they are, so that grep finds them. What would break a line, or hide in a terminal, stays
+    escaped: control characters, the line ends of Unicode (U+0085, U+2028, U+2029), and lone
+    surrogates, which UTF-8 cannot hold. Raises `ValueError` for a number that JSON does not have.
+    """
+    text = (_COMPACT if compact else _SPACED).encode(value)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

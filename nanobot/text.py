@@ -1,0 +1,72 @@
+"""Texts as people write and read them: one line, safe within lines of ours, times, paths. Quick to
+load: every command line begins with this.
+
+Notes, names and quotes stand in bracketed lines, which are nanobot's: what people choose freely
+(names, titles, questions) never holds a bracket or a line end of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from nanobot.errors import NanobotError
+
+LONGEST_NAME = 128
+"""Characters of the name of a person, a group or a file."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
+"""Control characters, line ends, and what changes the direction of writing."""
+_BRACKETS = str.maketrans("[]\uff3b\uff3d", "()()")
+
+
+def valid_unicode(text: str) -> str:
+    """`text` with surrogate pairs joined and lone surrogates replaced: JSON can hold them, files,
+    SQLite and UTF-8 cannot. The length in UTF-16 units stays the same."""
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def without_brackets(text: str) -> str:
+    """`text` with its square brackets made round."""
+    return text.translate(_BRACKETS)
+
+
+def one_line(text: str, limit: int | None = LONGEST_NAME) -> str:
+    """What others wrote as one line of at most `limit` characters (None: all of it), for a
+    bracketed line: it cannot end that, nor pass for what the person said."""
+    line = without_brackets(_UNSEEN.sub(" ", valid_unicode(text)))
+    return shortened(line, len(line) if limit is None else limit)
+
+
+def shortened(text: str, limit: int) -> str:
+    """The beginning of `text` as one line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: max(0, limit - 1)]}…"
+
+
+def duration(seconds: int) -> str:
+    """`3 d 4 h`, `5 min`: the two largest units."""
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    found = []
+    for name, size in units:
+        count, seconds = divmod(seconds, size)
+        if count:
+            found.append(f"{count} {name}")
+    return " ".join(found[:2]) or "0 s"
+
+
+def expanduser(text: str, user_home: str = "") -> Path:
+    """A path that may begin with `~` or `~name`, where `user_home` is the folder of a user other
+    than the one who runs this. Raises `NanobotError` for one who is not known here."""
+    if user_home and (text == "~" or text.startswith("~/")):
+        return Path(user_home, text[2:])
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise NanobotError(
+            f"the home folder of the user in {text!r} is not known",
+            hint="Write the path in full, from / on.",
+        ) from None
