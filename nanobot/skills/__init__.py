@@ -1,12 +1,11 @@
 """Skills: folders with a SKILL.md that tell the model how to do something.
 
-What always holds: no text of a workspace skill reaches a model before the owner has enabled exactly
+Invariant: no text of a workspace skill reaches a model before the owner has enabled exactly
 these files; whatever changes one of them, whoever did it, makes the skill inert until it is enabled
 again. Built-in skills are part of the program.
 
-`values` says what a skill is, `frontmatter` and `folder` read one, `needs` what it lacks, `state`
-what the owner enabled, `loader` puts that together; `prompt`, `triggers` and `tool` are what the
-model sees; `service`, `installing`, `commands` and `operations` what the owner does.
+`folder` says what a skill is and reads one, `loader` finds those of a home and knows what the owner
+enabled, `prompt` is what the model sees, `service` what the owner does.
 """
 
 from nanobot.skills.folder import Skill, is_skill_file

@@ -1,17 +1,14 @@
-"""What a skill is: a folder with a SKILL.md, what it needs, and whether it may be used. Plain
-values.
-
-SKILL.md: YAML between two lines of `---`, then Markdown. Pure.
+"""What a skill is, and how one is read: a folder with a SKILL.md (YAML between two lines of `---`,
+then Markdown) and whatever files that one needs.
 
 The format is that of Agent Skills (agentskills.io), read as others write it: requirements may stand
 at the top or under `metadata.<agent>`, lists may be texts with commas, and a value with a colon in
 it need not be quoted. What is unknown is passed over. Nothing is executed and no type is guessed:
 every scalar is text.
 
-Reading a skill's folder, whole: what the owner enables is every file in it.
-
-What always holds: no link is followed and nothing beyond the limits is read; a folder with either
-is no skill. The bytes that are returned are those that were hashed. Blocks.
+What the owner enables is every file in the folder, so it is read whole. Invariants: no link is
+followed and nothing beyond the limits is read; a folder with either is no skill. The bytes that are
+returned are those that were hashed.
 """
 
 from __future__ import annotations
@@ -19,15 +16,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 import yaml
 
 from nanobot.errors import NanobotError
-from nanobot.security.names import printable
+from nanobot.security.names import printable, visible
 from nanobot.security.paths import Entry, Place
 
 Source = Literal["workspace", "built-in"]
@@ -105,22 +102,6 @@ class Skill:
     problem: str = ""
     changes: tuple[str, ...] = ()
     everyone: bool = False
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def description(self) -> str:
-        """What it does and when to use it, on one line."""
-        return self.header.description
-
-    @property
-    def triggers(self) -> tuple[str, ...]:
-        """Words of a person that call for it."""
-        return self.header.triggers
-
-    @property
-    def always(self) -> bool:
-        """Whether its text stands in the prompt."""
-        return self.header.always
 
     @property
     def enabled(self) -> bool:
@@ -135,12 +116,18 @@ class Skill:
     @property
     def digest(self) -> str:
         """The same for the same files: their names and contents."""
-        return digest_of({file.path: file.digest for file in self.files})
+        files = sorted((file.path, file.digest) for file in self.files)
+        return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
-
-def digest_of(files: Mapping[str, str]) -> str:
-    """One digest of a folder, from those of its files by path."""
-    return hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the owner should know before they enable it."""
+        told = []
+        if self.header.name and self.header.name != self.name:
+            told.append(f"it calls itself {printable(self.header.name)}; here it is {self.name}")
+        if visible(text := self.header.description + self.body) != text:
+            told.append("it holds characters that cannot be seen; they are shown as escapes")
+        return tuple(told)
 
 
 def differences(before: Mapping[str, str], files: Iterable[SkillFile]) -> tuple[str, ...]:
@@ -190,7 +177,7 @@ _SYSTEMS = {"macos": "darwin", "windows": "win32"}
 
 
 class NotASkill(Exception):
-    """The text is no SKILL.md; says why."""
+    """A text is no SKILL.md, or a folder no skill; says why."""
 
 
 def parse(text: str) -> tuple[Header, str]:
@@ -273,8 +260,7 @@ def _metadata(value: object) -> list[Mapping[str, object]]:
 
 
 def _requirements(places: Sequence[Mapping[str, object]]) -> Requirements:
-    wanted = [place["requires"] for place in places if isinstance(place.get("requires"), dict)]
-    inner = [place for place in wanted if isinstance(place, dict)]
+    inner = [wanted for place in places if isinstance(wanted := place.get("requires"), dict)]
     systems = _first_list([*inner, *places], "os")
     return Requirements(
         bins=_first_list(inner, "bins"),
@@ -286,24 +272,17 @@ def _requirements(places: Sequence[Mapping[str, object]]) -> Requirements:
 
 def _install(places: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
     given = next((place["install"] for place in places if place.get("install")), None)
-    items = given if isinstance(given, list) else [given]
     known: list[tuple[int, str]] = []
-    for item in items[:_MOST_ITEMS]:
-        if isinstance(item, dict):
-            known.append(_step(item))
-        elif text := _text(item):
-            known.append((0, text))
-    return tuple(text for _, text in sorted(known, key=lambda step: step[0]) if text)
-
-
-def _step(item: Mapping[str, object]) -> tuple[int, str]:
-    """How good one entry of an install list is on this system (0 is best), and its command."""
-    kind = _text(item.get("kind"))
-    if kind in _INSTALLERS:
-        field, command = _INSTALLERS[kind]
+    for item in (given if isinstance(given, list) else [given])[:_MOST_ITEMS]:
+        if not isinstance(item, dict):
+            known.append((0, _text(item)))
+            continue
+        kind = _text(item.get("kind"))
+        field, command = _INSTALLERS.get(kind, ("label", "{}"))
+        place = list(_INSTALLERS).index(kind) if kind in _INSTALLERS else len(_INSTALLERS)
         if what := _text(item.get(field)):
-            return list(_INSTALLERS).index(kind), command.format(what)
-    return len(_INSTALLERS), _text(item.get("label"))
+            known.append((place, command.format(what)))
+    return tuple(text for _, text in sorted(known, key=lambda step: step[0]) if text)
 
 
 def _first_list(places: Sequence[Mapping[str, object]], key: str) -> tuple[str, ...]:
@@ -334,16 +313,11 @@ MOST_MAIN = 256_000
 """Bytes of a SKILL.md."""
 
 _SCRIPTS = re.compile(
-    r"\.(?:ba|c|fi|k|z)?sh|\.(?:bat|cmd|command|exe|com|ps1|psm1|vbs|scpt)|\.py[cwz]?|\.[cm]?[jt]sx?|"
-    r"\.(?:cgi|go|jar|lua|php|pl|r|rb|rs|so|tcl|wasm)"
+    r".*\.((ba|c|fi|k|z)?sh|bat|cmd|command|exe|com|ps1|psm1|vbs|scpt|py[cwz]?|[cm]?[jt]sx?|cgi|go|jar"
+    r"|lua|php|pl|r|rb|rs|so|tcl|wasm)|(docker|gem|just|make|rake)file|(.*/)?scripts/(?!.*\.(md|txt)$).*",
+    re.IGNORECASE | re.DOTALL,
 )
-"""Endings of what is something to run."""
-
-_SCRIPT_NAMES = frozenset({"dockerfile", "gemfile", "justfile", "makefile", "rakefile"})
-
-
-class Unreadable(Exception):
-    """The folder cannot be used; says why."""
+"""Paths of what is something to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,20 +329,21 @@ class Contents:
 
     @property
     def main(self) -> str:
-        """The text of SKILL.md. Raises `Unreadable`."""
-        name = main_of(self.files)
-        content = self.kept[name]
-        if len(content) > MOST_MAIN:
-            raise Unreadable(f"its {name} is too large")
+        """The text of SKILL.md, which some write in another case. Raises `NotASkill`."""
+        name = min((path for path in self.kept if is_main(path)), default="")
+        if not name:
+            raise NotASkill(f"it has no {MAIN}")
+        if len(self.kept[name]) > MOST_MAIN:
+            raise NotASkill(f"its {name} is too large")
         try:
-            return content.decode()
+            return self.kept[name].decode()
         except UnicodeDecodeError as error:
-            raise Unreadable(f"its {name} is not UTF-8") from error
+            raise NotASkill(f"its {name} is not UTF-8") from error
 
-    @property
-    def digests(self) -> dict[str, str]:
-        """What identifies it: the SHA-256 of each file, by path."""
-        return {file.path: file.digest for file in self.files}
+
+def is_main(path: str) -> bool:
+    """Whether a file of a skill is its SKILL.md."""
+    return path.casefold() == MAIN.casefold()
 
 
 Fingerprint = tuple[tuple[str, str, int, int], ...]
@@ -384,23 +359,29 @@ def fingerprint(folder: Place) -> Fingerprint:
     )
 
 
-def read(folder: Place, wanted: Callable[[str], bool] = lambda _: False) -> Contents:
-    """The files below `folder`, with the content of SKILL.md and of those whose path is `wanted`.
-    Raises `Unreadable`."""
-    room = MOST_BYTES
+def read(folder: Place, wanted: str = "") -> Contents:
+    """The files below `folder`, with the content of SKILL.md and of the one that is `wanted`.
+    Raises `NotASkill`."""
+    room, skipped = MOST_BYTES, len(folder.names)
     files: list[SkillFile] = []
     kept: dict[str, bytes] = {}
     try:
-        for place, path in _plain_files(folder):
+        for number, (place, entry) in enumerate(folder.walk(MOST_FILES + 1)):
+            if number == MOST_FILES:
+                raise NotASkill(f"it has more than {MOST_FILES:,} files")
+            path = "/".join(place.names[skipped:])
+            _refuse_unusable(path, entry)
+            if entry.kind != "file":
+                continue
             content = place.read_bytes(room)
             if content is None:
-                raise Unreadable(f"{path} has just gone")
+                raise NotASkill(f"{path} has just gone")
             room -= len(content)
             files.append(_described(path, content))
-            if path.casefold() == MAIN.casefold() or wanted(path):
+            if is_main(path) or path == wanted:
                 kept[path] = content
     except NanobotError as error:  # a link, no permission, too much
-        raise Unreadable(str(error)) from error
+        raise NotASkill(str(error)) from error
     return Contents(tuple(sorted(files, key=lambda file: file.path)), kept)
 
 
@@ -414,48 +395,40 @@ def read_packaged(folder: Path) -> Contents:
     return Contents(tuple(_described(path, content) for path, content in kept.items()), kept)
 
 
-def main_of(files: tuple[SkillFile, ...]) -> str:
-    """The path of SKILL.md, which some write in another case. Raises `Unreadable`."""
-    names = [file.path for file in files if file.path.casefold() == MAIN.casefold()]
-    if not names:
-        raise Unreadable(f"it has no {MAIN}")
-    return MAIN if MAIN in names else names[0]
-
-
-def _plain_files(folder: Place) -> Iterator[tuple[Place, str]]:
-    skipped = len(folder.names)
-    for number, (place, entry) in enumerate(folder.walk(MOST_FILES + 1)):
-        path = "/".join(place.names[skipped:])
-        if number >= MOST_FILES:
-            raise Unreadable(f"it has more than {MOST_FILES:,} files")
-        _refuse_unusable(path, entry)
-        if entry.kind == "file":
-            yield place, path
+def skill_of(name: str, source: Source, read: Callable[[], Contents], folder: str = "") -> Skill:
+    """A skill as its files are: `new`, or `broken`."""
+    files: tuple[SkillFile, ...] = ()
+    try:
+        contents = read()
+        files = contents.files
+        header, body = parse(contents.main)
+    except NotASkill as error:
+        return Skill(name, source, "broken", folder=folder, files=files, problem=str(error))
+    return Skill(name, source, "new", header, body, folder, files)
 
 
 def _refuse_unusable(path: str, entry: Entry) -> None:
     shown = printable(path)
     if entry.kind == "link":
-        raise Unreadable(f"{shown} is a link, and links are not followed")
+        raise NotASkill(f"{shown} is a link, and links are not followed")
     if entry.kind == "other":
-        raise Unreadable(f"{shown} is not a plain file")
+        raise NotASkill(f"{shown} is not a plain file")
     if shown != path:
-        raise Unreadable(f"{shown} is no name for a file of a skill")
+        raise NotASkill(f"{shown} is no name for a file of a skill")
 
 
 def _described(path: str, content: bytes) -> SkillFile:
-    return SkillFile(path, len(content), hashlib.sha256(content).hexdigest(), _kind(path, content))
+    kind: Kind = "text"
+    if _SCRIPTS.fullmatch(path) or content.startswith(b"#!"):
+        kind = "script"
+    elif b"\0" in content or not _is_utf8(content):
+        kind = "binary"
+    return SkillFile(path, len(content), hashlib.sha256(content).hexdigest(), kind)
 
 
-def _kind(path: str, content: bytes) -> Kind:
-    name = PurePosixPath(path)
-    ending = name.suffix.lower()
-    in_scripts = "scripts" in name.parts[:-1] and ending not in {".md", ".txt"}
-    named = bool(_SCRIPTS.fullmatch(ending)) or name.name.lower() in _SCRIPT_NAMES
-    if in_scripts or named or content.startswith(b"#!"):
-        return "script"
+def _is_utf8(content: bytes) -> bool:
     try:
         content.decode()
     except UnicodeDecodeError:
-        return "binary"
-    return "binary" if b"\0" in content else "text"
+        return False
+    return True

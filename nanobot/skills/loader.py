@@ -1,16 +1,14 @@
-"""What a skill lacks here, and how to get it. Pure but for the look-ups that it is given.
+"""Finding skills: those in the workspace, over those that are built in; what each lacks here, and
+which of them the owner enabled, in exactly which form (`state/skills.json`).
 
-`state/skills.json`: which skills the owner enabled, in exactly which form, and which they do not
-want.
+Invariants:
 
-Invariant: a file that cannot be read in every detail enables nothing (see `StateDocument`).
+- A workspace skill is `enabled` only while every file in its folder is as it was when the owner
+  enabled it. What may be read of one is what was hashed in the same moment.
+- A `state/skills.json` that cannot be read in every detail enables nothing (see `StateDocument`).
 
-Finding skills: those in the workspace, over those that are built in.
-
-What always holds: a workspace skill is `enabled` only while every file in its folder is as it was
-when the owner enabled it. What may be read of one is what was hashed in the same moment. The folder
-is looked at anew each time, and read again only where something changed. Blocks, shortly unless a
-large skill changed; may be used from several threads.
+The folder is looked at anew each time, and read again only where something changed. Blocks, shortly
+unless a large skill changed; may be used from several threads.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import json
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,21 +26,22 @@ from loguru import logger
 
 from nanobot.errors import NanobotError, ToolError
 from nanobot.security.documents import StateDocument, UnfitDocument, versioned_object
-from nanobot.security.names import printable, visible
+from nanobot.security.names import printable
 from nanobot.security.paths import Place, Root
-from nanobot.skills import folder as folders
 from nanobot.skills.folder import (
     FOLDER,
-    Contents,
     Fingerprint,
     Header,
     NotASkill,
     Skill,
-    SkillFile,
-    Unreadable,
+    Status,
     differences,
+    fingerprint,
     is_skill_name,
     parse,
+    read,
+    read_packaged,
+    skill_of,
 )
 from nanobot.tooling.policy import OWNER
 
@@ -85,7 +84,7 @@ def _found(name: str, here: Surroundings) -> bool:
     return "/" not in name and here.which(name) is not None
 
 
-VERSION = 1
+_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +115,9 @@ class Book:
         return Book(kept, self.disabled | {name})
 
 
-class StateFile(StateDocument[Book]):
-    """The file at `path`. One writer, the owner of the home."""
-
-    def __init__(self, path: Path) -> None:
-        advice = "Enable your skills again with `nanobot skills enable`."
-        super().__init__(path, _decoded, _encoded, Book(), advice)
-
-    @property
-    def book(self) -> Book:
-        """What it holds; an empty book where there is none or none that can be used."""
-        return self.load()
-
-
 def _encoded(book: Book) -> bytes:
     content = {
-        "version": VERSION,
+        "version": _VERSION,
         "enabled": {
             name: {"everyone": one.everyone, "since": one.since, "files": dict(one.files)}
             for name, one in book.enabled.items()
@@ -143,49 +129,29 @@ def _encoded(book: Book) -> bytes:
 
 def _decoded(content: bytes) -> Book:
     """Raises `UnfitDocument`."""
-    top = versioned_object(content, VERSION)
-    enabled, disabled = top.get("enabled"), top.get("disabled")
-    if not isinstance(enabled, dict) or not isinstance(disabled, list):
-        raise UnfitDocument("it has no lists of what is enabled and disabled")
-    return Book(
-        {_name(name): _enabled(item) for name, item in enabled.items()},
-        frozenset(map(_name, disabled)),
-    )
+    match versioned_object(content, _VERSION):
+        case {"enabled": dict(enabled), "disabled": list(disabled)}:
+            for name in (*enabled, *disabled):
+                if not isinstance(name, str) or not is_skill_name(name):
+                    raise UnfitDocument(f"{name!r:.40} is no name of a skill")
+            kept = {name: _enabled(item) for name, item in enabled.items()}
+            return Book(kept, frozenset(disabled))
+    raise UnfitDocument("it has no lists of what is enabled and disabled")
 
 
 def _enabled(item: object) -> Enabled:
-    if isinstance(item, dict):
-        files, everyone, since = item.get("files"), item.get("everyone"), item.get("since")
-        if (
-            isinstance(files, dict)
-            and all(isinstance(digest, str) for digest in files.values())
-            and isinstance(everyone, bool)
-            and isinstance(since, str)
+    match item:
+        case {"files": dict(files), "everyone": bool(everyone), "since": str(since)} if all(
+            isinstance(digest, str) for digest in files.values()
         ):
             return Enabled(files, everyone, since)
     raise UnfitDocument("an entry is not as it was written")
-
-
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not is_skill_name(value):
-        raise UnfitDocument(f"{value!r:.40} is no name of a skill")
-    return value
 
 
 MOST_SKILLS = 200
 """Folders in the workspace that are looked at, by name."""
 
 BUILT_IN = Path(__file__).with_name("builtin")
-
-
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """What a folder held when it was read; `problem` where it is no skill."""
-
-    files: tuple[SkillFile, ...] = ()
-    header: Header = field(default_factory=Header)
-    body: str = ""
-    problem: str = ""
 
 
 class SkillsLoader:
@@ -204,18 +170,20 @@ class SkillsLoader:
         self._workspace, self._builtin = workspace, builtin
         self._here = here or Surroundings()
         self._unwanted = frozenset(unwanted)
-        self._scans: dict[str, tuple[Fingerprint, _Scan]] = {}
-        self._packaged: Mapping[str, _Scan] | None = None
+        self._scans: dict[str, tuple[Fingerprint, Skill]] = {}
+        self._packaged: Sequence[Skill] | None = None
         self._warned = ""
         self._lock = threading.RLock()
-        self.state = StateFile(state)
+        advice = "Enable your skills again with `nanobot skills enable`."
+        self.state = StateDocument(state, _decoded, _encoded, Book(), advice)
 
     def list(self) -> tuple[Skill, ...]:
         """All there are, by name; one in the workspace stands before a built-in one of the same
         name, which is in use as long as the other is not enabled."""
         with self._lock:
-            found = [self._own(place, self.state.book) for place in self._folders()]
-            found += [self._packed(name, scan) for name, scan in self._shipped().items()]
+            book = self.state.load()
+            found = [self._own(place, book) for place in self._folders()]
+            found += [self._judged(skill, "enabled", book) for skill in self._shipped()]
         return tuple(sorted(found, key=lambda skill: (skill.name, skill.source != "workspace")))
 
     def in_use(self, scope: str = OWNER) -> tuple[Skill, ...]:
@@ -235,7 +203,21 @@ class SkillsLoader:
 
         Raises `ToolError` where there is no such file, or where the skill was changed since.
         """
-        contents = self._contents(skill, path)
+        if skill.source == "built-in":
+            contents = read_packaged(self._builtin / skill.name)
+        else:
+            try:
+                contents = read(self.place_of(skill.name), path)
+            except NotASkill as error:
+                raise ToolError(f"the skill {skill.name} cannot be read any more") from error
+            enabled = self.state.load().enabled.get(skill.name)
+            if enabled is None or differences(enabled.files, contents.files):
+                raise ToolError(
+                    f"the skill {skill.name} was changed since the owner enabled it and is not"
+                    " used",
+                    hint="They can look at it and enable it with"
+                    f" `nanobot skills enable {skill.name}`",
+                )
         if not path:
             return parse(contents.main)[1].encode()
         if path not in contents.kept:
@@ -246,21 +228,6 @@ class SkillsLoader:
     def place_of(self, name: str) -> Place:
         """Where the skill `name` is in the workspace, or would be."""
         return self._workspace.place(f"{FOLDER}/{name}")
-
-    def _contents(self, skill: Skill, path: str) -> Contents:
-        if skill.source == "built-in":
-            return folders.read_packaged(self._builtin / skill.name)
-        enabled = self.state.book.enabled.get(skill.name)
-        try:
-            contents = folders.read(self.place_of(skill.name), lambda name: name == path)
-        except Unreadable as error:
-            raise ToolError(f"the skill {skill.name} cannot be read any more") from error
-        if enabled is None or contents.digests != enabled.files:
-            raise ToolError(
-                f"the skill {skill.name} was changed since the owner enabled it and is not used",
-                hint=f"They can look at it and enable it with `nanobot skills enable {skill.name}`",
-            )
-        return contents
 
     def _folders(self) -> tuple[Place, ...]:
         home = self._workspace.place(FOLDER)
@@ -282,57 +249,39 @@ class SkillsLoader:
         if not is_skill_name(name):
             problem = "skills are named with ASCII letters, digits and - _ ."
             return Skill(printable(name), "workspace", "broken", problem=problem)
-        scan = self._scanned(place)
-        enabled = book.enabled.get(name)
-        found = Skill(
-            name, "workspace", "new", scan.header, scan.body, place.relative, scan.files,
-            warnings=_warnings(name, scan), problem=scan.problem,
-            everyone=enabled is not None and enabled.everyone,
-        )  # fmt: skip
-        if scan.problem:
-            return replace(found, status="broken")
-        found = self._complete(found)
-        if self._is_unwanted(name, book):
-            return replace(found, status="disabled")
-        if enabled is None:
-            return found
-        if changes := differences(enabled.files, scan.files):
-            return replace(found, status="changed", changes=changes)
-        return replace(found, status="enabled")
-
-    def _packed(self, name: str, scan: _Scan) -> Skill:
-        unwanted = self._is_unwanted(name, self.state.book)
-        found = Skill(
-            name, "built-in", "disabled" if unwanted else "enabled", scan.header, scan.body,
-            files=scan.files, everyone=True,
-        )  # fmt: skip
-        return self._complete(found)
-
-    def _complete(self, skill: Skill) -> Skill:
-        missing, install = lacking(skill.header, self._here)
-        return replace(skill, missing=missing, install=install)
-
-    def _is_unwanted(self, name: str, book: Book) -> bool:
-        return name in self._unwanted or name in book.disabled
-
-    def _scanned(self, place: Place) -> _Scan:
-        """The folder as it is now, read again only where its fingerprint differs."""
-        name, mark = place.names[-1], folders.fingerprint(place)
+        mark = fingerprint(place)
         known = self._scans.get(name)
-        if known is not None and known[0] == mark:
-            return known[1]
-        scan = _scan_of(partial(folders.read, place))
-        self._scans[name] = mark, scan
-        return scan
+        if known is None or known[0] != mark:
+            known = mark, skill_of(name, "workspace", lambda: read(place), place.relative)
+            self._scans[name] = known
+        skill, enabled = known[1], book.enabled.get(name)
+        if enabled is None:
+            return self._judged(skill, "new", book)
+        changes = differences(enabled.files, skill.files)
+        status: Status = "changed" if changes else "enabled"
+        skill = replace(skill, everyone=enabled.everyone)
+        return self._judged(skill, status, book, changes)
 
-    def _shipped(self) -> Mapping[str, _Scan]:
+    def _judged(
+        self, skill: Skill, status: Status, book: Book, changes: tuple[str, ...] = ()
+    ) -> Skill:
+        """A skill with its status, unless it is broken or turned off, and with what it lacks."""
+        if skill.status == "broken":
+            return skill
+        if skill.name in self._unwanted or skill.name in book.disabled:
+            status, changes = "disabled", ()
+        missing, install = lacking(skill.header, self._here)
+        return replace(skill, status=status, changes=changes, missing=missing, install=install)
+
+    def _shipped(self) -> Sequence[Skill]:
         if self._packaged is None:
             places = sorted(path for path in self._builtin.iterdir() if path.is_dir())
-            self._packaged = {
-                path.name: _scan_of(partial(folders.read_packaged, path))
+            found = (
+                skill_of(path.name, "built-in", partial(read_packaged, path))
                 for path in places
                 if is_skill_name(path.name)
-            }
+            )
+            self._packaged = [replace(skill, everyone=True) for skill in found]
         return self._packaged
 
     def _warn(self, problem: str) -> None:
@@ -340,24 +289,3 @@ class SkillsLoader:
         if problem != self._warned:
             self._warned = problem
             logger.warning("{}", problem)
-
-
-def _scan_of(read: Callable[[], Contents]) -> _Scan:
-    files: tuple[SkillFile, ...] = ()
-    try:
-        contents = read()
-        files = contents.files
-        header, body = parse(contents.main)
-    except (Unreadable, NotASkill) as error:
-        return _Scan(files, problem=str(error))
-    return _Scan(files, header, body)
-
-
-def _warnings(name: str, scan: _Scan) -> tuple[str, ...]:
-    """What the owner should know before they enable it."""
-    told = []
-    if scan.header.name and scan.header.name != name:
-        told.append(f"it calls itself {printable(scan.header.name)}; here it is {name}")
-    if visible(text := scan.header.description + scan.body) != text:
-        told.append("it holds characters that cannot be seen; they are shown as escapes")
-    return tuple(told)

@@ -1,15 +1,12 @@
-"""Which skills a person's words call for. Pure.
-
-A trigger is a word or a phrase. It is found whatever its case and spaces, as whole words; in
-scripts that put no spaces between words, it is found anywhere.
-
-What the system prompt says about skills.
+"""What the model sees of skills: lines in the system prompt, the names of those that the words of a
+person call for, and the full text of one by `read_skill`.
 
 `# Active Skills` holds those in full that always stand in the prompt, `# Skills` one line for each
 of the others. Both have a budget in tokens: descriptions are shortened evenly until they fit, and
 what is too long to stand in the prompt is offered to be read.
 
-`read_skill`: the full text of a skill, once it is needed.
+A trigger is a word or a phrase. It is found whatever its case and spaces, as whole words; in
+scripts that put no spaces between words, it is found anywhere.
 
 An enabled skill is the owner's word, so what is read here is trusted; one that is not enabled in
 exactly this form is not shown to a model at all.
@@ -23,14 +20,13 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
 
 from loguru import logger
 from pydantic import Field
 
 from nanobot.errors import NanobotError, ToolError
 from nanobot.security.names import printable
-from nanobot.skills.folder import MAIN, Skill
+from nanobot.skills.folder import Skill, is_main
 from nanobot.skills.loader import SkillsLoader
 from nanobot.tokens import estimate_tokens
 from nanobot.tooling import MAX_RESULT, Arguments, Caller, ToolResult
@@ -47,47 +43,36 @@ def mentioned(skills: Iterable[Skill], text: str) -> tuple[str, ...]:
     said = _folded(text[:_MOST_READ])
     found = []
     for skill in skills:
-        if skill.available and not skill.always:
-            places = [place for trigger in skill.triggers if (place := _place(trigger, said)) >= 0]
+        if skill.available and not skill.header.always:
+            places = [
+                place for trigger in skill.header.triggers if (place := _place(trigger, said)) >= 0
+            ]
             if places:
                 found.append((min(places), skill.name))
     return tuple(name for _, name in sorted(found)[:MOST_NAMED])
 
 
+_SPELLED = (
+    # Thai, Lao, Myanmar, Khmer, kana, Han, Hangul (particles follow its words without a space).
+    "[^\\W_\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+    "\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""A letter or digit of a script whose words stand apart."""
+
+
 def _place(trigger: str, said: str) -> int:
     """Where a trigger begins in the folded text; -1 where it is not."""
     wanted = _folded(trigger)
-    start = said.find(wanted) if wanted else -1
-    while start >= 0:
-        end = start + len(wanted)
-        before, after = said[start - 1 : start], said[end : end + 1]
-        if not _joined(before, wanted[0]) and not _joined(wanted[-1], after):
-            return start
-        start = said.find(wanted, start + 1)
-    return -1
-
-
-def _joined(left: str, right: str) -> bool:
-    """Whether two neighbouring characters are inside one word."""
-    return _is_spelled(left) and _is_spelled(right)
-
-
-def _is_spelled(character: str) -> bool:
-    """Whether it is a letter or digit of a script whose words stand apart."""
-    return bool(character) and character.isalnum() and not _unspaced().match(character)
+    if not wanted:
+        return -1
+    before = f"(?<!{_SPELLED})" if re.match(_SPELLED, wanted) else ""
+    after = f"(?!{_SPELLED})" if re.match(_SPELLED, wanted[-1]) else ""
+    found = re.search(f"{before}{re.escape(wanted)}{after}", said)
+    return found.start() if found else -1
 
 
 def _folded(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-@cache
-def _unspaced() -> re.Pattern[str]:
-    # Thai, Lao, Myanmar, Khmer, kana, Han, Hangul (particles follow its words without a space).
-    return re.compile(
-        "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-        "\uf900-\ufaff\U00020000-\U0003ffff]"
-    )
 
 
 ACTIVE_TOKENS = 6_000
@@ -153,7 +138,11 @@ def missing_text(skill: Skill) -> str:
 def _active(skills: Sequence[Skill]) -> list[Skill]:
     room, chosen = ACTIVE_TOKENS, []
     for skill in skills:
-        if skill.always and skill.available and (size := estimate_tokens(skill.body)) <= room:
+        if (
+            skill.header.always
+            and skill.available
+            and (size := estimate_tokens(skill.body)) <= room
+        ):
             room -= size
             chosen.append(skill)
     return chosen
@@ -162,7 +151,7 @@ def _active(skills: Sequence[Skill]) -> list[Skill]:
 def _line(skill: Skill, width: int) -> str:
     lack = missing_text(skill)
     unavailable = f' (available="false": {lack})' if lack else ""
-    described = f": {_short(skill.description, width)}" if width else ""
+    described = f": {_short(skill.header.description, width)}" if width else ""
     return f"- {skill.name}{described}{unavailable}"
 
 
@@ -247,7 +236,7 @@ def _about(skill: Skill) -> str:
     parts = [f"skill {skill.name}"]
     if skill.folder:
         parts.append(f"its folder is {skill.folder}/ in the workspace")
-    others = [file.path for file in skill.files if file.path.casefold() != MAIN.casefold()]
+    others = [file.path for file in skill.files if not is_main(file.path)]
     if others:
         more = f" and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
         parts.append(f"other files: {', '.join(others[:_MOST_LISTED])}{more}")

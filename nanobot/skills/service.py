@@ -1,20 +1,11 @@
-"""Copying a skill from a folder of the owner's into the workspace.
+"""What the owner does with skills: look at them, enable and disable them, install one.
 
-What always holds: what is copied is what was shown, file by file, or nothing is enabled. A copy
-that is cut short leaves a skill whose files are not those that are enabled, so it is inert. Blocks.
+That is done in the terminal (on a running gateway or on the files), where all of what decides
+future behaviour can be shown first; `/skills` in a chat only shows.
 
-What the owner does with skills: look at them, enable and disable them, install one.
-
-Enabling names the digest of what was shown: should a file have changed meanwhile, nothing is
-enabled. One change at a time.
-
-Skills as data for machines and as text for a chat. Pure.
-
-The operations named `skills.…`, as the command line calls them: on a running gateway or on the
-files. Whoever reaches these is the owner of the home. Arguments and results are JSON.
-
-`/skills`: what there is, for the owner. What decides future behaviour is enabled in the terminal
-only, where all of it can be shown first.
+Invariants: enabling names the digest of what was shown, and should a file have changed meanwhile,
+nothing is enabled. What is installed is what was shown, file by file; a copy that is cut short
+leaves a skill whose files are not those that are enabled, so it is inert.
 """
 
 from __future__ import annotations
@@ -23,7 +14,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from nanobot.clock import Clock
@@ -31,43 +22,24 @@ from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, ToolError
 from nanobot.security.names import printable, visible
 from nanobot.security.paths import Place, Root
-from nanobot.skills import folder as folders
 from nanobot.skills.folder import (
     MAIN,
-    Contents,
-    Header,
-    NotASkill,
+    MOST_BYTES,
+    MOST_FILES,
     Skill,
-    SkillFile,
-    Unreadable,
-    digest_of,
+    is_main,
     is_skill_name,
-    parse,
+    read,
+    skill_of,
 )
 from nanobot.skills.loader import Enabled, SkillsLoader
 from nanobot.skills.prompt import missing_text
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
-    """A skill outside the workspace: the `name` that it will have, what its SKILL.md says, and
-    where its files are. `digest` identifies what was read."""
-
-    name: str
-    header: Header
-    body: str
-    source: Place
-    contents: Contents
-
-    @property
-    def digest(self) -> str:
-        """Of all files."""
-        return digest_of(self.contents.digests)
-
-
-def package_at(path: Path) -> Package:
-    """The skill in the folder `path`; a SKILL.md stands for its folder. Raises `NanobotError`."""
-    if path.is_file() and path.name.casefold() == MAIN.casefold():
+def package_at(path: Path) -> tuple[Skill, Place]:
+    """The skill in the folder `path` outside the workspace, and where its files are; a SKILL.md
+    stands for its folder. Raises `NanobotError`."""
+    if path.is_file() and is_main(path.name):
         path = path.parent
     if not path.is_dir():
         raise NanobotError(
@@ -75,46 +47,34 @@ def package_at(path: Path) -> Package:
             hint=f"A skill is a folder with a {MAIN}; unpack it first if it came as an archive.",
         )
     source = Root(path, name="skill").place(".")
-    try:
-        contents = folders.read(source)
-        header, body = parse(contents.main)
-    except (Unreadable, NotASkill) as error:
-        raise NanobotError(f"{path} is not used as a skill: {error}") from error
-    name = next((name for name in (header.name, path.name) if is_skill_name(name)), "")
+    skill = skill_of(path.name, "workspace", lambda: read(source))
+    if skill.status == "broken":
+        raise NanobotError(f"{path} is not used as a skill: {skill.problem}")
+    name = next((name for name in (skill.header.name, path.name) if is_skill_name(name)), "")
     if not name:
         raise NanobotError(
             f"the skill in {path} has no name that can be used",
             hint="Its folder or `name:` must be of letters, digits, - _ and dots.",
         )
-    return Package(name, header, body, source, contents)
+    return replace(skill, name=name), source
 
 
-def copy(package: Package, target: Place) -> None:
-    """Make `target` hold the files of `package` and no others. Raises `NanobotError`."""
-    wanted = package.contents.digests
+def _copy(skill: Skill, source: Place, target: Place) -> None:
+    """Make `target` hold the files of `skill` and no others. Raises `NanobotError`."""
+    wanted = [file.path for file in skill.files]
     target.root.create()
-    for place, entry in list(target.walk(folders.MOST_FILES)):
-        path = "/".join(place.names[len(target.names) :])
-        if entry.kind == "file" and path not in wanted:
+    for place, entry in list(target.walk(MOST_FILES)):
+        if entry.kind == "file" and "/".join(place.names[len(target.names) :]) not in wanted:
             place.remove()
     for path in wanted:
-        source = package.source.root.place(path)
-        content = source.read_bytes(folders.MOST_BYTES)
+        place = source.root.place(path)
+        content = place.read_bytes(MOST_BYTES)
         if content is None:
-            raise NanobotError(f"{source.shown} has just gone; nothing was enabled")
+            raise NanobotError(f"{place.shown} has just gone; nothing was enabled")
         copied = target.root.place(f"{target.relative}/{path}")
         copied.write_bytes(content)
-        _set_executable(copied, executable=_is_executable(source))
-
-
-def _is_executable(place: Place) -> bool:
-    with place.opened(os.O_RDONLY) as descriptor:
-        return bool(os.fstat(descriptor).st_mode & stat.S_IXUSR)
-
-
-def _set_executable(place: Place, *, executable: bool) -> None:
-    with place.opened(os.O_RDONLY) as descriptor:
-        os.fchmod(descriptor, 0o700 if executable else 0o600)
+        with place.opened(os.O_RDONLY) as theirs, copied.opened(os.O_RDONLY) as ours:
+            os.fchmod(ours, 0o700 if os.fstat(theirs).st_mode & stat.S_IXUSR else 0o600)
 
 
 class SkillsService:
@@ -157,15 +117,18 @@ class SkillsService:
         async with self._changing:
             await self.find(name)
             state = self._loader.state
-            await asyncio.to_thread(state.save, state.book.disabling(name))
+            await asyncio.to_thread(state.save, state.load().disabling(name))
             return await self.find(name)
 
-    async def package(self, path: str) -> tuple[Package, Skill | None]:
+    async def package(self, path: str) -> tuple[Skill, Skill | None]:
         """What would be installed from the absolute `path`, and what that would replace in the
         workspace. Raises `NanobotError`."""
-        package = await asyncio.to_thread(package_at, Path(path))
-        found = await asyncio.to_thread(self._loader.find, package.name)
-        return package, found if found and found.source == "workspace" else None
+        package, _ = await asyncio.to_thread(package_at, Path(path))
+        return package, await self._in_workspace(package.name)
+
+    async def _in_workspace(self, name: str) -> Skill | None:
+        found = await asyncio.to_thread(self._loader.find, name)
+        return found if found and found.source == "workspace" else None
 
     async def install(
         self, path: str, digest: str, *, replacing: bool = False, everyone: bool = False
@@ -173,16 +136,16 @@ class SkillsService:
         """Copy the skill at `path` into the workspace and enable it, if it still is what `digest`
         names. Raises `NanobotError`."""
         async with self._changing:
-            package, before = await self.package(path)
+            package, source = await asyncio.to_thread(package_at, Path(path))
             if package.digest != digest:
                 raise _changed(package.name)
-            if before is not None and not replacing:
+            if not replacing and await self._in_workspace(package.name):
                 raise NanobotError(
                     f"there is a skill {package.name} in the workspace already",
                     hint="Add --replace to put this one in its place.",
                 )
             target = self._loader.place_of(package.name)
-            await asyncio.to_thread(copy, package, target)
+            await asyncio.to_thread(_copy, package, source, target)
             return await self._enable(package.name, digest, everyone=everyone)
 
     async def _enable(self, name: str, digest: str, *, everyone: bool) -> Skill:
@@ -196,7 +159,7 @@ class SkillsService:
         if skill.source == "workspace":
             files = {file.path: file.digest for file in skill.files}
             enabled = Enabled(files, everyone, self._clock.now().isoformat(timespec="seconds"))
-        await asyncio.to_thread(state.save, state.book.enabling(name, enabled))
+        await asyncio.to_thread(state.save, state.load().enabling(name, enabled))
         skill = await self.find(name)
         if not skill.enabled:
             raise NanobotError(
@@ -213,7 +176,7 @@ class SkillsService:
                 f"the skill {skill.name} has no file {printable(path)!r}", hint=f"It has: {known}"
             )
         place = self._loader.place_of(skill.name)
-        content = place.root.place(f"{place.relative}/{path}").read_bytes(20_000_000)
+        content = place.root.place(f"{place.relative}/{path}").read_bytes(MOST_BYTES)
         if content is None:
             raise ToolError(f"{printable(path)} has just gone")
         return content
@@ -230,18 +193,19 @@ _SHORT = 120
 
 
 def line_fields(skill: Skill) -> dict[str, object]:
-    """What a list shows of a skill."""
+    """What a list shows of a skill, as data for machines."""
+    header = skill.header
     return {
         "name": skill.name,
         "source": skill.source,
         "status": skill.status,
-        "description": visible(skill.description),
+        "description": visible(header.description),
         "available": skill.available,
         "missing": list(skill.missing),
         "install": list(skill.install),
-        "always": skill.always,
+        "always": header.always,
         "everyone": skill.everyone,
-        "triggers": list(skill.triggers),
+        "triggers": list(header.triggers),
         "note": note(skill),
     }
 
@@ -253,35 +217,13 @@ def fields(skill: Skill) -> dict[str, object]:
         "folder": skill.folder,
         "license": visible(skill.header.license),
         "compatibility": visible(skill.header.compatibility),
-        "files": file_fields(skill.files),
+        "files": [{"path": one.path, "size": one.size, "kind": one.kind} for one in skill.files],
         "problem": skill.problem,
         "changes": list(skill.changes),
         "warnings": list(skill.warnings),
         "digest": skill.digest,
         "text": visible(skill.body),
     }
-
-
-def package_fields(package: Package, before: Skill | None) -> dict[str, object]:
-    """A skill that would be installed, shown like one that is."""
-    header = package.header
-    return {
-        "name": package.name,
-        "description": visible(header.description),
-        "license": visible(header.license),
-        "compatibility": visible(header.compatibility),
-        "always": header.always,
-        "triggers": list(header.triggers),
-        "files": file_fields(package.contents.files),
-        "digest": package.digest,
-        "text": visible(package.body),
-        "replaces": before is not None,
-    }
-
-
-def file_fields(files: Sequence[SkillFile]) -> list[Mapping[str, object]]:
-    """Each file: path, size in bytes, kind."""
-    return [{"path": file.path, "size": file.size, "kind": file.kind} for file in files]
 
 
 def note(skill: Skill) -> str:
@@ -303,7 +245,7 @@ def listing(skills: Sequence[Skill], trouble: str) -> str:
     lines = [f"⚠️ {trouble}"] if trouble else []
     for skill in skills:
         state = "" if skill.enabled else f" ({skill.status})"
-        told = note(skill) or visible(skill.description)
+        told = note(skill) or visible(skill.header.description)
         short = told if len(told) <= _SHORT else f"{told[: _SHORT - 1]}…"
         lines.append(f"{skill.name}{state}: {short}")
     return "\n".join(lines) or "There are no skills."
@@ -311,11 +253,11 @@ def listing(skills: Sequence[Skill], trouble: str) -> str:
 
 def details(skill: Skill) -> str:
     """One skill, for a chat."""
-    lines = [f"{skill.name} ({skill.source}, {skill.status})", visible(skill.description)]
+    lines = [f"{skill.name} ({skill.source}, {skill.status})", visible(skill.header.description)]
     if told := note(skill):
         lines.append(told)
-    if skill.triggers:
-        lines.append(f"Triggers: {', '.join(map(visible, skill.triggers))}")
+    if skill.header.triggers:
+        lines.append(f"Triggers: {', '.join(map(visible, skill.header.triggers))}")
     lines.append(f"Files: {', '.join(file.path for file in skill.files) or 'none'}")
     lines += [f"Careful: {warning}." for warning in skill.warnings]
     return "\n".join(line for line in lines if line)
@@ -325,6 +267,9 @@ Arguments = Mapping[str, object]
 
 MOST_SHOWN = 200_000
 """Characters of a file that are shown."""
+
+_OF_THE_WORKSPACE = ("source", "status", "note", "folder", "available", "everyone")
+"""What says nothing of a skill that is not in the workspace yet."""
 
 
 class SkillsOperations:
@@ -378,7 +323,9 @@ class SkillsOperations:
 
     async def package(self, arguments: Arguments) -> dict[str, object]:
         """`path`, absolute: what would be installed."""
-        return package_fields(*await self._service.package(_text(arguments, "path")))
+        package, before = await self._service.package(_text(arguments, "path"))
+        shown = {**fields(package), "replaces": before is not None}
+        return {key: shown[key] for key in shown if key not in _OF_THE_WORKSPACE}
 
     async def install(self, arguments: Arguments) -> dict[str, object]:
         """`path`, `digest` of what was shown, `replace`, `everyone`."""

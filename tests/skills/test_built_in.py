@@ -12,7 +12,7 @@ NAMES = ("cron", "memory", "skill-creator", "summarize", "weather")
 def test_a_new_home_has_five_that_work_and_cost_little(shelf: Shelf) -> None:
     skills = shelf.loader.in_use()
     assert tuple(skill.name for skill in skills) == NAMES
-    assert all(skill.available and not skill.always for skill in skills)
+    assert all(skill.available and not skill.header.always for skill in skills)
     assert all(estimate_tokens(skill.body) < 700 for skill in skills)
     assert estimate_tokens(summary_section(skills)) <= 200
 
