@@ -52,7 +52,7 @@ from bench.routines_talk import (
 )
 from bench.transcript import faults_of_transcript
 from bench.wire import Platform
-from nanobot.agent.outcomes import GAVE_UP
+from nanobot.agent.turn import GAVE_UP
 from nanobot.app import build_gateway
 from nanobot.bus.journal import GIVE_UP_AFTER
 from nanobot.config.load import load_settings

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.wire import Platform, Wire
-from nanobot.agent.outcomes import GAVE_UP
+from nanobot.agent.turn import GAVE_UP
 from nanobot.bus.journal import GIVE_UP_AFTER
 from nanobot.channel import ChannelHost
 from nanobot.gateway.gateway import Gateway

@@ -1,3 +1,1 @@
-"""The agent: the turn (`loop`), where messages wait (`lobby`), a turn's life (`running`, `turns`),
-the ReAct loop (`runner`), the prompt (`context`, `system_prompt`, `window`).
-"""
+"""The agent: what happens to a message between the bus and the outbox."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from loguru import logger
 
 from nanobot.agent.intake import KEPT
-from nanobot.agent.outcomes import failure_text
+from nanobot.agent.turn import failure_text
 from nanobot.bus.events import NANOBOT, TERMINAL, Media
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry

@@ -2,7 +2,7 @@
 
 `accept` routes what arrives: commands that may not wait run at once, everything else waits in its
 session's lane, which keeps order. The turn itself is in `nanobot.agent.turn`. A command's effect
-that must not happen twice is noted in the journal right before it (`OnlyOnce`): a command that a
+that must not happen twice is noted in the journal right before it: a command that a
 crash, or a disk that refuses its answer, cut off runs again from its start, and if it had come that
 far the person is told that it may be done or not.
 """
@@ -13,17 +13,16 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 from loguru import logger
 
 from nanobot.agent.commands import answer_of
-from nanobot.agent.outcomes import BEHIND_ANOTHER, COMMAND_BEHIND, LONGEST_PAUSE
-from nanobot.agent.session_queue import DISK_PAUSE, Lobby
-from nanobot.agent.turn import AgentParts, Responder, Turns
-from nanobot.agent.turn_state import RunningTurn
-from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry, Journal
-from nanobot.commands import Command, CommandCall, CommandRegistry
+from nanobot.agent.session_queue import DISK_PAUSE
+from nanobot.agent.turn import Turns
+from nanobot.agent.turn_state import AgentParts, RunningTurn
+from nanobot.bus.events import InboundMessage
+from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
+from nanobot.commands import Command, CommandCall
 from nanobot.errors import NanobotError, StorageError, TurnStopped
 from nanobot.session.records import is_own
 
@@ -38,52 +37,33 @@ class Interrupted(NanobotError):
         )
 
 
-class OnlyOnce:
-    """Remembers which commands had begun what must not be done twice."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._begun: set[int] = set()
-
-    async def begin(self, entry: InboxEntry) -> None:
-        """Note it for the command in `entry`. Raises `Interrupted` if it was noted before, and
-        `StorageError`: it may not be done then."""
-        if entry.runs or entry.id in self._begun:
-            raise Interrupted
-        await self._journal.begin_command(entry.id)
-        self._begun.add(entry.id)
-
-    def answered(self, entry: InboxEntry) -> None:
-        """The command's answer is durable."""
-        self._begun.discard(entry.id)
-
-
-OnBusy = Literal["steer", "queue", "interrupt"]
+BEHIND_ANOTHER = (
+    "An earlier message of this conversation is still waiting; yours is kept and comes after it."
+)
+COMMAND_BEHIND = (
+    "An earlier message of this conversation is still waiting: /{} comes after its answer. /stop"
+    " drops that message."
+)
+LONGEST_PAUSE = 3600.0
+"""Seconds that a start waits at most for a model that was out: a stored time further away tells of
+a clock that was set back, or of a server's wish that may no longer hold."""
 
 _SUSPECT_SECONDS = 10.0
 """How long the next suspect waits at most for the one before it."""
 
 
 class AgentLoop:
-    """Takes what the bus delivers. `on_busy` is what a message does that arrives during a turn: it
-    joins (`steer`), waits (`queue`) or stops the turn (`interrupt`, which only a person's does)."""
+    """Takes what the bus delivers."""
 
-    def __init__(
-        self,
-        parts: AgentParts,
-        responder: Responder,
-        turns: Turns,
-        lobby: Lobby,
-        commands: CommandRegistry,
-        on_busy: OnBusy = "steer",
-    ) -> None:
+    def __init__(self, parts: AgentParts, turns: Turns) -> None:
         self._sessions, self._journal, self._clock = parts.sessions, parts.journal, parts.clock
         self._background, self._hook = parts.background, parts.hook
-        self._responder, self._turns, self._lobby = responder, turns, lobby
-        self._commands, self._on_busy = commands, on_busy
-        self._once = OnlyOnce(parts.journal)
+        self._turns, self._queue = turns, parts.queue
+        self._commands, self._on_busy = parts.commands, parts.on_busy
+        self._begun: set[int] = set()
+        """The commands that have begun what must not be done twice."""
         self._suspects: dict[str, asyncio.Event] = {}
-        lobby.connect(self._handle)
+        parts.queue.connect(self._handle)
 
     def accept(self, entry: InboxEntry) -> None:
         """A new message: to its session's lane, or at once if it is a command that may not wait."""
@@ -101,11 +81,11 @@ class AgentLoop:
         if turn is not None and asks and self._on_busy == "interrupt":
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
         behind = asks or (match is not None and match[0].ordered)
-        held = self._lobby.held(entry.message.session_key) if behind else None
+        held = self._queue.held(entry.message.session_key) if behind else None
         if held is not None:
             telling = self._tell_of_the_queue(entry, held, match[0].name if match else "")
             self._background.start(telling, name=f"queued {entry.id}")
-        self._lobby.enter(entry)
+        self._queue.enter(entry)
 
     async def resume(self, entries: Sequence[InboxEntry]) -> None:
         """Take up what an earlier process left. `/stop` and the like go first, so that a stopped
@@ -121,7 +101,7 @@ class AgentLoop:
                 immediate.append((*match, entry))
             else:
                 waiting.setdefault(entry.message.session_key, []).append(entry)
-                self._lobby.keep(entry)
+                self._queue.keep(entry)
         for command, arguments, entry in immediate:
             await self._at_once(command, arguments, entry)
         for entry in deletions:
@@ -131,21 +111,21 @@ class AgentLoop:
             not_before = max(entry.not_before for entry in theirs)
             pause = min(not_before - self._clock.now().timestamp(), LONGEST_PAUSE)
             if pause > 0:
-                self._lobby.let_in_later(key, pause)
+                self._queue.let_in_later(key, pause)
             elif max(entry.attempts for entry in theirs) >= SUSPECT_AFTER:
                 suspects.append(key)
             else:
-                self._lobby.let_in(key)
+                self._queue.let_in(key)
         for key in suspects:
             await self._let_in_alone(key)
 
     async def _let_in_alone(self, key: str) -> None:
         """Let a suspect in, and wait until its turn has asked the model, is over, or takes long."""
         asked = self._suspects[key] = asyncio.Event()
-        self._lobby.let_in(key)
+        self._queue.let_in(key)
         signs = (
             asked.wait(),
-            self._lobby.in_lane(key, _nothing),
+            self._queue.in_lane(key, _nothing),
             self._clock.sleep(_SUSPECT_SECONDS),
         )
         tasks = [self._background.start(sign, name=f"suspect {key}") for sign in signs]
@@ -156,7 +136,7 @@ class AgentLoop:
     async def stop(self, session_key: str, before: int) -> tuple[bool, int]:
         """Stop the running turn of a session and set aside what waits behind it, up to inbox entry
         `before`: whether a turn ran, and how many messages waited."""
-        waiting = self._lobby.take_all(session_key, before)
+        waiting = self._queue.take_all(session_key, before)
         count = len(waiting)
         turn = self._turns.running(session_key)
         try:
@@ -165,9 +145,10 @@ class AgentLoop:
                 ran = await self._stop_turn(other) or ran
             if waiting:
                 set_aside = partial(self._set_aside, session_key, waiting)
-                await self._lobby.in_lane(session_key, set_aside)
+                await self._queue.in_lane(session_key, set_aside)
         finally:  # what could not be set aside waits on, and so does what came after the /stop
-            self._lobby.give_back(session_key, waiting)
+            self._queue.give_back(waiting)
+            self._queue.let_in(session_key)
         return ran, count
 
     async def _stop_turn(self, turn: RunningTurn) -> bool:
@@ -181,87 +162,75 @@ class AgentLoop:
             del entries[0]
 
     async def _handle(self, entry: InboxEntry) -> None:
-        """A message whose time has come, in its session's lane."""
-        try:
-            entry = await self._without_stale_edit(entry)
-        except StorageError as error:
-            self._lobby.hold_for_disk(entry, error)
-            return
-        match = self._commands.called_by(entry.message)
-        if match is not None:
-            await self._run_command(*match, entry)
-        elif entry.message.edits or entry.message.unanswered:
-            await self._note(entry)
-        else:
-            await self._turn(entry)
-
-    async def _without_stale_edit(self, entry: InboxEntry) -> InboxEntry:
-        """An edit of what never came here (it was not meant for the agent) is a new message."""
+        """A message whose time has come, in its session's lane. One that begins no turn is kept in
+        the conversation without an answer: an edit of what was answered already must not run any
+        tool again."""
         message = entry.message
-        if not message.edits:
-            return entry
-        if await self._journal.knows(message.channel, message.chat_id, message.edits):
-            return entry
-        return replace(entry, message=replace(message, edits=""))
-
-    async def _note(self, entry: InboxEntry) -> None:
-        """Keep a message in the conversation without an answer: an edit of what was answered
-        already must not run any tool again."""
         try:
-            session = await self._sessions.get_or_create(entry.message.session_key)
-            await self._turns.note(session, entry)
+            if message.edits and not await self._knows(message):
+                message = replace(message, edits="")  # it was not meant for the agent; now it is
+                entry = replace(entry, message=message)
+            match = self._commands.called_by(message)
+            if match is not None:
+                await self._run_command(*match, entry)
+            elif message.edits or message.unanswered:
+                session = await self._sessions.get_or_create(message.session_key)
+                await self._turns.note(session, entry)
+            else:
+                await self._turn(entry)
         except StorageError as error:
-            self._lobby.hold_for_disk(entry, error)
+            self._queue.hold_for_disk(entry, error)
+
+    async def _knows(self, message: InboundMessage) -> bool:
+        return await self._journal.knows(message.channel, message.chat_id, message.edits)
 
     async def _turn(self, entry: InboxEntry) -> None:
         """A turn, which ends here or waits for the disk. What is logged in it, and by what it
         starts, carries its id."""
-        turn = self._turns.claim(entry, steer=self._on_busy == "steer")
+        turn = self._turns.claim(entry)
         turn.has_asked = self._suspects.pop(entry.message.session_key, turn.has_asked)
         with logger.contextualize(turn=turn.id):
             try:
-                await self._answer(turn)
-            except TurnStopped:
-                unstored = StorageError("the journal", "a stop could not be stored")
-                await self._put_aside(turn, unstored)
-            except StorageError as error:
-                await self._put_aside(turn, error)
+                session = await self._sessions.get_or_create(entry.message.session_key)
+                await self._turns.respond(session, turn)
+                if is_own(session.key):
+                    bounding = self._sessions.bound(session)
+                    self._background.start(bounding, name=f"bound {session.key}")
+            except (TurnStopped, StorageError) as error:
+                if isinstance(error, TurnStopped):
+                    error = StorageError("the journal", "a stop could not be stored")
+                async with turn.ending:
+                    if turn.open:  # it did not end after all: it waits for the disk
+                        self._queue.hold_for_disk(turn.as_entry(), error)
             finally:
                 self._turns.leave(turn)
 
-    async def _answer(self, turn: RunningTurn) -> None:
-        session = await self._sessions.get_or_create(turn.inbound.session_key)
-        await self._responder.respond(session, turn)
-        if is_own(session.key):
-            self._background.start(self._sessions.bound(session), name=f"bound {session.key}")
-
-    async def _put_aside(self, turn: RunningTurn, error: StorageError) -> None:
-        """Let a turn wait for the disk, unless it ended after all."""
-        async with turn.ending:
-            if turn.open:
-                self._lobby.hold_for_disk(turn.as_entry(), error)
-
     async def _run_command(self, command: Command, arguments: str, entry: InboxEntry) -> None:
-        try:
-            session = await self._sessions.get_or_create(entry.message.session_key)
-            session.begin_turn()
-            self._turns.identify(session, entry.message)
-            once = partial(self._once.begin, entry)
-            call = CommandCall(arguments, entry.message, session, entry.id, once)
-            answer = await answer_of(command, call)
-            if answer.failed:
-                session.rollback()
-            await self._turns.answer_command(entry, answer, session)
-            self._once.answered(entry)
-        except StorageError as error:
-            self._lobby.hold_for_disk(entry, error)
+        session = await self._sessions.get_or_create(entry.message.session_key)
+        session.begin_turn()
+        self._turns.identify(session, entry.message)
+        once = partial(self._begin_once, entry)
+        call = CommandCall(arguments, entry.message, session, entry.id, once)
+        answer = await answer_of(command, call)
+        if answer.failed:
+            session.rollback()
+        await self._turns.answer_command(entry, answer, session)
+        self._begun.discard(entry.id)
+
+    async def _begin_once(self, entry: InboxEntry) -> None:
+        """Note that a command begins what must not be done twice. Raises `Interrupted` if it was
+        noted before, and `StorageError`: it may not be done then."""
+        if entry.runs or entry.id in self._begun:
+            raise Interrupted
+        await self._journal.begin_command(entry.id)
+        self._begun.add(entry.id)
 
     async def _tell_of_the_queue(self, entry: InboxEntry, held: InboxEntry, command: str) -> None:
         text = COMMAND_BEHIND.format(command) if command else BEHIND_ANOTHER
         try:
             await self._turns.wait_in_line(entry, f"behind-{held.id}{command}", text)
         except StorageError as error:
-            self._lobby.told_of_disk(entry, error)
+            self._queue.told_of_disk(entry, error)
 
     async def _at_once(self, command: Command, arguments: str, entry: InboxEntry) -> None:
         """Outside the lane, so it may read the session but must not stage anything on it."""
@@ -270,7 +239,7 @@ class AgentLoop:
             call = CommandCall(arguments, entry.message, session, entry.id)
             await self._turns.answer_command(entry, await answer_of(command, call))
         except StorageError as error:
-            again = self._lobby.told_of_disk(entry, error)
+            again = self._queue.told_of_disk(entry, error)
             self._background.start(self._accept_later(again), name=f"/{command.name} again")
 
     async def _take_back(self, entry: InboxEntry) -> None:
@@ -281,7 +250,7 @@ class AgentLoop:
             theirs = other.message.sender_id == message.sender_id and not other.joined
             return theirs and message.deletes in (other.message.event_id, other.message.edits)
 
-        dropped = self._lobby.take_those(key, is_meant)
+        dropped = self._queue.take_those(key, is_meant)
         stood_first = bool(dropped)
         try:
             while dropped:
@@ -289,11 +258,12 @@ class AgentLoop:
                 del dropped[0]
             await self._turns.forget(entry)
         except StorageError as error:
-            again = self._lobby.told_of_disk(entry, error)
+            again = self._queue.told_of_disk(entry, error)
             self._background.start(self._accept_later(again), name="deletion again")
         finally:  # what could not be dropped waits on, and nothing waits for what was
             if stood_first:
-                self._lobby.give_back(key, dropped)
+                self._queue.give_back(dropped)
+                self._queue.let_in(key)
 
     async def _accept_later(self, entry: InboxEntry) -> None:
         await self._clock.sleep(DISK_PAUSE)

@@ -1,10 +1,10 @@
 """Where messages wait: for their session's lane, for a model that is out, for a disk that refuses.
 
 `Lanes` orders by structure: a lane per key is a queue and a worker, exists from its first job until
-it is empty, and runs one job at a time, many lanes at once. `Mailbox` holds the messages that wait,
-by session, in the order they came. `Lobby` hands each message to its handler in its lane. A message
-that cannot be handled now goes back to the head of its session, so that only commands overtake it,
-and is taken up again when its time has come.
+it is empty, and runs one job at a time, many lanes at once. `SessionQueue` holds the messages that
+wait and hands each to its handler in its lane. A message that cannot be handled now goes back to
+the head of its session, so that only commands overtake it, and is taken up again when its time has
+come.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from loguru import logger
 
-from nanobot.agent.outcomes import storage_text
+from nanobot.agent.hooks import Screen
 from nanobot.bus.events import InboundMessage, Notice, TurnEnded
 from nanobot.bus.journal import InboxEntry
 from nanobot.clock import Clock
+from nanobot.commands import CommandRegistry
 from nanobot.errors import StorageError
 from nanobot.tasks import Background, is_cancelled
 
@@ -102,17 +102,20 @@ class Lanes:
         lane = self._waiting[key]
         try:
             with logger.contextualize(turn=""):  # of the turn that began the lane, nothing sticks
-                await self._work_off(key, lane)
+                while lane:
+                    await self._acquire(key)
+                    try:
+                        await lane.popleft()()
+                    except asyncio.CancelledError as error:
+                        if is_cancelled():
+                            raise
+                        logger.opt(exception=error).error("lane {}: cancelled from inside", key)
+                    except Exception as error:  # noqa: BLE001 - the boundary: a lane outlives its jobs
+                        logger.opt(exception=error).error("a job of lane {} failed", key)
+                    finally:
+                        self._release(key)
         finally:
             self._waiting.pop(key, None)
-
-    async def _work_off(self, key: str, lane: deque[Job]) -> None:
-        while lane:
-            await self._acquire(key)
-            try:
-                await self._run(key, lane.popleft())
-            finally:
-                self._release(key)
 
     async def _acquire(self, key: str) -> None:
         if self._slots is not None and key not in self._holding:
@@ -127,101 +130,6 @@ class Lanes:
             self._holding.discard(key)
             self._slots.release()
 
-    async def _run(self, key: str, job: Job) -> None:
-        try:
-            await job()
-        except asyncio.CancelledError as error:
-            if is_cancelled():
-                raise
-            logger.opt(exception=error).error("a job of lane {} was cancelled from inside", key)
-        except Exception as error:  # noqa: BLE001 - the boundary: a lane outlives its jobs
-            logger.opt(exception=error).error("a job of lane {} failed", key)
-
-
-class Mailbox:
-    """One queue per session key. A paused one keeps its messages until it is resumed; most commands
-    get past them, so that a person whose model is out can still ask for help or change the model.
-    `is_command` says of a message whether it is one, `overtakes` whether it is one of those."""
-
-    def __init__(
-        self,
-        is_command: Callable[[InboundMessage], bool],
-        overtakes: Callable[[InboundMessage], bool],
-    ) -> None:
-        self.is_command, self._overtakes = is_command, overtakes
-        self._waiting: dict[str, deque[InboxEntry]] = {}
-        self._paused: set[str] = set()
-        self._newest = 0
-
-    @property
-    def newest(self) -> int:
-        """The highest entry id seen: what comes later has a higher one."""
-        return self._newest
-
-    def put(self, entry: InboxEntry) -> None:
-        """Behind the others of its session."""
-        self._newest = max(self._newest, entry.id)
-        self._waiting.setdefault(entry.message.session_key, deque()).append(entry)
-
-    def give_back(self, entries: Sequence[InboxEntry]) -> None:
-        """In front of the others, in this order: they were taken and not handled."""
-        for entry in reversed(entries):
-            self._waiting.setdefault(entry.message.session_key, deque()).appendleft(entry)
-
-    def put_back(self, entry: InboxEntry) -> None:
-        """In front of the others, and pause the session until `resume`."""
-        self.give_back((entry,))
-        self.pause(entry.message.session_key)
-
-    def pause(self, key: str) -> None:
-        """Keep what waits in a session until `resume`."""
-        self._paused.add(key)
-
-    def is_paused(self, key: str) -> bool:
-        """Whether what waits in a session is kept."""
-        return key in self._paused
-
-    def resume(self, key: str) -> int:
-        """Let a paused session go on; how many of its messages wait."""
-        self._paused.discard(key)
-        return len(self._waiting.get(key, ()))
-
-    def take(self, key: str) -> InboxEntry | None:
-        """The next message of a session, if it may be handled now."""
-        queue = self._waiting.get(key, ())
-        ready = (e for e in queue if key not in self._paused or self._overtakes(e.message))
-        entry = next(ready, None)
-        if entry is not None:
-            self._remove(entry)
-        return entry
-
-    def first(self, key: str) -> InboxEntry | None:
-        """What waits longest in a session, paused or not."""
-        return next(iter(self._waiting.get(key, ())), None)
-
-    def take_all(self, key: str, before: int) -> list[InboxEntry]:
-        """Every message that waits in a session and came before entry `before`, paused or not; the
-        commands among them stay, and are paused no longer."""
-        self._paused.discard(key)
-        return self.take_those(key, lambda e: e.id < before and not self.is_command(e.message))
-
-    def take_those(self, key: str, wanted: Callable[[InboxEntry], bool]) -> list[InboxEntry]:
-        """What waits in a session and is wanted, wherever it stands in the queue."""
-        taken = [entry for entry in self._waiting.get(key, ()) if wanted(entry)]
-        for entry in taken:
-            self._remove(entry)
-        return taken
-
-    def waiting(self, key: str) -> tuple[InboxEntry, ...]:
-        """What waits in a session, in order; nothing while it is paused."""
-        return () if key in self._paused else tuple(self._waiting.get(key, ()))
-
-    def _remove(self, entry: InboxEntry) -> None:
-        key = entry.message.session_key
-        self._waiting[key].remove(entry)
-        if not self._waiting[key]:
-            del self._waiting[key]
-
 
 Handler = Callable[[InboxEntry], Awaitable[None]]
 
@@ -229,59 +137,74 @@ DISK_PAUSE = 10.0
 """Seconds until a message is tried again that the disk refused."""
 
 
-class Notifier(Protocol):
-    """Shows a person something that need not be kept."""
-
-    def show(self, event: Notice | TurnEnded) -> None:
-        """Best effort."""
-        ...
-
-
-class Lobby:
-    """Hands each message to its handler, in its session's lane."""
+class SessionQueue:
+    """Messages that wait, by session, in the order they came; each is handed to the handler in its
+    session's lane. A paused session keeps its messages until it is let in; most commands get past
+    them, so that a person whose model is out can still ask for help or change the model."""
 
     def __init__(
         self,
-        mailbox: Mailbox,
+        commands: CommandRegistry,
         lanes: Lanes,
-        notifier: Notifier,
+        screen: Screen,
         background: Background,
         clock: Clock,
     ) -> None:
-        self._mailbox, self._lanes = mailbox, lanes
-        self._notifier, self._background, self._clock = notifier, background, clock
-        self._handle: Handler = _nobody
+        self._commands, self._lanes, self._screen = commands, lanes, screen
+        self._background, self._clock = background, clock
+        self._waiting: dict[str, deque[InboxEntry]] = {}
+        self._paused: set[str] = set()
+        self._handle: Handler | None = None
+        self.newest = 0
+        """The highest entry id seen: what comes later has a higher one."""
 
     def connect(self, handler: Handler) -> None:
         """Say who handles messages."""
         self._handle = handler
 
+    def is_command(self, message: InboundMessage) -> bool:
+        """Whether a message calls a command."""
+        return self._commands.called_by(message) is not None
+
     def enter(self, entry: InboxEntry) -> None:
         """A new message, behind the others of its session."""
-        self._mailbox.put(entry)
-        self._call(entry.message.session_key, 1)
-
-    def held(self, key: str) -> InboxEntry | None:
-        """The message of a session that waits for the model or the disk, if any."""
-        entry = self._mailbox.first(key) if self._mailbox.is_paused(key) else None
-        return entry if entry is not None and entry.reason else None
+        key = entry.message.session_key
+        self.newest = max(self.newest, entry.id)
+        self._waiting.setdefault(key, deque()).append(entry)
+        self._lanes.submit(key, partial(self._next, key))
 
     def keep(self, entry: InboxEntry) -> None:
         """The same, but nothing of its session is handled until `let_in`."""
-        self._mailbox.put(entry)
-        self._mailbox.pause(entry.message.session_key)
+        key = entry.message.session_key
+        self.newest = max(self.newest, entry.id)
+        self._waiting.setdefault(key, deque()).append(entry)
+        self._paused.add(key)
+
+    def held(self, key: str) -> InboxEntry | None:
+        """The message of a session that waits for the model or the disk, if any."""
+        waiting = self._waiting.get(key)
+        entry = waiting[0] if waiting and key in self._paused else None
+        return entry if entry is not None and entry.reason else None
 
     def let_in(self, key: str) -> None:
         """Handle what waits in a session."""
-        self._call(key, self._mailbox.resume(key))
+        self._paused.discard(key)
+        for _ in self._waiting.get(key, ()):
+            self._lanes.submit(key, partial(self._next, key))
 
     def let_in_later(self, key: str, seconds: float) -> None:
         """The same after a while."""
-        self._background.start(self._go_on(key, seconds), name=f"wait {key}")
+
+        async def go_on() -> None:
+            await self._clock.sleep(seconds)
+            self.let_in(key)
+
+        self._background.start(go_on(), name=f"wait {key}")
 
     def hold(self, entry: InboxEntry, seconds: float) -> None:
         """Keep a message at the head of its session until then."""
-        self._mailbox.put_back(entry)
+        self.give_back((entry,))
+        self._paused.add(entry.message.session_key)
         self.let_in_later(entry.message.session_key, seconds)
 
     def hold_for_disk(self, entry: InboxEntry, error: StorageError) -> None:
@@ -294,60 +217,74 @@ class Lobby:
         inbound = entry.message
         logger.error("session {}: {}", inbound.session_key, error)
         if entry.reason != str(error):
-            text = storage_text(error)
             place = (inbound.channel, inbound.chat_id)
             events = (inbound.answered_event,)
             if inbound.awaited:
-                self._notifier.show(Notice(*place, text, inbound.thread_id))
-            self._notifier.show(
+                self._screen.show(Notice(*place, storage_text(error), inbound.thread_id))
+            self._screen.show(
                 TurnEnded(*place, entry.turn_id, events, "held", thread_id=inbound.thread_id)
             )
         return replace(entry, reason=str(error))
 
+    def waiting(self, key: str) -> tuple[InboxEntry, ...]:
+        """What waits in a session, in order; nothing while it is paused."""
+        return () if key in self._paused else tuple(self._waiting.get(key, ()))
+
     def take_all(self, key: str, before: int) -> list[InboxEntry]:
-        """Everything that waits in a session and came before inbox entry `before`."""
-        return self._mailbox.take_all(key, before)
+        """Every message that waits in a session and came before entry `before`, paused or not; the
+        commands among them stay, and are paused no longer."""
+        self._paused.discard(key)
+        return self.take_those(key, lambda e: e.id < before and not self.is_command(e.message))
 
     def take_those(self, key: str, wanted: Callable[[InboxEntry], bool]) -> list[InboxEntry]:
-        """What waits in a session and is wanted; what waits behind it goes on at its time."""
-        return self._mailbox.take_those(key, wanted)
+        """What waits in a session and is wanted, wherever it stands in the queue."""
+        waiting = self._waiting.pop(key, deque())
+        taken = [entry for entry in waiting if wanted(entry)]
+        gone = {entry.id for entry in taken}
+        if left := deque(entry for entry in waiting if entry.id not in gone):
+            self._waiting[key] = left
+        return taken
 
-    def give_back(self, key: str, entries: Sequence[InboxEntry]) -> None:
-        """Let messages wait on that were taken."""
-        self._mailbox.give_back(entries)
-        self.let_in(key)
+    def give_back(self, entries: Sequence[InboxEntry]) -> None:
+        """In front of the others, in this order: they were taken and not handled."""
+        for entry in reversed(entries):
+            self._waiting.setdefault(entry.message.session_key, deque()).appendleft(entry)
 
     async def in_lane(self, key: str, job: Callable[[], Awaitable[None]]) -> None:
         """Run a job in a session's lane, after all that is there; raises what it raises."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lanes.submit(key, partial(_settle, ended, job))
-        await ended
 
-    def _call(self, key: str, times: int) -> None:
-        for _ in range(times):
-            self._lanes.submit(key, partial(self._next, key))
+        async def settle() -> None:
+            try:
+                await job()
+            except Exception as error:  # noqa: BLE001 - handed to whoever waits for the job
+                if not ended.done():
+                    ended.set_exception(error)
+            else:
+                if not ended.done():
+                    ended.set_result(None)
+
+        self._lanes.submit(key, settle)
+        await ended
 
     async def _next(self, key: str) -> None:
         """One job of a lane: the next message, unless a turn took it or it may not be handled."""
-        entry = self._mailbox.take(key)
+        queue = self._waiting.get(key, ())
+        paused = key in self._paused
+        ready = (e for e in queue if not paused or self._commands.overtakes(e.message))
+        entry = next(ready, None)
         if entry is not None:
+            self._waiting[key].remove(entry)
+            if not self._waiting[key]:
+                del self._waiting[key]
+            assert self._handle is not None, "nobody handles messages"
             await self._handle(entry)
 
-    async def _go_on(self, key: str, seconds: float) -> None:
-        await self._clock.sleep(seconds)
-        self.let_in(key)
 
-
-async def _settle(ended: asyncio.Future[None], job: Callable[[], Awaitable[None]]) -> None:
-    try:
-        await job()
-    except Exception as error:  # noqa: BLE001 - handed to whoever waits for the job
-        if not ended.done():
-            ended.set_exception(error)
-    else:
-        if not ended.done():
-            ended.set_result(None)
-
-
-async def _nobody(_: InboxEntry) -> None:
-    raise RuntimeError("nobody handles messages")
+def storage_text(error: StorageError) -> str:
+    """The one notice while the disk refuses."""
+    said = str(error).rstrip(". ")
+    return (
+        f"Your message is waiting: {said}. {error.hint} It will be answered as soon as that is"
+        " fixed."
+    )

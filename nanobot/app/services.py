@@ -19,9 +19,10 @@ from nanobot.agent.loop import AgentLoop
 from nanobot.agent.notifier import Courier
 from nanobot.agent.prompt import ContextBuilder, PromptRoom
 from nanobot.agent.runner import AgentRunner
-from nanobot.agent.session_queue import Lobby, Mailbox
+from nanobot.agent.session_queue import SessionQueue
 from nanobot.agent.system_prompt import PromptSources
-from nanobot.agent.turn import AgentParts, Responder, Turns
+from nanobot.agent.turn import Turns
+from nanobot.agent.turn_state import AgentParts
 from nanobot.app.base import Base, Models, Stores, about, prices, secret_values
 from nanobot.app.memory import Remembering
 from nanobot.app.tools import Toolbox
@@ -79,7 +80,7 @@ def build_agent(
     settings, stores, clock, background = base.settings, base.stores, base.clock, base.background
     journal, sessions, media = stores.journal, stores.sessions, stores.media
     tools, skills, counter = toolbox.registry, toolbox.around.skills, models.counter
-    mailbox, budget = Mailbox(commands.calls_one, commands.overtakes), settings.model.prompt_tokens
+    budget = settings.model.prompt_tokens
     sources = PromptSources(
         memory.memories,
         memory.scopes,
@@ -128,25 +129,29 @@ def build_agent(
         fit=PromptRoom(budget, counter.count).fit,
     )
     transcribe = models.transcriber.transcribe if models.transcriber else None
-    intake = Intake(media, base.outlets, memory.scopes, transcribe)
     parts = AgentParts(
-        journal, base.bus, sessions, mailbox, clock, background, base.unhurried, hook
-    )
-    turns = Turns(parts, intake, base.splitter, memory.scopes, sources)
-    lobby = Lobby(mailbox, base.lanes, base.screen, background, clock)
-    responder = Responder(
-        parts,
-        turns,
-        lobby,
+        journal,
+        base.bus,
+        sessions,
+        memory.scopes,
+        clock,
+        background,
+        base.unhurried,
+        hook,
+        commands,
+        queue=SessionQueue(commands, base.lanes, base.screen, background, clock),
+        intake=Intake(media, base.outlets, memory.scopes, transcribe),
+        split=base.splitter,
+        sources=sources,
         context=context,
         consolidator=consolidator,
         counter=counter,
         runner=runner,
-        sources=sources,
+        on_busy=settings.agent.on_busy,
         wait_for_model_hours=settings.agent.wait_for_model_hours,
     )
-    loop = AgentLoop(parts, responder, turns, lobby, commands, settings.agent.on_busy)
-    return Agent(loop, turns, consolidator)
+    turns = Turns(parts)
+    return Agent(AgentLoop(parts, turns), turns, consolidator)
 
 
 async def _put_away(

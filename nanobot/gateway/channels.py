@@ -20,7 +20,7 @@ from random import Random
 from loguru import logger
 
 from nanobot.agent.limits import SenderRate
-from nanobot.agent.outcomes import storage_text
+from nanobot.agent.session_queue import storage_text
 from nanobot.bus.events import TERMINAL, InboundMessage, Media, Notice, OutboundMessage
 from nanobot.bus.journal import Journal, Outgoing
 from nanobot.bus.queue import MessageBus

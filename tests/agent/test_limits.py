@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.agent.limits import BudgetedProvider, DayBudget, DayLimit, SenderRate
-from nanobot.agent.outcomes import failure_text, is_passing
 from nanobot.agent.runner import AgentRunner
+from nanobot.agent.turn import failure_text, is_passing
 from nanobot.bus.events import BegunBy, InboundMessage
 from nanobot.bus.journal import Spent
 from nanobot.bus.sqlite import Database

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.outcomes import BEHIND_ANOTHER, COMMAND_BEHIND, LONGEST_PAUSE
+from nanobot.agent.loop import BEHIND_ANOTHER, COMMAND_BEHIND, LONGEST_PAUSE
 from nanobot.bus.events import NANOBOT
 from nanobot.cli.offline import operate_with as operate
 from nanobot.config.load import load_settings
