@@ -51,7 +51,6 @@ from nanobot.skills import loader as skills_loader
 from nanobot.templates import render
 from nanobot.tooling import Caller, OwnersPolicy, Tool, ToolRegistry
 from nanobot.tooling.approvals import Approvals
-from nanobot.tooling.policy import AuditedCalls
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
 from nanobot.tools.reading import ListDir, ReadFile
@@ -438,7 +437,7 @@ def build_gate(
     return ToolRegistry(
         policy=OwnersPolicy(settings.tools.approval.by_kind()),
         approver=approvals,
-        audit=AuditedCalls(AuditLog(stores.home / "logs" / "audit.jsonl", redactor, clock)),
+        audit=AuditLog(stores.home / "logs" / "audit.jsonl", redactor, clock),
         redactor=redactor,
         overflow=stores.spill,
     )

@@ -7,11 +7,14 @@ does wrong becomes a text that the model can act on; a call never raises for it.
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Protocol
 
 from loguru import logger
@@ -20,8 +23,10 @@ from nanobot.errors import CallRefused, NanobotError, StorageError, ToolError, T
 from nanobot.messages import ToolCall
 from nanobot.providers.port import ToolSpec
 from nanobot.schema import parameters_of, parse_arguments
+from nanobot.security.audit import AuditLog, Record, Value
+from nanobot.security.paths import Root
 from nanobot.security.redaction import Redactor
-from nanobot.tooling.policy import OWNER, Allowed, AllowEverything, Ask, Decision, Denied, Policy
+from nanobot.tooling.policy import OWNER, Allowed, Ask, Decision, Denied, OwnersPolicy
 from nanobot.tooling.values import (
     Arguments,
     Caller,
@@ -37,23 +42,8 @@ MAX_RESULT = 16_000
 """Characters of a result that go into the prompt; what is longer is kept aside and previewed."""
 
 _HEAD, _TAIL = 8_000, 3_000
+_NAMES, _SHOWN_CHANGES = 80, 20
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-class Audit(Protocol):
-    """Where decisions and effects are recorded. Cheap; never raises."""
-
-    def decided(self, call: ToolCall, caller: Caller, decision: Decision) -> None:
-        """A call will run, will not, or waits for the owner; noted before it takes effect."""
-        ...
-
-    def answered(self, call: ToolCall, caller: Caller, question: Ask, verdict: Decision) -> None:
-        """The owner was asked about a call, and this came of it."""
-        ...
-
-    def ended(self, call: ToolCall, caller: Caller, result: ToolResult) -> None:
-        """A call that has effects has run, or has failed on the way."""
-        ...
 
 
 class Approver(Protocol):
@@ -64,33 +54,33 @@ class Approver(Protocol):
         ...
 
 
-class Overflow(Protocol):
-    """Where results go that are too long for a prompt."""
+class SpillFolder:
+    """Where results go that are too long for a prompt: the latest `keep`, as plain files in
+    `folder` that `read_file` can read."""
+
+    def __init__(self, folder: Path, keep: int = 200) -> None:
+        self._root = Root(folder, name="spill folder")
+        self._keep = keep
 
     async def keep(self, text: str, tool: str) -> str:
-        """Store `text`; return the path by which `read_file` reads it. Raises `StorageError`."""
-        ...
+        """Store `text`; return its absolute path. Raises `StorageError`."""
+        return await asyncio.to_thread(self._store, text, tool)
 
+    def _store(self, text: str, tool: str) -> str:
+        content = text.encode("utf-8", "replace")
+        label = "".join(c for c in tool[:40] if c.isascii() and (c.isalnum() or c in "-_"))
+        name = f"{label}-{hashlib.sha256(content).hexdigest()[:16]}.txt"
+        self._root.create()
+        self._root.place(name).write_bytes(content)
+        self._prune()
+        return str(self._root.path / name)
 
-class Unrecorded:
-    """An audit that keeps nothing."""
-
-    def decided(self, call: ToolCall, caller: Caller, decision: Decision) -> None:
-        """See `Audit`."""
-
-    def answered(self, call: ToolCall, caller: Caller, question: Ask, verdict: Decision) -> None:
-        """See `Audit`."""
-
-    def ended(self, call: ToolCall, caller: Caller, result: ToolResult) -> None:
-        """See `Audit`."""
-
-
-class NobodyToAsk:
-    """Where no owner can be reached, the answer is no."""
-
-    async def ask(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
-        """See `Approver`."""
-        return Denied("this needs the owner's approval, and they cannot be asked here")
+    def _prune(self) -> None:
+        folder = self._root.place(".")
+        files = [entry for entry in folder.entries() if entry.kind == "file"]
+        files.sort(key=lambda entry: entry.mtime_ns, reverse=True)
+        for entry in files[self._keep :]:
+            folder.child(entry.name).remove()
 
 
 async def _at_once() -> None:
@@ -100,21 +90,20 @@ async def _at_once() -> None:
 class ToolRegistry:
     """The one gate. Tools are offered to the model in the order in which they were registered.
 
-    `version` grows whenever what is offered changes.
+    Without a `policy` every call runs (one person, no untrusted input), without an `approver` there
+    is no owner to be reached. `version` grows whenever what is offered changes.
     """
 
     def __init__(
         self,
         *,
-        policy: Policy | None = None,
+        policy: OwnersPolicy | None = None,
         approver: Approver | None = None,
-        audit: Audit | None = None,
+        audit: AuditLog | None = None,
         redactor: Redactor | None = None,
-        overflow: Overflow | None = None,
+        overflow: SpillFolder | None = None,
     ) -> None:
-        self._policy: Policy = policy or AllowEverything()
-        self._approver: Approver = approver or NobodyToAsk()
-        self._audit: Audit = audit or Unrecorded()
+        self._policy, self._approver, self._audit = policy, approver, audit
         self._redactor = redactor or Redactor()
         self._overflow = overflow
         self._tools: dict[str, Tool] = {}
@@ -190,7 +179,7 @@ class ToolRegistry:
             await starting()
             result = await self._ran(tool, arguments, call, caller)
         if tool.effects:
-            self._audit.ended(call, caller, result)
+            self._record_end(call, caller, result)
         return result
 
     async def _ran(
@@ -214,15 +203,16 @@ class ToolRegistry:
             raise self._unknown(call.name, caller.scope)
         arguments = parse_arguments(tool.arguments, call.arguments)
         risk = await tool.risk(arguments, caller) if isinstance(tool, Risky) else None
-        decision = self._policy.decide(tool, arguments, caller, risk)
-        self._audit.decided(call, caller, decision)
+        decision = self._policy.decide(caller, risk) if self._policy else Allowed()
+        self._record("decided", call, caller, _outcome(decision), arguments=call.arguments)
         if isinstance(decision, Ask):
             question = decision
             unchanged: Callable[[], Awaitable[None]] = _at_once
             if isinstance(tool, Undisturbed) and caller.attended:
                 unchanged = await held.enter_async_context(tool.undisturbed(arguments, caller))
             decision = await self._asked(call, caller, question)
-            self._audit.answered(call, caller, question, decision)
+            asked: Record = {"risk": question.risk.kind, "asked": question.risk.what}
+            self._record("answered", call, caller, _outcome(decision), **asked)
             if isinstance(decision, Allowed):
                 await unchanged()
         if isinstance(decision, Denied):
@@ -235,7 +225,41 @@ class ToolRegistry:
                 f"{question.because} This would need the owner's approval, and nobody is there to "
                 "be asked. Say in your answer what you would have done."
             )
+        if self._approver is None:
+            return Denied("this needs the owner's approval, and they cannot be asked here")
         return await self._approver.ask(call, caller, question)
+
+    def _record_end(self, call: ToolCall, caller: Caller, result: ToolResult) -> None:
+        record: dict[str, Value] = {"outcome": "error" if result.is_error else "ok"}
+        if result.changed:
+            record["changed"] = " ".join(result.changed[:_SHOWN_CHANGES])
+        if result.is_error:
+            record["error"] = result.text
+        self._record("ended", call, caller, record)
+
+    def _record(
+        self, event: str, call: ToolCall, caller: Caller, outcome: Record, **more: Value
+    ) -> None:
+        """Write down what was decided about a call, before it takes effect, and what came of it."""
+        if self._audit is None:
+            return
+        arguments = call.arguments.encode("utf-8", "surrogatepass")
+        self._audit.write(
+            {
+                "event": event,
+                "tool": call.name[:_NAMES],
+                "call": call.id[:_NAMES],
+                "arguments_sha256": hashlib.sha256(arguments).hexdigest(),
+                "session": caller.session_key,
+                "turn": caller.turn_id,
+                "scope": caller.scope,
+                "sender": caller.sender_id,
+                "begun_by": caller.begun_by,
+                **({"job": caller.job} if caller.job else {}),
+                **outcome,
+                **more,
+            }
+        )
 
     def _failure(self, call: ToolCall, error: Exception) -> ToolResult:
         if isinstance(error, NanobotError):
@@ -285,3 +309,19 @@ class ToolRegistry:
             f"{head}\n[… {left_out:,} of {len(text):,} characters are left out here. {where}. "
             f"The end follows.]\n{tail}"
         )
+
+
+def _outcome(decision: Decision) -> dict[str, Value]:
+    match decision:
+        case Allowed():
+            return {"outcome": "allowed"}
+        case Denied(reason=reason):
+            return {"outcome": "denied", "because": reason}
+        case Ask(risk=risk, because=because):
+            return {
+                "outcome": "asked",
+                "because": because,
+                "risk": risk.kind,
+                "asked": risk.what,
+                "details": risk.details,
+            }

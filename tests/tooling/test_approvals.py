@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 import pytest
 
@@ -13,7 +14,17 @@ from nanobot.bus.events import Address, Button
 from nanobot.errors import StorageError
 from nanobot.messages import ToolCall
 from nanobot.testing import FakeClock
-from nanobot.tooling import Allowed, Ask, Caller, Denied, Risk, ToolRegistry, ToolResult
+from nanobot.tooling import (
+    Allowed,
+    Ask,
+    Caller,
+    Denied,
+    OwnersPolicy,
+    Risk,
+    RiskKind,
+    ToolRegistry,
+    ToolResult,
+)
 from nanobot.tooling.approvals import (
     APART_SECONDS,
     MOST_AN_HOUR,
@@ -238,10 +249,8 @@ class Risky(Probe):
         return RISK
 
 
-class AlwaysAsk:
-    def decide(self, tool: object, arguments: object, caller: Caller, risk: Risk | None) -> Ask:
-        assert risk is not None
-        return Ask(risk, "why not")
+KINDS: tuple[RiskKind, ...] = get_args(RiskKind)
+ALWAYS = OwnersPolicy(dict.fromkeys(KINDS, "ask"))
 
 
 async def test_characters_that_are_written_out_count_as_they_are_shown() -> None:
@@ -266,7 +275,7 @@ async def test_nothing_is_pushed_out_of_sight() -> None:
 @pytest.mark.parametrize("begun_by", ["job", "heartbeat", "helper", "report"])
 async def test_where_nobody_is_there_the_gate_refuses_without_asking(begun_by: str) -> None:
     desk, tool = Desk(), Risky()
-    gate = ToolRegistry(policy=AlwaysAsk(), approver=desk.approvals)
+    gate = ToolRegistry(policy=ALWAYS, approver=desk.approvals)
     gate.register(tool)
     caller = replace(OWNER, begun_by=begun_by)  # type: ignore[arg-type]
     result = await gate.call(ToolCall("1", "probe", '{"text": "a"}'), caller)
@@ -277,7 +286,7 @@ async def test_where_nobody_is_there_the_gate_refuses_without_asking(begun_by: s
 
 async def test_a_tool_starts_only_once_it_is_approved() -> None:
     desk, tool = Desk(), Risky()
-    gate = ToolRegistry(policy=AlwaysAsk(), approver=desk.approvals)
+    gate = ToolRegistry(policy=ALWAYS, approver=desk.approvals)
     gate.register(tool)
     started: list[bool] = []
 

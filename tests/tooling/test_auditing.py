@@ -25,7 +25,6 @@ from nanobot.tooling import (
     ToolRegistry,
     ToolResult,
 )
-from nanobot.tooling.policy import AuditedCalls
 
 CALLER = Caller("cli", "direct", "cli:direct", "turn-1", "me")
 TAINTED = Caller("cli", "direct", "cli:direct", "turn-1", "me", origins=lambda: ("tool:web",))
@@ -77,7 +76,7 @@ class Gate:
         registry = ToolRegistry(
             policy=OwnersPolicy(),
             approver=Owner(says) if says else None,
-            audit=AuditedCalls(AuditLog(self.path, Redactor(), FakeClock())),
+            audit=AuditLog(self.path, Redactor(), FakeClock()),
         )
         registry.register(Post())
         await registry.call(call, caller)
@@ -138,7 +137,7 @@ async def test_an_effect_that_failed_says_why(gate: Gate) -> None:
 async def test_a_policy_that_never_allows_a_kind_is_recorded_as_a_refusal(gate: Gate) -> None:
     kind: RiskKind = "send"
     log = AuditLog(gate.path, Redactor(), FakeClock())
-    registry = ToolRegistry(policy=OwnersPolicy({kind: "never"}), audit=AuditedCalls(log))
+    registry = ToolRegistry(policy=OwnersPolicy({kind: "never"}), audit=log)
     registry.register(Post())
     await registry.call(CALL, CALLER)
     (record,) = gate.records()

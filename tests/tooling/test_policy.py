@@ -9,7 +9,6 @@ import pytest
 from nanobot.tooling import (
     Allowed,
     Approval,
-    Arguments,
     Ask,
     Caller,
     Denied,
@@ -17,7 +16,6 @@ from nanobot.tooling import (
     Risk,
     RiskKind,
 )
-from tests.support import Probe
 
 KINDS: tuple[RiskKind, ...] = get_args(RiskKind)
 CLEAN = Caller("telegram", "7", "telegram:7", "t-1", "7")
@@ -29,7 +27,7 @@ def decide(
     caller: Caller, kind: RiskKind, setting: Approval | None = None
 ) -> Allowed | Denied | Ask:
     policy = OwnersPolicy({kind: setting} if setting else {})
-    return policy.decide(Probe(), Arguments(), caller, Risk(kind, "do it", "all of it"))
+    return policy.decide(caller, Risk(kind, "do it", "all of it"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -41,7 +39,7 @@ def test_the_owner_is_asked_once_foreign_text_is_there_and_not_before(kind: Risk
 
 
 def test_a_call_without_a_risk_always_runs() -> None:
-    assert OwnersPolicy().decide(Probe(), Arguments(), TAINTED, None) == Allowed()
+    assert OwnersPolicy().decide(TAINTED, None) == Allowed()
 
 
 @pytest.mark.parametrize("kind", KINDS)

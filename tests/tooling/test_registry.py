@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -12,18 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from nanobot.errors import StorageError, ToolError, TurnStopped
+from nanobot.errors import ToolError, TurnStopped
 from nanobot.messages import ToolCall
+from nanobot.security.audit import AuditLog
 from nanobot.security.redaction import Redactor
+from nanobot.testing import FakeClock
 from nanobot.tooling import (
     MAX_RESULT,
-    Allowed,
     Arguments,
-    Ask,
     Caller,
     Decision,
-    Denied,
+    OwnersPolicy,
     Risk,
+    SpillFolder,
     Tool,
     ToolRegistry,
     ToolResult,
@@ -83,20 +85,6 @@ class Ping:
 
     async def __call__(self, arguments: NoArguments, caller: Caller) -> ToolResult:
         return ToolResult(f"pong for {caller.session_key}")
-
-
-@dataclass
-class Shelf:
-    """An overflow in memory; full when told so."""
-
-    kept: list[str] = field(default_factory=list)
-    full: bool = False
-
-    async def keep(self, text: str, tool: str) -> str:
-        if self.full:
-            raise StorageError("spill", "no space left")
-        self.kept.append(text)
-        return f"/home/spill/{tool}.txt"
 
 
 def registry(*tools: Tool, **options: object) -> ToolRegistry:
@@ -195,43 +183,35 @@ async def test_stopping_passes_through() -> None:
             await call(registry(Echo(failure=stop)), "echo", {"text": "a"})
 
 
-async def test_a_denied_call_does_not_run_and_decisions_are_recorded() -> None:
-    @dataclass
-    class OnlyShort:
-        seen: list[str] = field(default_factory=list)
+@dataclass
+class Long(Echo):
+    """A long speech is a risk."""
 
-        def decide(
-            self, tool: Tool, arguments: Arguments, caller: Caller, risk: Risk | None
-        ) -> Decision:
-            assert isinstance(arguments, EchoArguments)
-            return Allowed() if len(arguments.text) < 5 else Denied("too much talk")
+    async def risk(self, arguments: EchoArguments, caller: Caller) -> Risk | None:
+        return Risk("send", "talk", arguments.text) if len(arguments.text) > 5 else None
 
-        def decided(self, call: ToolCall, caller: Caller, decision: Decision) -> None:
-            self.seen.append(f"{call.name} {caller.turn_id} {type(decision).__name__}")
 
-        def answered(
-            self, call: ToolCall, caller: Caller, question: Ask, verdict: Decision
-        ) -> None:
-            raise AssertionError("nobody is asked")
-
-        def ended(self, call: ToolCall, caller: Caller, result: ToolResult) -> None:
-            raise AssertionError("nothing has effects")
-
-    policy, echo = OnlyShort(), Echo()
-    tools = registry(echo, policy=policy, audit=policy)
+async def test_a_denied_call_does_not_run_and_decisions_are_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    echo, log = Long(), AuditLog(path, Redactor(), FakeClock())
+    tools = registry(echo, policy=OwnersPolicy({"send": "never"}), audit=log)
     assert not (await call(tools, "echo", {"text": "ok"})).is_error
     denied = await call(tools, "echo", {"text": "a long speech"})
-    assert denied == ToolResult("not allowed: too much talk", is_error=True, trusted=True)
+    assert denied.is_error
+    assert denied.trusted
+    assert denied.text.startswith("not allowed: the owner has turned this off")
     assert len(echo.calls) == 1
-    assert policy.seen == ["echo turn-1 Allowed", "echo turn-1 Denied"]
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(one["tool"], one["turn"], one["event"], one["outcome"]) for one in records] == [
+        ("echo", "turn-1", "decided", "allowed"),
+        ("echo", "turn-1", "decided", "denied"),
+    ]
 
 
 async def test_a_policy_that_crashes_means_no() -> None:
-    class Broken:
-        def decide(
-            self, tool: Tool, arguments: Arguments, caller: Caller, risk: Risk | None
-        ) -> Decision:
-            raise KeyError(tool.name)
+    class Broken(OwnersPolicy):
+        def decide(self, caller: Caller, risk: Risk | None) -> Decision:
+            raise KeyError(caller.scope)
 
     echo = Echo()
     assert (await call(registry(echo, policy=Broken()), "echo", {"text": "a"})).is_error
@@ -250,22 +230,23 @@ async def test_secrets_are_redacted_in_results_and_in_errors() -> None:
     assert "hunter22" not in (await call(registry(redactor=redactor), "hunter22", {})).text
 
 
-async def test_a_long_result_is_kept_redacted_and_previewed() -> None:
-    shelf = Shelf()
-    tools = registry(overflow=shelf, redactor=Redactor(["hunter22"]))
+async def test_a_long_result_is_kept_redacted_and_previewed(tmp_path: Path) -> None:
+    tools = registry(overflow=SpillFolder(tmp_path / "spill"), redactor=Redactor(["hunter22"]))
     text = "first line\n" + "x" * 60_000 + " hunter22 last line"
     result = await call(tools, "echo", {"text": text})
-    assert shelf.kept == [text.replace("hunter22", "[redacted]")]
+    (kept,) = (tmp_path / "spill").iterdir()
+    assert kept.read_text() == text.replace("hunter22", "[redacted]")
     assert len(result.text) <= MAX_RESULT
     assert result.text.startswith("first line\nxxx")
     assert result.text.endswith("last line")
-    assert f"of {len(shelf.kept[0]):,} characters" in result.text
-    assert "read_file, path /home/spill/echo.txt, start_line=2" in result.text
+    assert f"of {len(kept.read_text()):,} characters" in result.text
+    assert f"read_file, path {kept}, start_line=2" in result.text
     assert not (await call(tools, "echo", {"text": "x" * MAX_RESULT})).text.count("left out")
 
 
-async def test_a_long_result_is_previewed_where_it_cannot_be_kept() -> None:
-    for overflow in (None, Shelf(full=True)):
+async def test_a_long_result_is_previewed_where_it_cannot_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "spill").touch()
+    for overflow in (None, SpillFolder(tmp_path / "spill")):
         result = await call(registry(overflow=overflow), "echo", {"text": "x" * 50_000})
         assert not result.is_error
         assert "could not be kept" in result.text

@@ -12,12 +12,12 @@ from nanobot.clock import SystemClock
 from nanobot.errors import WriteConflict
 from nanobot.messages import ToolCall
 from nanobot.security.paths import Root, Roots
-from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from nanobot.tooling import Caller, SpillFolder, ToolRegistry, ToolResult
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep
 from nanobot.tools.shell import Processes
-from nanobot.tools.undo import SpillFolder, UndoLog
+from nanobot.tools.undo import UndoLog
 
 
 @dataclass

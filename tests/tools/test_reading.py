@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nanobot.tooling import MAX_RESULT
-from nanobot.tools.undo import SpillFolder
+from nanobot.tooling import MAX_RESULT, SpillFolder
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Desk
