@@ -1,8 +1,8 @@
 """The way out: all that tools ask of the network goes through here, and only to public addresses.
 
-What always holds: a name is resolved once, every address it has must be public, and the connection
-goes to the very address that was checked. `egress` is the client, `addresses`, `urls` and `allowed`
-decide (pure), `dialling` connects, `transport` speaks HTTP, `bodies` reads within limits.
+Invariant: a name is resolved once, every address it has must be public, and the connection goes to
+the very address that was checked. `egress` is the client, `urls` says what is public and plain,
+`dialling` decides and connects, `transport` speaks HTTP.
 """
 
 from nanobot.security.egress.dialling import Resolve

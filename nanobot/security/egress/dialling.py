@@ -1,20 +1,18 @@
-"""Which destinations are asked at all. Pure: a destination is a host, a port and its addresses.
+"""Which destinations are asked at all, and connections to them.
 
-Connections to destinations that were checked.
-
-What always holds: a name is resolved once, all its addresses are judged, and the socket goes to one
-of these very addresses; nothing below asks for the name again.
+Invariant: a name is resolved once, all its addresses are judged, and the connection goes to one of
+these very addresses; nothing below asks for the name again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from nanobot.security.egress.urls import (
@@ -157,6 +155,8 @@ _MOST_ADDRESSES = 6
 _SECONDS_EACH = 6.0
 _MAX_PROXY_ANSWER = 8_192
 
+NO_PROXY = "the proxy (tools.web.proxy) cannot be reached"
+
 
 async def ask_the_system(host: str) -> Sequence[IpAddress]:
     """The addresses of a name as this machine sees them."""
@@ -165,15 +165,23 @@ async def ask_the_system(host: str) -> Sequence[IpAddress]:
 
 
 @dataclass(frozen=True, slots=True)
-class ProxyAddress:
+class Proxy:
     """An HTTP proxy of the owner's; `credentials` is the value of its header, or empty."""
 
     host: str
     port: int
     credentials: str = ""
 
+    def question(self, address: str, port: int) -> bytes:
+        """What it is asked for a tunnel to an address."""
+        target = f"{bracketed(address)}:{port}"
+        lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
+        if self.credentials:
+            lines.append(f"Proxy-Authorization: {self.credentials}")
+        return "\r\n".join([*lines, "", ""]).encode()
 
-def parse_proxy(text: str) -> ProxyAddress | None:
+
+def parse_proxy(text: str) -> Proxy | None:
     """Read `http://[user:password@]host:port`; None for an empty text. Raises `ValueError`."""
     if not text:
         return None
@@ -184,7 +192,25 @@ def parse_proxy(text: str) -> ProxyAddress | None:
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         credentials = f"Basic {base64.b64encode(pair.encode()).decode()}"
-    return ProxyAddress(parts.hostname, parts.port or 3128, credentials)
+    return Proxy(parts.hostname, parts.port or 3128, credentials)
+
+
+async def read_proxy_answer(read: Callable[[int], Awaitable[bytes]]) -> None:
+    """Read what a proxy says to its question, and no more: what follows belongs to the tunnel.
+    Raises `EgressError` where that is no yes."""
+    answer = b""
+    while not answer.endswith(b"\r\n\r\n"):
+        byte = await read(1)
+        answer += byte
+        if not byte or len(answer) > _MAX_PROXY_ANSWER:
+            raise EgressError("the proxy (tools.web.proxy) gave no proper answer")
+    status = answer.split(b"\r\n", 1)[0].split(b" ")
+    if len(status) < 2 or status[1] != b"200":
+        shown = b" ".join(status[1:])[:80].decode("ascii", "replace")
+        raise EgressError(f"the proxy (tools.web.proxy) refused the connection: {shown}")
+
+
+T = TypeVar("T")
 
 
 class Dialler:
@@ -193,95 +219,58 @@ class Dialler:
     def __init__(
         self,
         exceptions: Exceptions,
-        proxy: ProxyAddress | None,
+        proxy: Proxy | None,
         resolve: Resolve,
         domains: Sequence[str] = (),
     ) -> None:
-        self._exceptions, self._proxy, self._resolve = exceptions, proxy, resolve
-        self._domains = domains
+        self._exceptions, self._resolve, self._domains = exceptions, resolve, domains
+        self.proxy = proxy
 
-    async def dial(self, host: str, port: int) -> socket.socket:
-        """A connected socket. Raises `EgressRefused` and `EgressError`."""
+    async def dial(self, host: str, port: int, connect: Callable[[str], Awaitable[T]]) -> T:
+        """What `connect` makes of the first address that answers; where there is a `proxy`, it goes
+        by way of that. Raises `EgressRefused` and `EgressError`."""
         host = parse_host(host)
         if not 1 <= port <= 65_535:
             raise EgressRefused(f"{port} is not a port")
         literal = as_address(host)
         refuse_other_domains(host, port, literal, self._domains, self._exceptions)
-        addresses = (literal,) if literal else await self._resolved(host)
+        try:
+            addresses = (literal,) if literal else await self._resolve(host)
+        except (OSError, UnicodeError) as error:
+            problem = f"there is no host {host}, or its name could not be looked up"
+            raise EgressError(problem) from error
         addresses = admitted(host, port, addresses, self._exceptions, is_mine)
         problem = "it has no address"
         for address in addresses[:_MOST_ADDRESSES]:
             try:
                 async with asyncio.timeout(_SECONDS_EACH):
-                    return await self._connected(address, port)
+                    return await connect(str(address))
             except TimeoutError:
                 problem = "no answer"
             except OSError as error:
                 problem = error.strerror or "it failed"
         raise EgressError(f"could not connect to {bracketed(host)}:{port}: {problem}")
 
-    async def _resolved(self, host: str) -> Sequence[IpAddress]:
-        try:
-            return await self._resolve(host)
-        except (OSError, UnicodeError) as error:
-            raise EgressError(
-                f"there is no host {host}, or its name could not be looked up"
-            ) from error
+    async def open(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection without TLS. Raises as `dial`; the caller closes the writer."""
 
-    async def _connected(self, address: IpAddress, port: int) -> socket.socket:
-        if self._proxy is None:
-            return await _open(str(address), port)
-        proxy = self._proxy
-        try:
-            connection = await _open_named(proxy.host, proxy.port)
-        except OSError as error:
-            raise EgressError("the proxy (tools.web.proxy) cannot be reached") from error
-        try:
-            await _tunnel(connection, f"{bracketed(str(address))}:{port}", proxy.credentials)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            if self.proxy is None:
+                return await asyncio.open_connection(address, port)
+            try:
+                streams = await asyncio.open_connection(self.proxy.host, self.proxy.port)
+            except OSError as error:
+                raise EgressError(NO_PROXY) from error
+            reader, writer = streams
+            try:
+                writer.write(self.proxy.question(address, port))
+                await read_proxy_answer(reader.read)
+            except BaseException:
+                writer.close()
+                raise
+            return streams
 
-
-async def _open(address: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    connection = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        connection.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(connection, (address, port))
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-async def _open_named(host: str, port: int) -> socket.socket:
-    """A connection to the proxy, which the owner has named and which may be anywhere."""
-    for address in await ask_the_system(host):
-        with contextlib.suppress(OSError):
-            return await _open(str(address), port)
-    raise OSError("no address answers")
-
-
-async def _tunnel(connection: socket.socket, target: str, credentials: str) -> None:
-    loop = asyncio.get_running_loop()
-    lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
-    if credentials:
-        lines.append(f"Proxy-Authorization: {credentials}")
-    await loop.sock_sendall(connection, "\r\n".join([*lines, "", ""]).encode())
-    answer = b""
-    while not answer.endswith(b"\r\n\r\n"):
-        # One at a time: what follows the answer belongs to the tunnel.
-        byte = await loop.sock_recv(connection, 1)
-        answer += byte
-        if not byte or len(answer) > _MAX_PROXY_ANSWER:
-            raise EgressError("the proxy (tools.web.proxy) gave no proper answer")
-    status = answer.split(b"\r\n", 1)[0].split(b" ")
-    if len(status) < 2 or status[1] != b"200":
-        shown = b" ".join(status[1:])[:80].decode("ascii", "replace")
-        raise EgressError(f"the proxy (tools.web.proxy) refused the connection: {shown}")
+        return await self.dial(host, port, connect)
 
 
 def is_mine(address: IpAddress) -> bool:

@@ -1,10 +1,9 @@
-"""A body within its limits: bytes are counted as they come and again as they are unpacked.
+"""The HTTP client of tools, and their checked connections.
 
-The HTTP client of tools, and their checked connections.
-
-What always holds: each hop of a redirect is checked like the first address; nothing is remembered
-from one request to the next (no cookies, no credentials, no referer); time, size, redirects and
-types have limits, and what goes beyond them is an error with its reason.
+Invariant: each hop of a redirect is checked like the first address; nothing is remembered from one
+request to the next (no cookies, no credentials, no referer); time, size, redirects and types have
+limits, and what goes beyond them is an error with its reason. Of a body, bytes are counted as they
+come and again as they are unpacked.
 """
 
 from __future__ import annotations
@@ -140,7 +139,7 @@ class Egress:
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection without TLS. `host` is a name or an address. Raises `EgressRefused` and
         `EgressError`; the caller closes the writer."""
-        return await asyncio.open_connection(sock=await self._dialler.dial(host, port))
+        return await self._dialler.open(host, port)
 
     def transport(self) -> httpx2.AsyncBaseTransport:
         """A transport for an `httpx2.AsyncClient` of the caller's, which closes it. The client

@@ -7,16 +7,16 @@ and this is only its transport.
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from typing import cast
 
 import httpcore2
 import httpx2
 
-from nanobot.security.egress.dialling import Dialler
+from nanobot.security.egress.dialling import NO_PROXY, Dialler, read_proxy_answer
 from nanobot.security.egress.urls import EgressError
 
 _ERRORS: tuple[tuple[type[Exception], type[httpx2.TransportError]], ...] = (
@@ -86,7 +86,9 @@ class _Body(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-class _Backend(httpcore2.AsyncNetworkBackend):
+class _Backend(httpcore2.AnyIOBackend):
+    """Connects to the addresses that were checked."""
+
     def __init__(self, dialler: Dialler) -> None:
         self._dialler = dialler
 
@@ -100,98 +102,29 @@ class _Backend(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         try:
             async with asyncio.timeout(timeout):
-                return _Stream(await self._dialler.dial(host, port))
+                return await self._dialler.dial(host, port, partial(self._connected, port))
         except TimeoutError as error:
             raise httpcore2.ConnectTimeout("no answer") from error
         except EgressError as error:
             raise httpcore2.ConnectError(str(error)) from error
 
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
-class _Stream(httpcore2.AsyncNetworkStream):
-    """One connection. Whether it will be TLS is known only when it is first used, and asyncio
-    wants to know when it takes a socket over: so the bare one is kept until then."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+    async def _connected(self, port: int, address: str) -> httpcore2.AsyncNetworkStream:
+        proxy = self._dialler.proxy
+        where = (proxy.host, proxy.port) if proxy else (address, port)
         try:
-            async with asyncio.timeout(timeout):
-                reader, _ = await self._opened()
-                return await reader.read(max_bytes)
-        except TimeoutError as error:
-            raise httpcore2.ReadTimeout("no answer") from error
-        except OSError as error:
-            raise httpcore2.ReadError(_words(error)) from error
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        try:
-            async with asyncio.timeout(timeout):
-                _, writer = await self._opened()
-                writer.write(buffer)
-                await writer.drain()
-        except TimeoutError as error:
-            raise httpcore2.WriteTimeout("it takes nothing more") from error
-        except OSError as error:
-            raise httpcore2.WriteError(_words(error)) from error
-
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        try:
-            async with asyncio.timeout(timeout):
-                self._streams = await asyncio.open_connection(
-                    sock=self._connection, ssl=ssl_context, server_hostname=server_hostname
-                )
-        except TimeoutError as error:
-            self._connection.close()
-            raise httpcore2.ConnectTimeout("the TLS handshake did not end") from error
-        except (OSError, ssl.CertificateError) as error:
-            self._connection.close()
-            raise httpcore2.ConnectError(_words(error)) from error
-        except BaseException:
-            self._connection.close()
-            raise
-        return self
-
-    async def aclose(self) -> None:
-        if self._streams is None:
-            self._connection.close()
-            return
-        # Without a farewell: the other side may not answer one.
-        writer = self._streams[1]
-        writer.transport.abort()
-        with suppress(OSError):  # where nobody waits, asyncio may log what broke the connection
-            await writer.wait_closed()
-
-    def get_extra_info(self, info: str) -> object:
-        if self._streams is None:
-            return None
-        reader, writer = self._streams
-        if info == "is_readable":  # of an idle connection: it was closed, or says what nobody asked
-            return reader.at_eof() or writer.transport.is_closing()
-        names = {"server_addr": "peername", "client_addr": "sockname"}
-        return writer.get_extra_info(names.get(info, info))
-
-    async def _opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._streams is None:
-            self._streams = await asyncio.open_connection(sock=self._connection)
-        return self._streams
-
-
-def _words(error: OSError | ssl.CertificateError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not valid: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return "no encrypted connection could be made"
-    return error.strerror or "the connection broke"
+            stream = await super().connect_tcp(*where)
+        except httpcore2.ConnectError as error:
+            if proxy:
+                raise EgressError(NO_PROXY) from error
+            raise ConnectionError(0, str(error)) from error
+        if proxy:
+            try:
+                await stream.write(proxy.question(address, port))
+                await read_proxy_answer(stream.read)
+            except BaseException:
+                await stream.aclose()
+                raise
+        return stream
 
 
 @contextmanager

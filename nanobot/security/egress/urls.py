@@ -1,25 +1,22 @@
-"""What is asked of the network, within which limits, what comes back, and what can go wrong.
+"""What is asked of the network, within which limits, what comes back, and what can go wrong. Pure.
 
-Which addresses are the public Internet. Pure.
-
-What always holds: an address is public only if it is globally reachable unicast and everything
-that it embeds is as well. IPv6 has many ways to write an IPv4 address, and some gateway or kernel
-honours each of them: mapped (`::ffff:a.b.c.d`), compatible (`::a.b.c.d`), translated
+Invariant: an address is public only if it is globally reachable unicast and everything that it
+embeds is as well. IPv6 has many ways to write an IPv4 address, and some gateway or kernel honours
+each of them: mapped (`::ffff:a.b.c.d`), compatible (`::a.b.c.d`), translated
 (`::ffff:0:a.b.c.d`), NAT64 (`64:ff9b::/96` and `64:ff9b:1::/48`), 6to4 (`2002::/16`), Teredo
 (`2001::/32`) and ISATAP (`…:0:5efe:a.b.c.d`). `ipaddress.is_global` sees through few of these.
 
-What a URL is here: http or https, a plain host, a port, a path. Pure.
-
-What always holds: whatever two programs could read in two ways is refused and never mended, so the
-host that is checked is the host that is asked. That means no user names, no percent signs or
-backslashes in the host, no numbers that only old C libraries take for addresses (`127.1`,
-`0x7f.0.0.1`, `2130706433`), no letters that a browser would fold into others.
+A URL here is http or https, a plain host, a port, a path. Whatever two programs could read in two
+ways is refused and never mended, so the host that is checked is the host that is asked. That means
+no user names, no percent signs or backslashes in the host, no numbers that only old C libraries
+take for addresses (`127.1`, `0x7f.0.0.1`, `2130706433`), no letters that a browser would fold into
+others.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from urllib.parse import quote, urljoin
@@ -135,20 +132,15 @@ def is_public(address: IpAddress) -> bool:
         return False
     if address in _NAT64:
         # The well-known prefix is how a host without IPv4 reaches public IPv4.
-        return is_public(_embedded(address, 0))
+        return is_public(_last_bits(address))
     if address not in _OPEN_6 or any(address in network for network in _CLOSED_6):
         return False
-    return all(map(is_public, _hidden(address)))
+    is_isatap = (int(address) >> 32) & 0xFCFF_FFFF == 0x0000_5EFE
+    return not is_isatap or is_public(_last_bits(address))
 
 
-def _hidden(address: IPv6Address) -> Iterator[IPv4Address]:
-    """The IPv4 address that a global unicast address may lead to: ISATAP's interface ids."""
-    if (int(address) >> 32) & 0xFCFF_FFFF == 0x0000_5EFE:
-        yield _embedded(address, 0)
-
-
-def _embedded(address: IPv6Address, shift: int) -> IPv4Address:
-    return IPv4Address((int(address) >> shift) & 0xFFFF_FFFF)
+def _last_bits(address: IPv6Address) -> IPv4Address:
+    return IPv4Address(int(address) & 0xFFFF_FFFF)
 
 
 MAX_URL = 4_000
