@@ -273,7 +273,7 @@ class Upkeep:
 
     def concern(self) -> Concern | None:
         """That messages wait because the disk is nearly full."""
-        return Concern("failing", self.room.text, self.room.hint) if self.room.low else None
+        return Concern("failing", self.room.text, self.room.hint) if self.room.text else None
 
 
 def build_upkeep(base: Base) -> Upkeep:

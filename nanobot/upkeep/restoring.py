@@ -1,13 +1,11 @@
-"""Whether a home would work: everything that a start relies on is opened and read, as it would be.
+"""A home out of a backup, and whether one would work.
 
-Nothing is written but what reading needs (SQLite's side files), so that it serves on a copy as well
-as on what was just unpacked.
-
-A home out of a backup.
-
-It is unpacked and checked in a folder of its own and becomes the home in one step (see `placing`),
-so that there is never half of one. A home that holds something stays as it is, unless it is to be
+It is unpacked and checked in a folder of its own and becomes the home in one step (see `swap`), so
+that there is never half of one. A home that holds something stays as it is, unless it is to be
 replaced: then it is kept under another name.
+
+`examine` opens and reads everything that a start relies on. Nothing is written but what reading
+needs (SQLite's side files).
 """
 
 from __future__ import annotations
@@ -32,13 +30,13 @@ from nanobot.memory.versions.gitstore import read_newest
 from nanobot.security.documents import UnfitDocument
 from nanobot.security.paths import Root
 from nanobot.session.jsonl_store import SessionFolder
-from nanobot.upkeep.contents import JOURNAL, Head
+from nanobot.upkeep.contents import JOURNAL
 from nanobot.upkeep.packing import Progress
 from nanobot.upkeep.swap import STAGING, finish, put_in_place, staging_for
 from nanobot.upkeep.unpacking import Unpacked, unpack
 
-NEEDED = ("state/", "sessions/", "workspace/memory/", "workspace/people/", "workspace/groups/")
-"""What a drill reads of a home; the rest need not be there."""
+_NEEDED = ("state/", "sessions/", "workspace/memory/", "workspace/people/", "workspace/groups/")
+"""What `examine` reads of a home; the rest need not be there."""
 
 _JOBS = "jobs.json"
 _LONGEST = 50_000_000
@@ -65,32 +63,33 @@ def examine(home: Path, clock: Clock) -> Found:
     """Open and read what is in `home`; never raises for what is wrong with it."""
     troubles: list[str] = []
 
-    def tried(read: Callable[[], int]) -> int:
+    def tried(read: Callable[..., int], *given: object) -> int:
         try:
-            return read()
+            return read(*given)
         except (NanobotError, OSError, ValueError, sqlite3.Error) as error:
             troubles.append(str(error))
             return 0
 
     waiting, failed = _journal(home / JOURNAL, troubles)
-    folder = SessionFolder(home / "sessions", FileOps())
+    folder, workspace = SessionFolder(home / "sessions", FileOps()), home / "workspace"
     keys = sorted(folder.keys())
-    messages = sum(tried(lambda key=key: _messages(folder, key, clock)) for key in keys)  # type: ignore[misc]
-    workspace = home / "workspace"
+    scopes = ["", *sorted(f"{path.relative_to(workspace)}/" for path in _others(workspace))]
     found = Found(
         conversations=len(keys),
-        messages=messages,
-        versions=tried(lambda: _versions(home / "state" / "memory.git")),
-        history=sum(
-            tried(lambda prefix=prefix: _history(workspace, prefix, clock))  # type: ignore[misc]
-            for prefix in _prefixes(workspace)
-        ),
-        jobs=tried(lambda: _jobs(home / "state")),
+        messages=sum(tried(_messages, folder, key, clock) for key in keys),
+        versions=tried(_versions, home / "state" / "memory.git"),
+        history=sum(tried(_history, workspace, scope, clock) for scope in scopes),
+        jobs=tried(_jobs, home / "state"),
         waiting=waiting,
         failed=failed,
     )
     # Where it lies now is nobody's business: it gets another place, or goes.
     return replace(found, troubles=tuple(one.replace(f"{home}/", "") for one in troubles))
+
+
+def _others(workspace: Path) -> list[Path]:
+    """The folders of the scopes beside the owner's."""
+    return [path for name in ("people", "groups") for path in (workspace / name).glob("*/")]
 
 
 def _journal(path: Path, troubles: list[str]) -> tuple[int, int]:
@@ -137,18 +136,13 @@ def _jobs(state: Path) -> int:
         return 0
     try:
         jobs = decoded(content)
-    except (UnfitDocument, RecursionError) as error:
-        why = str(error) if isinstance(error, UnfitDocument) else "it is nested too deeply"
-        raise NanobotError(f"state/{_JOBS} cannot be used: {why}") from error
-    if jobs.unread:
-        why = "; ".join(jobs.problems)
-        raise NanobotError(f"entries of state/{_JOBS} cannot be used: {why}")
+    except UnfitDocument as error:
+        raise NanobotError(f"state/{_JOBS} cannot be used: {error}") from error
+    except RecursionError as error:
+        raise NanobotError(f"state/{_JOBS} cannot be used: it is nested too deeply") from error
+    if jobs.problems:
+        raise NanobotError(f"entries of state/{_JOBS} cannot be used: {'; '.join(jobs.problems)}")
     return len(jobs.jobs)
-
-
-def _prefixes(workspace: Path) -> list[str]:
-    others = [path for name in ("people", "groups") for path in (workspace / name).glob("*/")]
-    return ["", *sorted(f"{path.relative_to(workspace)}/" for path in others)]
 
 
 def _history(workspace: Path, prefix: str, clock: Clock) -> int:
@@ -159,21 +153,13 @@ def _history(workspace: Path, prefix: str, clock: Clock) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was restored. `set_aside` counts what was under way and waits for a person's word now;
-    `previous` is where the home that stood there went."""
+    """What came out of a backup. `set_aside` counts what was under way and waits for a person's
+    word now; `previous` is where the home that stood there went."""
 
     unpacked: Unpacked
     found: Found
-    set_aside: int
-    previous: Path | None
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """What a drill found in a backup."""
-
-    unpacked: Unpacked
-    found: Found
+    set_aside: int = 0
+    previous: Path | None = None
 
 
 def is_empty(home: Path) -> bool:
@@ -216,7 +202,7 @@ def restore(
         finish(home)
         expect_room(home, replace=replace)
         with staging_for(home) as staging:
-            unpacked = unpack(file, identity, staging, check=_expect_usable, progress=progress)
+            unpacked = unpack(file, identity, staging, progress=progress)
             aside = 0
             if unpacked.head.live and not resume:
                 aside = _set_aside(staging / JOURNAL)
@@ -230,30 +216,21 @@ def restore(
 
 def verify(
     file: Path, identity: Path | None, clock: Clock, progress: Progress = lambda *_: None
-) -> Verified:
+) -> Restored:
     """Check every byte of the backup in `file`, and open what a start would. Raises `NanobotError`
     where it could not be restored."""
     try:
-        with tempfile.TemporaryDirectory(prefix="nanobot-drill-") as folder:
+        with tempfile.TemporaryDirectory(prefix="nanobot-verify-") as folder:
             unpacked = unpack(
                 file,
                 identity,
                 Path(folder),
-                check=_expect_usable,
-                wanted=lambda path: f"{path}/".startswith(NEEDED),
+                wanted=lambda path: f"{path}/".startswith(_NEEDED),
                 progress=progress,
             )
-            return Verified(unpacked, examine(Path(folder), clock))
+            return Restored(unpacked, examine(Path(folder), clock))
     except OSError as error:
         raise StorageError.of(error.filename or file, error) from error
-
-
-def _expect_usable(head: Head) -> None:
-    if head.journal > len(MIGRATIONS):
-        raise NanobotError(
-            f"the backup was made by a newer nanobot ({head.nanobot})",
-            hint="Install that version, then restore it.",
-        )
 
 
 def _set_aside(journal: Path) -> int:

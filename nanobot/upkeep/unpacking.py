@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import write_all
 from nanobot.upkeep.contents import FORMAT, Head, part_of, stays_inside
@@ -61,15 +62,13 @@ def unpack(
     identity: Path | None,
     folder: Path,
     *,
-    check: Callable[[Head], None],
     wanted: Callable[[str], bool] | None = None,
     progress: Progress = lambda *_: None,
 ) -> Unpacked:
     """Write the files of a backup, or those that are `wanted` (by path in the home), below
-    `folder`, which is empty, and check all of them. `check` may refuse it by its head. Raises
-    `NanobotError`; what is in `folder` is of no use then."""
+    `folder`, which is empty, and check all of them. Raises `NanobotError`; what is in `folder` is
+    of no use then."""
     with _opened(file, identity) as members:
-        check(members.head)
         if wanted is None and not has_room(folder, members.head.size + _RESERVE):
             raise StorageError(folder, f"there is no room for {members.head.size:,} bytes")
         unpacking = _Unpacking(members, folder, wanted or (lambda _: True), progress)
@@ -97,7 +96,7 @@ class _Members:
             self.head = Head.decoded(b"".join(self.content(first, _SLACK)))
         except ValueError as error:
             raise BadBackup(str(error)) from error
-        if self.head.format > FORMAT:
+        if self.head.format > FORMAT or self.head.journal > len(MIGRATIONS):
             raise NanobotError(
                 f"the backup was made by a newer nanobot ({self.head.nanobot})",
                 hint="Install that version, then restore it.",

@@ -15,10 +15,11 @@ from nanobot.agent.media import MediaStore
 from nanobot.bus.events import Media
 from nanobot.bus.journal import Outgoing
 from nanobot.security.audit import AuditLog, audit_files, expire, newest_records
+from nanobot.security.paths import Entry
 from nanobot.security.redaction import Redactor
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
-from nanobot.upkeep.retention import MEDIA_NAME, KeptFile, Limits, Retention, Swept, surplus
+from nanobot.upkeep.retention import MEDIA_NAME, Limits, Retention, Swept, surplus
 from tests.bus.support import opened, reply, said
 from tests.support import running
 
@@ -28,9 +29,12 @@ PNG = b"\x89PNG\r\n\x1a\n a picture of a cat"
 PICTURE = Media("picture", "image", "image/png", "p.png")
 
 
-def files(**ages: int) -> list[KeptFile]:
+def files(**ages: int) -> list[Entry]:
     """Files of a megabyte, used so many days ago."""
-    return [KeptFile(name, 1_000_000, -age * DAY - 1) for name, age in ages.items()]
+    return [
+        Entry(name, "file", 1_000_000, (-age * DAY - 1) * 1_000_000_000)
+        for name, age in ages.items()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +98,7 @@ async def test_a_sweep_takes_what_nanobot_named_and_nothing_that_somebody_waits_
     assert not long.exists()
     stay = (to_send, to_run_again, young, mine, damaged, notes, linked)
     assert all(path.exists() for path in stay)
-    assert str(swept) == "1 files of media/ (0.0 MB), 1 of spill/ (0.0 MB)"
+    assert swept == Swept(1, len(old.name), 1, len(long.name))
 
 
 async def test_it_runs_soon_after_the_start_and_then_each_day_whatever_goes_wrong(

@@ -65,7 +65,7 @@ async def test_below_the_reserve_messages_wait_until_there_is_room_again(tmp_pat
     async with watched(tmp_path) as disk:
         assert await disk.bus.publish("fake", [said("m1")]) == ("m1",)
         await disk.changes_to(199)
-        assert disk.room.low
+        assert disk.room.text
         waiting = asyncio.create_task(disk.bus.publish("fake", [said("m2")]))
         await disk.bus.note(said("from within"))  # what began goes on
         assert "199 MB left" in str(disk.bus.held)
@@ -74,7 +74,7 @@ async def test_below_the_reserve_messages_wait_until_there_is_room_again(tmp_pat
         await disk.changes_to(220)
         assert await waiting == ("m2",)
         assert disk.bus.held is None
-        assert not disk.room.low
+        assert not disk.room.text
 
 
 async def test_the_owner_is_told_once_that_it_began_and_that_it_is_over(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_a_disk_that_does_not_tell_its_room_is_logged_once_until_it_does(
         for megabytes in (-1, -1, -1, 500, -1, -1):
             await disk.changes_to(megabytes)
         await disk.clock.until_sleeping()
-        assert not disk.room.low
+        assert not disk.room.text
     logger.remove(sink)
     assert [line.partition(":")[0] for line in log] == ["the free disk cannot be told"] * 2
 
