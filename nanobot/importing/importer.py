@@ -203,7 +203,7 @@ class Import:
             self._report.changed(f"{store.path} holds no jobs that can be read: {error}.")
             return
         taken = []
-        for name, job, note in converted(jobs, self._actions(store.root), people, self._now):
+        for name, job, note in converted(jobs, people, self._now):
             if job is None:
                 self._report.changed(f"The job “{name}” was not taken: {note}.")
                 continue
@@ -212,23 +212,14 @@ class Import:
                 self._report.changed(f"The job “{name}”: {note}.")
         if taken:
             self._files.write("state/jobs.json", [encoded(Jobs(tuple(taken)))])
+        pending = self._files.get(store.root, "cron/action.jsonl")
+        if pending and pending.size:
+            self._report.ask(
+                "Look at the jobs (`nanobot cron list`): changes to them that the other program had"
+                " not made yet were not made here either."
+            )
         target = "state/jobs.json" if taken else ""
         self._files.convert("jobs", store, target, count=len(taken))
-
-    def _actions(self, root: Root) -> list[Fields]:
-        """Changes to the jobs that were still to be made."""
-        found = self._files.get(root, "cron/action.jsonl")
-        try:
-            lines = self._files.read(found, LARGEST_SETTINGS).splitlines()
-        except OSError:
-            return []
-        actions = []
-        for line in lines:
-            try:
-                actions.append(Fields.read(line))
-            except NotJson:
-                continue
-        return actions
 
     def _workspace(self) -> None:
         """What is left of the workspace goes where it was, unless it means something else here."""

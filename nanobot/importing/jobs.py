@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -25,17 +25,11 @@ class NoJob(Exception):
 
 
 def converted(
-    store: Fields, actions: Iterable[Fields], people: People, now: datetime
+    store: Fields, people: People, now: datetime
 ) -> Iterator[tuple[str, Job | None, str]]:
-    """The jobs of a jobs.json, with the changes of an action.jsonl that were still to be made: each
-    with its name and what is not as it was, or None and the reason why it becomes none."""
+    """The jobs of a jobs.json: each with its name and what is not as it was, or None and the reason
+    why it becomes none."""
     entries = {f.text("id") or f"#{n}": f for n, f in enumerate(map(Fields, store.items("jobs")))}
-    for action in actions:
-        given = action.inner("params")
-        if action.text("action") == "del":
-            entries.pop(given.text("job_id"), None)
-        elif given.text("id"):
-            entries[given.text("id")] = given
     for id, entry in entries.items():
         try:
             job = _job(id, entry, people, now)

@@ -197,11 +197,11 @@ def make(home: Path, taken: Taken, target: Path, order: Order, progress: Progres
             same_disk = target.parent.stat().st_dev == home.stat().st_dev
             watched = _reserving(home, order.reserve, progress) if same_disk else progress
             with _placed(target) as file, sealed(file, order.recipient) as out:
-                packed = pack(out, home, head, items, watched)
+                files, changed = pack(out, home, head, items, watched)
         size = target.stat().st_size
     except OSError as error:
         raise StorageError.of(error.filename or target, error) from error
-    return Made(target, packed.files, packed.size, size, tuple(left_out), packed.changed)
+    return Made(target, files, head.size, size, tuple(left_out), tuple(changed))
 
 
 def _expect_apart(home: Path, target: Path) -> None:

@@ -21,7 +21,6 @@ import os
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
@@ -168,24 +167,14 @@ def _beside(work: Callable[[], None]) -> Iterator[None]:
         working.result()
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """How many files and bytes went in; `changed` are files that became shorter while they were
-    read, which are filled up with zeros."""
-
-    files: int
-    size: int
-    changed: tuple[str, ...]
-
-
 def pack(
     out: BinaryIO, home: Path, head: Head, items: Sequence[Item], progress: Progress
-) -> Packed:
-    """Write the backup of `items` to `out`. A file that has gone is left out, but not one of the
-    snapshot: without it there is no backup. Raises `OSError`."""
+) -> tuple[int, list[str]]:
+    """Write the backup of `items` to `out`: how many files went in, and those that became shorter
+    while they were read, which are filled up with zeros. A file that has gone is left out, but not
+    one of the snapshot: without it there is no backup. Raises `OSError`."""
     sums: dict[str, str] = {}
     changed: list[str] = []
-    size = 0
     with (
         gzip.GzipFile("", "wb", _LEVEL, out, mtime=0) as compressed,
         tarfile.open(  # type: ignore[call-overload]  # the stubs do not know the last one
@@ -203,11 +192,10 @@ def pack(
                 reader = _Exactly(file, item.size, lambda more: progress(more, head.size))
                 tar.addfile(_member(item), reader)
             sums[item.path] = reader.hash.hexdigest()
-            size += item.size
             if reader.is_short:
                 changed.append(item.path)
         _add(tar, MANIFEST, json.dumps({"sha256": sums}, indent=0).encode(), head)
-    return Packed(len(sums), size, tuple(changed))
+    return len(sums), changed
 
 
 def _opened(home: Path, item: Item) -> BinaryIO | None:

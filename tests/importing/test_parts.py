@@ -173,9 +173,7 @@ def test_jobs_that_cannot_be_are_named_with_the_reason() -> None:
         {"id": "dream", "payload": {"kind": "system_event"}},
         "not an object",
     ]
-    gone = Fields({"action": "del", "params": {"job_id": "deleted"}})
-    jobs.append(entry("deleted", kind="cron", expr="0 8 * * *"))
-    found = list(converted(Fields({"jobs": jobs}), [gone], People(), NOW))
+    found = list(converted(Fields({"jobs": jobs}), People(), NOW))
     taken = [name for name, job, _ in found if job]
     assert taken == ["fine"]
     assert [name for name, job, _ in found if job is None] == [
