@@ -212,9 +212,12 @@ class Gathering:
         found = (f for f in self._left.values() if f.root == root and f.path.startswith(prefix))
         return sorted(found, key=lambda one: one.path)
 
-    def read(self, found: Found | None, limit: int) -> bytes:
-        """A small file's content; empty where there is none. Raises `OSError`."""
-        return read_small(self._source.path_of(found), limit) if found is not None else b""
+    def read(self, found: Found | None, limit: int = LARGEST_SETTINGS) -> bytes:
+        """A file's content; empty where there is none, where it is larger, and where it cannot be
+        read: that is told once it is dealt with."""
+        with suppress(OSError):
+            return read_small(self._source.path_of(found), limit) if found is not None else b""
+        return b""
 
     def opened(self, found: Found) -> AbstractContextManager[BinaryIO]:
         """A file, for reading. Raises `OSError`."""
@@ -247,7 +250,7 @@ class Gathering:
         """Copy a file that came with a message; its path in the new home, empty where it cannot be
         read."""
         try:
-            data = self.read(found, found.size)
+            data = read_small(self._source.path_of(found), found.size)
         except OSError as error:
             self.leave("media", found, error)
             return ""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,21 +21,19 @@ from itertools import count
 from pathlib import Path
 
 from nanobot.clock import Clock
-from nanobot.config import home_folder
+from nanobot.config import command_for
 from nanobot.cron.job import Jobs, encoded
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.configfile import usable
 from nanobot.importing.files import (
     CONFIG,
     KNOWN,
-    LARGEST_SETTINGS,
     OUR_MARKS,
     Found,
     Gathering,
     Root,
     Source,
     locate,
-    reason,
 )
 from nanobot.importing.foreign import Fields, NotJson, Secrets
 from nanobot.importing.history import History, from_lines, from_text
@@ -63,13 +60,13 @@ _PROGRAMS = ("bridge/", "bin/", "run/")
 _ASIDE = (".git/", ".gitignore/", ".nanobot/", "sessions/", "cron/", "people/", "groups/")
 """What means something else in a workspace here, or nothing."""
 
-_TEMPLATES: Mapping[str, frozenset[str]] = {
-    "AGENTS.md": frozenset({"ba2e77505b085614", "094e5c562a57ea44"}),
-    "HEARTBEAT.md": frozenset({"8ef7642518cef3ca", "c79a1dea89f02ba2"}),
-    "SOUL.md": frozenset({"a92abd6c77d05881", "de78991bfa7898f4"}),
-    "TOOLS.md": frozenset({"3dbf1fce29ba78a0"}),
-    "USER.md": frozenset({"cdf46102b0393fa6"}),
-    "memory/MEMORY.md": frozenset({"a7a0835e8879a960"}),
+_TEMPLATES: Mapping[str, tuple[str, ...]] = {
+    "AGENTS.md": ("ba2e77505b085614", "094e5c562a57ea44"),
+    "HEARTBEAT.md": ("8ef7642518cef3ca", "c79a1dea89f02ba2"),
+    "SOUL.md": ("a92abd6c77d05881", "de78991bfa7898f4"),
+    "TOOLS.md": ("3dbf1fce29ba78a0",),
+    "USER.md": ("cdf46102b0393fa6",),
+    "memory/MEMORY.md": ("a7a0835e8879a960",),
 }
 """Files that the other program puts into every workspace: the beginnings of the SHA-256 of what
 versions 0.1.4.post6 and 0.3.5 bring, all white space made single blanks."""
@@ -88,10 +85,8 @@ class Import:
         owners: Sequence[str],
     ) -> None:
         self._source, self._now, self._owners = source, now, owners
-        there = target.resolve() == home_folder().resolve()
-        command = "nanobot" if there else f"nanobot --home {shlex.quote(str(target))}"
         originals = f"imported/{now:%Y-%m-%d}"
-        self._report = Report(str(source.home), str(target), originals, command)
+        self._report = Report(str(source.home), str(target), originals, command_for(target))
         self._files = Gathering(source, folder, self._report)
 
     def run(self) -> Report:
@@ -113,8 +108,8 @@ class Import:
     def _pairing(self) -> Fields:
         found = self._files.get("home", "pairing.json")
         try:
-            pairing = Fields.read(self._files.read(found, LARGEST_SETTINGS))
-        except (OSError, NotJson):
+            pairing = Fields.read(self._files.read(found))
+        except NotJson:
             return Fields({})
         if found is not None:
             self._files.convert("settings", found, "config.yaml", count=1)
@@ -172,24 +167,16 @@ class Import:
         """The history, and where it was found."""
         for name in (_HISTORY, _READABLE):
             found = self._files.get("workspace", name)
-            try:
-                content = self._files.read(found, _LARGEST_HISTORY)
-            except OSError as error:
-                self._report.changed(f"{name} cannot be read: {reason(error)}.")
-                continue
+            content = self._files.read(found, _LARGEST_HISTORY)
             if name == _HISTORY:
-                history = from_lines(content.splitlines(), self._dreamed(), self._now)
+                dreamed = self._files.read(self._files.get("workspace", _DREAM_CURSOR)).strip()
+                read = int(dreamed) if dreamed.isdigit() else 0
+                history = from_lines(content.splitlines(), read, self._now)
             else:
                 history = from_text(content.decode("utf-8", "replace"), self._now)
             if history.entries or history.broken:
                 return history, found
         return History(), None
-
-    def _dreamed(self) -> int:
-        try:
-            return int(self._files.read(self._files.get("workspace", _DREAM_CURSOR), 100))
-        except (OSError, ValueError):
-            return 0
 
     def _jobs(self, people: People) -> None:
         roots: tuple[Root, Root] = ("workspace", "home")
@@ -198,8 +185,8 @@ class Import:
         if store is None:
             return
         try:
-            jobs = Fields.read(self._files.read(store, LARGEST_SETTINGS))
-        except (OSError, NotJson) as error:
+            jobs = Fields.read(self._files.read(store))
+        except NotJson as error:
             self._report.changed(f"{store.path} holds no jobs that can be read: {error}.")
             return
         taken = []
@@ -226,20 +213,15 @@ class Import:
         for found in self._files.below("workspace"):
             if found.problem or f"{found.path}/".startswith(_ASIDE):
                 self._files.keep("other", found)
-            elif self._is_template(found):
+            elif found.path in _TEMPLATES and self._fingerprint(found) in _TEMPLATES[found.path]:
                 note = "it was never changed; nanobot's own is used"
                 self._files.keep("memory", found, note)
             else:
                 self._files.take(_kind(found.path), found, f"workspace/{found.path}")
 
-    def _is_template(self, found: Found) -> bool:
-        if found.path not in _TEMPLATES:
-            return False
-        try:
-            words = b" ".join(self._files.read(found, 100_000).split())
-        except OSError:
-            return False
-        return hashlib.sha256(words).hexdigest()[:16] in _TEMPLATES[found.path]
+    def _fingerprint(self, found: Found) -> str:
+        words = b" ".join(self._files.read(found, 100_000).split())
+        return hashlib.sha256(words).hexdigest()[:16]
 
     def _rest(self) -> None:
         for found in self._files.below("home"):

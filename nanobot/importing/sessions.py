@@ -19,7 +19,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -271,9 +270,8 @@ class Talks:
         """The folder of this workspace's conversations: by its mark, or the only one there is."""
         found = (_CODED.fullmatch(one.path) for one in self._files.below("home", "sessions"))
         names = {match[1] for match in found if match}
-        with suppress(OSError):
-            mark = self._files.read(self._files.get("workspace", WORKSPACE_ID), 1_000)
-            names = names & {mark.decode("ascii", "replace").strip()} or names
+        mark = self._files.read(self._files.get("workspace", WORKSPACE_ID))
+        names = names & {mark.decode("ascii", "replace").strip()} or names
         return f"sessions/{names.pop()}" if len(names) == 1 else ""
 
     def _key(self, head: Head) -> str:
