@@ -19,7 +19,7 @@ from pathlib import Path
 
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
-from nanobot.errors import NanobotError, ToolError
+from nanobot.errors import NanobotError
 from nanobot.security.names import printable, visible
 from nanobot.security.paths import Place, Root
 from nanobot.skills.folder import (
@@ -34,6 +34,9 @@ from nanobot.skills.folder import (
 )
 from nanobot.skills.loader import Enabled, SkillsLoader
 from nanobot.skills.prompt import missing_text
+
+Arguments = Mapping[str, object]
+Data = dict[str, object]
 
 
 def package_at(path: Path) -> tuple[Skill, Place]:
@@ -78,7 +81,7 @@ def _copy(skill: Skill, source: Place, target: Place) -> None:
 
 
 class SkillsService:
-    """The owner's side of `loader`."""
+    """The owner's side of `loader`. Raises `NanobotError` for what cannot be done."""
 
     def __init__(self, loader: SkillsLoader, clock: Clock) -> None:
         self._loader, self._clock = loader, clock
@@ -94,7 +97,7 @@ class SkillsService:
         return await asyncio.to_thread(self._loader.list)
 
     async def find(self, name: str) -> Skill:
-        """The skill called `name`. Raises `NanobotError`."""
+        """The skill called `name`."""
         skill = await asyncio.to_thread(self._loader.find, name)
         if skill is None:
             known = ", ".join(dict.fromkeys(one.name for one in await self.list()))
@@ -102,44 +105,53 @@ class SkillsService:
         return skill
 
     async def file(self, name: str, path: str) -> bytes:
-        """A file of a skill, enabled or not, for the owner to judge. Raises `NanobotError`."""
+        """A file of a skill, enabled or not, for the owner to judge."""
         skill = await self.find(name)
-        return await asyncio.to_thread(self._file, skill, path)
+        if skill.source == "built-in":
+            return await asyncio.to_thread(self._loader.read, skill, path)
+        if path not in {file.path for file in skill.files}:
+            known = ", ".join(file.path for file in skill.files)
+            raise NanobotError(
+                f"the skill {skill.name} has no file {printable(path)!r}", hint=f"It has: {known}"
+            )
+        folder = self._loader.place_of(skill.name)
+        place = folder.root.place(f"{folder.relative}/{path}")
+        content = await asyncio.to_thread(place.read_bytes, MOST_BYTES)
+        if content is None:
+            raise NanobotError(f"{printable(path)} has just gone")
+        return content
 
     async def enable(self, name: str, digest: str, *, everyone: bool = False) -> Skill:
         """Let the model have the skill in the form that `digest` names; for `everyone` also when
-        it answers others than the owner. Raises `NanobotError`."""
+        it answers others than the owner."""
         async with self._changing:
             return await self._enable(name, digest, everyone=everyone)
 
     async def disable(self, name: str) -> Skill:
-        """Keep the skill from the model. Raises `NanobotError`."""
+        """Keep the skill from the model."""
         async with self._changing:
             await self.find(name)
             state = self._loader.state
             await asyncio.to_thread(state.save, state.load().disabling(name))
             return await self.find(name)
 
-    async def package(self, path: str) -> tuple[Skill, Skill | None]:
-        """What would be installed from the absolute `path`, and what that would replace in the
-        workspace. Raises `NanobotError`."""
-        package, _ = await asyncio.to_thread(package_at, Path(path))
-        return package, await self._in_workspace(package.name)
-
-    async def _in_workspace(self, name: str) -> Skill | None:
-        found = await asyncio.to_thread(self._loader.find, name)
-        return found if found and found.source == "workspace" else None
+    async def package(self, path: str) -> tuple[Skill, Place, bool]:
+        """What would be installed from the absolute `path`, where its files are, and whether it
+        would replace one in the workspace."""
+        package, source = await asyncio.to_thread(package_at, Path(path))
+        found = await asyncio.to_thread(self._loader.find, package.name)
+        return package, source, found is not None and found.source == "workspace"
 
     async def install(
         self, path: str, digest: str, *, replacing: bool = False, everyone: bool = False
     ) -> Skill:
         """Copy the skill at `path` into the workspace and enable it, if it still is what `digest`
-        names. Raises `NanobotError`."""
+        names."""
         async with self._changing:
-            package, source = await asyncio.to_thread(package_at, Path(path))
+            package, source, is_there = await self.package(path)
             if package.digest != digest:
                 raise _changed(package.name)
-            if not replacing and await self._in_workspace(package.name):
+            if is_there and not replacing:
                 raise NanobotError(
                     f"there is a skill {package.name} in the workspace already",
                     hint="Add --replace to put this one in its place.",
@@ -149,13 +161,11 @@ class SkillsService:
             return await self._enable(package.name, digest, everyone=everyone)
 
     async def _enable(self, name: str, digest: str, *, everyone: bool) -> Skill:
-        skill = await self.find(name)
+        skill, state, enabled = await self.find(name), self._loader.state, None
         if skill.status == "broken":
             raise NanobotError(f"the skill {name} cannot be used: {skill.problem}")
         if skill.digest != digest:
             raise _changed(name)
-        state = self._loader.state
-        enabled = None
         if skill.source == "workspace":
             files = {file.path: file.digest for file in skill.files}
             enabled = Enabled(files, everyone, self._clock.now().isoformat(timespec="seconds"))
@@ -166,20 +176,6 @@ class SkillsService:
                 f"the skill {name} stays off: config.yaml names it under skills.disabled"
             )
         return skill
-
-    def _file(self, skill: Skill, path: str) -> bytes:
-        if skill.source == "built-in":
-            return self._loader.read(replace(skill, status="enabled"), path)
-        if path not in {file.path for file in skill.files}:
-            known = ", ".join(file.path for file in skill.files)
-            raise NanobotError(
-                f"the skill {skill.name} has no file {printable(path)!r}", hint=f"It has: {known}"
-            )
-        place = self._loader.place_of(skill.name)
-        content = place.root.place(f"{place.relative}/{path}").read_bytes(MOST_BYTES)
-        if content is None:
-            raise ToolError(f"{printable(path)} has just gone")
-        return content
 
 
 def _changed(name: str) -> NanobotError:
@@ -192,7 +188,7 @@ def _changed(name: str) -> NanobotError:
 _SHORT = 120
 
 
-def line_fields(skill: Skill) -> dict[str, object]:
+def line_fields(skill: Skill) -> Data:
     """What a list shows of a skill, as data for machines."""
     header = skill.header
     return {
@@ -210,7 +206,7 @@ def line_fields(skill: Skill) -> dict[str, object]:
     }
 
 
-def fields(skill: Skill) -> dict[str, object]:
+def fields(skill: Skill) -> Data:
     """All of a skill, its text included. What cannot be seen in it is written as escapes."""
     return {
         **line_fields(skill),
@@ -263,8 +259,6 @@ def details(skill: Skill) -> str:
     return "\n".join(line for line in lines if line)
 
 
-Arguments = Mapping[str, object]
-
 MOST_SHOWN = 200_000
 """Characters of a file that are shown."""
 
@@ -273,13 +267,13 @@ _OF_THE_WORKSPACE = ("source", "status", "note", "folder", "available", "everyon
 
 
 class SkillsOperations:
-    """`SkillsService` by name."""
+    """`SkillsService` by name, as it is called over the socket: JSON in, JSON out."""
 
     def __init__(self, service: SkillsService) -> None:
         self._service = service
 
     def table(self) -> Mapping[str, Callable[[Arguments], Awaitable[object]]]:
-        """By name, as they are called over the socket."""
+        """The operations."""
         return {
             "skills.list": self.list,
             "skills.show": self.show,
@@ -290,16 +284,16 @@ class SkillsOperations:
             "skills.install": self.install,
         }
 
-    async def list(self, _: Arguments) -> dict[str, object]:
+    async def list(self, _: Arguments) -> Data:
         """No arguments."""
         skills = [line_fields(skill) for skill in await self._service.list()]
         return {"skills": skills, "trouble": self._service.trouble}
 
-    async def show(self, arguments: Arguments) -> dict[str, object]:
+    async def show(self, arguments: Arguments) -> Data:
         """`name`."""
         return fields(await self._service.find(_text(arguments, "name")))
 
-    async def file(self, arguments: Arguments) -> dict[str, object]:
+    async def file(self, arguments: Arguments) -> Data:
         """`name`, `file`. What cannot be seen is written as escapes."""
         path = _text(arguments, "file")
         content = await self._service.file(_text(arguments, "name"), path)
@@ -307,35 +301,28 @@ class SkillsOperations:
             raise NanobotError(f"{path} is binary ({len(content):,} bytes)")
         return {"file": path, "text": visible(content.decode("utf-8", "replace"))[:MOST_SHOWN]}
 
-    async def enable(self, arguments: Arguments) -> dict[str, object]:
+    async def enable(self, arguments: Arguments) -> Data:
         """`name`, `digest` of what was shown, `everyone`."""
-        return fields(
-            await self._service.enable(
-                _text(arguments, "name"),
-                _text(arguments, "digest"),
-                everyone=arguments.get("everyone") is True,
-            )
-        )
+        name, digest = _text(arguments, "name"), _text(arguments, "digest")
+        everyone = arguments.get("everyone") is True
+        return fields(await self._service.enable(name, digest, everyone=everyone))
 
-    async def disable(self, arguments: Arguments) -> dict[str, object]:
+    async def disable(self, arguments: Arguments) -> Data:
         """`name`."""
         return fields(await self._service.disable(_text(arguments, "name")))
 
-    async def package(self, arguments: Arguments) -> dict[str, object]:
+    async def package(self, arguments: Arguments) -> Data:
         """`path`, absolute: what would be installed."""
-        package, before = await self._service.package(_text(arguments, "path"))
-        shown = {**fields(package), "replaces": before is not None}
+        package, _, is_there = await self._service.package(_text(arguments, "path"))
+        shown = {**fields(package), "replaces": is_there}
         return {key: shown[key] for key in shown if key not in _OF_THE_WORKSPACE}
 
-    async def install(self, arguments: Arguments) -> dict[str, object]:
+    async def install(self, arguments: Arguments) -> Data:
         """`path`, `digest` of what was shown, `replace`, `everyone`."""
+        path, digest = _text(arguments, "path"), _text(arguments, "digest")
+        replacing, everyone = (arguments.get(key) is True for key in ("replace", "everyone"))
         return fields(
-            await self._service.install(
-                _text(arguments, "path"),
-                _text(arguments, "digest"),
-                replacing=arguments.get("replace") is True,
-                everyone=arguments.get("everyone") is True,
-            )
+            await self._service.install(path, digest, replacing=replacing, everyone=everyone)
         )
 
 
@@ -344,9 +331,6 @@ def _text(arguments: Arguments, key: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise NanobotError(f"the operation needs a text in {key!r}")
     return value.strip()
-
-
-_ENABLING = "Skills are enabled and disabled in the terminal: `nanobot skills enable NAME`."
 
 
 class SkillsCommand:
@@ -366,5 +350,7 @@ class SkillsCommand:
         if not words or words == ["list"]:
             return Answer(listing(await self._service.list(), self._service.trouble))
         if words[0] in {"enable", "disable", "install"}:
-            return Answer(_ENABLING)
+            return Answer(
+                "Skills are enabled and disabled in the terminal: `nanobot skills enable NAME`."
+            )
         return Answer(details(await self._service.find(words[-1])))

@@ -35,7 +35,7 @@ def public(tmp_path: Path) -> Path:
 
 
 async def _installed(shelf: Shelf, path: Path, **options: bool) -> str:
-    package, _ = await shelf.service.package(str(path))
+    package, *_ = await shelf.service.package(str(path))
     return (await shelf.service.install(str(path), package.digest, **options)).name
 
 
@@ -59,7 +59,7 @@ async def test_a_public_skill_is_installed_unchanged_and_works_at_once(
 
 
 async def test_what_changed_after_it_was_shown_is_not_installed(shelf: Shelf, public: Path) -> None:
-    package, _ = await shelf.service.package(str(public))
+    package, *_ = await shelf.service.package(str(public))
     write(public, {"scripts/fill.py": "import os"})
     with pytest.raises(NanobotError, match="while you looked"):
         await shelf.service.install(str(public), package.digest)
