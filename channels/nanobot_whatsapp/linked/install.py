@@ -23,7 +23,6 @@ import re
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -66,7 +65,6 @@ _PACKAGES = (
     "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000",
 )  # fmt: skip
 _BUILD = ("run", "build", "--ignore-scripts")
-_MEGABYTES, _STEP_MEGABYTES, _LOOK_SECONDS = 70, 15, 1.0
 _OUTPUT_BYTES = 16_384
 _OUTPUT_LINES = 12
 _ERROR_CODE = re.compile(r"^npm (?:error|ERR!) code (\S+)", re.MULTILINE)
@@ -175,9 +173,8 @@ async def install(
         with _locked(state_folder) as lock:
             try:
                 await asyncio.to_thread(_copy, sources, fresh)
-                say(f"Installing the WhatsApp helper (some {_MEGABYTES} MB, once per version) …")
-                with _progress(fresh, say):
-                    await _run_npm(npm, node, _PACKAGES, fresh, lock)
+                say("Installing the WhatsApp helper (some 70 MB, once per version) …")
+                await _run_npm(npm, node, _PACKAGES, fresh, lock)
                 await _run_npm(npm, node, _BUILD, fresh, lock)
                 await asyncio.to_thread(_put_in_place, fresh, target)
             except BaseException:  # cancelled as well: nothing half is left
@@ -254,38 +251,6 @@ def _hint(reason: str, printed: str) -> str:
             return hint
     lines = [line for line in printed.splitlines() if line.strip()]
     return "\n  ".join(["The end of its output:", *lines[-_OUTPUT_LINES:]])
-
-
-@contextmanager
-def _progress(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Meanwhile, tell how much has arrived in `folder`, each time it is a good deal more. From a
-    thread, as counting some thousand files takes a while."""
-    over = threading.Event()
-
-    def watch() -> None:
-        told = 0
-        while not over.wait(_LOOK_SECONDS):
-            size = _bytes_in(folder) // 1_000_000
-            if size >= told + _STEP_MEGABYTES:
-                told = size
-                say(f"  {size} of some {_MEGABYTES} MB …")
-
-    watching = threading.Thread(target=watch, daemon=True)
-    watching.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watching.join()
-
-
-def _bytes_in(folder: Path) -> int:
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):  # it is gone meanwhile
-                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 - thousands
-    return total
 
 
 def _is_built(sources: Path) -> bool:

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from nanobot.channel.entry_points import LoginRequest
 from nanobot.channel.health import within
@@ -42,15 +41,15 @@ _NORMAL = "\x1b[0m"
 _DARK = {(True, True): "█", (True, False): "▀", (False, True): "▄", (False, False): " "}
 """The character that is inked where the modules above and below are dark."""
 
+_TOO_LARGE = (
+    "Is it too large for the window? Make that larger or its letters smaller, or press Ctrl-C and "
+    "use --pair-code NUMBER."
+)
 _WHERE = "On the phone: WhatsApp > Settings (or ⋮) > Linked devices > Link a device"
 
 
-async def login(request: LoginRequest, screen: Screen | None = None) -> None:
-    """Link an account, or say which one is linked; `screen` is the terminal unless given. Raises
-    `NanobotError` if that fails."""
-    if screen is None:
-        coloured = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-        screen = Screen(request.say, is_terminal=coloured, size=shutil.get_terminal_size)
+async def login(request: LoginRequest) -> None:
+    """Link an account, or say which one is linked. Raises `NanobotError` if that fails."""
     options = request.options
     if not isinstance(options, WhatsAppSettings):
         raise TypeError("the options are those of another channel")
@@ -61,31 +60,32 @@ async def login(request: LoginRequest, screen: Screen | None = None) -> None:
         )
     number = phone_digits(request.number) if request.number else ""
     node = await asyncio.to_thread(find_node, options.node)
-    main = await install(request.state_folder, node, screen.say)
+    main = await install(request.state_folder, node, request.say)
     welcome = Welcome(
         "code" if number else "qr", number, options.read_receipts, online=options.online
     )
-    screen.say("Connecting to WhatsApp …")
+    request.say("Connecting to WhatsApp …")
     program = (str(node), str(main))
-    dialogue = _Dialogue(screen, number)
+    dialogue = _Dialogue(request, number)
     for _ in range(2):
         # An account that is linked no more is put aside by the helper; the next one may pair.
-        if await dialogue.run(request, program, welcome):
+        if await dialogue.run(program, welcome):
             return
-        screen.say("The account that was linked here is linked no more. Linking one anew …")
+        request.say("The account that was linked here is linked no more. Linking one anew …")
     raise NanobotError("WhatsApp does not take this device", hint="Try again in some minutes.")
 
 
 class _Dialogue:
     """What a person is told, step by step."""
 
-    def __init__(self, screen: Screen, number: str) -> None:
-        self._screen, self._number = screen, number
+    def __init__(self, request: LoginRequest, number: str) -> None:
+        self._request, self._say, self._number = request, request.say, number
         self._asked = False
         self._trouble = ""
 
-    async def run(self, request: LoginRequest, program: Sequence[str], welcome: Welcome) -> bool:
+    async def run(self, program: Sequence[str], welcome: Welcome) -> bool:
         """Run a helper until an account is linked; False where that on disk is linked no more."""
+        request = self._request
         async with helper_running(request.state_folder, program, welcome, request.clock) as link:
             try:
                 me = await within(request.clock, PATIENCE_SECONDS, self._until_open(link.changes()))
@@ -97,9 +97,9 @@ class _Dialogue:
             if me is None:
                 return False
             if self._asked:
-                self._screen.say("Linked. Waiting for the phone to finish …")
+                self._say("Linked. Waiting for the phone to finish …")
                 await request.clock.sleep(SETTLING_SECONDS)
-        self._screen.say(_farewell(me, is_new=self._asked, is_set_up=request.is_set_up))
+        self._say(_farewell(me, is_new=self._asked, is_set_up=request.is_set_up))
         return True
 
     async def _until_open(self, changes: AsyncIterator[Change]) -> Me | None:
@@ -122,16 +122,17 @@ class _Dialogue:
         """Show a code to scan. Raises `HelperFailed` if it is too long for one."""
         if not self._asked:
             self._asked = True
-            self._screen.say(f"{_WHERE}\nScan this; it changes now and then:")
+            self._say(f"{_WHERE}\nScan this; the newest one counts. {_TOO_LARGE}")
         try:
-            self._screen.show(data)
+            coloured = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+            self._say(drawn(data, coloured=coloured))
         except ValueError as error:
             raise HelperFailed("the WhatsApp helper sent what no QR code can hold") from error
 
     def _ask_to_type(self, code: str) -> None:
         """Show a code to type into the phone."""
         self._asked = True
-        self._screen.say(
+        self._say(
             f"{_WHERE}\n> Link with phone number instead.\n"
             f"Type this code on the phone with the number +{self._number}:\n\n    {code}\n"
         )
@@ -145,7 +146,7 @@ class _Dialogue:
         trouble = f"WhatsApp is out of reach{detail}; trying again …"
         if state.state == "backoff" and trouble != self._trouble:
             self._trouble = trouble
-            self._screen.say(trouble)
+            self._say(trouble)
 
 
 _FINAL: Mapping[str, tuple[str, str]] = {
@@ -189,7 +190,7 @@ yourself, write whatsapp: ["{number}"] under owner, and self_chat: true beside e
 Then start `nanobot gateway`; one that runs needs a restart for new settings."""
 
 
-def drawn(data: str, *, coloured: bool) -> tuple[str, ...]:
+def drawn(data: str, *, coloured: bool) -> str:
     """The lines of a QR code that holds `data`: `coloured` with the terminal's black and white,
     else by leaving out what is dark. Raises `ValueError` for more than a code can hold."""
     import segno
@@ -203,53 +204,5 @@ def drawn(data: str, *, coloured: bool) -> tuple[str, ...]:
         "".join(_DARK[up is coloured, low is coloured] for up, low in zip(*pair, strict=True))
         for pair in pairs
     )
-    return tuple(f"{_BLACK_ON_WHITE}{line}{_NORMAL}" if coloured else line for line in lines)
-
-
-class Screen:
-    """Where a person reads what to do. On a terminal (`is_terminal`) the next code takes the place
-    of the last; elsewhere it is printed below. `size` gives the terminal's columns and lines."""
-
-    def __init__(
-        self,
-        say: Callable[[str], None],
-        *,
-        is_terminal: bool = False,
-        size: Callable[[], tuple[int, int]] = lambda: (80, 24),
-    ) -> None:
-        self._say, self._is_terminal, self._size = say, is_terminal, size
-        self._standing = 0
-        self._said = ""
-
-    def say(self, text: str) -> None:
-        """Print a text."""
-        self._standing = 0
-        self._say(text)
-
-    def show(self, data: str) -> None:
-        """Show the QR code of `data`, or say that the window is too small for it. Raises
-        `ValueError` for more than a code can hold."""
-        lines = drawn(data, coloured=self._is_terminal)
-        wide, high = len(lines[0]) - len(_BLACK_ON_WHITE + _NORMAL), len(lines) + 1
-        columns, height = self._size() if self._is_terminal else (wide, high)
-        advice = (
-            f"The code needs {wide} columns and {high} lines; this window has {columns} and"
-            f" {height}: make the window larger or its letters smaller (the next code comes within"
-            " a minute), or press Ctrl-C and use --pair-code NUMBER."
-        )
-        if columns < wide:  # lines that are broken are no code
-            self._advise(advice)
-            return
-        back = f"\x1b[{self._standing}F\x1b[J" if self._standing else ""
-        self._say(back + "\n".join(lines))
-        if height < high:  # said last, as what stands above is out of sight
-            self._said = ""
-            self._advise(advice)
-        else:
-            self._standing = len(lines) if self._is_terminal else 0
-
-    def _advise(self, advice: str) -> None:
-        self._standing = 0
-        if advice != self._said:
-            self._said = advice
-            self._say(advice)
+    before, after = (_BLACK_ON_WHITE, _NORMAL) if coloured else ("", "")
+    return "\n".join(f"{before}{line}{after}" for line in lines)

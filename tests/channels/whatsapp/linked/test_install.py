@@ -71,24 +71,6 @@ async def test_the_program_is_there_once_it_was_installed(
     assert len(said) == 1, "nothing was to be done"
 
 
-async def test_how_much_is_there_is_said_while_it_is_installed(
-    tmp_path: Path, state: Path, sources: Path
-) -> None:
-    heard, said = tmp_path / "heard", list[str]()
-    os.mkfifo(heard)
-    arrives = f"truncate -s 21M node_modules/a; cat {heard} >/dev/null"
-    npm = BUILDS.replace("mkdir node_modules", f"mkdir node_modules; {arrives}")
-
-    def listen(text: str) -> None:
-        said.append(text)
-        if "of some 70 MB" in text:
-            os.close(os.open(heard, os.O_WRONLY))  # npm goes on
-
-    async with asyncio.timeout(60):
-        await install(state, node_and_npm(tmp_path / "bin", npm), listen, sources=sources)
-    assert said[1].split() == ["22", "of", "some", "70", "MB", "…"]
-
-
 async def test_the_real_npm_installs_it_as_well(state: Path, sources: Path) -> None:
     try:
         node = find_node("node")

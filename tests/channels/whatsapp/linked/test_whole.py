@@ -15,7 +15,7 @@ import pytest_asyncio
 from nanobot.channel.entry_points import LoginRequest
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import ScriptedModel, calls, says
-from nanobot_whatsapp.linked.login import SETTLING_SECONDS, Screen, login
+from nanobot_whatsapp.linked.login import SETTLING_SECONDS, login
 from nanobot_whatsapp.settings import WhatsAppSettings
 from tests.channels.telegram.support import WatchedClock
 from tests.channels.telegram.whole import repeat
@@ -109,7 +109,7 @@ async def test_the_code_on_the_terminal_links_it_and_what_was_written_while_it_w
     options = WhatsAppSettings(node=str(place.node))
     request = LoginRequest(options, place.folder, terminal.say, place.clock, "")
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
-        group.create_task(login(request, Screen(terminal.say)))
+        group.create_task(login(request))
         await place.fake.do("scan", qr=await terminal.code())
         await place.clock.until_asked(SETTLING_SECONDS)
         await place.clock.advance(SETTLING_SECONDS)
