@@ -43,7 +43,7 @@ from nanobot.errors import (
     SendUnknown,
 )
 from nanobot.text import one_line
-from nanobot_whatsapp.cloud.content import Raw, number_in, object_in, objects_in, text_in
+from nanobot_whatsapp.cloud.payload import Raw, number_in, object_in, objects_in, text_in
 from nanobot_whatsapp.settings import WhatsAppSettings
 
 DOWNLOAD_SECONDS = 50.0

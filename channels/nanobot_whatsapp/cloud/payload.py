@@ -5,8 +5,10 @@ errors of one business number. Each of them is read alone: one that cannot be re
 and affects no other. Values of another type than documented count as absent, so nothing in here
 raises, whatever the document is.
 
-Ignored are messages in groups and of other numbers than ours, and changes that are not about
-messages (templates, calls, what was written on the business's own phone).
+Kinds of messages that only businesses have a use for (orders, forms), unknown ones, and those that
+WhatsApp itself could not carry (`unsupported`) become a note that says so: the sender waits for an
+answer. Ignored are messages in groups and of other numbers than ours, and changes that are not
+about messages (templates, calls, what was written on the business's own phone).
 
 Meta names people by number (`from`, `wa_id`), and by ids of its own that do not show the number
 (`US.1349…`; `US.ENT.1181…` for a group of businesses). Older calls have the number alone; for
@@ -16,28 +18,32 @@ people who hide theirs there is none.
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import islice
 
-from nanobot.bus.events import Quote
+from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot.text import one_line
-from nanobot_whatsapp.cloud.content import (
-    Raw,
-    content_of,
-    error_text,
-    list_in,
-    number_in,
-    object_in,
-    objects_in,
-    text_in,
-)
 from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming
 from nanobot_whatsapp.people import Person, id_of, is_id, is_number, is_person
 
+Raw = Mapping[str, object]
+"""A JSON object."""
+
+_MEDIA_ID = re.compile(r"[A-Za-z0-9_-]{1,256}", re.ASCII)
+_PICTURES = frozenset({"image/jpeg", "image/png", "image/webp", "image/gif"})
+"""Sent as documents, these are still pictures to look at."""
+_KINDS: Mapping[str, MediaKind] = {
+    "image": "image", "video": "video", "audio": "audio", "voice": "voice", "document": "document",
+    "sticker": "image",
+}  # fmt: skip
+_READ = (*_KINDS, "text", "location", "contacts", "button", "interactive")
+_DETAIL_CHARACTERS = 500
+_MAX_CONTACTS = 20
 _OLDEST = datetime(2009, 1, 1, tzinfo=UTC)
 _SILENT = frozenset({"request_welcome"})
 """Kinds of messages without content: a chat that was opened."""
@@ -56,6 +62,43 @@ _ACCOUNT_WORDS = 12
 _GOOD = frozenset(
     {"APPROVED", "REINSTATE", "RESOLVED", "UNFLAGGED", "UPGRADE", "VERIFIED_ACCOUNT", "NONE"}
 )
+
+
+def object_in(raw: Raw, key: str) -> Raw:
+    """The object there; an empty one if there is none."""
+    value = raw.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def list_in(raw: Raw, key: str) -> Sequence[object]:
+    """The list there; an empty one if there is none."""
+    value = raw.get(key)
+    return value if isinstance(value, list) else ()
+
+
+def objects_in(raw: Raw, key: str) -> list[Raw]:
+    """The objects of the list there."""
+    return [item for item in list_in(raw, key) if isinstance(item, dict)]
+
+
+def text_in(raw: Raw, key: str) -> str:
+    """The text there; a whole number counts as one."""
+    value = raw.get(key)
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+
+
+def number_in(raw: Raw, key: str) -> float | None:
+    """The number there, also if it is written as a text; None unless it is finite."""
+    value = raw.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 class Unreadable(Exception):
@@ -284,21 +327,108 @@ def _bare(message: Raw, person: Person, context: _Context) -> Incoming:
 
 
 def _said(message: Raw, person: Person, context: _Context) -> Said:
-    content = content_of(message)
     around = object_in(message, "context")
     quoted, quote = text_in(around, "id"), None
     if is_id(quoted):
         author = _id(text_in(around, "from"))
         quote = Quote(quoted, OURS if author in context.ours else "")
+    said = _content(message)
     heard = replace(
         _bare(message, person, context),
-        text=content.text,
-        media=content.media,
+        text=said.text,
+        media=said.media,
+        notes=said.notes,
         quote=quote,
         forwarded=around.get("forwarded") is True or around.get("frequently_forwarded") is True,
-        notes=content.notes,
     )
-    return Said(heard, content.button)
+    return Said(heard, said.button)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """`text` are the sender's own words; `button` is the id of the button that said them."""
+
+    text: str = ""
+    media: Media | None = None
+    notes: tuple[str, ...] = ()
+    button: str = ""
+
+
+def _content(message: Raw) -> _Content:
+    """What a message says; never nothing."""
+    kind = text_in(message, "type") or next((kind for kind in _READ if kind in message), "")
+    inner = object_in(message, kind)
+    content = _Content(text_in(inner, "text"))
+    match kind:
+        case "text":
+            content = _Content(text_in(inner, "body"))
+        case "location":
+            content = _Content(notes=_location(inner))
+        case "contacts":
+            content = _Content(notes=_contacts(objects_in(message, "contacts")))
+        case "button":
+            content = replace(content, button=text_in(inner, "payload"))
+        case "interactive":
+            reply = object_in(inner, "button_reply") or object_in(inner, "list_reply")
+            about = text_in(reply, "description")
+            notes = (_note("it was described there as", about),) if about else ()
+            content = _Content(text_in(reply, "title"), None, notes, text_in(reply, "id"))
+        case _ if kind in _KINDS:
+            notes = ("sticker",) if kind == "sticker" else ()
+            content = _Content(text_in(inner, "caption"), _media(inner, _KINDS[kind]), notes)
+    if kind in _READ and (content.text.strip() or content.media or content.notes):
+        return content
+    named = text_in(object_in(message, "unsupported"), "type") or text_in(inner, "type") or kind
+    errors = objects_in(message, "errors")
+    reason = error_text(errors[0]) if errors else ""
+    shown = one_line(named).replace("_", " ") or "unknown"
+    note = _note("a message of a kind that nanobot cannot read", shown, reason)
+    return replace(content, notes=(note,))
+
+
+def _media(inner: Raw, kind: MediaKind) -> Media | None:
+    id = text_in(inner, "id")
+    if not _MEDIA_ID.fullmatch(id):
+        return None
+    mime = one_line(text_in(inner, "mime_type").partition(";")[0]).lower()
+    if kind == "audio" and inner.get("voice") is True:
+        kind = "voice"
+    elif kind == "document" and mime in _PICTURES:
+        kind = "image"
+    size = number_in(inner, "file_size") or 0.0
+    return Media(id, kind, mime, one_line(text_in(inner, "filename")), max(0, int(size)))
+
+
+def _location(inner: Raw) -> tuple[str, ...]:
+    latitude, longitude = number_in(inner, "latitude"), number_in(inner, "longitude")
+    if latitude is None or longitude is None:
+        return ()
+    place = ", ".join(f"{n:.6f}".rstrip("0").rstrip(".") for n in (latitude, longitude))
+    about = (text_in(inner, key) for key in ("name", "address", "url"))
+    return (_note("location", place, *about),)
+
+
+def _contacts(cards: Sequence[Raw]) -> tuple[str, ...]:
+    notes = [_card(card) for card in cards[:_MAX_CONTACTS]]
+    if len(cards) > _MAX_CONTACTS:
+        notes.append(f"and {len(cards) - _MAX_CONTACTS} more contacts")
+    return tuple(notes)
+
+
+def _card(card: Raw) -> str:
+    name, org = object_in(card, "name"), object_in(card, "org")
+    shown = text_in(name, "formatted_name") or " ".join(
+        filter(None, (text_in(name, "first_name"), text_in(name, "last_name")))
+    )
+    phones = [text_in(one, "phone") or text_in(one, "wa_id") for one in objects_in(card, "phones")]
+    mails = [text_in(one, "email") for one in objects_in(card, "emails")]
+    return _note("contact", shown, text_in(org, "company"), *phones[:5], *mails[:5])
+
+
+def _note(kind: str, *details: str) -> str:
+    """`kind: detail, detail`, or `kind` if no detail is known."""
+    known = ", ".join(filter(None, (one_line(detail, _DETAIL_CHARACTERS) for detail in details)))
+    return f"{kind}: {known}" if known else kind
 
 
 def _system(message: Raw) -> Iterator[Item]:
@@ -346,6 +476,12 @@ def _status(status: Raw, now: datetime) -> Item:
     if not errors:
         return found
     return replace(found, code=int(number_in(errors[0], "code") or 0), reason=_reason(errors[0]))
+
+
+def error_text(error: Raw) -> str:
+    """What Meta says of an error, the details first."""
+    details = text_in(object_in(error, "error_data"), "details") or text_in(error, "details")
+    return details or text_in(error, "message") or text_in(error, "title")
 
 
 def _reason(error: Raw) -> str:
