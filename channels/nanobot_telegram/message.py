@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from mimetypes import guess_type
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +16,7 @@ from telegram import InputFile, LinkPreviewOptions, MessageEntity
 
 from nanobot.bus.events import Media
 from nanobot.bus.split import split_text, utf16_length
+from nanobot.channel.text import file_facts
 from nanobot.errors import SendRefused
 from nanobot.text import valid_unicode
 from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, render
@@ -118,27 +118,14 @@ def opened(uploads: Sequence[Upload]) -> Iterator[list[InputFile]]:
             try:
                 handle = stack.enter_context(upload.path.open("rb"))
             except OSError as error:
-                raise _gone(upload.name) from error
+                raise SendRefused(f"the file {upload.name} is gone") from error
             attach = len(uploads) > 1
             files.append(InputFile(handle, upload.name, attach=attach, read_file_handle=False))
         yield files
 
 
 def _upload(media: Media, path: Path) -> Upload:
-    name = valid_unicode(media.name or path.name)
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise _gone(name) from error
-    if size > LARGEST_FILE:
-        raise SendRefused(
-            f"{name} has {size / 1e6:.0f} MB; Telegram takes at most {LARGEST_FILE / 1e6:.0f} MB "
-            "from a bot",
-            hint="Make it smaller or put it where it can be downloaded.",
-        )
-    if size == 0:
-        raise SendRefused(f"{name} is empty, and Telegram takes no empty files")
-    mime = (media.mime or guess_type(name)[0] or "").partition(";")[0].strip().lower()
+    name, mime, size = file_facts(media, path, LARGEST_FILE, "Telegram")
     return Upload(path, name, _shape(media, mime, size))
 
 
@@ -155,7 +142,3 @@ def _shape(media: Media, mime: str, size: int) -> Shape:
         case "video" if mime in {"video/mp4", ""}:
             return "video"
     return "document"
-
-
-def _gone(name: str) -> SendRefused:
-    return SendRefused(f"the file {name} is gone", hint="Ask for it to be made again.")

@@ -1,4 +1,6 @@
-"""Markdown as every adapter parses it: tokens with a bound on the work, and tables in columns."""
+"""What goes out, for every adapter: the facts of a file to send, and Markdown parsed with a bound on
+the work, its tables in columns.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from mimetypes import guess_type
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from nanobot.bus.events import Media
+from nanobot.errors import SendRefused
+from nanobot.text import one_line
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -21,6 +29,34 @@ no message reaches, that is a tenth of a second."""
 _MAX_CELLS = 5_000
 """The parser makes up the cells that a row of a table lacks."""
 _CELL_BORDER = re.compile(r"(?<!\\)\|")
+
+
+class FileFacts(NamedTuple):
+    """Of a file to send: its name for people, its MIME type without parameters (empty: unknown),
+    its size in bytes."""
+
+    name: str
+    mime: str
+    size: int
+
+
+def file_facts(media: Media, path: Path, limit: int, platform: str) -> FileFacts:
+    """Raises `SendRefused` where the file is gone, empty, or larger than `limit` bytes."""
+    name = one_line(media.name or path.name)
+    try:
+        size = path.stat().st_size
+    except OSError:
+        hint = "Ask for it to be made again."
+        raise SendRefused(f"the file {name} is gone", hint=hint) from None
+    if size > limit:
+        raise SendRefused(
+            f"{name} has {size / 1e6:.0f} MB; {platform} takes at most {limit / 1e6:.0f} MB",
+            hint="Make it smaller or put it where it can be downloaded.",
+        )
+    if size == 0:
+        raise SendRefused(f"{name} is empty, and {platform} takes no empty files")
+    mime = media.mime or guess_type(name)[0] or ""
+    return FileFacts(name, mime.partition(";")[0].strip().lower(), size)
 
 
 def is_parsed(source: str) -> bool:

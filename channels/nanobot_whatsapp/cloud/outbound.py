@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from mimetypes import guess_type
 from pathlib import Path
 
 from loguru import logger
 
 from nanobot.bus.events import Button, Media, MediaKind, OutboundPart, Receipt
 from nanobot.bus.split import utf16_length
+from nanobot.channel.text import file_facts
 from nanobot.errors import SendRefused
 from nanobot.text import one_line
 from nanobot_whatsapp.cloud.graph import Fault, Graph, MaybeSent, Refused, as_send_error
@@ -217,19 +217,8 @@ def _target_of(address: str) -> Json:
 
 def _upload_of(media: Media, path: Path) -> _Upload:
     """How to send a file; raises `SendRefused` if it is gone, empty or too large."""
-    name = one_line(media.name or path.name)
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise SendRefused(f"the file {name} is gone") from error
-    if size > MAX_FILE_BYTES:
-        raise SendRefused(
-            f"{name} has {size / 1e6:.0f} MB; WhatsApp takes at most {MAX_FILE_BYTES / 1e6:.0f} MB",
-            hint="Make it smaller or put it where it can be downloaded.",
-        )
-    if size == 0:
-        raise SendRefused(f"{name} is empty, and WhatsApp takes no empty files")
-    mime = plain_mime(media.mime or guess_type(name)[0] or _DEFAULT_MIMES.get(media.kind, ""))
+    name, mime, size = file_facts(media, path, MAX_FILE_BYTES, "WhatsApp")
+    mime = plain_mime(mime or _DEFAULT_MIMES.get(media.kind, ""))
     kind = playable_as(media.kind, mime)
     upload = _Upload(path, name, kind, mime)
     if kind == "document" or size > _MAX_BYTES[kind]:

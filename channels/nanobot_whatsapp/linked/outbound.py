@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nanobot.bus.events import Media, MediaKind, OutboundPart, Receipt
+from nanobot.channel.text import file_facts
 from nanobot.errors import SendError, SendRefused, SendUnknown
 from nanobot_whatsapp.ingest import RecentMessages
 from nanobot_whatsapp.linked.protocol import Me, Method
@@ -32,7 +33,6 @@ _VOICE = "audio/ogg; codecs=opus"
 _TEXT_SECONDS = 60.0
 _SLOWEST_UPLOAD = 100_000
 """Bytes a second."""
-_NAME_CHARACTERS = 200
 
 
 class Link(Protocol):
@@ -41,13 +41,11 @@ class Link(Protocol):
     @property
     def me(self) -> Me | None:
         """The linked account."""
-        ...
 
     async def request(
         self, method: Method, params: Mapping[str, object], patience: float = ...
     ) -> Mapping[str, object]:
         """Ask for something; raises one of the `SendError`s."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +137,7 @@ def sent_id(part: OutboundPart, piece: str = "") -> str:
 
 
 def _file(media: Media, path: Path) -> _File:
-    try:
-        size = path.stat().st_size
-    except OSError:
-        raise SendRefused(f"the file {media.name or media.ref} is no longer there") from None
-    if size > MAX_FILE_BYTES:
-        raise SendRefused(f"the file has {size:,} bytes, more than {MAX_FILE_BYTES:,}")
-    mime = plain_mime(media.mime) or "application/octet-stream"
-    name = " ".join((media.name or path.name).split())[:_NAME_CHARACTERS]
+    name, mime, size = file_facts(media, path, MAX_FILE_BYTES, "WhatsApp")
+    mime = plain_mime(mime) or "application/octet-stream"
     kind = playable_as(media.kind, mime) if size <= _MAX_PLAYABLE_BYTES else "document"
     return _File(path, kind, mime, name, size)
