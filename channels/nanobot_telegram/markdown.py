@@ -1,6 +1,6 @@
 """Markdown as Telegram shows it: plain text with entities, which cannot fail to parse.
 
-The path is: Markdown to tokens (`nanobot.channel.text`), blocks (`_Blocks`) and what stands in
+The path is: Markdown to tokens (`nanobot.channel.outgoing`), blocks (`_Blocks`) and what stands in
 them (`_Inline`) to a `_Page`, which keeps to the rules that Telegram has for entities.
 
 Telegram knows neither headings nor lists nor tables: headings become bold, list items get a bullet
@@ -21,7 +21,7 @@ from loguru import logger
 from telegram import MessageEntity
 
 from nanobot.bus.split import utf16_length
-from nanobot.channel.text import is_parsed, parse_markdown, table_text
+from nanobot.channel.outgoing import is_parsed, parse_markdown, table_text
 from nanobot.text import valid_unicode
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from telegram import InputFile, LinkPreviewOptions, MessageEntity
 
 from nanobot.bus.events import Media
 from nanobot.bus.split import split_text, utf16_length
-from nanobot.channel.text import file_facts
+from nanobot.channel.outgoing import file_facts
 from nanobot.errors import SendRefused
 from nanobot.text import valid_unicode
 from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, render

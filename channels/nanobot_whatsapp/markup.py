@@ -1,6 +1,6 @@
 """Markdown in WhatsApp's own marks: *bold*, _italic_, ~strike~, code, quotes and lists.
 
-Path: Markdown to tokens (`nanobot.channel.text`), inline tokens to lines of spans
+Path: Markdown to tokens (`nanobot.channel.outgoing`), inline tokens to lines of spans
 (`_Inline`), spans to a line with marks (`_Writer`), and blocks around them (`_Blocks`).
 
 WhatsApp knows lists and quotes of one level; what lies deeper is indented or has a `>` more.
@@ -29,7 +29,7 @@ from loguru import logger
 
 from nanobot.bus.events import Button
 from nanobot.bus.split import utf16_length
-from nanobot.channel.text import parse_markdown, table_text
+from nanobot.channel.outgoing import parse_markdown, table_text
 from nanobot.text import valid_unicode
 
 if TYPE_CHECKING:
