@@ -1,5 +1,5 @@
-"""What goes out, for every adapter: the facts of a file to send; Markdown parsed with a bound on the
-work, and its tables in columns.
+"""What goes out, for every adapter: the facts of a file to send; Markdown, parsed with a bound on
+the work, and its tables in columns.
 """
 
 from __future__ import annotations
