@@ -14,6 +14,7 @@ What always holds:
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -108,8 +109,8 @@ class Helpers:
         publish: Callable[[InboundMessage], Awaitable[object]],
         tidy: Callable[[str], Awaitable[object]],
         clock: Clock,
-        new_id: Callable[[], str],
         limits: HelperLimits = HelperLimits(),
+        new_id: Callable[[], str] = lambda: secrets.token_hex(3),
     ) -> None:
         self._equip, self._journal, self._publish, self._tidy = equip, journal, publish, tidy
         self._clock, self._new_id, self._limits = clock, new_id, limits

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -273,3 +273,18 @@ def note_for_chat(
 
 def _name(inbound: InboundMessage) -> str:
     return one_line(inbound.sender_name) or inbound.job
+
+
+async def remind(
+    send: Callable[[str, Outgoing], Awaitable[object]],
+    keep: Callable[[InboundMessage], Awaitable[object]],
+    split: Callable[[OutboundMessage], tuple[OutboundMessage, ...]],
+    message: InboundMessage,
+) -> None:
+    """Send a reminder to its chat, and let the conversation there know of it. Done again, it
+    changes nothing: both go by the event's id. Raises `StorageError`."""
+    text, there = message.content, message.address
+    told = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
+    await send(message.event_id, Outgoing("reply", split(told)))
+    origins = () if message.origin == NANOBOT else (message.origin,)
+    await keep(note_for_chat(message, text, origins, message.timestamp))

@@ -72,8 +72,8 @@ def build_operations(
         **_conversations(base, platforms).table(),
         **MemoryOperations(memory.service).table(),
         **PairingOperations(pairing).table(),
-        **SkillsOperations(toolbox.around.skills.service).table(),
-        **CronOperations(toolbox.around.cron, base.known, base.clock).table(),
+        **SkillsOperations(toolbox.skills.service).table(),
+        **CronOperations(toolbox.cron, base.known, base.clock).table(),
         **McpOperations(toolbox.mcp).table(),
         **backups.table(),
         **ChannelOperations((), platforms.supervisor, base.background, base.clock).table(),
@@ -109,10 +109,10 @@ def register_commands(
     pairing: Pairing,
 ) -> None:
     """Add them all to `commands`."""
-    default_model, around = model_name(base.settings.model), toolbox.around
+    default_model = model_name(base.settings.model)
     ConversationCommands(
         stopper=agent.loop,
-        stops=(("helper", toolbox.helpers.stop), ("background command", around.processes.stop)),
+        stops=(("helper", toolbox.helpers.stop), ("background command", base.processes.stop)),
         undo=base.stores.undo,
         status=partial(_status_text, status, default_model),
         restart=gateway.request_restart,
@@ -138,12 +138,12 @@ def register_commands(
     ).register(commands)
     PairCommand(pairing).register(commands)
     ApprovalCommands(toolbox.approvals).register(commands)
-    SkillsCommand(around.skills.service).register(commands)
+    SkillsCommand(toolbox.skills.service).register(commands)
     SendCommand(base.splitter, base.bus.send, base.bus.note, base.known, base.clock).register(
         commands
     )
     CronCommand(
-        around.cron,
+        toolbox.cron,
         partial(_scope_of, base.scopes),
         base.clock,
         runs=base.settings.cron.enabled,

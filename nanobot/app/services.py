@@ -79,7 +79,7 @@ def build_agent(
     """What happens to a message between the bus and the outbox."""
     settings, stores, clock, background = base.settings, base.stores, base.clock, base.background
     journal, sessions, media = stores.journal, stores.sessions, stores.media
-    tools, skills, counter = toolbox.registry, toolbox.around.skills, models.counter
+    tools, skills, counter = toolbox.registry, toolbox.skills, models.counter
     budget = settings.model.prompt_tokens
     sources = PromptSources(
         memory.memories,
@@ -239,7 +239,7 @@ HEARTBEAT = "HEARTBEAT.md"
 
 def build_routines(base: Base, memory: Remembering, toolbox: Toolbox) -> Sequence[Routine]:
     """What runs by itself, as far as the owner wants it to."""
-    settings, cron = base.settings, toolbox.around.cron
+    settings, cron = base.settings, toolbox.cron
     dreaming = () if memory.schedule is None else (memory.schedule,)
     jobs = (cron,) if settings.cron.enabled else ()
     every = settings.heartbeat.interval

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from nanobot.agent.notifier import KnownChats
+from nanobot.agent.notifier import KnownChats, remind
 from nanobot.app.base import (
     about,
     build_access,
@@ -22,7 +22,7 @@ from nanobot.app.base import (
     secret_values,
 )
 from nanobot.app.memory import build_memory
-from nanobot.app.tools import build_mcp, build_skills, remind
+from nanobot.app.tools import build_mcp, build_skills
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.sqlite_journal import SqliteJournal
