@@ -22,10 +22,6 @@ class ScriptedPerson:
         """Answers that nobody asked for."""
         return len(self._answers)
 
-    def head(self, text: str) -> None:
-        """A step begins."""
-        self.said.append(text)
-
     def say(self, text: str) -> None:
         """See `nanobot.channel.Person`, here and below."""
         self.said.append(text)

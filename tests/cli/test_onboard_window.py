@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from nanobot.cli.onboard.files import Before
-from nanobot.cli.onboard.model import Candidate, ask_model, ask_window, given_window
+from nanobot.cli.onboard.model import Candidate, ask_model, with_window
 from nanobot.clock import SystemClock
 from nanobot.config.model import ModelSettings
 from nanobot.providers.discovery import LocalServer
@@ -58,7 +58,7 @@ async def serving(ollama: Ollama) -> AsyncIterator[Candidate]:
 async def test_a_variant_with_room_to_talk_is_offered_and_made() -> None:
     ollama, person = Ollama(), ScriptedPerson("y")
     async with serving(ollama) as wanted:
-        found = await ask_window(person, wanted, ModelSettings(), SystemClock())
+        found = await with_window(person, wanted, ModelSettings(), SystemClock())
     assert (found.name, found.window) == ("qwen3-8b-16k", 16_384)
     assert ollama.made == {"qwen3-8b-16k": 16_384}
     assert person.said[0].startswith("WARNING: Ollama takes only 4,096 tokens")
@@ -66,9 +66,9 @@ async def test_a_variant_with_room_to_talk_is_offered_and_made() -> None:
 
 
 async def test_who_wants_no_variant_is_told_how_to_raise_it_and_goes_on() -> None:
-    ollama, person = Ollama(), ScriptedPerson("n", "n")
+    ollama, person = Ollama(), ScriptedPerson("n")
     async with serving(ollama) as wanted:
-        found = await ask_window(person, wanted, ModelSettings(), SystemClock())
+        found = await with_window(person, wanted, ModelSettings(), SystemClock())
     assert (found.name, found.window, ollama.made) == ("qwen3:8b", 4_096, {})
     said = "\n".join(person.said)
     assert (said.count("WARNING"), said.count("OLLAMA_CONTEXT_LENGTH")) == (1, 1)
@@ -77,8 +77,8 @@ async def test_who_wants_no_variant_is_told_how_to_raise_it_and_goes_on() -> Non
 async def test_a_script_is_warned_as_well() -> None:
     person = ScriptedPerson()
     async with serving(Ollama()) as wanted:
-        window = await given_window(person, wanted, ModelSettings(), SystemClock())
-    assert window == 4_096
+        found = await with_window(person, wanted, ModelSettings(), SystemClock(), attended=False)
+    assert found.window == 4_096
     assert person.said[0].startswith("WARNING")
 
 

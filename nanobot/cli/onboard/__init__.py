@@ -130,13 +130,3 @@ class OnboardOptions(NamedTuple):
         """Whether anything is said of the model."""
         key = self.api_key_env or self.api_key_stdin
         return bool(self.offline or self.model_name or self.base_url or self.context_window or key)
-
-    @property
-    def about_telegram(self) -> bool:
-        """Whether anything is said of Telegram."""
-        return bool(self.telegram_token_env or self.telegram_base_url or self.owner_telegram)
-
-    @property
-    def about_owner(self) -> bool:
-        """Whether anything is said of the owner."""
-        return bool(self.owner_name or self.timezone)

@@ -9,102 +9,90 @@ import re
 import shutil
 import sys
 import textwrap
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from nanobot.channel.entry_points import Person
 from nanobot.errors import NanobotError
 from nanobot_cli.text import clean, one_line
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
     from prompt_toolkit import PromptSession
 
 _WIDEST = 88
 _LONGEST_CHOICE = 200
 _BEGIN = re.compile(r" *(?:[0-9]+\. )?")
 """What stands before the text of a line."""
-_KEPT = "keep what is there"
-_YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 
 
 class Unanswered(NanobotError):
     """A question that needs an answer got none."""
 
 
-class Guide(Person, Protocol):
-    """Whoever is asked, and told where a step begins."""
+class Answers:
+    """A `nanobot.channel.Person`: answers are typed at a terminal or come line by line from
+    elsewhere. Where nobody is there (not `attended`), defaults are taken, and what is said goes to
+    standard error."""
 
-    def head(self, text: str) -> None:
-        """Begin a step."""
-        ...
-
-
-class Asking(ABC):
-    """Questions in words, the same wherever the answers come from."""
-
-    _out: TextIO
-
-    @abstractmethod
-    async def _line(self, prompt: str, *, secret: bool) -> str:
-        """One line of the person's. Raises `Unanswered` where there are no more."""
+    def __init__(self, *, attended: bool = True, terminal: bool | None = None) -> None:
+        self._attended = attended
+        self._out = sys.stdout if attended else sys.stderr
+        is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        self._terminal = is_terminal if terminal is None else terminal
+        self._session: PromptSession[str] | None = None
 
     def say(self, text: str) -> None:
         """Tell something, at the width of the terminal; what does not fit goes on where its line
         began, or its text in a list. Rows of a table stay whole: there are commands in them."""
-        width = min(shutil.get_terminal_size().columns, _WIDEST)
         for line in clean(text).split("\n"):
-            self._out.write(f"{_filled(line, width)}\n")
+            self._out.write(f"{_filled(line, _width())}\n")
         self._out.flush()
 
-    def head(self, text: str) -> None:
-        """Begin a step."""
-        self.say(f"\n{text}\n{'-' * len(text)}")
-
     async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
-        shown = _KEPT if secret and default else one_line(default, 60)
+        if not self._attended and default:
+            return default
+        shown = "keep what is there" if secret and default else one_line(default, 60)
         prompt = _prompt(f"{one_line(question, 200)}{f' [{shown}]' if shown else ''}:")
         return (await self._line(prompt, secret=secret)).strip() or default
 
     async def confirm(self, question: str, *, default: bool = True) -> bool:
         prompt = _prompt(f"{one_line(question, 400)} {'[Y/n]' if default else '[y/N]'}:")
-        while True:
-            answer = (await self._line(prompt, secret=False)).strip().lower()
-            if not answer:
-                return default
-            if answer in _YES | _NO:
-                return answer in _YES
+        while self._attended and (answer := (await self._line(prompt)).strip().lower()):
+            if answer in ("y", "yes", "n", "no"):
+                return answer.startswith("y")
             self.say("Please answer y or n.")
+        return default
 
     async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
+        if not self._attended:
+            return default
         self.say(question)
         places = len(str(len(choices)))
         for number, choice in enumerate(choices, start=1):
             self.say(f"  {number:>{places}}. {one_line(choice, _LONGEST_CHOICE)}")
-        prompt = f"Number [{default + 1}]: "
-        while True:
-            answer = (await self._line(prompt, secret=False)).strip()
-            if not answer:
-                return default
+        while answer := (await self._line(f"Number [{default + 1}]: ")).strip():
             if answer.isdecimal() and 1 <= int(answer) <= len(choices):
                 return int(answer) - 1
             self.say(f"Please type a number from 1 to {len(choices)}.")
+        return default
 
+    async def _line(self, prompt: str, *, secret: bool = False) -> str:
+        """One line of the person's. Raises `Unanswered` where there are no more."""
+        if not self._attended:
+            raise Unanswered(
+                f"nobody is there to answer: {prompt}",
+                hint="`nanobot onboard --help` lists the options that say it.",
+            )
+        line = await (
+            self._typed(prompt, secret) if self._terminal else self._piped(prompt, secret)
+        )
+        if not line:
+            raise Unanswered(
+                "the answers ended before everything was asked",
+                hint="Run `nanobot onboard` again, or use --non-interactive with options.",
+            )
+        return line
 
-class AtTerminal(Asking):
-    """A person who types."""
-
-    def __init__(self) -> None:
-        self._out = sys.stdout
-        self._session: PromptSession[str] | None = None
-
-    def head(self, text: str) -> None:
-        self._out.write(f"\n\x1b[1m{clean(text)}\x1b[0m\n")
-        self._out.flush()
-
-    async def _line(self, prompt: str, *, secret: bool) -> str:
+    async def _typed(self, prompt: str, secret: bool) -> str:
         if self._session is None:
             from prompt_toolkit import PromptSession
             from prompt_toolkit.history import DummyHistory
@@ -112,59 +100,25 @@ class AtTerminal(Asking):
             # Else the key Up would show a secret at the next question.
             self._session = PromptSession(history=DummyHistory())
         try:
-            return await self._session.prompt_async(prompt, is_password=secret)
+            return await self._session.prompt_async(prompt, is_password=secret) + "\n"
         except EOFError:
-            raise _over() from None
+            return ""
 
-
-class Piped(Asking):
-    """Answers that come line by line from elsewhere."""
-
-    def __init__(self) -> None:
-        self._out = sys.stdout
-
-    async def _line(self, prompt: str, *, secret: bool) -> str:
+    async def _piped(self, prompt: str, secret: bool) -> str:
         self._out.write(prompt)
         self._out.flush()
         line = sys.stdin.readline()  # nothing else goes on meanwhile
         self._out.write("\n" if secret or not line else f"{clean(line).rstrip()}\n")
-        if not line:
-            raise _over()
         return line
 
 
-class Nobody(Asking):
-    """Defaults are taken, what is said goes to standard error, and an answer cannot be had."""
-
-    def __init__(self) -> None:
-        self._out = sys.stderr
-
-    async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
-        return default or await self._line(question, secret=secret)
-
-    async def confirm(self, question: str, *, default: bool = True) -> bool:
-        return default
-
-    async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
-        return default
-
-    async def _line(self, prompt: str, *, secret: bool) -> str:
-        raise Unanswered(
-            f"nobody is there to answer: {prompt}",
-            hint="`nanobot onboard --help` lists the options that say it.",
-        )
-
-
-def somebody(*, attended: bool) -> Guide:
-    """Who is there."""
-    if not attended:
-        return Nobody()
-    return AtTerminal() if sys.stdin.isatty() and sys.stdout.isatty() else Piped()
+def _width() -> int:
+    return min(shutil.get_terminal_size().columns, _WIDEST)
 
 
 def _prompt(question: str) -> str:
     """The question in lines that the terminal need not break, with room for a short answer."""
-    return f"{_filled(question, min(shutil.get_terminal_size().columns, _WIDEST) - 8)} "
+    return f"{_filled(question, _width() - 8)} "
 
 
 def _filled(line: str, width: int) -> str:
@@ -172,17 +126,7 @@ def _filled(line: str, width: int) -> str:
     begun = start.end() if start and line.startswith(" ") else 0
     if begun and "  " in line[begun:]:
         return line
+    indent = " " * begun
     return textwrap.fill(
-        line,
-        width,
-        subsequent_indent=" " * begun,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _over() -> Unanswered:
-    return Unanswered(
-        "the answers ended before everything was asked",
-        hint="Run `nanobot onboard` again, or use --non-interactive with options.",
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
