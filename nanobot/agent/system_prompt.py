@@ -22,8 +22,8 @@ from typing import Literal, Protocol
 from loguru import logger
 
 from nanobot.errors import NanobotError
+from nanobot.memory.documents import BOOTSTRAP, LONG_TERM, PERSONAL
 from nanobot.memory.scopes import OWNER, Memories, Scopes
-from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.wording import NOTE
 from nanobot.messages import Message
@@ -108,8 +108,6 @@ def _short(line: str) -> str:
     return text if len(text) <= _NOTICE_CHARACTERS else f"{text[: _NOTICE_CHARACTERS - 1]}…"
 
 
-BOOTSTRAP = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md")
-PERSONAL = ("USER.md", "SOUL.md")
 """Those that belong to a scope and grow as the agent learns, so that a change within an epoch is
 announced. The others are the agent's own rules, the same for everyone."""
 

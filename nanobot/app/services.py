@@ -41,11 +41,12 @@ from nanobot.gateway.webserver import WebServer
 from nanobot.logs import Counted
 from nanobot.memory.consolidation import planning
 from nanobot.memory.consolidation.consolidator import MemoryConsolidator
+from nanobot.memory.documents import FACTS
 from nanobot.memory.dream import DreamReport
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.service.views import held_text, shown_of_held
 from nanobot.memory.store.pending import PendingFact
-from nanobot.memory.store.store import FACTS, MemoryReader
+from nanobot.memory.store.store import MemoryReader
 from nanobot.security.redaction import Redactor
 from nanobot.upkeep.contents import SNAPSHOT
 from nanobot.upkeep.retention import MEDIA_NAME, Limits, Retention, Room

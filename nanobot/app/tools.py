@@ -29,10 +29,10 @@ from nanobot.cron.service import CronService
 from nanobot.cron.tool import CronTool
 from nanobot.errors import NanobotError, ToolError
 from nanobot.gateway.gateway import Closable
+from nanobot.memory.documents import LONG_TERM, RULES
 from nanobot.memory.scopes import OWNER, is_group
 from nanobot.memory.search.library import PdfLimits, PdfUnreadable, read_pages
 from nanobot.memory.search.tool import SearchMemory
-from nanobot.memory.store.store import BOOTSTRAP, LONG_TERM
 from nanobot.memory.tools import Documents, Note, UpdateMemory
 from nanobot.providers.port import Toolset
 from nanobot.security.access.book import new_code
@@ -203,7 +203,7 @@ def _offer_files(
 ) -> None:
     memory_of, undo, roots = memory.memories.of, base.stores.undo, files.roots_of
     writer = WorkspaceWriter(undo, Documents(memory_of), base.processes)
-    own = BOOTSTRAP | {LONG_TERM}
+    own = RULES | {LONG_TERM}
     registry.register_all(
         (
             ReadFile(roots, own=own, received=files.received, pdf_text=_pdf_text),
@@ -244,7 +244,7 @@ def _confined(base: Base, files: CallersFiles, caller: Caller, network: bool) ->
     """What a caller's command may touch: their scope's folder, of which what decides future
     behaviour cannot be changed."""
     wanted = base.settings.tools.exec
-    kept = (*sorted(BOOTSTRAP), "memory/", "skills/")
+    kept = (*sorted(RULES), "memory/", "skills/")
     mine = caller.scope == OWNER  # folders and keys of the owner's are nobody else's
     if mine:
         kept += ("people/", "groups/")

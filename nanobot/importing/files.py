@@ -20,6 +20,7 @@ from nanobot.agent.media import FOLDER, kept_name
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.foreign import Fields, NotJson
 from nanobot.importing.report import Item, Kind, Outcome, Report
+from nanobot.memory.documents import RULES
 from nanobot.text import expanduser
 
 CONFIG = "config.json"
@@ -29,9 +30,8 @@ LARGEST_SETTINGS = 4 << 20
 OUR_MARKS = ("config.yaml", "state/journal.db")
 """What only a home of ours has."""
 
-KNOWN = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "HEARTBEAT.md")
 WORKSPACE_ID = ".nanobot/workspace-id"
-_PARTS = (*KNOWN, "memory", "skills", "sessions", "cron", "prompts")
+_PARTS = (*RULES, "memory", "skills", "sessions", "cron", "prompts")
 """What in a workspace is nanobot's own."""
 
 _THEIRS = ("workspace", "sessions", "cron", "memory")

@@ -27,7 +27,6 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.configfile import usable
 from nanobot.importing.files import (
     CONFIG,
-    KNOWN,
     OUR_MARKS,
     Found,
     Gathering,
@@ -43,6 +42,7 @@ from nanobot.importing.report import A_LOCK, A_PROGRAM, Kind, Report
 from nanobot.importing.sessions import Talks
 from nanobot.importing.settings import Conversion
 from nanobot.io import sync_folder
+from nanobot.memory.documents import RULES
 from nanobot.memory.history.entries import encode, paragraph_of
 from nanobot.upkeep.retention import has_room
 from nanobot.upkeep.swap import staging_for, swap
@@ -269,7 +269,7 @@ class Import:
 
 
 def _kind(path: str) -> Kind:
-    if path in KNOWN or path.startswith("memory/"):
+    if path in RULES or path.startswith("memory/"):
         return "memory"
     return "skills" if path.startswith("skills/") else "workspace files"
 

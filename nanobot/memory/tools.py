@@ -27,10 +27,11 @@ from typing import Literal, Protocol
 from pydantic import Field
 
 from nanobot.errors import CallRefused, PathRefused, ToolError
+from nanobot.memory.documents import LONG_TERM, PENDING, RETIRED
 from nanobot.memory.scopes import OWNER, is_scope
 from nanobot.memory.store.guard import bare, fact_lines, lost_facts
 from nanobot.memory.store.pending import Pending
-from nanobot.memory.store.store import LONG_TERM, PENDING, RETIRED, MemoryStore
+from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.taint import quotation
 from nanobot.memory.text.lines import Operation, most_similar, told
 from nanobot.memory.versions.version import Change

@@ -17,11 +17,11 @@ from datetime import datetime
 from itertools import islice
 
 from nanobot.errors import UnknownSession
+from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
 from nanobot.memory.store.guard import fact_lines
 from nanobot.memory.store.pending import CONFIRMED
-from nanobot.memory.store.store import PENDING
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import most_similar
 from nanobot.memory.text.wording import share, words
@@ -29,10 +29,6 @@ from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import TAGS, Change, Snapshot, Version
 from nanobot.messages import Message
 from nanobot.session.records import JsonValue
-
-RETIRED = "memory/retired.md"
-PATHS = ("memory/MEMORY.md", "USER.md", "SOUL.md", RETIRED)
-"""The files of facts in a scope's folder."""
 
 Messages = Callable[[str, int, int], Sequence[Message]]
 """The messages of a session from one seq to another, without retracted ones."""
@@ -223,7 +219,7 @@ class Explainer:
             yield version, wording
         if line.path == RETIRED and wording:
             retired = _RETIRED_ON.sub("", wording)
-            for path in PATHS[:-1]:
+            for path in FACTS:
                 before = list(self._lineage(memory, path, retired, removed=True))
                 yield from before
                 if before:
@@ -326,7 +322,7 @@ def listed(lines: Sequence[str]) -> list[str]:
 
 def lines_of(memory: Memory) -> Iterator[Line]:
     """Every fact in the long-term files of a scope."""
-    for path in PATHS:
+    for path in ALL_FACTS:
         text = memory.store.read(path)
         facts = set(fact_lines(text))
         for number, line in enumerate(split(text), 1):

@@ -10,6 +10,7 @@ from pathlib import Path
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.commands import CommandCall, CommandRegistry
+from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.dream.state import DreamReport
 from nanobot.memory.forgetting.erase import Eraser
 from nanobot.memory.forgetting.forget import Forgetter
@@ -18,7 +19,6 @@ from nanobot.memory.search import MemoryIndex, Sources
 from nanobot.memory.service.commands import MemoryCommands, Questions
 from nanobot.memory.service.continuing import ContinueCommand, DiscardCommand
 from nanobot.memory.service.service import MemoryService
-from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.store.template import install_template, load_template, template_folder
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import Change

@@ -31,10 +31,10 @@ from nanobot.memory.consolidation.ledger import Ledger
 from nanobot.memory.consolidation.limits import Patience
 from nanobot.memory.consolidation.planning import Chunk, line_cost, split_range
 from nanobot.memory.consolidation.summariser import Draft, Summariser
+from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.forgetting.forgotten import Forgotten
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memory
-from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.versions.version import Change
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager

@@ -21,10 +21,10 @@ from typing import Protocol
 from loguru import logger
 
 from nanobot.errors import NanobotError, PathRefused, StorageError, ToolError, WriteConflict
+from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store.guard import lost_facts
-from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.versions.version import Change
 
 Standing = Callable[[], AbstractAsyncContextManager[bool]]

@@ -33,9 +33,9 @@ from nanobot.memory.consolidation.saving import (
     read_reply,
     with_stamp,
 )
+from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store import guard
-from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.taint import quotation
 from nanobot.memory.text.lines import Operation
 from nanobot.providers.port import (

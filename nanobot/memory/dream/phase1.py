@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, tzinfo
 from typing import Literal, TypeVar
 
+from nanobot.memory.documents import LONG_TERM, PERSONAL
 from nanobot.memory.dream.state import ScopeState
 from nanobot.memory.forgetting.forgotten import Forgotten
 from nanobot.memory.history.log import HistoryEntry
@@ -193,8 +194,8 @@ def _said(text: str, origin: str) -> Message:
     return Message("user", text, origin=origin)
 
 
-LONG_TERM, PERSON, MANNER = "memory/MEMORY.md", "USER.md", "SOUL.md"
-FILES = (LONG_TERM, PERSON, MANNER)
+PERSON, MANNER = PERSONAL
+
 
 AGE_MARK = "  ← "
 _MARK = re.compile(r"\s*←\s*\d+\s*d\s*$")

@@ -24,16 +24,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nanobot.errors import ToolError
-from nanobot.memory.dream.phase1 import (
-    LONG_TERM,
-    MANNER,
-    PERSON,
-    Entry,
-    Item,
-    Kind,
-    json_object,
-    one_line,
-)
+from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.dream.phase1 import MANNER, PERSON, Entry, Item, Kind, json_object, one_line
 from nanobot.memory.store.guard import bare, fact_lines, indent, lost_facts, standing
 from nanobot.memory.taint import quotation
 from nanobot.memory.text.layout import is_heading, lines_of

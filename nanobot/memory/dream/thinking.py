@@ -17,7 +17,7 @@ from loguru import logger
 from nanobot.errors import NanobotError
 from nanobot.memory.dream import phase1, phase2
 from nanobot.memory.dream.phase1 import (
-    FILES,
+    FACTS,
     MANNER,
     Batch,
     Entry,
@@ -73,7 +73,7 @@ class Thinker:
         self._forgotten = forgotten
         self._today = f"{now:%A}, {now.date().isoformat()}"
         self._is_owner = memory.scope == OWNER
-        self._paths = FILES if self._is_owner else tuple(path for path in FILES if path != MANNER)
+        self._paths = FACTS if self._is_owner else tuple(path for path in FACTS if path != MANNER)
 
     async def plan(self, batch: Batch, since: datetime) -> Plan:
         """What `batch`, which was read after `since`, comes to. Raises `BudgetSpent` where nothing

@@ -27,17 +27,17 @@ from dataclasses import dataclass, replace
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
+from nanobot.memory.documents import ALL_FACTS, PENDING, TRACKED
 from nanobot.memory.forgetting.forgotten import Forgotten, Record
 from nanobot.memory.forgetting.needle import LEAST, keeping_structure
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
-from nanobot.memory.store.store import PENDING, VERSIONED, MemoryStore
+from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.text.layout import blocks_of, split
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.text.wording import Fact, without, words
 from nanobot.memory.versions.version import Change
 from nanobot.memory.why import (
-    PATHS,
     Explainer,
     Line,
     Said,
@@ -93,7 +93,7 @@ async def _taken_out(store: MemoryStore, path: str, texts: Collection[str]) -> i
     """The version of the file without them, 0 where there is none."""
     number = f"{len(texts)} line{'' if len(texts) == 1 else 's'}"
     change = Change("forget", f"forgot {number}")
-    if path in PATHS:
+    if path in ALL_FACTS:
         operations = [Operation(old=text) for text in sorted(texts)]
         return (await store.apply(path, operations, change))[0]
     while True:
@@ -106,7 +106,7 @@ async def _taken_out(store: MemoryStore, path: str, texts: Collection[str]) -> i
 
 def _standing(store: MemoryStore, path: str) -> set[str]:
     text = store.read(path)
-    return {line.rstrip() for line in (split(text) if path in PATHS else blocks_of(text))}
+    return {line.rstrip() for line in (split(text) if path in ALL_FACTS else blocks_of(text))}
 
 
 class Occasions:
@@ -226,7 +226,7 @@ class ForgetReport:
         if not self.versions:
             return ""
         undo = " and ".join(f"/dream-restore --version {number}" for number in self.versions)
-        kept = all(line.path in VERSIONED for line in self.plan.lines)
+        kept = all(line.path in TRACKED for line in self.plan.lines)
         which = "The lines" if kept else "All lines but those of daily notes"
         return f" {which} can be brought back with {undo}."
 

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from nanobot.errors import StorageError, WriteConflict
 from nanobot.io import read_up_to, replace_in, sync_folder
+from nanobot.memory.documents import RULES
 from nanobot.memory.forgetting.needle import Needle, blot, count_in, matches
 
 
@@ -52,7 +53,6 @@ class Kind(StrEnum):
     OTHER = "other files"
 
 
-_DOCUMENTS = {"AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "HEARTBEAT.md"}
 _NOTE_NAME = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
 _TEMPORARY = re.compile(r"\..+\.(nanobot-)?tmp")
 _IN_STATE = {
@@ -162,7 +162,7 @@ def _in_workspace(parts: tuple[str, ...]) -> Kind:
         return Kind.TEMPORARY
     if parts[:1] in {("people",), ("groups",)} and len(parts) > 2:
         parts = parts[2:]
-    if len(parts) == 1 and parts[0] in _DOCUMENTS:
+    if len(parts) == 1 and parts[0] in RULES:
         return Kind.MEMORY
     if parts[:1] != ("memory",) or len(parts) == 1:
         return Kind.WORKSPACE

@@ -20,10 +20,10 @@ from loguru import logger
 
 from nanobot.errors import NanobotError
 from nanobot.io import FileState, opened
+from nanobot.memory.documents import FACTS
 from nanobot.memory.search.passages import well_formed
 from nanobot.memory.search.values import LibraryReader, Source, Sources
 from nanobot.memory.store.notes import day_of
-from nanobot.memory.store.store import FACTS
 from nanobot.security.paths import Place, Root
 from nanobot.session.catalogue import key_in
 from nanobot.session.records import SUFFIX, key_of, stem_of

@@ -25,9 +25,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history.entries import MOST
 from nanobot.memory.search.values import Passage, Source
-from nanobot.memory.store.store import LONG_TERM
 from nanobot.session.records import JsonValue
 
 VERSION = 2

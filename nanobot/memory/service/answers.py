@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.dream.state import DreamReport
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.search.tool import Retired
 from nanobot.memory.service import views
 from nanobot.memory.service.views import Overview
 from nanobot.memory.store.pending import PendingFact
-from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.versions.version import SyncResult, Version
 from nanobot.session.records import JsonValue
 

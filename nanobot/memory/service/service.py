@@ -16,6 +16,7 @@ from datetime import date, datetime
 from typing import Literal, Protocol
 
 from nanobot.errors import NanobotError, StorageError, ToolError
+from nanobot.memory.documents import FACTS
 from nanobot.memory.dream.state import DreamReport
 from nanobot.memory.forgetting.erase import ErasePlan, Eraser
 from nanobot.memory.forgetting.forget import ForgetPlan, Forgetter
@@ -27,7 +28,6 @@ from nanobot.memory.service import answers
 from nanobot.memory.service.answers import Report
 from nanobot.memory.service.views import FileView, Overview
 from nanobot.memory.store.notes import day_of
-from nanobot.memory.store.store import FACTS
 from nanobot.memory.text.layout import is_heading
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.sync import Sync

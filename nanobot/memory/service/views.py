@@ -15,11 +15,11 @@ from itertools import accumulate
 from typing import Literal
 
 from nanobot.bus.journal import Usage
+from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.search.tool import Retired
 from nanobot.memory.store.pending import PendingFact
-from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.versions.version import TAGS, Author, SyncResult, Version
 from nanobot.security.names import visible
 

@@ -49,8 +49,6 @@ def days_back(today: date, days: int) -> list[date]:
     return [today - timedelta(days=ago) for ago in range(days)]
 
 
-RETIRED = "memory/retired.md"
-
 _HEADING = "# Retired facts"
 _LINE = re.compile(r"- (\d{4}-\d\d-\d\d): (.*)")
 

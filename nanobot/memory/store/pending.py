@@ -19,8 +19,9 @@ from datetime import date
 from itertools import groupby
 
 from nanobot.errors import WriteConflict
+from nanobot.memory.documents import LONG_TERM, PENDING
 from nanobot.memory.store.guard import fact_lines, indent, lost_facts, standing
-from nanobot.memory.store.store import LONG_TERM, PENDING, MemoryStore
+from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.taint import sources_of
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import Operation

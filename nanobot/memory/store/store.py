@@ -24,17 +24,11 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError, WriteConflict
+from nanobot.memory.documents import FACTS, LONG_TERM, RETIRED, RULES, TRACKED
 from nanobot.memory.files import redact_file
 from nanobot.memory.store import guard
 from nanobot.memory.store.guard import BOM, PERSONAL, WeekAgo, bytes_of, line_ages, text_of
-from nanobot.memory.store.notes import (
-    RETIRED,
-    days_back,
-    note_path,
-    retired_in,
-    with_note,
-    with_retired,
-)
+from nanobot.memory.store.notes import days_back, note_path, retired_in, with_note, with_retired
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import Operation, apply_operations
 from nanobot.memory.text.wording import unconfirmed_in
@@ -42,14 +36,8 @@ from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import Author, Change
 from nanobot.security.paths import Place, Root
 
-LONG_TERM = "memory/MEMORY.md"
-FACTS = (LONG_TERM, "USER.md", "SOUL.md")
-"""The files of what was learned."""
 LIMIT = 10_000_000
 """Bytes of the largest file that is read."""
-
-BOOTSTRAP = frozenset({"AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "HEARTBEAT.md"})
-"""Files that decide how the agent behaves, beside memory."""
 
 Fingerprint = tuple[int, int, int] | None
 
@@ -82,7 +70,7 @@ class MemoryReader:
 
     def is_document(self, path: str) -> bool:
         """Whether writes to `path` must come through here."""
-        return path in BOOTSTRAP or path.startswith("memory/")
+        return path in RULES or path.startswith("memory/")
 
     def read(self, path: str) -> str:
         """The text of a document, empty where there is none. Raises `PathRefused` for a link."""
@@ -188,28 +176,18 @@ class MemoryReader:
 
 
 __all__ = [
-    "BOOTSTRAP",
     "GUARDED",
-    "LONG_TERM",
-    "PENDING",
-    "RETIRED",
-    "VERSIONED",
     "BeforeChange",
     "MemoryStore",
 ]
 
-PENDING = "memory/pending.md"
-
 GUARDED = frozenset(FACTS)
 """Files of facts: a write may not drop many at once."""
-
-VERSIONED = GUARDED | BOOTSTRAP | {RETIRED, PENDING}
-"""Files of which every version is kept."""
 
 _ATTEMPTS = 5
 
 Quiet = Callable[[], AbstractAsyncContextManager[None]]
-"""Keeps commands from running while a rule file (`BOOTSTRAP`) is replaced: what keeps them from
+"""Keeps commands from running while a rule file (`RULES`) is replaced: what keeps them from
 changing it holds on to the old one."""
 
 
@@ -275,9 +253,9 @@ class MemoryStore(MemoryReader):
         wanted = (path, text, expected or "", change, tuple(excused))
         async with self._writing:
             try:
-                if path in BOOTSTRAP and not await asyncio.to_thread(self._checked, *wanted):
+                if path in RULES and not await asyncio.to_thread(self._checked, *wanted):
                     return 0
-                async with self._quiet() if path in BOOTSTRAP else nullcontext():
+                async with self._quiet() if path in RULES else nullcontext():
                     number = await asyncio.to_thread(self._replace, *wanted, before)
             finally:
                 self._forget(path)
@@ -400,7 +378,7 @@ class MemoryStore(MemoryReader):
         if before is not None:
             before(place.relative, current, new)
         put = partial(place.write_bytes, new, expected=current)
-        if self._versions is not None and path in VERSIONED:
+        if self._versions is not None and path in TRACKED:
             return self._versions.write(place.relative, current, new, change, put)
         put()
         return 0
@@ -438,7 +416,7 @@ class MemoryStore(MemoryReader):
             template = self._template.get(path, "")
             named = (*excused, *self._lately_retired())
             return guard.refusal(standing, text, template, baseline=baseline, excused=named)
-        return guard.oversize(standing, text) if path in GUARDED | BOOTSTRAP else ""
+        return guard.oversize(standing, text) if path in GUARDED | RULES else ""
 
     def template_of(self, path: str) -> str:
         """What a file holds before anything was learned; empty for one that begins empty."""
@@ -471,7 +449,7 @@ class MemoryStore(MemoryReader):
         place.write_bytes(content, expected=current)
 
     def _rewrite(self, redact: Callable[[str], str]) -> int:
-        places = [self._root.place(self._prefix + path) for path in sorted(BOOTSTRAP)]
+        places = [self._root.place(self._prefix + path) for path in sorted(RULES)]
         folder = self._root.place(f"{self._prefix}memory")
         if folder.stat() is not None:
             files = (entry.name for entry in folder.entries() if entry.kind == "file")

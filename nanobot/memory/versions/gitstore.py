@@ -30,6 +30,7 @@ from loguru import logger
 from nanobot.clock import Clock
 from nanobot.errors import StorageError, ToolError
 from nanobot.io import sync_folder
+from nanobot.memory.documents import TRACKED
 from nanobot.memory.text.lines import told
 from nanobot.memory.versions.git import (
     Commit,
@@ -40,7 +41,7 @@ from nanobot.memory.versions.git import (
     process_lock,
 )
 from nanobot.memory.versions.reading import VersionReader, belongs, decoded
-from nanobot.memory.versions.version import TRACKED, Author, Change, Message, scope_of
+from nanobot.memory.versions.version import Author, Change, Message, scope_of
 from nanobot.security.paths import Root
 
 _INTENT = "intent.json"

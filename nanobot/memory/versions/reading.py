@@ -17,11 +17,11 @@ from difflib import unified_diff
 from itertools import islice
 from pathlib import Path
 
+from nanobot.memory.documents import TRACKED
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import merge
 from nanobot.memory.versions.git import Commit, Repository
 from nanobot.memory.versions.version import (
-    TRACKED,
     Author,
     Message,
     Revert,

@@ -16,20 +16,8 @@ from datetime import datetime
 from typing import Literal
 
 from nanobot.errors import NanobotError
+from nanobot.memory.documents import TRACKED
 from nanobot.memory.text.lines import Operation
-
-TRACKED = (
-    "AGENTS.md",
-    "HEARTBEAT.md",
-    "SOUL.md",
-    "TOOLS.md",
-    "USER.md",
-    "memory/MEMORY.md",
-    "memory/pending.md",
-    "memory/retired.md",
-)
-"""The files of a scope that have versions, relative to its folder."""
-
 
 Author = Literal["start", "consolidate", "dream", "agent", "you", "restore", "forget", "sync"]
 """`you` is the person: their editor, and what they confirm or ask for by a command. `start` is

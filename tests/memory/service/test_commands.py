@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.service.commands import PATIENCE
-from nanobot.memory.store.store import LONG_TERM
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from tests.memory.owning import Owned

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import NanobotError
+from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.service.operations import MemoryOperations
 from nanobot.memory.service.service import Filters
-from nanobot.memory.store.store import LONG_TERM
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.versions.version import Change, UnknownVersion
 from tests.memory.owning import Owned

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nanobot.errors import PathRefused, ToolError, WriteConflict
-from nanobot.memory.store.store import LONG_TERM, MemoryStore
+from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.text.wording import is_unconfirmed
 from nanobot.memory.versions.version import Change

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nanobot.errors import ToolError
-from nanobot.memory.store.store import LONG_TERM, MemoryStore
+from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import Change

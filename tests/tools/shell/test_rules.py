@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nanobot.memory.store.store import LONG_TERM, MemoryStore
+from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.versions.version import Change
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock
