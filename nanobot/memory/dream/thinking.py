@@ -15,9 +15,9 @@ from datetime import datetime
 from loguru import logger
 
 from nanobot.errors import NanobotError
+from nanobot.memory.documents import FACTS
 from nanobot.memory.dream import phase1, phase2
 from nanobot.memory.dream.phase1 import (
-    FACTS,
     MANNER,
     Batch,
     Entry,
