@@ -1,13 +1,11 @@
 /**
  * What makes us the device that was linked: a folder with credentials and keys.
  *
- * What always holds: only a device that is linked leaves anything on disk; whatever lies there, a
- * device comes out of it, if need be a new one that has to be linked.
+ * Invariant: only a device that is linked leaves credentials on disk; whatever lies there, a device
+ * comes out of it, if need be a new one that has to be linked.
  */
 
-import { randomBytes } from 'node:crypto'
-import * as fs from 'node:fs'
-import { basename, dirname, join } from 'node:path'
+import { join } from 'node:path'
 import {
   type AuthenticationCreds,
   type AuthenticationState,
@@ -18,43 +16,32 @@ import {
   type SignalDataTypeMap,
   type SignalKeyStore,
 } from 'baileys'
-import {
-  AppendLog,
-  isMissing,
-  type LineCodec,
-  type LogState,
-  privateFolder,
-  setAside,
-  sweep,
-} from './disk.js'
+import { AppendLog, contentOf, type LogState, privateFolder, setAside, writeWhole } from './disk.js'
 import { bare, isLid, otherId, type Own, userOf } from './jids.js'
 import type { Jid } from './protocol.js'
-import type { Clock, Log } from './runtime.js'
+import { type Clock, keepNewest, type Log } from './runtime.js'
 
 export class Auth {
-  private constructor(
-    private readonly folder: string,
-    private readonly clock: Clock,
-    readonly creds: AuthenticationCreds,
-    readonly keys: Keys,
-  ) {}
+  readonly creds: AuthenticationCreds
+  readonly keys: Keys
+  /** `creds.json`; what it was before the last change is `creds.json.old`. */
+  readonly #path: string
 
   /** Open the folder, made if need be. What is broken is set aside with a warning. */
-  static async open(folder: string, clock: Clock, log: Log): Promise<Auth> {
-    await privateFolder(folder)
-    await sweep(folder)
-    const keys = await Keys.open(join(folder, 'keys.jsonl'), clock, log)
-    const found = await loadCreds(credsIn(folder), clock, log)
-    if (found?.old) log.warning('going on with the credentials before the last ones')
-    const creds = found === null ? initAuthCreds() : found.creds
-    // A pre-key that WhatsApp has from us must never be made anew under the same id.
-    if (found?.old) skipPreKeys(creds, keys.lastPreKey())
-    return new Auth(folder, clock, creds, keys)
+  constructor(
+    private readonly folder: string,
+    private readonly clock: Clock,
+    log: Log,
+  ) {
+    privateFolder(folder)
+    this.#path = join(folder, 'creds.json')
+    this.keys = new Keys(join(folder, 'keys.jsonl'), clock, log)
+    this.creds = this.#load(log)
   }
 
   /** Whether an account is linked. */
   get paired(): boolean {
-    return isPaired(this.creds)
+    return this.creds.me !== undefined && this.creds.account !== undefined
   }
 
   /** As Baileys wants it. */
@@ -79,190 +66,93 @@ export class Auth {
 
   /** Bring the credentials to disk, once there is a link to keep; throws if the disk refuses. */
   save(): void {
-    if (this.paired) saveCreds(credsIn(this.folder), this.creds)
+    if (!this.paired) return
+    const before = contentOf(this.#path)
+    if (before !== null) writeWhole(`${this.#path}.old`, before)
+    writeWhole(this.#path, JSON.stringify(this.creds, packed))
   }
 
   /** Forget what a pairing that was not finished left behind. */
   beginAnew(): void {
     if (this.paired) return
-    const fresh = initAuthCreds()
     delete this.creds.me
-    Object.assign(this.creds, fresh)
-  }
-
-  /** Let go of the files. */
-  close(): Promise<void> {
-    return this.keys.close()
+    Object.assign(this.creds, initAuthCreds())
   }
 
   /** Let go of the files and give the whole folder another name; returns that name's path. */
-  async retire(why: string): Promise<string> {
-    await this.close()
-    return setAside(this.folder, why, this.clock.now())
+  retire(why: string): string {
+    this.keys.close()
+    return setAside(this.folder, why, this.clock)
+  }
+
+  /** The credentials; broken ones are set aside, and those before them taken if they work. */
+  #load(log: Log): AuthenticationCreds {
+    const content = contentOf(this.#path)
+    const current = content && credsIn(content)
+    if (current !== null) return current
+    if (content !== null) {
+      const aside = setAside(this.#path, 'corrupt', this.clock)
+      log('warning', `the credentials are damaged; they are kept in ${aside}`)
+    }
+    const old = contentOf(`${this.#path}.old`)
+    const previous = old && credsIn(old)
+    if (previous === null) return initAuthCreds()
+    log('warning', 'going on with the credentials before the last ones')
+    // A pre-key that WhatsApp has from us must never be made anew under the same id.
+    const next = Math.max(previous.nextPreKeyId, this.keys.lastPreKey() + 1)
+    if (next > previous.nextPreKeyId) previous.firstUnuploadedPreKeyId = next
+    previous.nextPreKeyId = next
+    return previous
   }
 }
 
-function credsIn(folder: string): string {
-  return join(folder, 'creds.json')
-}
-
-function isPaired({ me, account }: AuthenticationCreds): boolean {
-  return me !== undefined && account !== undefined
-}
-
-function skipPreKeys(creds: AuthenticationCreds, last: number): void {
-  if (last < creds.nextPreKeyId) return
-  creds.nextPreKeyId = last + 1
-  creds.firstUnuploadedPreKeyId = last + 1
-}
-
-/*
- * The credentials of the linked device: `creds.json`, and the one before as `creds.json.old`.
- *
- * What always holds: when `saveCreds` has returned, the credentials are on disk. It does not yield,
- * because Baileys tells WhatsApp of a new pairing or new keys right after it told us.
- */
-
-/** Credentials that were found, and whether they are those before the last ones. */
-export interface FoundCreds {
-  readonly creds: AuthenticationCreds
-  readonly old: boolean
-}
-
-/** Read the credentials; broken ones are set aside, and those before them taken if they work. */
-export async function loadCreds(path: string, clock: Clock, log: Log): Promise<FoundCreds | null> {
-  const current = read(path)
-  if (current === 'broken') {
-    const aside = await setAside(path, 'corrupt', clock.now())
-    log.warning(`the credentials are damaged; they are kept in ${aside}`)
-  } else if (current !== 'missing') {
-    return { creds: current, old: false }
-  }
-  const previous = read(oldOf(path))
-  return previous === 'broken' || previous === 'missing' ? null : { creds: previous, old: true }
-}
-
-/** Write the credentials; throws if the disk refuses, and then nothing has changed. */
-export function saveCreds(path: string, creds: AuthenticationCreds): void {
-  const temporary = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`)
+/** Null for what is not as we wrote it once: damage is all that this has to find. */
+function credsIn(content: Buffer): AuthenticationCreds | null {
   try {
-    writeSynced(temporary, JSON.stringify(creds, packed))
-    keepOld(path)
-    fs.renameSync(temporary, path)
-  } catch (error) {
-    fs.rmSync(temporary, { force: true })
-    throw error
+    const creds = JSON.parse(content.toString(), BufferJSON.reviver) as AuthenticationCreds
+    const { me, account, noiseKey, signedIdentityKey, signedPreKey } = creds
+    const pairs = [noiseKey, signedIdentityKey, signedPreKey.keyPair]
+    const keys = pairs.flatMap((pair) => [pair.private, pair.public])
+    const numbers = [creds.registrationId, creds.nextPreKeyId]
+    const isWhole =
+      typeof me?.id === 'string' &&
+      Boolean(account) &&
+      numbers.every((each) => typeof each === 'number') &&
+      keys.every((key) => key instanceof Uint8Array && key.length === 32)
+    return isWhole ? creds : null
+  } catch {
+    return null
   }
-  syncFolder(dirname(path))
 }
 
 /** Bytes as JSON can hold them. */
-export function packed(key: string, value: unknown): unknown {
+function packed(key: string, value: unknown): unknown {
   return BufferJSON.replacer(key, value) as unknown
 }
-
-function oldOf(path: string): string {
-  return `${path}.old`
-}
-
-function read(path: string): AuthenticationCreds | 'broken' | 'missing' {
-  try {
-    const value: unknown = JSON.parse(fs.readFileSync(path, 'utf8'), BufferJSON.reviver)
-    return isCreds(value) ? value : 'broken'
-  } catch (error) {
-    if (isMissing(error)) return 'missing'
-    if (error instanceof SyntaxError) return 'broken'
-    throw error
-  }
-}
-
-/** Whether it is what we wrote once: damage is all that this has to find. */
-function isCreds(value: unknown): value is AuthenticationCreds {
-  if (!isRecord(value) || !isRecord(value['me']) || !isRecord(value['account'])) return false
-  const { me, noiseKey, signedIdentityKey, signedPreKey, registrationId, nextPreKeyId } = value
-  return (
-    typeof me['id'] === 'string' &&
-    typeof registrationId === 'number' &&
-    typeof nextPreKeyId === 'number' &&
-    isKeyPair(noiseKey) &&
-    isKeyPair(signedIdentityKey) &&
-    isRecord(signedPreKey) &&
-    isKeyPair(signedPreKey['keyPair'])
-  )
-}
-
-function isKeyPair(value: unknown): boolean {
-  return isRecord(value) && isBytes(value['private']) && isBytes(value['public'])
-}
-
-function isBytes(value: unknown): boolean {
-  return value instanceof Uint8Array && value.length === 32
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null
-}
-
-function writeSynced(path: string, content: string): void {
-  const file = fs.openSync(path, 'wx', 0o600)
-  try {
-    fs.writeFileSync(file, content)
-    fs.fsyncSync(file)
-  } finally {
-    fs.closeSync(file)
-  }
-}
-
-/** The current file gets a second name, so that there is no moment without it. */
-function keepOld(path: string): void {
-  const old = oldOf(path)
-  const temporary = `${old}.tmp`
-  fs.rmSync(temporary, { force: true })
-  try {
-    fs.linkSync(path, temporary)
-  } catch (error) {
-    if (isMissing(error)) return
-    throw error
-  }
-  fs.renameSync(temporary, old)
-}
-
-function syncFolder(folder: string): void {
-  const handle = fs.openSync(folder, 'r')
-  try {
-    fs.fsyncSync(handle)
-  } finally {
-    fs.closeSync(handle)
-  }
-}
-
-/*
- * The keys of the Signal protocol, kept in `keys.jsonl`: one line is what was set together.
- *
- * What always holds: when `set` has resolved, all of it is on disk, and none of it when it has
- * rejected; `get` gives copies, the same as after a restart.
- */
 
 /** The type under which the names of messages stand whose keys are used up. */
 const SEEN = 'nanobot-seen'
 const MOST_SEEN = 1000
+const NONE = 'null'
 
-/** One key: its type, its id, and the value as JSON; null removes it. */
-type Entry = readonly [type: string, id: string, json: string | null]
+/** One key: its type, its id, and the value as JSON; `null` removes it. */
+type Entry = readonly [type: string, id: string, json: string]
 type Change = readonly Entry[]
 
-export class Keys implements SignalKeyStore {
+/**
+ * The keys of the Signal protocol, kept in `keys.jsonl`: one line is what was set together.
+ *
+ * Invariant: when `set` has returned, all of it is on disk, and none of it when it has thrown;
+ * `get` gives copies, the same as after a restart.
+ */
+export class Keys implements SignalKeyStore, LogState<Change> {
+  readonly #kept = new Map<string, Map<string, string>>()
+  readonly #log: AppendLog<Change>
   #learned: (lid: string, number: string) => void = () => undefined
   #failed: (error: unknown) => void = () => undefined
 
-  private constructor(
-    private readonly state: KeyState,
-    private readonly log: AppendLog<Change>,
-  ) {}
-
-  static async open(path: string, clock: Clock, log: Log): Promise<Keys> {
-    const state = new KeyState()
-    return new Keys(state, await AppendLog.open(path, CODEC, state, clock, log))
+  constructor(path: string, clock: Clock, log: Log) {
+    this.#log = new AppendLog(path, this, clock, log)
   }
 
   /** Call `learned` with each LID and the number of the same person, without their servers. */
@@ -270,7 +160,7 @@ export class Keys implements SignalKeyStore {
     this.#learned = learned
   }
 
-  /** Call `failed` when the disk refuses, before `set` rejects; in place of the one before. */
+  /** Call `failed` when the disk refuses, before `set` throws; in place of the one before. */
   onFailure(failed: (error: unknown) => void): void {
     this.#failed = failed
   }
@@ -281,63 +171,53 @@ export class Keys implements SignalKeyStore {
   ): Record<string, SignalDataTypeMap[T]> {
     const found: Record<string, SignalDataTypeMap[T]> = {}
     for (const id of ids) {
-      const json = this.state.find(type, id)
+      const json = this.#kept.get(type)?.get(id)
       if (json !== undefined) found[id] = revived(type, json)
     }
     return found
   }
 
-  async set(data: SignalDataSet): Promise<void> {
-    const change = changeOf(data)
+  set(data: SignalDataSet): void {
+    const change = Object.entries(data).flatMap(([type, values]) =>
+      Object.entries(values).map(([id, value]: [string, unknown]): Entry => {
+        return [type, id, JSON.stringify(value ?? null, packed)]
+      }),
+    )
     if (change.length === 0) return
     try {
-      await this.log.append(change)
+      this.#log.append(change)
     } catch (error) {
       this.#failed(error)
       throw error
     }
-    for (const [lid, number] of pairsIn(change)) this.#learned(lid, number)
+    for (const [type, id, json] of change) {
+      // Baileys keeps each pair twice: also the number by the LID with a suffix.
+      if (type !== 'lid-mapping' || json === NONE || id.endsWith('_reverse')) continue
+      this.#learned(String(JSON.parse(json)), id)
+    }
   }
 
   /** Whether a message was decrypted (see `seenChange`), as far as that is remembered. */
   seen(name: string): boolean {
-    return this.state.find(SEEN, name) !== undefined
+    return this.#kept.get(SEEN)?.has(name) === true
   }
 
   /** The highest id of a pre-key that is kept; 0 if there is none. */
   lastPreKey(): number {
-    return Math.max(0, ...this.state.ids('pre-key').map(Number))
+    return Math.max(0, ...[...(this.#kept.get('pre-key')?.keys() ?? [])].map(Number))
   }
 
-  close(): Promise<void> {
-    return this.log.close()
-  }
-}
-
-/** What to set together with the keys that a message has used. */
-export function seenChange(name: string): SignalDataSet {
-  const change: object = { [SEEN]: { [name]: 1 } }
-  return change
-}
-
-class KeyState implements LogState<Change> {
-  readonly #kept = new Map<string, Map<string, string>>()
-
-  find(type: string, id: string): string | undefined {
-    return this.#kept.get(type)?.get(id)
-  }
-
-  ids(type: string): readonly string[] {
-    return [...(this.#kept.get(type)?.keys() ?? [])]
+  close(): void {
+    this.#log.close()
   }
 
   apply(change: Change): void {
     for (const [type, id, json] of change) {
       const ofType = this.#kept.get(type) ?? new Map<string, string>()
       this.#kept.set(type, ofType)
-      if (json === null) ofType.delete(id)
+      if (json === NONE) ofType.delete(id)
       else ofType.set(id, json)
-      if (type === SEEN) forgetOldest(ofType, MOST_SEEN)
+      if (type === SEEN) keepNewest(ofType, MOST_SEEN)
     }
   }
 
@@ -346,43 +226,27 @@ class KeyState implements LogState<Change> {
       for (const [id, json] of ofType) yield [[type, id, json]]
     }
   }
-}
 
-function forgetOldest(map: Map<string, string>, most: number): void {
-  const oldest = map.keys().next()
-  if (map.size > most && !oldest.done) map.delete(oldest.value)
-}
-
-const CODEC: LineCodec<Change> = {
-  encode(change) {
+  encode(change: Change): string {
     const entries = change.map(
-      ([type, id, json]) => `[${JSON.stringify(type)},${JSON.stringify(id)},${json ?? 'null'}]`,
+      ([type, id, json]) => `[${JSON.stringify(type)},${JSON.stringify(id)},${json}]`,
     )
     return `[${entries.join(',')}]`
-  },
-  decode(line) {
-    const value: unknown = JSON.parse(line)
-    if (!Array.isArray(value)) throw new TypeError('not a list of keys')
-    return value.map(entryOf)
-  },
+  }
+
+  decode(line: string): Change {
+    const entries = JSON.parse(line) as readonly (readonly [unknown, unknown, unknown])[]
+    return entries.map(([type, id, kept]) => {
+      if (typeof type !== 'string' || typeof id !== 'string') throw new TypeError('not a key')
+      return [type, id, JSON.stringify(kept)]
+    })
+  }
 }
 
-function entryOf(value: unknown): Entry {
-  if (!Array.isArray(value)) throw new TypeError('not a key')
-  const [type, id, kept] = value as readonly unknown[]
-  if (typeof type !== 'string' || typeof id !== 'string') throw new TypeError('not a key')
-  return [type, id, kept === null ? null : JSON.stringify(kept)]
-}
-
-function changeOf(data: SignalDataSet): Change {
-  return Object.entries(data).flatMap(([type, values]) =>
-    Object.entries(values).map(([id, value]): Entry => [type, id, jsonOf(value)]),
-  )
-}
-
-function jsonOf(value: unknown): string | null {
-  if (value === null || value === undefined) return null
-  return JSON.stringify(value, packed)
+/** What to set together with the keys that a message has used. */
+export function seenChange(name: string): SignalDataSet {
+  const change: object = { [SEEN]: { [name]: 1 } }
+  return change
 }
 
 function revived<T extends keyof SignalDataTypeMap>(type: T, json: string): SignalDataTypeMap[T] {
@@ -401,12 +265,4 @@ function mended(type: keyof SignalDataTypeMap, value: unknown): unknown {
     return Buffer.from(JSON.stringify(JSON.parse(text), packed))
   }
   return value
-}
-
-/** Baileys keeps each pair twice: the LID by the number, the number by the LID with a suffix. */
-function pairsIn(change: Change): readonly (readonly [string, string])[] {
-  return change.flatMap(([type, id, json]) => {
-    if (type !== 'lid-mapping' || json === null || id.endsWith('_reverse')) return []
-    return [[String(JSON.parse(json)), id]] as const
-  })
 }

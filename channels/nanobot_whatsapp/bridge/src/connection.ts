@@ -1,7 +1,7 @@
 /**
  * One connection to WhatsApp, from its opening to its end.
  *
- * What always holds: a message that could not be brought to disk ends the connection before
+ * Invariant: a message that could not be brought to disk ends the connection before
  * WhatsApp hears anything of it, so that it is delivered again; once `ended` has resolved, nothing
  * of this connection touches the keys any more.
  */
@@ -23,13 +23,12 @@ import {
   type WAVersion,
 } from 'baileys'
 import type { Auth } from './auth.js'
-import { Serial } from './disk.js'
 import { closingOf, expireOf, wordsOf } from './errors.js'
 import { bare, isGroup, isPublic } from './jids.js'
 import type { Jid } from './protocol.js'
 import type { Receiver } from './receive.js'
 import { Gate, keeping } from './repository.js'
-import { baileysLogger, type Clock, type Log } from './runtime.js'
+import { baileysLogger, type Clock, keepNewest, type Log } from './runtime.js'
 import { Sender, type SentStore } from './send.js'
 import type { Closing } from './session.js'
 
@@ -47,11 +46,9 @@ export interface ConnectionParts {
   readonly log: Log
   readonly version: WAVersion
   readonly online: boolean
-}
-
-/** Told of what happens. */
-export interface ConnectionListener {
+  /** Called when WhatsApp takes messages from us. */
   opened(): void
+  /** Called with what to show as a QR code when WhatsApp is ready to link an account. */
   qr(data: string): void
 }
 
@@ -66,43 +63,27 @@ export class Connection {
   #end: (closing: Closing) => void = () => undefined
   #own: Own | null = null
   #isOpen = false
-  #codeAsked = false
 
-  constructor(
-    private readonly parts: ConnectionParts,
-    private readonly listener: ConnectionListener,
-  ) {
-    const { auth, clock, log } = parts
+  constructor(private readonly parts: ConnectionParts) {
+    const { auth, groups, clock, log } = parts
     this.ended = new Promise((resolve) => {
       this.#end = resolve
     })
-    this.#gate = new Gate((error) => {
+    const failed = (error: unknown): void => {
       this.#diskFailed(error)
-    })
-    auth.keys.onFailure((error) => {
-      this.#diskFailed(error)
-    })
+    }
+    this.#gate = new Gate(failed)
+    auth.keys.onFailure(failed)
     this.sock = withoutSurprises(() => makeWASocket(this.#config()), log)
+    groups.connected((group) => this.sock.groupMetadata(group))
     const logger = baileysLogger(log)
-    const members = (group: Jid): Promise<readonly Jid[]> => this.#members(group)
-    this.sender = new Sender({ sock: this.sock, sent: parts.sent, clock, logger, members })
+    this.sender = new Sender({ sock: this.sock, sent: parts.sent, groups, clock, logger })
     this.#listen()
   }
 
   /** Whether WhatsApp takes messages from us. */
   get isOpen(): boolean {
     return this.#isOpen && this.#own === null
-  }
-
-  /** Whether a code to link with was asked for. */
-  get codeAsked(): boolean {
-    return this.#codeAsked
-  }
-
-  /** Ask for a code to link the number (digits) with. */
-  async pairCode(number: string): Promise<string> {
-    this.#codeAsked = true
-    return this.sock.requestPairingCode(number)
   }
 
   /** End the connection. */
@@ -128,7 +109,7 @@ export class Connection {
       retryRequestDelayMs: 0,
       // A disk that refuses once ends the connection; there is nothing to wait for.
       transactionOpts: { maxCommitRetries: 1, delayBetweenTriesMs: 0 },
-      cachedGroupMetadata: (group) => groups.metadata(group, (each) => this.#ask(each)),
+      cachedGroupMetadata: (group) => groups.metadata(group),
       getMessage: (key) => this.#message(key),
       makeSignalRepository: this.#repository,
     }
@@ -152,7 +133,7 @@ export class Connection {
     const { receiver, groups, clock, log } = this.parts
     oneByOne(ws, clock, {
       failed: (error) => {
-        log.debug(`a message was not read: ${wordsOf(error)}`)
+        log('debug', `a message was not read: ${wordsOf(error)}`)
       },
       stuck: (seconds) => {
         this.#stop({ words: `a message could not be read within ${seconds} s`, disk: false })
@@ -160,7 +141,7 @@ export class Connection {
     })
     ws.prependListener('CB:message', (stanza: BinaryNode) => {
       receiver.watch(stanza)
-      void groups.meet(bare(stanza.attrs['from']), (each) => this.#ask(each))
+      void groups.meet(bare(stanza.attrs['from']))
     })
     ws.on('CB:ack,class:message', (stanza: BinaryNode) => {
       this.sender.acks.take(stanza)
@@ -174,19 +155,13 @@ export class Connection {
       })
     })
     ev.on('messages.upsert', ({ messages }) => {
-      receiver.takeOpen(messages).catch((error: unknown) => {
-        this.#diskFailed(error)
+      this.#keepToDisk(() => {
+        receiver.takeOpen(messages)
       })
     })
-    this.#listenToGroups(ev)
-  }
-
-  #listenToGroups(ev: WASocket['ev']): void {
-    const { groups } = this.parts
     const changed = (all: BaileysEventMap['groups.update']): void => {
       for (const { id, subject } of all) {
-        if (id !== undefined) groups.changed(id)
-        if (id !== undefined && subject !== undefined) groups.named(id, subject)
+        if (id !== undefined) groups.changed(id, subject)
       }
     }
     ev.on('groups.update', changed)
@@ -197,11 +172,10 @@ export class Connection {
   }
 
   #changed({ connection, qr, lastDisconnect }: Partial<ConnectionState>): void {
-    if (qr !== undefined) this.listener.qr(qr)
+    if (qr !== undefined) this.parts.qr(qr)
     if (connection === 'open') {
       this.#isOpen = true
-      this.parts.groups.allChanged()
-      this.listener.opened()
+      this.parts.opened()
     }
     if (connection === 'close') this.#closed(lastDisconnect?.error)
   }
@@ -244,15 +218,6 @@ export class Connection {
     void this.sock.end(undefined)
   }
 
-  #ask(group: Jid): Promise<GroupMetadata> {
-    return this.sock.groupMetadata(group)
-  }
-
-  async #members(group: Jid): Promise<readonly Jid[]> {
-    const metadata = await this.parts.groups.metadata(group, (each) => this.#ask(each))
-    return metadata.participants.map((each) => each.id)
-  }
-
   /** A message that a phone asks for again. */
   #message({ id, remoteJid }: WAMessageKey): ReturnType<SocketConfig['getMessage']> {
     const { sent, auth } = this.parts
@@ -272,7 +237,7 @@ function withoutSurprises(make: () => WASocket, log: Log): WASocket {
     const sock = make()
     Object.assign(sock.ws, {
       [EventEmitter.captureRejectionSymbol]: (error: unknown) => {
-        log.debug(`while the connection ended: ${wordsOf(error)}`)
+        log('debug', `while the connection ended: ${wordsOf(error)}`)
       },
     })
     return sock
@@ -286,53 +251,57 @@ function transactional({ keys }: SignalAuthState): SignalKeyStoreWithTransaction
   return keys
 }
 
-/*
- * What is known of groups: who is in them, for sending, and their names, for texts.
- *
- * What always holds: a list of members is never older than the last change that WhatsApp told us
- * of, nor than `FRESH`; the number of groups kept is bounded.
- */
-
 const FRESH = 10 * 60_000
 const MOST_GROUPS = 200
 const MOST_NAMES = 2000
-
-/** Asks WhatsApp about a group. */
-export type AskGroup = (group: Jid) => Promise<GroupMetadata>
 
 interface Known {
   readonly metadata: GroupMetadata
   readonly since: number
 }
 
+/**
+ * What is known of groups: who is in them, for sending, and their names, for texts.
+ *
+ * Invariant: a list of members is never older than the last change that WhatsApp told us of, nor
+ * than `FRESH`; the number of groups kept is bounded.
+ */
 export class Groups {
   readonly #known = new Map<Jid, Known>()
   readonly #names = new Map<Jid, string>()
   readonly #asking = new Set<Jid>()
+  #ask: (group: Jid) => Promise<GroupMetadata> = () => Promise.reject(new Error('not connected'))
 
   constructor(private readonly clock: Clock) {}
+
+  /** `ask` asks WhatsApp from now on; we were away and may have missed changes. */
+  connected(ask: (group: Jid) => Promise<GroupMetadata>): void {
+    this.#ask = ask
+    this.#known.clear()
+  }
 
   /** The group's name, '' if it is not known yet. */
   nameOf(group: Jid): string {
     return this.#names.get(group) ?? ''
   }
 
-  /** The group's members and properties; rejects as `ask` does. */
-  async metadata(group: Jid, ask: AskGroup): Promise<GroupMetadata> {
+  /** The group's members and properties; rejects if WhatsApp does not say. */
+  async metadata(group: Jid): Promise<GroupMetadata> {
     const known = this.#known.get(group)
     if (known !== undefined && this.clock.now() - known.since < FRESH) return known.metadata
-    const metadata = await ask(group)
-    put(this.#known, group, { metadata, since: this.clock.now() }, MOST_GROUPS)
-    this.named(group, metadata.subject)
+    const metadata = await this.#ask(group)
+    this.changed(group, metadata.subject)
+    this.#known.set(group, { metadata, since: this.clock.now() })
+    keepNewest(this.#known, MOST_GROUPS)
     return metadata
   }
 
   /** Find out a group's name for next time, if it is not known; never rejects. */
-  async meet(group: Jid, ask: AskGroup): Promise<void> {
+  async meet(group: Jid): Promise<void> {
     if (!isGroup(group) || this.#names.has(group) || this.#asking.has(group)) return
     this.#asking.add(group)
     try {
-      await this.metadata(group, ask)
+      await this.metadata(group)
     } catch {
       // Only for a name: it is asked for again with the next message.
     } finally {
@@ -340,43 +309,18 @@ export class Groups {
     }
   }
 
-  named(group: Jid, name: string): void {
-    put(this.#names, group, name, MOST_NAMES)
-  }
-
-  /** Something has changed in the group. */
-  changed(group: Jid): void {
+  /** Something has changed in the group, perhaps its name. */
+  changed(group: Jid, name?: string): void {
     this.#known.delete(group)
-  }
-
-  /** We were away and may have missed changes. */
-  allChanged(): void {
-    this.#known.clear()
+    if (name === undefined) return
+    this.#names.set(group, name)
+    keepNewest(this.#names, MOST_NAMES)
   }
 }
-
-function put<T>(map: Map<Jid, T>, key: Jid, value: T, most: number): void {
-  map.delete(key)
-  map.set(key, value)
-  const oldest = map.keys().next()
-  if (map.size > most && !oldest.done) map.delete(oldest.value)
-}
-
-/*
- * Messages in the order in which WhatsApp sends them.
- *
- * Baileys begins with each message as it comes: those that waited at WhatsApp go through a queue,
- * and the others pass it; and before a message waits for its turn, its sender is looked up, which
- * takes longer for somebody new. So what was written first might come out last. Here one message is
- * done with before the next one begins, whatever it is. As all would wait for one that never ends,
- * each has its time.
- */
 
 const MESSAGE = 'CB:message'
 /** More than Baileys waits for the few answers of WhatsApp's that it may need for a message. */
 const PATIENCE = 60
-
-type Listener = (stanza: BinaryNode) => Promise<void>
 
 /** Where stanzas come from. */
 export interface Source extends EventEmitter {
@@ -391,32 +335,36 @@ export interface Trouble {
 }
 
 /**
- * Let those who listen for messages by now have one after the other, and none once the connection
- * has ended.
+ * Let those who listen for messages by now have one after the other, in the order in which WhatsApp
+ * sends them, and none once the connection has ended.
+ *
+ * Baileys begins with each message as it comes: those that waited at WhatsApp go through a queue,
+ * and the others pass it; and before a message waits for its turn, its sender is looked up, which
+ * takes longer for somebody new. So what was written first might come out last. Here one message is
+ * done with before the next one begins. As all would wait for one that never ends, each has its
+ * time.
  */
 export function oneByOne(source: Source, clock: Clock, trouble: Trouble): void {
-  const turn = new Serial()
-  const listeners = source.listeners(MESSAGE) as Listener[]
+  const listeners = source.listeners(MESSAGE) as ((stanza: BinaryNode) => Promise<void>)[]
+  const read = async ({ attrs, ...rest }: BinaryNode): Promise<void> => {
+    const done = clock.after(PATIENCE * 1000, () => {
+      trouble.stuck(PATIENCE)
+    })
+    // Without this mark it does not get into Baileys' own queue.
+    const unmarked = Object.entries(attrs).filter(([name]) => name !== 'offline')
+    try {
+      for (const listener of listeners) {
+        if (source.isOpen) await listener({ ...rest, attrs: Object.fromEntries(unmarked) })
+      }
+    } catch (error) {
+      trouble.failed(error)
+    } finally {
+      done()
+    }
+  }
+  let last = Promise.resolve()
   source.removeAllListeners(MESSAGE)
   source.on(MESSAGE, (stanza: BinaryNode) => {
-    const read = async (): Promise<void> => {
-      const done = clock.after(PATIENCE * 1000, () => {
-        trouble.stuck(PATIENCE)
-      })
-      try {
-        for (const listener of listeners) if (source.isOpen) await listener(asNew(stanza))
-      } finally {
-        done()
-      }
-    }
-    turn.run(read).catch((error: unknown) => {
-      trouble.failed(error)
-    })
+    last = last.then(() => read(stanza))
   })
-}
-
-/** The stanza without the mark that puts it into Baileys' own queue. */
-function asNew(stanza: BinaryNode): BinaryNode {
-  const attrs = Object.entries(stanza.attrs).filter(([name]) => name !== 'offline')
-  return { ...stanza, attrs: Object.fromEntries(attrs) }
 }

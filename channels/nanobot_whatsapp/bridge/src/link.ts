@@ -3,7 +3,7 @@
  *
  *     connect -> hello -> welcome -> (events, requests, pings) -> ended
  *
- * What always holds: events are sent in order of their numbers, at most `WINDOW` unconfirmed, and
+ * Invariant: events are sent in order of their numbers, at most `WINDOW` unconfirmed, and
  * none before a state has said whose account this is; an event leaves the spool only after its
  * confirmation; each request gets one reply; what waits for a daemon that does not read is bounded.
  * The end of the connection is the end of the helper.
@@ -78,19 +78,18 @@ export interface LinkParts {
 }
 
 export class Link implements Outlet {
-  readonly #wake = new Signal()
   readonly #ended: Promise<Ending>
   #end: (ending: Ending) => void = () => undefined
   #over = false
   #socket: Socket | null = null
   #session: Session | null = null
   #welcomed = false
-  #stated = false
-  #delivering = false
+  /** Whether a state has said whose account this is, or that no account is linked. */
+  #identified = false
   #requests = 0
   /** The number of the last event on the wire, and those without a confirmation. */
   #sent = 0
-  #unconfirmed: readonly number[] = []
+  #unconfirmed: number[] = []
 
   constructor(private readonly parts: LinkParts) {
     this.#ended = new Promise((resolve) => {
@@ -108,7 +107,7 @@ export class Link implements Outlet {
     })
     this.#listen(socket)
     this.parts.spool.onPut(() => {
-      this.#wake.notify()
+      this.#sendEvents()
     })
     const ending = await this.#ended
     patience()
@@ -118,19 +117,14 @@ export class Link implements Outlet {
 
   /** End the connection. Only the first end counts. */
   end(ending: Ending): void {
-    if (this.#over) return
     this.#over = true
-    this.#wake.notify()
     this.#end(ending)
   }
 
   state(report: StateReport): void {
-    this.#stated = true
     this.#send({ type: 'state', ...report, detail: report.detail.slice(0, MOST_WORDS) })
-    if (!this.#delivering && this.#welcomed && saysWhose(report)) {
-      this.#delivering = true
-      void this.#deliver()
-    }
+    this.#identified ||= report.me !== null || ['need_pairing', 'logged_out'].includes(report.state)
+    this.#sendEvents()
   }
 
   qr(data: string): void {
@@ -167,7 +161,7 @@ export class Link implements Outlet {
       this.#feed(lines, chunk)
     })
     socket.on('drain', () => {
-      this.#wake.notify()
+      this.#sendEvents()
     })
     socket.on('error', (error) => {
       this.end({ how: connected ? 'closed' : 'unreachable', reason: error.message })
@@ -181,7 +175,7 @@ export class Link implements Outlet {
     try {
       for (const line of lines.feed(chunk)) {
         if (this.#over) return
-        this.#hear(parseLine(line))
+        this.#receive(parseLine(line))
       }
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error
@@ -189,7 +183,7 @@ export class Link implements Outlet {
     }
   }
 
-  #hear(said: FromDaemon): void {
+  #receive(said: FromDaemon): void {
     switch (said.type) {
       case 'welcome':
         this.#begin(said)
@@ -198,7 +192,10 @@ export class Link implements Outlet {
         this.end({ how: 'goodbye', reason: said.reason.slice(0, MOST_WORDS) })
         return
       case 'ack':
-        this.#confirm(said.seq)
+        // What was never sent cannot be confirmed.
+        this.parts.spool.confirm(Math.min(said.seq, this.#sent))
+        this.#unconfirmed = this.#unconfirmed.filter((each) => each > said.seq)
+        this.#sendEvents()
         return
       case 'ping':
         this.#send({ type: 'pong', id: said.id })
@@ -207,10 +204,10 @@ export class Link implements Outlet {
         void this.#answer(said.id, said.request)
         return
       case 'bad_request':
-        this.#refuse(said.id, { code: 'refused', message: said.reason.slice(0, MOST_WORDS) })
+        this.#refuse(said.id, { code: 'refused', message: said.reason })
         return
       case 'unknown':
-        this.parts.log.debug(`the daemon said something unknown: ${said.name}`)
+        this.parts.log('debug', `the daemon said something unknown: ${said.name}`)
     }
   }
 
@@ -221,38 +218,21 @@ export class Link implements Outlet {
     }
     this.#welcomed = true
     this.#session?.start(welcome)
-    if (!this.#stated) {
-      this.state({ state: 'connecting', detail: '', retry_in: null, me: null })
-    }
   }
 
-  #confirm(seq: number): void {
-    const upTo = Math.min(seq, this.#sent)
-    if (upTo < seq) this.parts.log.warning(`the daemon confirmed ${seq}, which it never got`)
-    this.#unconfirmed = this.#unconfirmed.filter((each) => each > upTo)
-    void this.parts.spool.confirm(upTo)
-    this.#wake.notify()
-  }
-
-  /** Send events as they come and as the daemon confirms them, until the end. */
-  async #deliver(): Promise<void> {
+  /** Send the events that wait, as far as the daemon confirms and reads them. */
+  #sendEvents(): void {
     try {
-      while (!this.#over) {
-        if (!(await this.#sendNext())) await this.#wake.next()
+      while (this.#identified && this.#unconfirmed.length < WINDOW) {
+        const next = this.#unread > EVENTS_UP_TO ? null : this.parts.spool.after(this.#sent)
+        if (next === null || this.#over) return
+        this.#sent = next.seq
+        this.#unconfirmed.push(next.seq)
+        this.#send({ type: 'event', ...next })
       }
     } catch (error) {
       this.end({ how: 'broken', reason: `the spool cannot be read: ${String(error)}` })
     }
-  }
-
-  async #sendNext(): Promise<boolean> {
-    if (this.#unconfirmed.length >= WINDOW || this.#unread > EVENTS_UP_TO) return false
-    const next = await this.parts.spool.after(this.#sent)
-    if (next === null) return false
-    this.#sent = next.seq
-    this.#unconfirmed = [...this.#unconfirmed, next.seq]
-    this.#send({ type: 'event', ...next })
-    return true
   }
 
   async #answer(id: number, request: Request): Promise<void> {
@@ -265,24 +245,22 @@ export class Link implements Outlet {
       const data = await this.#session.request(request)
       this.#send({ type: 'reply', id, ok: true, data })
     } catch (error) {
-      this.#refuse(id, this.#replyTo(request, error))
+      this.#refuse(id, error instanceof RequestFailed ? error.reply : this.#fault(request, error))
     } finally {
       this.#requests -= 1
     }
   }
 
   /** Any other error is a fault of ours: said so, and the message's fate is open. */
-  #replyTo(request: Request, error: unknown): ReplyError {
-    if (error instanceof RequestFailed) {
-      return { ...error.reply, message: error.message.slice(0, MOST_WORDS) }
-    }
-    const message = `${request.method} failed: ${String(error)}`.slice(0, MOST_WORDS)
-    this.parts.log.error(message)
+  #fault(request: Request, error: unknown): ReplyError {
+    const message = `${request.method} failed: ${String(error)}`
+    this.parts.log('error', message)
     return { code: request.method === 'send' ? 'unknown' : 'refused', message }
   }
 
   #refuse(id: number, error: ReplyError): void {
-    this.#send({ type: 'reply', id, ok: false, error })
+    const message = error.message.slice(0, MOST_WORDS)
+    this.#send({ type: 'reply', id, ok: false, error: { ...error, message } })
   }
 
   #send(value: ToDaemon): void {
@@ -292,33 +270,5 @@ export class Link implements Outlet {
     if (this.#unread > UNREAD_UP_TO) {
       this.end({ how: 'broken', reason: 'the daemon does not read what is sent to it' })
     }
-  }
-}
-
-/** Whether a state says who we are, or that no account is linked which could say it. */
-function saysWhose({ me, state }: StateReport): boolean {
-  return me !== null || state === 'need_pairing' || state === 'logged_out'
-}
-
-/* Something has happened: for one waiter, which then looks for itself. */
-
-export class Signal {
-  #happened = false
-  #wake: (() => void) | null = null
-
-  notify(): void {
-    this.#happened = true
-    this.#wake?.()
-  }
-
-  /** Resolves when `notify` is called, or at once if it was since the last wait ended. */
-  async next(): Promise<void> {
-    if (!this.#happened) {
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve
-      })
-    }
-    this.#wake = null
-    this.#happened = false
   }
 }

@@ -12,14 +12,16 @@
 import { createRequire } from 'node:module'
 import { join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
-import { privateFolder, sweep } from './disk.js'
+import { privateFolder } from './disk.js'
 import { type Ending, Link } from './link.js'
 import type { Hello } from './protocol.js'
-import { quietConsole, SinkLog, stderrSink, systemClock } from './runtime.js'
+import { type Log, quietConsole, stderrLog, systemClock } from './runtime.js'
 import { Spool } from './spool.js'
 
 /** Milliseconds that the session has to bring its things to disk. */
 const GRACE = 1500
+/** Characters of the longest line of the log. */
+const LONGEST_LINE = 2000
 
 const EXIT: Readonly<Record<Ending['how'], number>> = {
   closed: 0,
@@ -31,26 +33,28 @@ const EXIT: Readonly<Record<Ending['how'], number>> = {
 }
 
 async function main(socket: string, folder: string): Promise<number> {
-  const sinks = [stderrSink]
-  const log = new SinkLog(sinks)
+  let link: Link | null = null
+  const log: Log = (level, message) => {
+    const line = message.slice(0, LONGEST_LINE)
+    if (link?.log(level, line) !== true) stderrLog(level, line)
+  }
   dieOfSurprises()
   quietConsole(log)
-  await privateFolder(folder)
-  await sweep(folder)
-  const spool = await Spool.open(join(folder, 'spool'), systemClock, log)
-  const link = new Link({ socket, hello: about(), spool, clock: systemClock, log })
-  sinks.unshift((level, message) => link.log(level, message))
+  privateFolder(folder)
+  const spool = new Spool(join(folder, 'spool'), systemClock, log)
+  const outlet = new Link({ socket, hello: about(), spool, clock: systemClock, log })
+  link = outlet
   // Baileys takes most of a second to load, and wrong arguments need none of it.
   const { WhatsAppSession } = await import('./session.js')
-  const session = new WhatsAppSession({ folder, spool, outlet: link, log, clock: systemClock })
+  const session = new WhatsAppSession({ folder, spool, outlet, log, clock: systemClock })
   for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
     process.on(name, () => {
-      link.end({ how: 'asked', reason: name })
+      outlet.end({ how: 'asked', reason: name })
     })
   }
-  const ending = await link.run(session)
-  if (EXIT[ending.how] !== 0 || ending.how === 'goodbye') log.error(ending.reason)
-  await withinGrace(session.stop().then(() => spool.idle()))
+  const ending = await outlet.run(session)
+  if (EXIT[ending.how] !== 0 || ending.how === 'goodbye') log('error', ending.reason)
+  await withinGrace(session.stop())
   return EXIT[ending.how]
 }
 
@@ -65,7 +69,7 @@ async function withinGrace(work: Promise<void>): Promise<void> {
 /** A helper in a state that nobody foresaw is worth less than a new one; all else is on disk. */
 function dieOfSurprises(): void {
   const die = (error: unknown): void => {
-    stderrSink('error', `the helper failed: ${describe(error)}`)
+    stderrLog('error', `the helper failed: ${describe(error)}`)
     process.exit(70)
   }
   process.on('uncaughtException', die)
@@ -105,7 +109,7 @@ function readArguments(): Arguments | null {
 
 const given = readArguments()
 if (given === null) {
-  stderrSink('error', 'usage: node main.js --socket PATH --folder PATH')
+  stderrLog('error', 'usage: node main.js --socket PATH --folder PATH')
   process.exit(64)
 }
 process.umask(0o077)

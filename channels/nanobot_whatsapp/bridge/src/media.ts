@@ -17,9 +17,8 @@ import {
 import { open, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DEFAULT_ORIGIN, getMediaKeys, type MediaType } from 'baileys'
-import { fileOf, type FileRef } from './content.js'
 import { RequestFailed } from './errors.js'
-import type { MediaKind, MediaRef } from './protocol.js'
+import type { EventMedia, MediaKind, MediaRef } from './protocol.js'
 import type { Clock } from './runtime.js'
 
 const HOST = 'mmg.whatsapp.net'
@@ -30,6 +29,10 @@ const PADDING = 16
 const PATIENCE = 300_000
 const LATER = 30
 
+/** Characters of the longest name or type of a file, and of the longest address. */
+const LONGEST_NAME = 256
+const LONGEST_ADDRESS = 4096
+
 /** How keys are derived for the kinds of files. */
 const DERIVED: Readonly<Record<MediaKind, MediaType>> = {
   image: 'image',
@@ -38,6 +41,62 @@ const DERIVED: Readonly<Record<MediaKind, MediaType>> = {
   video: 'video',
   document: 'document',
   sticker: 'sticker',
+}
+
+/** What the kinds of files have in common in a message. */
+export interface FilePart {
+  readonly caption?: string | null
+  readonly url?: string | null
+  readonly directPath?: string | null
+  readonly mediaKey?: Uint8Array | null
+  readonly fileSha256?: Uint8Array | null
+  readonly fileLength?: number | { toNumber(): number } | null
+  readonly mimetype?: string | null
+  readonly fileName?: string | null
+  readonly title?: string | null
+}
+
+/** Where a file lies and how it is opened. */
+interface FileRef {
+  readonly kind: MediaKind
+  /** Path on WhatsApp's media host. */
+  readonly path: string
+  readonly url: string
+  readonly key: Uint8Array
+  readonly sha256: Uint8Array
+}
+
+/** The file of a message; null if what is said of it is not enough to fetch it. */
+export function mediaOf(kind: MediaKind, part: FilePart): EventMedia | null {
+  const { mediaKey: key, fileSha256: sha256 } = part
+  const [path, url] = [cut(part.directPath, LONGEST_ADDRESS), cut(part.url, LONGEST_ADDRESS)]
+  if (key?.length !== 32 || sha256?.length !== 32 || path + url === '') return null
+  const size = Number(part.fileLength ?? 0)
+  return {
+    kind,
+    mime: cut(part.mimetype, LONGEST_NAME),
+    name: cut(part.fileName ?? part.title, LONGEST_NAME),
+    size: Number.isSafeInteger(size) && size > 0 ? size : 0,
+    ref: { kind, path, url, key: base64(key), sha256: base64(sha256) },
+  }
+}
+
+function cut(text: string | null | undefined, most: number): string {
+  return (text ?? '').slice(0, most)
+}
+
+function base64(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString('base64')
+}
+
+/** The reference that came back; null if it is none of ours. */
+export function fileOf({ kind, path, url, key, sha256 }: MediaRef): FileRef | null {
+  if (typeof path !== 'string' || typeof url !== 'string') return null
+  if (typeof key !== 'string' || typeof sha256 !== 'string') return null
+  if (typeof kind !== 'string' || !(kind in DERIVED)) return null
+  const bytes = { key: Buffer.from(key, 'base64'), sha256: Buffer.from(sha256, 'base64') }
+  if (bytes.key.length !== 32 || bytes.sha256.length !== 32) return null
+  return { kind: kind as MediaKind, path, url, ...bytes }
 }
 
 export interface Downloaded {

@@ -20,25 +20,12 @@ import {
   type BinaryNode,
   jidDecode,
   proto,
-  type SignalDataSet,
   type SignalKeyStoreWithTransaction,
   type SignalRepositoryWithLIDStore,
   unpadRandomMax16,
 } from 'baileys'
 import { isGroup } from './jids.js'
-
-/** Where decrypted messages go. */
-export interface Inbox {
-  /** The stanza that an encrypted part stands in, if it is one of those that carry messages. */
-  stanzaOf(ciphertext: Uint8Array): BinaryNode | undefined
-  /**
-   * Bring what a stanza says to disk; rejects if the disk refuses. Gives what is to be set together
-   * with the keys, so that `has` knows the stanza from then on.
-   */
-  keep(stanza: BinaryNode, message: proto.IMessage): Promise<SignalDataSet>
-  /** Whether what the stanza says was kept already. */
-  has(stanza: BinaryNode): boolean
-}
+import type { Receiver } from './receive.js'
 
 /** Lets work through until it is closed, and knows when all of it has ended. */
 export class Gate {
@@ -80,7 +67,7 @@ const NOTHING = Uint8Array.of(1)
 export function keeping(
   inner: SignalRepositoryWithLIDStore,
   keys: SignalKeyStoreWithTransaction,
-  inbox: Inbox,
+  receiver: Receiver,
   gate: Gate,
 ): SignalRepositoryWithLIDStore {
   const outside = new AsyncResource('signal')
@@ -97,7 +84,7 @@ export function keeping(
     lock: () => Promise<string>,
     work: () => Promise<Uint8Array>,
   ): Promise<Uint8Array> {
-    const stanza = inbox.stanzaOf(ciphertext)
+    const stanza = receiver.stanzaOf(ciphertext)
     const done = { decrypted: false }
     try {
       return await step(lock, async () => {
@@ -106,13 +93,13 @@ export function keeping(
         const message = decoded(padded)
         if (stanza !== undefined && message !== null) {
           await distribute(stanza, message)
-          await keys.set(await inbox.keep(stanza, message))
+          await keys.set(receiver.keep(stanza, message))
         }
         return padded
       })
     } catch (error) {
       if (done.decrypted) gate.fail(error)
-      else if (stanza !== undefined && isOver(stanza, type, inbox)) return NOTHING
+      else if (stanza !== undefined && isOver(stanza, type, receiver)) return NOTHING
       throw error
     }
   }
@@ -171,8 +158,8 @@ export function keeping(
  * Whether it does not matter that a part cannot be decrypted: it is known, or it is the part of a
  * group message that only brings the key; without the key the other part fails as well.
  */
-function isOver(stanza: BinaryNode, type: Encrypted, inbox: Inbox): boolean {
-  if (inbox.has(stanza)) return true
+function isOver(stanza: BinaryNode, type: Encrypted, receiver: Receiver): boolean {
+  if (receiver.has(stanza)) return true
   return type !== 'skmsg' && partsOf(stanza).some((part) => part.attrs['type'] === 'skmsg')
 }
 

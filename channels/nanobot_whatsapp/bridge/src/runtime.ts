@@ -1,13 +1,17 @@
-/** What every part is given: the clock and the log. */
+/**
+ * What every part is given: the clock and the log.
+ *
+ * Invariant: nothing that Baileys or libsignal hands over besides its sentence is logged, because
+ * they hand over messages and keys. stdout stays empty.
+ */
 
 import { writeSync } from 'node:fs'
 import type { SocketConfig } from 'baileys'
 import type { LogLevel } from './protocol.js'
 
-/*
- * The way to the time: nothing here asks for it anywhere else, so that tests need not wait.
- */
+const LONGEST_FOREIGN = 200
 
+/** The time; nothing asks for it anywhere else, so that tests need not wait. */
 export interface Clock {
   /** Milliseconds since 1970. */
   now(): number
@@ -25,67 +29,22 @@ export const systemClock: Clock = {
   },
 }
 
-/*
- * Where the helper's words for the log go: to the daemon while there is one, else to stderr.
- *
- * What always holds: nothing that Baileys or libsignal hands over besides its sentence is passed
- * on, because they hand over messages and keys. stdout stays empty.
- */
+export type Log = (level: LogLevel, message: string) => void
 
-const LONGEST = 2000
-const LONGEST_FOREIGN = 200
-
-export interface Log {
-  debug(message: string): void
-  info(message: string): void
-  warning(message: string): void
-  error(message: string): void
-}
-
-/** Takes a message, or says with false that it cannot. */
-export type Sink = (level: LogLevel, message: string) => boolean
-
-/** Messages go to the first of the sinks that takes them. */
-export class SinkLog implements Log {
-  constructor(private readonly sinks: readonly Sink[]) {}
-
-  debug(message: string): void {
-    this.#say('debug', message)
-  }
-
-  info(message: string): void {
-    this.#say('info', message)
-  }
-
-  warning(message: string): void {
-    this.#say('warning', message)
-  }
-
-  error(message: string): void {
-    this.#say('error', message)
-  }
-
-  #say(level: LogLevel, message: string): void {
-    const line = message.slice(0, LONGEST)
-    this.sinks.some((sink) => sink(level, line))
-  }
-}
-
-/** The last resort; debug messages are not worth it. */
-export const stderrSink: Sink = (level, message) => {
-  if (level === 'debug') return true
+/** The log while there is no daemon; debug messages are not worth it. */
+export const stderrLog: Log = (level, message) => {
+  if (level === 'debug') return
   try {
     writeSync(2, `${level}: ${message}\n`)
   } catch {
     // Whoever read stderr is gone or does not read; there is nowhere left to say so.
   }
-  return true
 }
 
 /** Baileys' logger: its sentences at debug, its warnings and errors included, and nothing else. */
 export function baileysLogger(log: Log): SocketConfig['logger'] {
   const say = (value: unknown, message?: string): void => {
-    log.debug(`baileys: ${sentence(value, message)}`)
+    log('debug', `baileys: ${sentence(value, message)}`)
   }
   const quiet = (): void => undefined
   return {
@@ -102,7 +61,7 @@ export function baileysLogger(log: Log): SocketConfig['logger'] {
 /** libsignal prints whole sessions, keys included: keep the sentence, and off the terminal. */
 export function quietConsole(log: Log): void {
   const say = (...values: readonly unknown[]): void => {
-    log.debug(`console: ${sentence(null, values[0])}`)
+    log('debug', `console: ${sentence(null, values[0])}`)
   }
   const methods = ['debug', 'dir', 'error', 'info', 'log', 'table', 'trace', 'warn'] as const
   for (const method of methods) globalThis.console[method] = say
@@ -120,4 +79,10 @@ function reason(value: unknown): string {
   const fields: Readonly<Record<string, unknown>> = { ...value }
   const error = fields['err'] ?? fields['error']
   return error instanceof Error ? `: ${error.message}` : ''
+}
+
+/** Let go of the oldest one, if there are more than `most`; called after each one that is added. */
+export function keepNewest(kept: Map<string, unknown> | Set<string>, most: number): void {
+  const oldest = kept.keys().next()
+  if (kept.size > most && !oldest.done) kept.delete(oldest.value)
 }

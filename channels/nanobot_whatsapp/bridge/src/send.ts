@@ -1,7 +1,7 @@
 /**
  * Sending: a message has gone out when WhatsApp's server has confirmed it.
  *
- * What always holds: a message is in the sent store before it goes out, so a phone that cannot read
+ * Invariant: a message is in the sent store before it goes out, so a phone that cannot read
  * it gets it again, even after a restart; a failure before the message was handed to the connection
  * is 'later' or 'refused', one after it 'unknown'. Therefore all that has to be asked of WhatsApp
  * beforehand (members, devices, keys) is asked first, and on its own.
@@ -19,11 +19,12 @@ import {
   type WAMessage,
   type WASocket,
 } from 'baileys'
-import { AppendLog, type LineCodec, type LogState } from './disk.js'
+import type { Groups } from './connection.js'
+import { AppendLog, type LogState } from './disk.js'
 import { refusalOf, RequestFailed, wordsOf } from './errors.js'
 import { bare, isGroup, isLid, isNumber, same, userOf } from './jids.js'
 import type { Jid, ReplyData, SendParams } from './protocol.js'
-import type { Clock, Log } from './runtime.js'
+import { type Clock, keepNewest, type Log } from './runtime.js'
 
 const ACK_WITHIN = 20_000
 const UPLOAD_WITHIN = 120_000
@@ -35,8 +36,7 @@ export interface SenderParts {
   readonly sent: SentStore
   readonly clock: Clock
   readonly logger: SocketConfig['logger']
-  /** Members of a group, device ids left out. */
-  members(group: Jid): Promise<readonly Jid[]>
+  readonly groups: Groups
 }
 
 export class Sender {
@@ -48,17 +48,27 @@ export class Sender {
 
   /** Send one message; rejects with `RequestFailed`. */
   async send(params: SendParams): Promise<ReplyData> {
-    const messages: [string, proto.IMessage][] = []
     await readable(params.file?.path)
-    for (const piece of piecesOf(params)) {
-      messages.push([piece.id, await this.#before(() => this.#message(params, piece))])
-    }
-    await this.#before(() => this.#prepare(params.to))
-    for (const [id, message] of messages) {
-      await this.#keep(id, params.to, message)
+    for (const [id, message] of await this.#prepared(params)) {
       await this.#relay(id, params.to, message)
     }
     return { id: params.id, at: Math.floor(this.parts.clock.now() / 1000) }
+  }
+
+  /** The messages by id, and all that is needed to encrypt them; nothing is sent in here. */
+  async #prepared(params: SendParams): Promise<readonly (readonly [string, proto.IMessage])[]> {
+    try {
+      const messages: [string, proto.IMessage][] = []
+      for (const piece of piecesOf(params)) {
+        messages.push([piece.id, await this.#message(params, piece)])
+      }
+      await this.#fetchKeys(params.to)
+      return messages
+    } catch (error) {
+      if (error instanceof RequestFailed) throw error
+      const words = `WhatsApp did not help to send: ${wordsOf(error)}`
+      throw failure(refusalOf(error)) ?? new RequestFailed('later', words, SOON)
+    }
   }
 
   /** The message as it was sent before under this id, or a new one, with its file uploaded. */
@@ -79,11 +89,13 @@ export class Sender {
     return made.message
   }
 
-  /** Have all that is needed to encrypt for everybody who gets the message. */
-  async #prepare(to: Jid): Promise<void> {
-    const { sock } = this.parts
-    const people = isGroup(to) ? await this.parts.members(to) : [this.#ownFor(to), to]
-    const devices = await sock.getUSyncDevices([...people], true, false)
+  /** Have the keys of everybody who gets the message. */
+  async #fetchKeys(to: Jid): Promise<void> {
+    const { sock, groups } = this.parts
+    const people = isGroup(to)
+      ? (await groups.metadata(to)).participants.map((each) => each.id)
+      : [this.#ownFor(to), to]
+    const devices = await sock.getUSyncDevices(people, true, false)
     if (!isGroup(to) && !devices.some((device) => device.user === userOf(to))) {
       throw await this.#unreachable(to)
     }
@@ -101,35 +113,19 @@ export class Sender {
       : new RequestFailed('refused', 'this number is not on WhatsApp')
   }
 
-  async #keep(id: string, to: Jid, message: proto.IMessage): Promise<void> {
+  async #relay(id: string, to: Jid, message: proto.IMessage): Promise<void> {
     try {
-      await this.parts.sent.keep(id, to, message)
+      this.parts.sent.keep(id, to, message)
     } catch (error) {
       throw new RequestFailed('later', `cannot write to disk: ${wordsOf(error)}`, NOT_NOW)
     }
-  }
-
-  async #relay(id: string, to: Jid, message: proto.IMessage): Promise<void> {
-    const expected = this.acks.expect(id)
     try {
+      const ack = this.acks.expect(id, ACK_WITHIN)
       await this.parts.sock.relayMessage(to, message, { messageId: id })
-      accept(await expected.within(ACK_WITHIN))
+      accept(await ack)
     } catch (error) {
       if (error instanceof RequestFailed) throw error
       throw failure(refusalOf(error)) ?? unknown(wordsOf(error))
-    } finally {
-      expected.end()
-    }
-  }
-
-  /** Run a step before which and in which nothing is sent. */
-  async #before<T>(step: () => Promise<T>): Promise<T> {
-    try {
-      return await step()
-    } catch (error) {
-      if (error instanceof RequestFailed) throw error
-      const words = `WhatsApp did not help to send: ${wordsOf(error)}`
-      throw failure(refusalOf(error)) ?? new RequestFailed('later', words, SOON)
     }
   }
 
@@ -254,36 +250,28 @@ function fileContent(file: OutFile, text: string): AnyMediaMessageContent {
   }
 }
 
-/* WhatsApp's confirmations of what we sent, by id. */
-
 /** What WhatsApp said to a message; `silent`: nothing, for as long as we wanted to wait. */
-export type Ack = 'taken' | 'silent' | { readonly refusal: number }
+type Ack = 'taken' | 'silent' | { readonly refusal: number }
 
+/** WhatsApp's confirmations of what we sent, by id. */
 export class Acks {
   readonly #waiting = new Map<string, (ack: Ack) => void>()
 
   constructor(private readonly clock: Clock) {}
 
-  /** Begin to wait for the message's confirmation. */
-  expect(id: string): Expected {
-    let give: (ack: Ack) => void = () => undefined
-    let stop = (): void => undefined
-    const ack = new Promise<Ack>((resolve) => {
-      give = resolve
-    })
-    this.#waiting.set(id, give)
-    return {
-      within: (ms) => {
-        stop = this.clock.after(ms, () => {
-          give('silent')
-        })
-        return ack
-      },
-      end: () => {
+  /** The message's confirmation, waited for from now on and for so many milliseconds. */
+  expect(id: string, within: number): Promise<Ack> {
+    return new Promise((resolve) => {
+      const end = (ack: Ack): void => {
         stop()
-        if (this.#waiting.get(id) === give) this.#waiting.delete(id)
-      },
-    }
+        if (this.#waiting.get(id) === end) this.#waiting.delete(id)
+        resolve(ack)
+      }
+      const stop = this.clock.after(within, () => {
+        end('silent')
+      })
+      this.#waiting.set(id, end)
+    })
   }
 
   /** Take an `ack` stanza of a message. */
@@ -295,24 +283,9 @@ export class Acks {
 
   /** The connection is gone: nothing more will come. */
   close(): void {
-    for (const give of this.#waiting.values()) give('silent')
-    this.#waiting.clear()
+    for (const end of this.#waiting.values()) end('silent')
   }
 }
-
-export interface Expected {
-  /** The confirmation, waited for from now on. */
-  within(ms: number): Promise<Ack>
-  /** Stop waiting. */
-  end(): void
-}
-
-/*
- * What we sent lately, by id: for phones that could not read it and ask again, and to know our own.
- *
- * What always holds: when `keep` has resolved, the message is on disk; the newest ones are kept, a
- * bounded number of them, for a week; what is not kept any more is gone from the disk a day later.
- */
 
 const MOST = 2000
 const DAY = 24 * 3600_000
@@ -327,33 +300,37 @@ interface Sent {
   readonly message: string
 }
 
-export class SentStore {
+/**
+ * What we sent lately, by id: for phones that could not read it and ask again, and to know our own.
+ *
+ * Invariant: when `keep` has returned, the message is on disk; the newest ones are kept, a bounded
+ * number of them, for a week; what is not kept any more is gone from the disk a day later.
+ */
+export class SentStore implements LogState<Sent> {
+  readonly #kept = new Map<string, Sent>()
+  readonly #log: AppendLog<Sent>
   #cancel: () => void = () => undefined
 
-  private constructor(
-    private readonly state: SentState,
-    private readonly log: AppendLog<Sent>,
+  constructor(
+    path: string,
     private readonly clock: Clock,
-  ) {}
-
-  static async open(path: string, clock: Clock, log: Log, most = MOST): Promise<SentStore> {
-    const state = new SentState(most)
-    const kept = await AppendLog.open(path, CODEC, state, clock, log)
-    const store = new SentStore(state, kept, clock)
-    await store.#tidy()
-    return store
+    log: Log,
+    private readonly most = MOST,
+  ) {
+    this.#log = new AppendLog(path, this, clock, log)
+    this.#tidy()
   }
 
-  /** Bring a message to disk before it is sent. */
-  keep(id: string, to: Jid, message: proto.IMessage): Promise<void> {
+  /** Bring a message to disk before it is sent; throws if the disk refuses. */
+  keep(id: string, to: Jid, message: proto.IMessage): void {
     const bytes = proto.Message.encode(message).finish()
     const at = this.clock.now()
-    return this.log.append({ id, to, at, message: Buffer.from(bytes).toString('base64') })
+    this.#log.append({ id, to, at, message: Buffer.from(bytes).toString('base64') })
   }
 
   /** Whether we sent the message with this id. */
   has(id: string): boolean {
-    return this.state.find(id) !== undefined
+    return this.#kept.has(id)
   }
 
   /**
@@ -361,71 +338,44 @@ export class SentStore {
    * gets to see what went to others.
    */
   messageTo(id: string, chat: Jid, alternative: Jid = ''): proto.IMessage | undefined {
-    const sent = this.state.find(id)
+    const sent = this.#kept.get(id)
     if (sent === undefined || !(same(chat, sent.to) || same(alternative, sent.to))) return undefined
     return proto.Message.decode(Buffer.from(sent.message, 'base64'))
   }
 
-  close(): Promise<void> {
+  close(): void {
     this.#cancel()
-    return this.log.close()
-  }
-
-  /** Forget what is old, now and once a day, in the file as well. */
-  async #tidy(): Promise<void> {
-    this.#cancel = this.clock.after(DAY, () => void this.#tidy())
-    this.state.forgetBefore(this.clock.now() - LONGEST)
-    if (this.state.isLeftOver) await this.log.renew()
-  }
-}
-
-class SentState implements LogState<Sent> {
-  readonly #kept = new Map<string, Sent>()
-  #isLeftOver = false
-
-  constructor(private readonly most: number) {}
-
-  /** Whether there may be more in the file than here. */
-  get isLeftOver(): boolean {
-    return this.#isLeftOver
-  }
-
-  find(id: string): Sent | undefined {
-    return this.#kept.get(id)
+    this.#log.close()
   }
 
   apply(sent: Sent): void {
-    this.#forget(sent.id)
+    this.#kept.delete(sent.id)
     this.#kept.set(sent.id, sent)
-    const oldest = this.#kept.keys().next()
-    if (this.#kept.size > this.most && !oldest.done) this.#forget(oldest.value)
-  }
-
-  forgetBefore(time: number): void {
-    for (const { id, at } of this.#kept.values()) if (at < time) this.#forget(id)
+    keepNewest(this.#kept, this.most)
   }
 
   live(): Iterable<Sent> {
     return this.#kept.values()
   }
 
-  #forget(id: string): void {
-    if (this.#kept.delete(id)) this.#isLeftOver = true
+  encode(sent: Sent): string {
+    return JSON.stringify(sent)
   }
-}
 
-const CODEC: LineCodec<Sent> = {
-  encode: (sent) => JSON.stringify(sent),
-  decode(line) {
-    const value: unknown = JSON.parse(line)
-    if (!isSent(value)) throw new TypeError('not a sent message')
-    return value
-  },
-}
+  decode(line: string): Sent {
+    const sent = JSON.parse(line) as Sent
+    const texts = [sent.id, sent.to, sent.message]
+    if (texts.every((each) => typeof each === 'string') && typeof sent.at === 'number') return sent
+    throw new TypeError('not a sent message')
+  }
 
-function isSent(value: unknown): value is Sent {
-  if (typeof value !== 'object' || value === null) return false
-  const { id, to, at, message } = value as Partial<Record<keyof Sent, unknown>>
-  const isText = [id, to, message].every((each) => typeof each === 'string')
-  return isText && typeof at === 'number'
+  /** Forget what is old, now and once a day, in the file as well. */
+  #tidy(): void {
+    this.#cancel = this.clock.after(DAY, () => {
+      this.#tidy()
+    })
+    const before = this.clock.now() - LONGEST
+    for (const { id, at } of this.#kept.values()) if (at < before) this.#kept.delete(id)
+    this.#log.renew()
+  }
 }

@@ -3,12 +3,12 @@
  *
  *     open the account -> connect -> (messages, requests) -> ended -> wait -> connect …
  *
- * What always holds: there is one connection at a time, and the next one begins when nothing of the
- * last one goes on; each change is reported as a state; only what a person must mend ends the
+ * Invariant: there is one connection at a time, and the next one begins when nothing of the
+ * last one goes on; each change is reported as a state; only what a person must fix ends the
  * attempts.
  */
 
-import { rm } from 'node:fs/promises'
+import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { DEFAULT_CONNECTION_CONFIG, fetchLatestWaWebVersion, type WAVersion } from 'baileys'
 import { Auth } from './auth.js'
@@ -25,6 +25,8 @@ import { SentStore } from './send.js'
 import type { Spool } from './spool.js'
 
 const SOON = 5
+const REPLACED_WAIT = 300
+const VERSION_WITHIN = 10_000
 
 export interface SessionParts {
   /** Where auth, the sent store and downloads lie. */
@@ -35,12 +37,22 @@ export interface SessionParts {
   readonly clock: Clock
 }
 
+/** What the helper keeps of one WhatsApp account. */
+interface Account {
+  readonly auth: Auth
+  readonly sent: SentStore
+  readonly groups: Groups
+  readonly receiver: Receiver
+}
+
 /** When to try again: seconds, or null for never. */
 type Wait = number | null
 
 export class WhatsAppSession implements Session {
   readonly #backoff = new Backoff(Math.random)
-  readonly #versions: Versions
+  readonly #downloads: Downloads
+  /** Which WhatsApp Web we say we are: Baileys' own, until WhatsApp wants a newer one. */
+  #version: WAVersion = DEFAULT_CONNECTION_CONFIG.version
   #welcome: Welcome | null = null
   #account: Account | null = null
   #connection: Connection | null = null
@@ -49,7 +61,14 @@ export class WhatsAppSession implements Session {
   #wake: () => void = () => undefined
 
   constructor(private readonly parts: SessionParts) {
-    this.#versions = new Versions(parts.log)
+    const { folder, clock } = parts
+    for (const name of ['downloads', 'tmp']) {
+      rmSync(join(folder, name), { recursive: true, force: true })
+      privateFolder(join(folder, name))
+    }
+    // Baileys puts what it uploads into files there: out of the sight of others, and removed here.
+    process.env['TMPDIR'] = join(folder, 'tmp')
+    this.#downloads = new Downloads(folder, 'downloads', clock)
   }
 
   start(welcome: Welcome): void {
@@ -62,7 +81,8 @@ export class WhatsAppSession implements Session {
     this.#wake()
     this.#connection?.close()
     await this.#running
-    if (this.#account !== null) await closeAccount(this.#account)
+    this.#account?.auth.keys.close()
+    this.#account?.sent.close()
   }
 
   async request(request: Request): Promise<ReplyData> {
@@ -84,71 +104,89 @@ export class WhatsAppSession implements Session {
 
   async #attempt(welcome: Welcome): Promise<Wait> {
     try {
-      const account = await this.#opened()
-      if (!account.auth.paired && welcome.pair === 'none') {
+      this.#account ??= this.#open()
+      if (!this.#account.auth.paired && welcome.pair === 'none') {
         this.#report('need_pairing', 'no account is linked')
         return null
       }
-      const { closing, held } = await this.#connect(account, welcome)
+      const { closing, held } = await this.#connect(this.#account, welcome)
       if (this.#stopping) return null
-      return await this.#after(closing, held, account, welcome)
+      return await this.#after(closing, held, welcome)
     } catch (error) {
       // The disk refuses, or something that nobody foresaw: neither is a reason never to try again.
       return this.#later(wordsOf(error), 0)
     }
   }
 
-  async #opened(): Promise<Account> {
-    if (this.#account !== null) return this.#account
-    const account = await openAccount(this.parts)
-    account.auth.keys.onLearned((lid, number) => {
+  /** Open the account, made if need be; throws if the disk refuses. */
+  #open(): Account {
+    const { folder, spool, clock, log, outlet } = this.parts
+    const auth = new Auth(join(folder, 'auth'), clock, log)
+    auth.keys.onLearned((lid, number) => {
       const pair = [`${lid}@lid`, `${number}@s.whatsapp.net`] as const
-      if (otherId(...pair, account.auth.own) !== '') this.parts.outlet.identity(...pair)
+      if (otherId(...pair, auth.own) !== '') outlet.identity(...pair)
     })
-    this.#account = account
-    return account
+    const sent = new SentStore(join(folder, 'sent.jsonl'), clock, log)
+    const groups = new Groups(clock)
+    return { auth, sent, groups, receiver: new Receiver(spool, { auth, sent, groups }, log) }
   }
 
   /** One connection; `held` is how many milliseconds it was open. */
   async #connect(account: Account, welcome: Welcome): Promise<{ closing: Closing; held: number }> {
     const { clock, log } = this.parts
-    const open = { since: 0 }
+    const open = { since: 0, isCodeAsked: false }
     this.#report('connecting')
     account.auth.beginAnew()
-    const connection = new Connection(
-      { ...account, clock, log, version: this.#versions.current, online: welcome.online },
-      {
-        opened: () => {
-          open.since = clock.now()
-          this.#report('open')
-        },
-        qr: (data) => {
-          this.#pair(connection, welcome, data)
-        },
+    const connection = new Connection({
+      ...account,
+      clock,
+      log,
+      version: this.#version,
+      online: welcome.online,
+      opened: () => {
+        open.since = clock.now()
+        this.#report('open')
       },
-    )
+      qr: (data) => {
+        this.#report('need_pairing', 'waiting to be linked')
+        if (welcome.pair === 'qr') this.parts.outlet.qr(data)
+        if (welcome.pair !== 'code' || open.isCodeAsked) return
+        open.isCodeAsked = true
+        void this.#pairByCode(connection, welcome.number)
+      },
+    })
     this.#connection = connection
     const closing = await connection.ended
     this.#connection = null
     return { closing, held: open.since === 0 ? 0 : clock.now() - open.since }
   }
 
+  /** Ask for a code to link the number (digits) with. */
+  async #pairByCode({ sock }: Connection, number: string): Promise<void> {
+    try {
+      const code = await sock.requestPairingCode(number)
+      this.parts.outlet.pairCode(`${code.slice(0, 4)}-${code.slice(4)}`)
+    } catch (error) {
+      this.parts.log('warning', `WhatsApp gave no code to link with: ${wordsOf(error)}`)
+    }
+  }
+
   /** What follows from the end of a connection. */
-  async #after(closing: Closing, held: number, account: Account, welcome: Welcome): Promise<Wait> {
-    const verdict = verdictOn(closing)
-    switch (verdict.next) {
+  async #after(closing: Closing, held: number, welcome: Welcome): Promise<Wait> {
+    const { next, wait } = verdictOn(closing)
+    switch (next) {
       case 'at_once':
         return 0
       case 'newer_version':
-        return (await this.#versions.refresh()) ? 0 : this.#later(closing.words, held)
+        return (await this.#findVersion()) ? 0 : this.#later(closing.words, held)
       case 'replaced':
-        this.#report('replaced', 'another program uses this link', verdict.wait)
-        return verdict.wait
+        this.#report('replaced', 'another program uses this link', wait)
+        return wait
       case 'banned':
-        this.#report('banned', `WhatsApp has shut the account out: ${closing.words}`, verdict.wait)
-        return verdict.wait
+        this.#report('banned', `WhatsApp has shut the account out: ${closing.words}`, wait)
+        return wait
       case 'logged_out':
-        await this.#forget(account)
+        this.#forget()
         this.#report('logged_out', 'the phone has unlinked nanobot')
         return welcome.pair === 'none' ? null : 0
       case 'backoff':
@@ -162,26 +200,24 @@ export class WhatsAppSession implements Session {
     return wait
   }
 
-  /** The account is not linked any more: what made us its device is worth nothing. */
-  async #forget(account: Account): Promise<void> {
-    this.#account = null
-    await account.sent.close()
-    await account.auth.retire('logged-out')
+  /** Ask WhatsApp for its version; whether it is another one than ours. */
+  async #findVersion(): Promise<boolean> {
+    const found = await fetchLatestWaWebVersion({ signal: AbortSignal.timeout(VERSION_WITHIN) })
+    if (!found.isLatest || String(found.version) === String(this.#version)) {
+      this.parts.log('warning', 'WhatsApp wants a newer version, and none could be found')
+      return false
+    }
+    this.#version = found.version
+    this.parts.log('info', `going on as WhatsApp Web ${found.version.join('.')}`)
+    return true
   }
 
-  /** WhatsApp is ready to link an account. */
-  #pair(connection: Connection, welcome: Welcome, data: string): void {
-    this.#report('need_pairing', 'waiting to be linked')
-    if (welcome.pair === 'qr') this.parts.outlet.qr(data)
-    if (welcome.pair !== 'code' || connection.codeAsked) return
-    connection.pairCode(welcome.number).then(
-      (code) => {
-        this.parts.outlet.pairCode(`${code.slice(0, 4)}-${code.slice(4)}`)
-      },
-      (error: unknown) => {
-        this.parts.log.warning(`WhatsApp gave no code to link with: ${wordsOf(error)}`)
-      },
-    )
+  /** The account is not linked any more: what made us its device is worth nothing. */
+  #forget(): void {
+    const account = this.#account
+    this.#account = null
+    account?.sent.close()
+    account?.auth.retire('logged-out')
   }
 
   async #answer(request: Request): Promise<ReplyData> {
@@ -190,7 +226,7 @@ export class WhatsAppSession implements Session {
         return this.#connected().sender.send(request.params)
       case 'download': {
         const { ref, limit } = request.params
-        return { ...(await (await this.#opened()).downloads.fetch(ref, limit)) }
+        return { ...(await this.#downloads.fetch(ref, limit)) }
       }
       case 'typing':
         return this.#show(async ({ sock }) => {
@@ -218,7 +254,7 @@ export class WhatsAppSession implements Session {
     try {
       await work(this.#connected())
     } catch (error) {
-      this.parts.log.debug(`not shown: ${wordsOf(error)}`)
+      this.parts.log('debug', `not shown: ${wordsOf(error)}`)
     }
     return {}
   }
@@ -245,14 +281,6 @@ export class WhatsAppSession implements Session {
   }
 }
 
-/*
- * What follows from the end of a connection, and how long to wait; values in, values out.
- *
- * WhatsApp gives a number with most ends. Some are final (unlinked, banned), some are wishes
- * (restart, newer version, somebody else uses the link), and everything else passes: try again,
- * ever more slowly.
- */
-
 /** How a connection ended. */
 export interface Closing {
   /** WhatsApp's number for it; 0 if it was not WhatsApp that ended the connection. */
@@ -265,20 +293,13 @@ export interface Closing {
   readonly disk: boolean
 }
 
-export type Verdict =
-  /** The phone has unlinked us, or WhatsApp has. */
-  | { readonly next: 'logged_out' }
-  /** Try again at once. */
-  | { readonly next: 'at_once' }
-  /** Find out which version WhatsApp wants, then try again. */
-  | { readonly next: 'newer_version' }
-  /** Another program uses the link: try again after so many seconds. */
-  | { readonly next: 'replaced'; readonly wait: number }
-  /** Only a person can mend it, or time if `wait` seconds are given. */
-  | { readonly next: 'banned'; readonly wait: number | null }
-  | { readonly next: 'backoff' }
-
-const REPLACED_WAIT = 300
+/** What to do after the end of a connection. */
+export interface Verdict {
+  readonly next:
+    Exclude<State, 'need_pairing' | 'connecting' | 'open'> | 'at_once' | 'newer_version'
+  /** Seconds until the next attempt, where that is known; null: none, or as `next` says. */
+  readonly wait: Wait
+}
 
 /** What WhatsApp's numbers mean. */
 const MEANING: ReadonlyMap<number, Verdict['next']> = new Map<number, Verdict['next']>([
@@ -291,11 +312,15 @@ const MEANING: ReadonlyMap<number, Verdict['next']> = new Map<number, Verdict['n
   [515, 'at_once'],
 ])
 
-export function verdictOn(closing: Closing): Verdict {
-  const next = closing.disk ? 'backoff' : (MEANING.get(closing.code) ?? 'backoff')
+/**
+ * WhatsApp gives a number with most ends. Some are final (unlinked, banned), some are wishes
+ * (restart, newer version, another program uses the link), and everything else passes: try again,
+ * ever more slowly.
+ */
+export function verdictOn({ code, expire, disk }: Closing): Verdict {
+  const next = disk ? 'backoff' : (MEANING.get(code) ?? 'backoff')
   if (next === 'replaced') return { next, wait: REPLACED_WAIT }
-  if (next === 'banned') return { next, wait: closing.expire > 0 ? closing.expire : null }
-  return { next }
+  return { next, wait: next === 'banned' && expire > 0 ? expire : null }
 }
 
 const FIRST = 1
@@ -317,81 +342,4 @@ export class Backoff {
     this.#failures = Math.min(this.#failures + 1, 16)
     return most * (0.5 + this.random() / 2)
   }
-}
-
-/* Which version of WhatsApp Web we say we are: Baileys' own, until WhatsApp wants a newer one. */
-
-const PATIENCE = 10_000
-
-export class Versions {
-  #current: WAVersion = DEFAULT_CONNECTION_CONFIG.version
-
-  constructor(private readonly log: Log) {}
-
-  get current(): WAVersion {
-    return this.#current
-  }
-
-  /** Ask WhatsApp for its version; whether it is another one than the current one. */
-  async refresh(): Promise<boolean> {
-    const found = await fetchLatestWaWebVersion({ signal: AbortSignal.timeout(PATIENCE) })
-    if (!found.isLatest || String(found.version) === String(this.#current)) {
-      this.log.warning('WhatsApp wants a newer version, and none could be found')
-      return false
-    }
-    this.#current = found.version
-    this.log.info(`going on as WhatsApp Web ${found.version.join('.')}`)
-    return true
-  }
-}
-
-/* What the helper keeps of one WhatsApp account, in its folder. */
-
-const AUTH = 'auth'
-const DOWNLOADS = 'downloads'
-const TEMPORARY = 'tmp'
-
-export interface Account {
-  readonly auth: Auth
-  readonly sent: SentStore
-  readonly groups: Groups
-  readonly receiver: Receiver
-  readonly downloads: Downloads
-}
-
-export interface AccountParts {
-  readonly folder: string
-  readonly spool: Spool
-  readonly clock: Clock
-  readonly log: Log
-}
-
-/** Open the account, made if need be; rejects if the disk refuses. */
-export async function openAccount({ folder, spool, clock, log }: AccountParts): Promise<Account> {
-  for (const name of [DOWNLOADS, TEMPORARY]) await emptied(join(folder, name))
-  // Baileys puts what it uploads into files there: out of the sight of others, and removed here.
-  process.env['TMPDIR'] = join(folder, TEMPORARY)
-  const auth = await Auth.open(join(folder, AUTH), clock, log)
-  const sent = await SentStore.open(join(folder, 'sent.jsonl'), clock, log)
-  const groups = new Groups(clock)
-  const around = {
-    own: () => auth.own,
-    titleOf: (group: string) => groups.nameOf(group),
-    otherOf: (person: string) => auth.otherOf(person),
-    ours: (id: string) => sent.has(id),
-    sentTo: (id: string, chat: string, alternative: string) =>
-      sent.messageTo(id, chat, alternative),
-    seen: (name: string) => auth.keys.seen(name),
-  }
-  const receiver = new Receiver(spool, around, log)
-  return { auth, sent, groups, receiver, downloads: new Downloads(folder, DOWNLOADS, clock) }
-}
-
-export async function closeAccount({ auth, sent }: Account): Promise<void> {
-  await Promise.all([auth.close(), sent.close()])
-}
-
-async function emptied(folder: string): Promise<void> {
-  await rm(folder, { recursive: true, force: true })
-  await privateFolder(folder)
 }

@@ -3,10 +3,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type BinaryNode, proto } from 'baileys'
-import { eventKey, MAX_LINE, type MessageEvent } from '../src/protocol.js'
+import { MAX_LINE, type MessageEvent } from '../src/protocol.js'
 import { Receiver } from '../src/receive.js'
-import { fitted } from '../src/spool.js'
-import { recordedLog } from './parts.js'
+import { recordedLog, surroundings } from './parts.js'
 
 const ME = '15550001111@s.whatsapp.net'
 const ANN = '15557770000@s.whatsapp.net'
@@ -56,21 +55,13 @@ class Desk {
   readonly events: MessageEvent[] = []
   readonly receiver = new Receiver(
     {
-      has: (each) => this.events.some((event) => eventKey(event) === each),
       put: (event) => {
-        const line = JSON.stringify({ type: 'event', seq: 1e12, event: fitted(event) })
+        const line = JSON.stringify({ type: 'event', seq: 1e12, event })
         assert.ok(Buffer.byteLength(line) < MAX_LINE)
-        return Promise.resolve(this.events.push(event))
+        return this.events.push(event)
       },
     },
-    {
-      own: () => ({ number: ME, lid: '999@lid' }),
-      titleOf: () => '',
-      otherOf: () => '888@lid',
-      ours: (id) => id.startsWith('3EB0'),
-      sentTo: (id) => (id.startsWith('3EB0') ? { conversation: 'ours' } : undefined),
-      seen: () => false,
-    },
+    surroundings({ otherOf: () => '888@lid' }),
     recordedLog().log,
   )
 }
@@ -116,26 +107,26 @@ function stanza(id: string, below: (bound: number) => number): BinaryNode {
   return { tag: 'message', attrs }
 }
 
-test('whatever a message holds, it is an event or none, and the next one is one', async () => {
+test('whatever a message holds, it is an event or none, and the next one is one', () => {
   const below = numbers(20)
   for (let round = 0; round < ROUNDS; round++) {
     const desk = new Desk()
     for (let n = 0; n < 5; n++) {
       const sample = proto.Message.fromObject(SAMPLES[below(SAMPLES.length)] ?? {})
       const message = readable(garbled(proto.Message.encode(sample).finish(), below))
-      await desk.receiver.keep(stanza(`A${n}`, below), message)
+      desk.receiver.keep(stanza(`A${n}`, below), message)
     }
     const good: BinaryNode = { tag: 'message', attrs: { id: 'B1', from: ANN, t: '1700000000' } }
-    await desk.receiver.keep(good, { conversation: 'hello' })
+    desk.receiver.keep(good, { conversation: 'hello' })
     assert.ok(desk.events.some(({ id, text }) => id === 'B1' && text === 'hello'))
   }
 })
 
-test('a message inside of a thousand others is one that cannot be read', async () => {
+test('a message inside of a thousand others is one that cannot be read', () => {
   let message: proto.IMessage = { conversation: 'deep' }
   for (let depth = 0; depth < 1000; depth++) message = { ephemeralMessage: { message } }
   const desk = new Desk()
-  await desk.receiver.keep({ tag: 'message', attrs: { id: 'A1', from: ANN, t: '1' } }, message)
+  desk.receiver.keep({ tag: 'message', attrs: { id: 'A1', from: ANN, t: '1' } }, message)
   assert.deepEqual(
     desk.events.map(({ id, unknown }) => [id, unknown]),
     [['A1', 'ephemeralMessage']],

@@ -9,16 +9,17 @@
  * message), `keys-fail` (the keys, after the message).
  */
 
-import fs from 'node:fs/promises'
+import fs from 'node:fs'
 import { syncBuiltinESMExports } from 'node:module'
 import { basename } from 'node:path'
 
 const SPOOLED = /^\d{12}\.json$/
 const KEYS = 'keys.jsonl'
 
-const real = { open: fs.open, rename: fs.rename, unlink: fs.unlink }
+const real = { ...fs }
 const faults = new Set(process.env.NANOBOT_FAULT.split(' '))
 let spooled = false
+let keys = -1
 
 function mayDie(point) {
   if (faults.has(`die-${point}`)) process.kill(process.pid, 'SIGKILL')
@@ -29,33 +30,33 @@ function mayFail(name, code) {
   throw Object.assign(new Error(`${code}: the disk refuses`), { code })
 }
 
-fs.rename = async (from, to) => {
+fs.renameSync = (from, to) => {
   const ours = SPOOLED.test(basename(to))
   if (ours) {
     mayDie('before-spool')
     mayFail('spool-full', 'ENOSPC')
   }
-  await real.rename(from, to)
+  real.renameSync(from, to)
   if (!ours) return
   spooled = true
   mayDie('after-spool')
 }
 
-fs.unlink = async (path) => {
+fs.unlinkSync = (path) => {
   if (SPOOLED.test(basename(path))) mayDie('before-forget')
-  await real.unlink(path)
+  real.unlinkSync(path)
 }
 
-fs.open = async (path, ...rest) => {
-  const handle = await real.open(path, ...rest)
-  if (basename(String(path)) !== KEYS) return handle
-  const sync = handle.datasync.bind(handle)
-  handle.datasync = async () => {
-    if (spooled) mayFail('keys-fail', 'EIO')
-    await sync()
-    if (spooled) mayDie('after-keys')
-  }
-  return handle
+fs.openSync = (path, ...rest) => {
+  const file = real.openSync(path, ...rest)
+  if (basename(String(path)) === KEYS) keys = file
+  return file
+}
+
+fs.fdatasyncSync = (file) => {
+  if (spooled && file === keys) mayFail('keys-fail', 'EIO')
+  real.fdatasyncSync(file)
+  if (spooled && file === keys) mayDie('after-keys')
 }
 
 syncBuiltinESMExports()

@@ -18,15 +18,16 @@ const WRITER = `
   import { AppendLog } from '${DIST}disk.js'
   const [folder, round, event] = [process.argv[1], process.argv[2], JSON.parse(process.argv[3])]
   const clock = { now: () => 0, after: () => () => {} }
-  const quiet = () => {}
-  const words = { debug: quiet, info: quiet, warning: quiet, error: quiet }
-  const codec = { encode: JSON.stringify, decode: JSON.parse }
-  const state = { seen: [], apply(x) { this.seen.push(x) }, live() { return this.seen } }
-  const spool = await Spool.open(folder + '/spool', clock, words)
-  const log = await AppendLog.open(folder + '/keys.jsonl', codec, state, clock, words)
+  const words = () => {}
+  const { stringify: encode, parse: decode } = JSON
+  const seen = []
+  const state = { apply: (name) => seen.push(name), live: () => seen, encode, decode }
+  const spool = new Spool(folder + '/spool', clock, words)
+  const log = new AppendLog(folder + '/keys.jsonl', state, clock, words)
   for (let i = 0; ; i++) {
     const name = round + '-' + i
-    await Promise.all([spool.put({ ...event, id: name }), log.append(name)])
+    spool.put({ ...event, id: name })
+    log.append(name)
     console.log(name)
   }
 `
@@ -58,16 +59,20 @@ test('whatever a killed process was told to be on disk is there', async (t) => {
   assert.ok(told.length >= 42)
 
   const { log: words, lines } = recordedLog()
-  const spool = await Spool.open(join(folder, 'spool'), new FakeClock(), words)
+  const spool = new Spool(join(folder, 'spool'), new FakeClock(), words)
   const kept: string[] = []
-  for (let next = await spool.after(0); next !== null; next = await spool.after(next.seq)) {
+  for (let next = spool.after(0); next !== null; next = spool.after(next.seq)) {
     kept.push(next.event.id)
   }
   const appended: string[] = []
-  const state = { apply: (name: string) => appended.push(name), live: () => appended }
-  const codec = { encode: JSON.stringify, decode: (line: string) => String(JSON.parse(line)) }
-  const log = await AppendLog.open(join(folder, 'keys.jsonl'), codec, state, new FakeClock(), words)
-  await log.close()
+  const state = {
+    apply: (name: string) => appended.push(name),
+    live: () => appended,
+    encode: JSON.stringify,
+    decode: (line: string) => String(JSON.parse(line)),
+  }
+  const log = new AppendLog(join(folder, 'keys.jsonl'), state, new FakeClock(), words)
+  log.close()
   for (const found of [kept, appended]) {
     assert.deepEqual(
       found.filter((name) => told.includes(name)),

@@ -4,7 +4,6 @@ import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'
 import type { TestContext } from 'node:test'
-import { Signal } from '../src/link.js'
 
 export type Line = Readonly<Record<string, unknown>>
 
@@ -19,6 +18,28 @@ export const WELCOME = {
 
 /** Higher than any id that tests use for something else. */
 const ECHO = 1_000_000
+
+/** Something has happened: for one waiter, which then looks for itself. */
+class Signal {
+  #happened = false
+  #wake: (() => void) | null = null
+
+  notify(): void {
+    this.#happened = true
+    this.#wake?.()
+  }
+
+  /** Resolves when `notify` is called, or at once if it was since the last wait ended. */
+  async next(): Promise<void> {
+    if (!this.#happened) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve
+      })
+    }
+    this.#wake = null
+    this.#happened = false
+  }
+}
 
 export class Daemon {
   /** Resolves when the helper has closed the connection. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { baileysLogger, quietConsole, SinkLog } from '../src/runtime.js'
+import { baileysLogger, quietConsole } from '../src/runtime.js'
 import { recordedLog } from './parts.js'
 
 test('of what Baileys logs only its sentence and the reason of an error are passed on', () => {
@@ -26,15 +26,4 @@ test('what libraries print keeps its sentence only and does not reach the termin
   globalThis.console.info('Closing session:', { privKey: 'SECRET' })
   globalThis.console.log({ privKey: 'SECRET' })
   assert.deepEqual(lines, ['debug: console: Closing session:', 'debug: console: (no words)'])
-})
-
-test('a message goes to the first sink that takes it, cut to a length', () => {
-  const heard: string[] = []
-  const log = new SinkLog([
-    (level) => level === 'error',
-    (level, text) => heard.push(`${level} ${text.length}`) > 0,
-  ])
-  log.error('not for the second')
-  log.warning('x'.repeat(5000))
-  assert.deepEqual(heard, ['warning 2000'])
 })

@@ -38,7 +38,7 @@ async function linked(t: TestContext): Promise<{ folder: string; daemon: Daemon;
   const folder = await temporaryFolder(t)
   const daemon = await Daemon.listen(t, join(folder, 'bridge.sock'))
   const { log } = recordedLog()
-  await (await Spool.open(join(folder, 'spool'), systemClock, log)).put(message('A'))
+  new Spool(join(folder, 'spool'), systemClock, log).put(message('A'))
   const it = start(t, ['--socket', 'bridge.sock', '--folder', '.'], folder)
   return { folder, daemon, it }
 }

@@ -83,8 +83,8 @@ for (const [path, url, place] of PLACES) {
 
 test('a message is only shown to whom it was sent', async (t) => {
   const path = join(await temporaryFolder(t), 'sent.jsonl')
-  const sent = await SentStore.open(path, new FakeClock(), recordedLog().log)
-  await sent.keep('A', ANN, { conversation: 'for Ann' })
+  const sent = new SentStore(path, new FakeClock(), recordedLog().log)
+  sent.keep('A', ANN, { conversation: 'for Ann' })
   const seen = (chat: string, other: string): boolean =>
     sent.messageTo('A', chat, other) !== undefined
   assert.ok(seen(ANN, '888@lid'))
@@ -92,7 +92,7 @@ test('a message is only shown to whom it was sent', async (t) => {
   assert.ok(!seen('777@lid', ''))
   assert.ok(!seen('', ''))
   assert.equal(sent.messageTo('B', '', ''), undefined, 'nothing is known of the message')
-  await sent.close()
+  sent.close()
 })
 
 test('refusals say whether it makes sense to try again', () => {
@@ -109,50 +109,50 @@ test('a confirmation is waited for so long, and not beyond the connection', asyn
   const ack = (id: string, error?: string): void => {
     acks.take({ tag: 'ack', attrs: error === undefined ? { id } : { id, error } })
   }
-  const early = acks.expect('A')
+  const early = acks.expect('A', 10)
   ack('A')
-  assert.equal(await early.within(10), 'taken')
-  const refused = acks.expect('B').within(10)
+  assert.equal(await early, 'taken')
+  const refused = acks.expect('B', 10)
   ack('other')
   ack('B', '463')
   assert.deepEqual(await refused, { refusal: 463 })
-  const late = acks.expect('C').within(10)
+  const late = acks.expect('C', 10)
   clock.advance(10)
   assert.equal(await late, 'silent')
-  const cut = acks.expect('D').within(10)
+  const cut = acks.expect('D', 10)
   acks.close()
   assert.equal(await cut, 'silent')
 })
 
 test('what was sent is known after a restart, the newest of it', async (t) => {
   const path = join(await temporaryFolder(t), 'sent.jsonl')
-  const open = (): Promise<SentStore> => SentStore.open(path, new FakeClock(), recordedLog().log, 2)
-  const before = await open()
-  for (const id of ['A', 'B', 'C']) await before.keep(id, ANN, { conversation: id })
-  await before.close()
-  const after = await open()
+  const open = (): SentStore => new SentStore(path, new FakeClock(), recordedLog().log, 2)
+  const before = open()
+  for (const id of ['A', 'B', 'C']) before.keep(id, ANN, { conversation: id })
+  before.close()
+  const after = open()
   assert.deepEqual(
     ['A', 'B', 'C'].map((id) => after.has(id)),
     [false, true, true],
   )
   assert.equal(after.messageTo('C', ANN)?.conversation, 'C')
-  await after.close()
+  after.close()
 })
 
 test('what was sent is forgotten after a week, on disk as well', async (t) => {
   const path = join(await temporaryFolder(t), 'sent.jsonl')
   const [clock, day] = [new FakeClock(), 24 * 3600_000]
-  const sent = await SentStore.open(path, clock, recordedLog().log)
-  await sent.keep('OLD', ANN, { conversation: 'old' })
+  const sent = new SentStore(path, clock, recordedLog().log)
+  sent.keep('OLD', ANN, { conversation: 'old' })
   clock.advance(2 * day)
-  await sent.keep('NEW', ANN, { conversation: 'new' })
+  sent.keep('NEW', ANN, { conversation: 'new' })
   clock.advance(5 * day + 1)
-  await sent.close()
+  sent.close()
   const left = await readFile(path, 'utf8')
   assert.deepEqual([sent.has('OLD'), sent.has('NEW')], [false, true])
   assert.ok(!left.includes('OLD') && left.includes('NEW'), left)
 
   clock.advance(2 * day)
-  await (await SentStore.open(path, clock, recordedLog().log)).close()
+  new SentStore(path, clock, recordedLog().log).close()
   assert.equal(await readFile(path, 'utf8'), '', 'nor does it come back after a restart')
 })

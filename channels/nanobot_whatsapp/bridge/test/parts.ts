@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import type { MessageEvent } from '../src/protocol.js'
-import { type Clock, SinkLog } from '../src/runtime.js'
+import type { Surroundings } from '../src/receive.js'
+import type { Clock, Log } from '../src/runtime.js'
 
 export async function temporaryFolder(test: TestContext): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'bridge-'))
@@ -41,6 +42,30 @@ export function message(id: string, changes: Partial<MessageEvent> = {}): Messag
   }
 }
 
+/** What is known beside a message: we sent those whose ids begin with 3EB0. */
+export function surroundings(changes: {
+  readonly own?: Surroundings['auth']['own']
+  readonly title?: string
+  readonly otherOf?: (person: string) => string
+  messageTo?: Surroundings['sent']['messageTo']
+  readonly seen?: (name: string) => boolean
+}): Surroundings {
+  const { own, title = '', otherOf = () => '', messageTo, seen = () => false } = changes
+  const isOurs = (id: string): boolean => id.startsWith('3EB0')
+  return {
+    auth: {
+      own: own ?? { number: '15550001111@s.whatsapp.net', lid: '999@lid' },
+      otherOf,
+      keys: { seen },
+    },
+    sent: {
+      has: isOurs,
+      messageTo: messageTo ?? ((id) => (isOurs(id) ? { conversation: 'ours' } : undefined)),
+    },
+    groups: { nameOf: () => title },
+  }
+}
+
 /** Time that passes only by `advance`. */
 export class FakeClock implements Clock {
   #now = 1_700_000_000_000
@@ -67,8 +92,8 @@ export class FakeClock implements Clock {
 }
 
 /** A log whose lines a test can read, as "level: message". */
-export function recordedLog(): { readonly log: SinkLog; readonly lines: readonly string[] } {
+export function recordedLog(): { readonly log: Log; readonly lines: readonly string[] } {
   const lines: string[] = []
-  const log = new SinkLog([(level, text) => lines.push(`${level}: ${text}`) > 0])
+  const log: Log = (level, text) => lines.push(`${level}: ${text}`)
   return { log, lines }
 }

@@ -5,18 +5,18 @@ import { test } from 'node:test'
 import { Backoff, type Verdict, verdictOn } from '../src/session.js'
 
 const ENDS: readonly (readonly [number, Verdict])[] = [
-  [401, { next: 'logged_out' }],
+  [401, { next: 'logged_out', wait: null }],
   [402, { next: 'banned', wait: 60 }],
   [403, { next: 'banned', wait: 60 }],
-  [405, { next: 'newer_version' }],
+  [405, { next: 'newer_version', wait: null }],
   [406, { next: 'banned', wait: 60 }],
-  [408, { next: 'backoff' }],
-  [428, { next: 'backoff' }],
+  [408, { next: 'backoff', wait: null }],
+  [428, { next: 'backoff', wait: null }],
   [440, { next: 'replaced', wait: 300 }],
-  [500, { next: 'backoff' }],
-  [503, { next: 'backoff' }],
-  [515, { next: 'at_once' }],
-  [0, { next: 'backoff' }],
+  [500, { next: 'backoff', wait: null }],
+  [503, { next: 'backoff', wait: null }],
+  [515, { next: 'at_once', wait: null }],
+  [0, { next: 'backoff', wait: null }],
 ]
 
 for (const [code, verdict] of ENDS) {

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { proto, type BinaryNode } from 'baileys'
 import { eventKey, type MessageEvent } from '../src/protocol.js'
 import { Receiver } from '../src/receive.js'
-import { recordedLog } from './parts.js'
+import { recordedLog, surroundings } from './parts.js'
 
 const ME = '15550001111@s.whatsapp.net'
 const ANN = '15557770000@s.whatsapp.net'
@@ -18,20 +18,18 @@ class Desk {
   readonly events: MessageEvent[] = []
   readonly receiver = new Receiver(
     {
-      has: (key) => this.events.some((event) => eventKey(event) === key),
-      put: (event) => Promise.resolve(this.events.push(event)),
+      put: (event) => {
+        const isNew = this.events.every((each) => eventKey(each) !== eventKey(event))
+        return isNew ? this.events.push(event) : 0
+      },
     },
-    {
-      own: () => ({ number: ME, lid: '999@lid' }),
-      titleOf: () => '',
+    surroundings({
       otherOf: (person) => (person === ANN ? this.other : ''),
-      ours: (id) => id.startsWith('3EB0'),
-      sentTo: (id, chat, alternative) => {
+      messageTo: (id, chat, alternative) => {
         const isThere = id.startsWith('3EB0') && [chat, alternative].includes('888@lid')
         return isThere ? { conversation: 'what we sent' } : undefined
       },
-      seen: () => false,
-    },
+    }),
     log,
   )
 
@@ -44,7 +42,7 @@ function stanza(id: string, from: string, content: BinaryNode[] = []): BinaryNod
   return { tag: 'message', attrs: { id, from, t: '1700000000' }, content }
 }
 
-test('a message that the phone passes on is an event, before the phone is answered', async () => {
+test('a message that the phone passes on is an event, before the phone is answered', () => {
   const desk = new Desk()
   const webMessageInfoBytes = proto.WebMessageInfo.encode({
     key: { remoteJid: ANN, id: 'A1', fromMe: false },
@@ -60,8 +58,8 @@ test('a message that the phone passes on is an event, before the phone is answer
       },
     },
   }
-  await desk.receiver.keep(stanza('P1', ME), response)
-  await desk.receiver.keep(stanza('P2', ANN), response)
+  desk.receiver.keep(stanza('P1', ME), response)
+  desk.receiver.keep(stanza('P2', ANN), response)
   assert.deepEqual(desk.told, ['A1 from an advertisement'], 'strangers pass nothing on')
   const [event] = desk.events
   assert.deepEqual(
@@ -70,7 +68,7 @@ test('a message that the phone passes on is an event, before the phone is answer
   )
 })
 
-test('what is not encrypted is taken from Baileys, and nothing else is', async () => {
+test('what is not encrypted is taken from Baileys, and nothing else is', () => {
   const desk = new Desk()
   const plaintext = { tag: 'plaintext', attrs: {}, content: Buffer.from('x') }
   const viewOnce = { tag: 'unavailable', attrs: { type: 'view_once' } }
@@ -82,7 +80,7 @@ test('what is not encrypted is taken from Baileys, and nothing else is', async (
   }
   const once = { key: { remoteJid: ANN, id: 'A2', fromMe: false } }
   for (let times = 0; times < 2; times++) {
-    await desk.receiver.takeOpen([info('A1'), once, info('A3')])
+    desk.receiver.takeOpen([info('A1'), once, info('A3')])
   }
   assert.deepEqual(desk.told, [
     'A1 hi',
@@ -90,7 +88,7 @@ test('what is not encrypted is taken from Baileys, and nothing else is', async (
   ])
 })
 
-test('a message is one event, however often it comes; its edits are others', async () => {
+test('a message is one event, however often it comes; its edits are others', () => {
   const desk = new Desk()
   const edit = {
     protocolMessage: {
@@ -100,30 +98,30 @@ test('a message is one event, however often it comes; its edits are others', asy
     },
   }
   for (let times = 0; times < 2; times++) {
-    await desk.receiver.keep(stanza('A1', ANN), { conversation: 'good' })
-    await desk.receiver.keep(stanza('A2', ANN), edit)
+    desk.receiver.keep(stanza('A1', ANN), { conversation: 'good' })
+    desk.receiver.keep(stanza('A2', ANN), edit)
   }
   assert.deepEqual(desk.told, ['A1 good', 'A2 better'])
 })
 
-test('a member of a group cannot pass off what another one writes as known', async () => {
+test('a member of a group cannot pass off what another one writes as known', () => {
   const desk = new Desk()
-  const write = (participant: string, conversation: string): Promise<unknown> => {
+  const write = (participant: string, conversation: string): void => {
     const from = { ...stanza('A1', GROUP), attrs: { id: 'A1', from: GROUP, participant, t: '1' } }
-    return desk.receiver.keep(from, { conversation })
+    desk.receiver.keep(from, { conversation })
   }
   for (let times = 0; times < 2; times++) {
-    await write('777@lid', 'from Bob')
-    await write('888@lid', 'from Ann')
+    write('777@lid', 'from Bob')
+    write('888@lid', 'from Ann')
   }
   assert.deepEqual(desk.told, ['A1 from Bob', 'A1 from Ann'])
 })
 
-test('nobody is taken for us by what is said to be their other id', async () => {
+test('nobody is taken for us by what is said to be their other id', () => {
   const desk = new Desk()
   for (const [id, other] of Object.entries({ A1: ME, A2: '999@lid', A3: '888@lid' })) {
     desk.other = other
-    await desk.receiver.keep(stanza(id, ANN), { conversation: 'hi' })
+    desk.receiver.keep(stanza(id, ANN), { conversation: 'hi' })
   }
   assert.deepEqual(
     desk.events.map(({ alt }) => alt),
@@ -131,15 +129,15 @@ test('nobody is taken for us by what is said to be their other id', async () => 
   )
 })
 
-test('a quote has the text that we sent there, and not what we sent to others', async () => {
+test('a quote has the text that we sent there, and not what we sent to others', () => {
   const desk = new Desk()
   const quotedMessage = { conversation: 'what they say' }
   const contextInfo = { stanzaId: '3EB0AA', participant: ME, quotedMessage }
   const quoting = { extendedTextMessage: { text: 'hi', contextInfo } }
   const inGroup = stanza('A2', GROUP)
-  await desk.receiver.keep(stanza('A1', ANN), quoting)
+  desk.receiver.keep(stanza('A1', ANN), quoting)
   inGroup.attrs['participant'] = ANN
-  await desk.receiver.keep(inGroup, quoting)
+  desk.receiver.keep(inGroup, quoting)
   assert.deepEqual(
     desk.events.map(({ quote }) => [quote?.text, quote?.ours]),
     [
@@ -149,12 +147,12 @@ test('a quote has the text that we sent there, and not what we sent to others', 
   )
 })
 
-test('only what says something is remembered as read', async () => {
+test('only what says something is remembered as read', () => {
   const { receiver } = new Desk()
   const key = { groupId: GROUP }
-  const seen = async (message: proto.IMessage): Promise<boolean> =>
-    Object.keys(await receiver.keep(stanza('A1', ANN), message)).length > 0
-  assert.ok(await seen({ conversation: 'hi', senderKeyDistributionMessage: key }))
-  assert.ok(!(await seen({ senderKeyDistributionMessage: key, messageContextInfo: {} })))
-  assert.ok(!(await seen({ fastRatchetKeySenderKeyDistributionMessage: key })))
+  const seen = (message: proto.IMessage): boolean =>
+    Object.keys(receiver.keep(stanza('A1', ANN), message)).length > 0
+  assert.ok(seen({ conversation: 'hi', senderKeyDistributionMessage: key }))
+  assert.ok(!seen({ senderKeyDistributionMessage: key, messageContextInfo: {} }))
+  assert.ok(!seen({ fastRatchetKeySenderKeyDistributionMessage: key }))
 })

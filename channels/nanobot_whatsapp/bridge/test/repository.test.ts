@@ -19,11 +19,12 @@ import {
 } from 'baileys'
 import { Keys } from '../src/auth.js'
 import { eventKey, type MessageEvent } from '../src/protocol.js'
-import { type EventSpool, Receiver } from '../src/receive.js'
+import { Receiver } from '../src/receive.js'
 import { Gate, keeping } from '../src/repository.js'
 import { baileysLogger } from '../src/runtime.js'
+import type { Spool } from '../src/spool.js'
 import { Device } from './fake/device.mjs'
-import { FakeClock, recordedLog, temporaryFolder } from './parts.js'
+import { FakeClock, recordedLog, surroundings, temporaryFolder } from './parts.js'
 
 const ME = '15550001111@s.whatsapp.net'
 const ANN = '888000111@lid'
@@ -31,20 +32,18 @@ const GROUP = '120363000000000001@g.us'
 const { log } = recordedLog()
 
 /** A spool that can refuse, and that says when it was asked. */
-class Shelf implements EventSpool {
+class Shelf implements Pick<Spool, 'put'> {
   readonly events: MessageEvent[] = []
   refuses = false
 
   constructor(private readonly steps: string[]) {}
 
-  has(key: string): boolean {
-    return this.events.some((event) => eventKey(event) === key)
-  }
-
-  put(event: MessageEvent): Promise<number> {
-    if (this.refuses) return Promise.reject(new Error('ENOSPC'))
+  put(event: MessageEvent): number {
+    if (this.refuses) throw new Error('ENOSPC')
+    const known = this.events.findIndex((each) => eventKey(each) === eventKey(event))
+    if (known >= 0) return known + 1
     this.steps.push(`spooled ${event.text}`)
-    return Promise.resolve(this.events.push(event))
+    return this.events.push(event)
   }
 }
 
@@ -64,7 +63,7 @@ class World {
   static async begin(t: TestContext): Promise<World> {
     const world = new World(join(await temporaryFolder(t), 'keys.jsonl'))
     const preKey = Curve.generateKeyPair()
-    await world.restart()
+    world.restart()
     t.after(() => {
       world.close()
     })
@@ -85,12 +84,12 @@ class World {
   }
 
   /** What a killed helper finds when it starts again: only the disk is left. */
-  async restart(): Promise<void> {
-    const store = await Keys.open(this.path, new FakeClock(), log)
+  restart(): void {
+    const store = new Keys(this.path, new FakeClock(), log)
     const told = {
       get: store.get.bind(store),
-      set: async (data: Parameters<Keys['set']>[0]) => {
-        await store.set(data)
+      set: (data: Parameters<Keys['set']>[0]) => {
+        store.set(data)
         this.steps.push(`keys ${Object.keys(data).sort().join(' ')}`)
       },
     }
@@ -99,14 +98,11 @@ class World {
     this.keys = addTransactionCapability(told, logger, options)
     this.receiver = new Receiver(
       this.shelf,
-      {
-        own: () => ({ number: ME, lid: '' }),
-        titleOf: () => '',
-        otherOf: () => '',
-        ours: () => false,
-        sentTo: () => undefined,
+      surroundings({
+        own: { number: ME, lid: '' },
+        messageTo: () => undefined,
         seen: (name) => store.seen(name),
-      },
+      }),
       log,
     )
     const creds = this.#creds
@@ -186,7 +182,7 @@ test('what the disk refused is read again when it comes again', async (t) => {
   assert.match(String(await world.deliver(one)), /has ended/, 'nothing more passes')
 
   world.shelf.refuses = false
-  await world.restart()
+  world.restart()
   assert.deepEqual(await world.deliver(one), ['one'])
   assert.deepEqual(await world.deliver(await world.written('A2', 'two')), ['two'])
   assert.deepEqual(
@@ -203,7 +199,7 @@ test('the key of a group is kept, and its message comes again if it was refused'
   assert.deepEqual(world.steps, ['keys identity-key pre-key sender-key session'])
 
   world.shelf.refuses = false
-  await world.restart()
+  world.restart()
   assert.deepEqual(await world.deliver(first), ['', 'one'], 'no part is a reason to ask again')
   assert.deepEqual(await world.deliver(await world.writtenToGroup('G2', 'two')), ['two'])
   assert.deepEqual(
@@ -236,7 +232,7 @@ test('a message in the spool is confirmed when it comes again, not asked for', a
   for (const each of stanzas) await world.deliver(each)
   const again = (): Promise<unknown> => Promise.all(stanzas.map((each) => world.deliver(each)))
   assert.deepEqual(await again(), [[''], ['', ''], ['']])
-  await world.restart()
+  world.restart()
   assert.deepEqual(await again(), [[''], ['', ''], ['']], 'the spool remembers')
   assert.equal(world.shelf.events.length, 3)
 })
@@ -280,7 +276,7 @@ test('writing and reading at once does not undo either', async (t) => {
     ['mine', 'and mine'],
   )
 
-  await world.restart()
+  world.restart()
   for (const { content } of stanzas) {
     const replayed = stanza('X', ANN, content as BinaryNode[])
     assert.match(String(await world.deliver(replayed)), /failed/, 'the ratchet has not gone back')

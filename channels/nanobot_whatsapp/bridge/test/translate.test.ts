@@ -3,9 +3,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type BinaryNode, proto } from 'baileys'
-import { contentOf, fileOf } from '../src/content.js'
-import type { MessageEvent } from '../src/protocol.js'
-import { envelopeOf, type Scene, translate } from '../src/receive.js'
+import { contentOf } from '../src/content.js'
+import { fileOf } from '../src/media.js'
+import { MAX_LINE, type MessageEvent } from '../src/protocol.js'
+import { envelopeOf, translate } from '../src/receive.js'
+import { surroundings } from './parts.js'
 
 const ME = '15550001111@s.whatsapp.net'
 const MY_LID = '999@lid'
@@ -15,21 +17,16 @@ const EDIT = proto.Message.ProtocolMessage.Type.MESSAGE_EDIT
 const REVOKE = proto.Message.ProtocolMessage.Type.REVOKE
 const KEY = Buffer.alloc(32, 7)
 
-const scene: Scene = {
-  own: { number: ME, lid: MY_LID },
-  title: 'Friends',
-  ours: (id) => id.startsWith('3EB0'),
-  sentHere: (id) => (id.startsWith('3EB0') ? { conversation: 'ours' } : undefined),
-}
+const around = surroundings({ title: 'Friends' })
 
 function event(attrs: Record<string, string>, message: proto.IMessage): MessageEvent | null {
   const stanza: BinaryNode = {
     tag: 'message',
     attrs: { id: 'A1', from: ANN, t: '1700000000', notify: 'Ann', ...attrs },
   }
-  const envelope = envelopeOf(stanza, scene.own)
+  const envelope = envelopeOf(stanza, around.auth.own)
   // As it comes from the wire, where a field that is not there is not an own property.
-  return envelope && translate(envelope, proto.Message.decode(encoded(message)), scene)
+  return envelope && translate(envelope, proto.Message.decode(encoded(message)), around)
 }
 
 function encoded(message: proto.IMessage): Uint8Array {
@@ -275,4 +272,42 @@ test('an id of somebody that is too long to be one is none', () => {
   const contextInfo = { mentionedJid: [`${'1'.repeat(300)}@lid`, ANN] }
   const found = said({ extendedTextMessage: { text: 'hi', contextInfo } })
   assert.deepEqual(found.mentions, [ANN])
+})
+
+for (const worst of ['\0', '\u2603', '\ud83d']) {
+  test(`an event fits a line however much of ${JSON.stringify(worst)} is in it`, () => {
+    const huge = worst.repeat(70_000)
+    const contextInfo: proto.IContextInfo = {
+      stanzaId: 'x'.repeat(256),
+      participant: `${worst.repeat(200)}@s.whatsapp.net`,
+      quotedMessage: { conversation: huge },
+      mentionedJid: Array.from({ length: 2000 }, () => `${worst.repeat(240)}@s.whatsapp.net`),
+    }
+    const contacts = Array.from({ length: 50 }, () => ({ displayName: huge, vcard: huge }))
+    const messages: proto.IMessage[] = [
+      { extendedTextMessage: { text: huge, contextInfo } },
+      { documentMessage: { ...file, caption: huge, contextInfo, fileName: huge, mimetype: huge } },
+      { documentMessage: { ...file, caption: huge, contextInfo, directPath: huge, url: huge } },
+      { contactsArrayMessage: { contacts, contextInfo } },
+      { locationMessage: { name: huge, address: huge, contextInfo } },
+      { pollCreationMessage: { name: huge, options: [{ optionName: huge }], contextInfo } },
+    ]
+    for (const message of messages) {
+      const stanza = { id: 'x'.repeat(256), from: GROUP, participant: ANN, notify: huge }
+      const found = event(stanza, message)
+      assert.ok(found)
+      const line = JSON.stringify({ type: 'event', seq: Number.MAX_SAFE_INTEGER, event: found })
+      assert.ok(Buffer.byteLength(line) < MAX_LINE, `${Buffer.byteLength(line)}`)
+      if (found.text !== '') {
+        assert.equal(found.text.length, 65_536)
+        assert.match(found.notes.at(-1) ?? '', /cut off/)
+      }
+    }
+  })
+}
+
+test('that we are mentioned is known however many others are', () => {
+  const mentionedJid = [...Array.from({ length: 500 }, (_, i) => `${i + 1}@lid`), MY_LID]
+  const found = said({ extendedTextMessage: { text: 'all', contextInfo: { mentionedJid } } })
+  assert.deepEqual([found.mentions.length, found.mentions_me], [128, true])
 })
