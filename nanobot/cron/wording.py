@@ -15,7 +15,7 @@ from nanobot.cron.schedule import At, Every, Schedule, ScheduleError, parse
 from nanobot.errors import NanobotError
 from nanobot.messages import SILENT
 from nanobot.templates import render
-from nanobot.text import one_line
+from nanobot.text import one_line, shortened
 from nanobot.zones import find_zone
 
 LEAST_INTERVAL = timedelta(seconds=60)
@@ -78,12 +78,10 @@ def draft(
         raise ScheduleError(schedule, f"that time has passed (it is {clock})")
     if isinstance(parsed, At) and parsed.time.tzinfo is not None:
         zone = ""  # the offset says it all
-    line = " ".join(message.split())
-    named = line if len(line) <= _NAME_FROM_MESSAGE else f"{line[: _NAME_FROM_MESSAGE - 1]}…"
     made_at = now.astimezone(UTC)
     return Job(
         id="",
-        name=name[:MOST_NAME] or named,
+        name=name[:MOST_NAME] or shortened(message, _NAME_FROM_MESSAGE),
         schedule=parsed,
         zone=zone,
         message=message,

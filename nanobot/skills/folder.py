@@ -160,7 +160,8 @@ _AGENTS = ("nanobot", "openclaw", "clawdbot", "clawdis")
 """Whose entries under `metadata` are understood."""
 
 _MOST_DESCRIPTION, _MOST_TEXT, _MOST_ITEMS = 1_024, 200, 40
-_PLAIN = re.compile(r"([A-Za-z][\w-]*):[ \t]+(?![\"'\[{|>&*!%#@`])(.*\S)\s*")
+_FRONT = re.compile(r"---\s*?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n(.*))?", re.DOTALL | re.MULTILINE)
+_PLAIN = re.compile(r"^([A-Za-z][\w-]*):[ \t]+(?![\"'\[{|>&*!%#@`])(.*\S)[ \t]*$", re.MULTILINE)
 _INSTALLERS: Mapping[str, tuple[str, str]] = {
     "apt": ("package", "apt-get install {}"),
     "uv": ("package", "uv tool install {}"),
@@ -182,8 +183,13 @@ class NotASkill(Exception):
 
 def parse(text: str) -> tuple[Header, str]:
     """The header and the Markdown below it. Raises `NotASkill`."""
-    front, body = _split(text.removeprefix("\ufeff").replace("\r\n", "\n"))
-    fields = _loaded(front)
+    found = _FRONT.fullmatch(text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    if found is None or len(found[1]) > MOST_FRONT:
+        raise NotASkill(
+            f"its {MAIN} does not begin with front matter: a line of ---, at most"
+            f" {MOST_FRONT:,} characters, and a line of --- again"
+        )
+    fields = _yaml(found[1])
     description = _text(fields.get("description"), _MOST_DESCRIPTION)
     if not description:
         raise NotASkill("its SKILL.md has no description")
@@ -198,52 +204,25 @@ def parse(text: str) -> tuple[Header, str]:
         license=_text(fields.get("license")),
         compatibility=_text(fields.get("compatibility"), 500),
     )
-    return header, body.strip()
+    return header, (found[2] or "").strip()
 
 
-def _split(text: str) -> tuple[str, str]:
-    lines = text.split("\n")
-    if lines[0].rstrip() != "---":
-        raise NotASkill("its SKILL.md does not begin with a line of ---")
-    for number, line in enumerate(lines[1:], 1):
-        if line.rstrip() in {"---", "..."}:
-            front = "\n".join(lines[1:number])
-            if len(front) > MOST_FRONT:
-                raise NotASkill("the front matter of its SKILL.md is too long")
-            return front, "\n".join(lines[number + 1 :])
-    raise NotASkill("the front matter of its SKILL.md has no end, a line of ---")
-
-
-def _loaded(front: str) -> Mapping[str, object]:
-    try:
-        fields = _yaml(front)
-    except yaml.YAMLError:
-        try:
-            fields = _yaml(_quoted(front))
-        except yaml.YAMLError as error:
-            problem = getattr(error, "problem", "") or "it is not YAML"
-            raise NotASkill(f"the front matter of its SKILL.md: {problem}") from error
-    if not isinstance(fields, dict):
-        raise NotASkill("the front matter of its SKILL.md has no fields")
-    return fields
-
-
-def _yaml(text: str) -> object:
-    if text.count("[") + text.count("{") > _MOST_BRACKETS:
-        raise yaml.YAMLError("it has too many brackets")
-    try:
-        # Makes texts, lists and mappings of texts, and nothing else.
-        return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506
-    except RecursionError as error:
-        raise yaml.YAMLError("it is nested too deeply") from error
-
-
-def _quoted(front: str) -> str:
-    """With every plain value at the top in quotes: `description: Use when: …` is common."""
-    lines = (_PLAIN.fullmatch(line) or line for line in front.split("\n"))
-    return "\n".join(
-        line if isinstance(line, str) else f"{line[1]}: {json.dumps(line[2])}" for line in lines
-    )
+def _yaml(front: str) -> Mapping[str, object]:
+    # `description: Use when: …` is common: the second time, plain values at the top are in quotes.
+    quoted = _PLAIN.sub(lambda found: f"{found[1]}: {json.dumps(found[2])}", front)
+    problem = "it has too many brackets"
+    if front.count("[") + front.count("{") <= _MOST_BRACKETS:
+        problem = "it has no fields"
+        for text in (front, quoted):
+            try:
+                # Makes texts, lists and mappings of texts, and nothing else.
+                fields = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506
+            except (yaml.YAMLError, RecursionError) as error:
+                problem = getattr(error, "problem", "") or "it is not YAML"
+                continue
+            if isinstance(fields, dict):
+                return fields
+    raise NotASkill(f"the front matter of its {MAIN}: {problem}")
 
 
 def _metadata(value: object) -> list[Mapping[str, object]]:

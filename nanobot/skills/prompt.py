@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -28,6 +28,7 @@ from nanobot.errors import NanobotError, ToolError
 from nanobot.security.names import printable
 from nanobot.skills.folder import Skill, is_main
 from nanobot.skills.loader import SkillsLoader
+from nanobot.text import shortened
 from nanobot.tokens import estimate_tokens
 from nanobot.tooling import MAX_RESULT, Arguments, Caller, ToolResult
 from nanobot.tooling.policy import OWNER
@@ -93,18 +94,18 @@ class SkillSections:
 
     def active(self) -> str:
         """`# Active Skills`; empty where there are none."""
-        return self._section(active_section)
+        return active_section(self._usable())
 
     def summary(self) -> str:
         """`# Skills`; empty where there are none."""
-        return self._section(summary_section)
+        return summary_section(self._usable())
 
-    def _section(self, told: Callable[[Sequence[Skill]], str]) -> str:
+    def _usable(self) -> Sequence[Skill]:
         try:
-            return told(self._loader.in_use(self._scope))
+            return self._loader.in_use(self._scope)
         except NanobotError as error:
             logger.warning("skills cannot be read: {}", error)
-            return ""
+            return ()
 
 
 def active_section(skills: Sequence[Skill]) -> str:
@@ -151,14 +152,8 @@ def _active(skills: Sequence[Skill]) -> list[Skill]:
 def _line(skill: Skill, width: int) -> str:
     lack = missing_text(skill)
     unavailable = f' (available="false": {lack})' if lack else ""
-    described = f": {_short(skill.header.description, width)}" if width else ""
+    described = f": {shortened(skill.header.description, width)}" if width else ""
     return f"- {skill.name}{described}{unavailable}"
-
-
-def _short(text: str, width: int) -> str:
-    if len(text) <= width:
-        return text
-    return f"{text[: width - 1].rsplit(' ', 1)[0]}…"
 
 
 READ_SKILL = "read_skill"
@@ -166,6 +161,12 @@ MOST_TEXT = MAX_RESULT - 2_000
 """Characters in one result; the rest is room for what is said about them."""
 
 _MOST_LISTED = 30
+_WHY_NOT = {
+    "new": "was not enabled by the owner yet",
+    "changed": "was changed since the owner enabled it",
+    "disabled": "is turned off",
+    "broken": "cannot be read as a skill",
+}
 
 
 class ReadSkillArguments(Arguments):
@@ -194,7 +195,7 @@ class ReadSkill:
         return ToolResult(text, trusted=True)
 
     def _read(self, arguments: ReadSkillArguments, scope: str) -> str:
-        skill = self._skill(arguments.name.strip(), scope)
+        skill = _usable(self.loader, arguments.name.strip(), scope)
         path = arguments.file.strip().removeprefix(f"{skill.folder}/").removeprefix("./")
         content = self.loader.read(skill, path)
         if b"\0" in content:
@@ -203,32 +204,22 @@ class ReadSkill:
         shown = _excerpt(content.decode("utf-8", "replace"), arguments.start_line)
         return shown if path else f"{_about(skill)}\n\n{shown}"
 
-    def _skill(self, name: str, scope: str) -> Skill:
-        usable = self.loader.in_use(scope)
-        for skill in usable:
-            if skill.name == name:
-                return skill
-        asleep = self.loader.find(name)
-        if scope == OWNER and asleep is not None:
-            raise _not_usable(asleep)
-        near = get_close_matches(name.casefold(), [skill.name for skill in usable], 1)
-        hint = f"Did you mean {near[0]}? " if near else ""
-        known = ", ".join(skill.name for skill in usable) or "none"
-        raise ToolError(f"no skill {printable(name[:80])!r}", hint=f"{hint}There are: {known}.")
 
-
-def _not_usable(skill: Skill) -> ToolError:
-    reason = {
-        "new": "was not enabled by the owner yet",
-        "changed": "was changed since the owner enabled it",
-        "disabled": "is turned off",
-        "broken": "cannot be read as a skill",
-    }[skill.status]
-    command = f"nanobot skills {'show' if skill.status == 'broken' else 'enable'} {skill.name}"
-    return ToolError(
-        f"the skill {skill.name} {reason}, so it is not used",
-        hint=f"Tell the owner: `{command}` shows it to them.",
-    )
+def _usable(loader: SkillsLoader, name: str, scope: str) -> Skill:
+    usable = {skill.name: skill for skill in loader.in_use(scope)}
+    if name in usable:
+        return usable[name]
+    asleep = loader.find(name) if scope == OWNER else None
+    if asleep is not None:
+        command = f"nanobot skills {'show' if asleep.status == 'broken' else 'enable'} {name}"
+        raise ToolError(
+            f"the skill {name} {_WHY_NOT[asleep.status]}, so it is not used",
+            hint=f"Tell the owner: `{command}` shows it to them.",
+        )
+    near = get_close_matches(name.casefold(), usable, 1)
+    hint = f"Did you mean {near[0]}? " if near else ""
+    known = ", ".join(usable) or "none"
+    raise ToolError(f"no skill {printable(name[:80])!r}", hint=f"{hint}There are: {known}.")
 
 
 def _about(skill: Skill) -> str:

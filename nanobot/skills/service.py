@@ -34,6 +34,7 @@ from nanobot.skills.folder import (
 )
 from nanobot.skills.loader import Enabled, SkillsLoader
 from nanobot.skills.prompt import missing_text
+from nanobot.text import shortened
 
 Arguments = Mapping[str, object]
 Data = dict[str, object]
@@ -241,9 +242,8 @@ def listing(skills: Sequence[Skill], trouble: str) -> str:
     lines = [f"⚠️ {trouble}"] if trouble else []
     for skill in skills:
         state = "" if skill.enabled else f" ({skill.status})"
-        told = note(skill) or visible(skill.header.description)
-        short = told if len(told) <= _SHORT else f"{told[: _SHORT - 1]}…"
-        lines.append(f"{skill.name}{state}: {short}")
+        told = shortened(note(skill) or visible(skill.header.description), _SHORT)
+        lines.append(f"{skill.name}{state}: {told}")
     return "\n".join(lines) or "There are no skills."
 
 
