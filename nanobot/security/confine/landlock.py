@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable
 
 from nanobot.security.confine import folders, kernel
-from nanobot.security.confine.folders import Layout, parents
+from nanobot.security.confine.folders import Layout
 from nanobot.security.confine.spec import DEVICES, Refused
 
 _EXECUTE, _WRITE, _READ, _LIST = 1, 2, 4, 8
@@ -93,22 +93,17 @@ class Grants:
             self._grant(os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC), _READ | _WRITE)
 
     def writable(self, tree: str, layout: Layout) -> None:
-        """Grant everything in this folder but what the layout holds fast."""
+        """Grant everything in this folder but to change what the layout holds fast."""
         root = os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        if not (layout.locked or layout.hidden):
+        if not layout.locked:
             self._grant(root, self._all & ~_MAKE_DEVICES & ~_USE_DEVICES)
             return
-        secret = {folder for path in layout.hidden for folder in parents(path)}
-        if not layout.hidden:
-            self._grant(os.dup(root), _LOOK)
-        kept = {*layout.pinned, *layout.locked, *layout.hidden}
+        self._grant(os.dup(root), _LOOK)
+        kept = {*layout.pinned, *layout.locked}
         for folder in ("", *layout.pinned):
-            if layout.hidden and folder and folder not in secret:
-                self._grant_at(root, folder, _LOOK)
             self._entries(root, folder, kept)
-        for path in layout.locked:
-            if path not in secret:
-                self._grant_at(root, path, _LOOK)
+        for path in layout.locked:  # refuses a link: what it leads to would be another file
+            self._grant_at(root, path, _LOOK)
         os.close(root)
 
     def enter(self) -> None:

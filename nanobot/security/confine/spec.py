@@ -11,6 +11,9 @@ from typing import NamedTuple
 DEVICES = ("null", "zero", "full", "random", "urandom")
 """The few of /dev that hold nothing."""
 
+RELAY_PORT = 3128
+"""Where the relay listens inside, on 127.0.0.1."""
+
 VARIABLE = "NANOBOT_CONFINED"
 
 MEMORY_FOLDERS = ("/tmp", "/dev/shm")  # noqa: S108
@@ -32,7 +35,7 @@ class Limits(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """All paths are absolute, save `read_only`, `hidden` and `held`.
+    """All paths are absolute, save `read_only` and `held`.
 
     `readable` and `writable` lie outside the `workspace`, `borrowed` is shown to this program and
     gone before the command starts, `links` are (target, path). `temporary` is where a private
@@ -46,14 +49,13 @@ class Spec(NamedTuple):
     workspace: str
     cwd: str
     read_only: tuple[str, ...]
-    hidden: tuple[str, ...]
     hide_git: bool
-    readable: tuple[str, ...]
     writable: tuple[str, ...]
-    borrowed: tuple[str, ...]
-    links: tuple[tuple[str, str], ...]
     environment: dict[str, str]
     limits: Limits
+    readable: tuple[str, ...] = ()
+    borrowed: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
     bubblewrap: str = ""
     temporary: str = ""
     relay: str = ""
@@ -69,7 +71,7 @@ class Spec(NamedTuple):
     @property
     def guarded(self) -> frozenset[str]:
         """What of the workspace the command cannot change, whatever is there."""
-        return frozenset(path.rstrip("/") for path in (*self.read_only, *self.hidden))
+        return frozenset(path.rstrip("/") for path in self.read_only)
 
     def as_text(self) -> str:
         """For the environment."""
@@ -81,7 +83,6 @@ class Spec(NamedTuple):
         made = cls(*json.loads(text))
         return made._replace(
             read_only=tuple(made.read_only),
-            hidden=tuple(made.hidden),
             readable=tuple(made.readable),
             writable=tuple(made.writable),
             borrowed=tuple(made.borrowed),

@@ -17,10 +17,7 @@ from typing import NoReturn
 
 from nanobot.security.confine import folders, kernel, landlock, seccomp
 from nanobot.security.confine.folders import Layout, layout
-from nanobot.security.confine.spec import Limits, Refused, Spec
-
-RELAY_PORT = 3128
-"""Where the relay listens inside, on 127.0.0.1."""
+from nanobot.security.confine.spec import RELAY_PORT, Limits, Refused, Spec
 
 _SECRETIVE = ("acpi", "kcore", "keys", "latency_stats", "timer_list", "sched_debug", "scsi")
 _SECRETIVE_TOO = ("kpagecount", "kpageflags", "kpagecgroup", "vmallocinfo", "slabinfo", "kmsg")
@@ -76,13 +73,12 @@ def in_the_open(spec: Spec, command: Sequence[str]) -> NoReturn:
 
 def _protected(spec: Spec, tree: str) -> Layout:
     """How to hold fast what is protected in a tree."""
-    own = tree == spec.workspace
-    locked, hidden = (spec.read_only, spec.hidden) if own else ((), ())
+    locked = spec.read_only if tree == spec.workspace else ()
     masked = "" if spec.kind == "landlock" else "repository"
     held = [(path, kind) for where, path, kind in spec.held if where == tree]
     return layout(
         (*locked, *(path for path, kind in held if kind != masked)),
-        (*hidden, *(path for path, kind in held if kind == masked)),
+        (path for path, kind in held if kind == masked),
     )
 
 

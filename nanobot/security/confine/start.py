@@ -71,9 +71,8 @@ def _complete(spec: Spec) -> None:
     """Have everything be there that is protected by its path."""
     root = os.open(spec.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        protected = (*spec.read_only, *spec.hidden)
-        free = (FREE_FOLDER,) if protected and spec.kind == "landlock" else ()
-        for path in (*protected, *free):
+        free = (FREE_FOLDER,) if spec.read_only and spec.kind == "landlock" else ()
+        for path in (*spec.read_only, *free):
             folders.ensure(root, path)
     finally:
         os.close(root)

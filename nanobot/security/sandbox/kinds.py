@@ -1,12 +1,6 @@
-"""What a command may touch, and what starts it.
+"""What a command may touch, and the ways to run it: bubblewrap, Landlock, or nothing at all.
 
-What every command sees of the system: programs, libraries, certificates; nothing personal.
-
-An allow-list. Not in it: home folders, /run, /var, /opt, /sys, and of /etc what is not named here.
-
-What a sandbox is not asked to do.
-
-The ways to run a command, each as the instructions for the program that does it.
+Each way is a `Launch`, the instructions for the program that does it (`nanobot.security.confine`).
 """
 
 from __future__ import annotations
@@ -20,8 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
 from nanobot.errors import ToolError
-from nanobot.security.confine.spec import VARIABLE, Limits, Spec
-from nanobot.security.confine.stage import RELAY_PORT
+from nanobot.security.confine.spec import RELAY_PORT, VARIABLE, Limits, Spec
 
 Kind = Literal["bubblewrap", "landlock", "none"]
 
@@ -32,14 +25,13 @@ class SandboxRefused(ToolError):
 
 @dataclass(frozen=True, slots=True)
 class Confined:
-    """The little that a command gets. All paths are absolute, save those of `read_only` and
-    `hidden`.
+    """The little that a command gets. All paths are absolute, save those of `read_only`.
 
     `workspace` exists and is shown at its own path; with `writable` it is all that can be written.
-    `read_only` are paths below the workspace that cannot be changed, `hidden` ones that cannot be
-    seen either. They need not exist; one that ends in `/` is a folder then. `hide_git` does the
-    same to every `.git` in what can be written, and what a command makes of that name is called
-    `dot-git` when it ends. `extra_read_only` and `writable` lie elsewhere.
+    `read_only` are paths below the workspace that cannot be changed. They need not exist; one that
+    ends in `/` is a folder then. With `hide_git` every `.git` in what can be written cannot be seen
+    either, and what a command makes of that name is called `dot-git` when it ends.
+    `extra_read_only` and `writable` lie elsewhere.
 
     `network`: `relay` gives HTTP through a proxy that the other end of the relay decides about.
     `environment` is added to a small fixed one. `memory_megabytes` hold for each process, for all
@@ -50,7 +42,6 @@ class Confined:
 
     workspace: Path
     read_only: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
     hide_git: bool = True
     extra_read_only: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
@@ -115,32 +106,15 @@ _FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """On most systems links into /usr."""
 
 _ALWAYS = (
-    "/usr",
-    "/nix/store",
-    "/etc/alternatives",
-    "/etc/ca-certificates",
-    "/etc/fonts",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/localtime",
-    "/etc/lsb-release",
-    "/etc/mime.types",
-    "/etc/os-release",
-    "/etc/pki/ca-trust/extracted",
-    "/etc/pki/tls/cert.pem",
-    "/etc/pki/tls/certs",
-    "/etc/pki/tls/openssl.cnf",
-    "/etc/protocols",
-    "/etc/services",
-    "/etc/shells",
-    "/etc/ssl/cert.pem",
-    "/etc/ssl/certs",
-    "/etc/ssl/openssl.cnf",
-    "/etc/terminfo",
-    "/etc/timezone",
-    "/etc/xdg/fonts",
-)
+    "/usr", "/nix/store", "/etc/alternatives", "/etc/ca-certificates", "/etc/fonts",
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
+    "/etc/lsb-release", "/etc/mime.types", "/etc/os-release", "/etc/pki/ca-trust/extracted",
+    "/etc/pki/tls/cert.pem", "/etc/pki/tls/certs", "/etc/pki/tls/openssl.cnf", "/etc/protocols",
+    "/etc/services", "/etc/shells", "/etc/ssl/cert.pem", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
+    "/etc/terminfo", "/etc/timezone", "/etc/xdg/fonts",
+)  # fmt: skip
+"""What every command sees of the system: programs, libraries, certificates; nothing personal. Not
+in it: home folders, /run, /var, /opt, /sys, and of /etc what is not named here."""
 
 _NAMES = ("/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/etc/passwd")
 """Readable as they are where they cannot be replaced."""
@@ -169,22 +143,8 @@ def libraries() -> str:
     return os.path.realpath(sys.base_prefix)
 
 
-_SYSTEMS = tuple(
-    Path(name)
-    for name in (
-        "/bin",
-        "/boot",
-        "/dev",
-        "/etc",
-        "/lib",
-        "/lib64",
-        "/proc",
-        "/sbin",
-        "/sys",
-        "/usr",
-    )
-)
-_TOO_MUCH = frozenset(map(Path, ("/", "/home", "/run", "/tmp", "/var", "/opt", "/mnt")))  # noqa: S108
+_SYSTEMS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
+_TOO_MUCH = frozenset(("/", "/home", "/run", "/tmp", "/var", "/opt", "/mnt"))  # noqa: S108
 
 
 def refuse_unless_usable(confined: Confined, private: Sequence[Path]) -> None:
@@ -192,43 +152,29 @@ def refuse_unless_usable(confined: Confined, private: Sequence[Path]) -> None:
 
     `private` are folders of ours: a workspace may lie in one; nothing that is given holds one.
     """
-    for name in (*confined.read_only, *confined.hidden):
-        _refuse_unless_below(name)
+    for below in confined.read_only:
+        names = below.rstrip("/").split("/")
+        if not all(names) or any(name in {".", ".."} or "\0" in name for name in names):
+            raise SandboxRefused(f"{below!r} is not a path below the workspace")
     ours = [_real(path) for path in private]
-    for folder in (confined.workspace, *confined.writable):
-        _refuse_unless_folder(folder)
-        _refuse_if_holding(folder, ours)
+    for path in (confined.workspace, *confined.writable):
+        _refuse_unless_given(path, ours)
+        if not path.is_dir():
+            raise SandboxRefused(f"there is no folder {path}")
+        real = _real(path)
+        if str(real) in _TOO_MUCH or any(map(real.is_relative_to, _SYSTEMS)):
+            raise SandboxRefused(f"commands may not write in {path}: the system lives there")
     for path in confined.extra_read_only:
-        _refuse_unless_whole(path)
-        _refuse_if_holding(path, ours)
-    outside = (*confined.writable, *confined.extra_read_only)
-    for path in outside:
-        if any(_real(path).is_relative_to(folder) for folder in ours):
+        _refuse_unless_given(path, ours)
+    for path in (*confined.writable, *confined.extra_read_only):
+        if any(map(_real(path).is_relative_to, ours)):
             raise SandboxRefused(f"{path} is not given to commands, for it is nanobot's own")
     _refuse_overlaps(confined)
 
 
-def _refuse_unless_below(path: str) -> None:
-    names = path.rstrip("/").split("/")
-    if not all(names) or any(name in {".", ".."} or "\0" in name for name in names):
-        raise SandboxRefused(f"{path!r} is not a path below the workspace")
-
-
-def _refuse_unless_whole(path: Path) -> None:
+def _refuse_unless_given(path: Path, ours: Sequence[Path]) -> None:
     if not path.is_absolute() or ".." in path.parts or "\0" in str(path):
         raise SandboxRefused(f"{path} is not a full path")
-
-
-def _refuse_unless_folder(folder: Path) -> None:
-    _refuse_unless_whole(folder)
-    if not folder.is_dir():
-        raise SandboxRefused(f"there is no folder {folder}")
-    real = _real(folder)
-    if real in _TOO_MUCH or any(real.is_relative_to(system) for system in _SYSTEMS):
-        raise SandboxRefused(f"commands may not write in {folder}: the system lives there")
-
-
-def _refuse_if_holding(path: Path, ours: Sequence[Path]) -> None:
     real = _real(path)
     if any(folder.is_relative_to(real) for folder in ours):
         raise SandboxRefused(f"{path} is not given to commands, for nanobot's own files are in it")
@@ -238,10 +184,10 @@ def _refuse_overlaps(confined: Confined) -> None:
     """What is mounted last would win, whatever was meant."""
     trees = [_real(folder) for folder in (confined.workspace, *confined.writable)]
     for index, tree in enumerate(trees):
-        if any(tree.is_relative_to(other) for other in (*trees[:index], *trees[index + 1 :])):
+        if any(map(tree.is_relative_to, (*trees[:index], *trees[index + 1 :]))):
             raise SandboxRefused(f"{tree} lies in another folder that can be written")
     for path in confined.extra_read_only:
-        if any(_real(path).is_relative_to(tree) for tree in trees):
+        if any(map(_real(path).is_relative_to, trees)):
             raise SandboxRefused(f"{path} lies in a folder that can be written")
 
 
@@ -335,12 +281,8 @@ def _spec(kind: Kind, confined: Confined, environment: dict[str, str]) -> Spec:
         workspace=str(confined.workspace),
         cwd=str(confined.cwd or confined.workspace),
         read_only=confined.read_only,
-        hidden=confined.hidden,
         hide_git=confined.hide_git,
-        readable=(),
         writable=tuple(map(str, confined.writable)),
-        borrowed=(),
-        links=(),
         environment=environment,
         limits=Limits(
             confined.memory_megabytes,
@@ -354,14 +296,7 @@ def _spec(kind: Kind, confined: Confined, environment: dict[str, str]) -> Spec:
 
 def _environment(confined: Confined) -> dict[str, str]:
     """Small and fixed; nothing of ours is inherited."""
-
-    fixed = {
-        "PATH": PATH,
-        "LANG": "C.UTF-8",
-        "TERM": "dumb",
-        "USER": "agent",
-        "LOGNAME": "agent",
-    }
+    fixed = {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "agent", "LOGNAME": "agent"}
     if confined.network == "relay":
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             fixed |= {name: _PROXY, name.lower(): _PROXY}

@@ -45,7 +45,7 @@ NUMBERS = {
 
 def main(target: SimpleNamespace) -> None:
     crossed = []
-    for group in (files, protected, repositories, hidden, processes, sockets, kernel):
+    for group in (files, protected, repositories, people, processes, sockets, kernel):
         for name, attempt in group(target).items():
             try:
                 done = attempt()
@@ -144,14 +144,12 @@ def repositories(at: SimpleNamespace) -> Attempts:
     }
 
 
-def hidden(at: SimpleNamespace) -> Attempts:
-    people = f"{at.workspace}/people"
+def people(at: SimpleNamespace) -> Attempts:
+    folder = f"{at.workspace}/people"
     return {
-        "list": lambda: bool(os.listdir(people)),
-        "read": lambda: read(f"{people}/telegram_7/MEMORY.md"),
-        "plant": lambda: write(f"{people}/telegram_7/MEMORY.md"),
-        "make": lambda: os.mkdir(f"{people}/telegram_8"),
-        "move": lambda: os.rename(people, f"{at.workspace}/work/people"),
+        "plant": lambda: write(f"{folder}/telegram_7/MEMORY.md"),
+        "make": lambda: os.mkdir(f"{folder}/telegram_8"),
+        "move": lambda: os.rename(folder, f"{at.workspace}/work/people"),
     }
 
 

@@ -85,8 +85,7 @@ class Ground:
         """What a command gets."""
         return Confined(
             self.workspace,
-            read_only=("SOUL.md", "memory/", "deep/er/kept", "skills/"),
-            hidden=("people/",),
+            read_only=("SOUL.md", "memory/", "deep/er/kept", "skills/", "people/"),
         )
 
     async def run(self, sandbox: Sandbox, command: str, **changes: object) -> Ended:

@@ -25,8 +25,8 @@ def home(tmp_path: Path) -> Path:
     [
         ({"read_only": ("../x",)}, "not a path below"),
         ({"read_only": ("/etc",)}, "not a path below"),
-        ({"hidden": ("a//b",)}, "not a path below"),
-        ({"hidden": ("",)}, "not a path below"),
+        ({"read_only": ("a//b",)}, "not a path below"),
+        ({"read_only": ("",)}, "not a path below"),
         ({"workspace": "home"}, "nanobot's own files"),
         ({"workspace": "."}, "nanobot's own files"),
         ({"workspace": "gone"}, "there is no folder"),
