@@ -254,20 +254,23 @@ SMALL_STEP = timedelta(hours=3)
 _SMALL_STEP_OF_EVERY = timedelta(minutes=1)
 
 
-def zone_of(job: Job, here: tzinfo) -> tzinfo:
-    """The zone in which its schedule is read; `here` is the agent's."""
-    return ZoneInfo(job.zone) if job.zone else here
+def zone_of(job: Job, now: datetime) -> tzinfo:
+    """The zone in which its schedule is read: its own, or the agent's, which is that of `now`."""
+    zone = ZoneInfo(job.zone) if job.zone else now.tzinfo
+    assert zone is not None
+    return zone
 
 
-def next_due(job: Job, now: datetime, here: tzinfo) -> datetime | None:
+def next_due(job: Job, now: datetime) -> datetime | None:
     """When it is due next, in UTC, perhaps before `now`; None for never again."""
     is_past = job.ceiling and now >= job.ceiling
-    return _due_after(job, max(job.after, job.ceiling or job.after) if is_past else job.after, here)
+    after = max(job.after, job.ceiling or job.after) if is_past else job.after
+    return _due_after(job, after, zone_of(job, now))
 
 
-def due_run(job: Job, now: datetime, here: tzinfo) -> Run | None:
+def due_run(job: Job, now: datetime) -> Run | None:
     """The run that is due by `now`, for all due times that were not run for; None where none is."""
-    due = next_due(job, now, here)
+    due, zone = next_due(job, now), zone_of(job, now)
     if due is None or due > now:
         return None
     if isinstance(job.schedule, Every):
@@ -275,7 +278,7 @@ def due_run(job: Job, now: datetime, here: tzinfo) -> Run | None:
         due += missed * job.schedule.interval
         return Run(due, due, missed)
     missed = 0
-    while (following := _due_after(job, due, here)) is not None and following <= now:
+    while (following := _due_after(job, due, zone)) is not None and following <= now:
         due, missed = following, missed + 1
         if missed == MOST_COUNTED:
             return Run(due, now.astimezone(UTC), missed)
@@ -305,8 +308,7 @@ def resumed(job: Job, now: datetime) -> Job:
     return replace(job, enabled=True, after=max(job.after, now.astimezone(UTC)))
 
 
-def _due_after(job: Job, moment: datetime, here: tzinfo) -> datetime | None:
-    zone = zone_of(job, here)
+def _due_after(job: Job, moment: datetime, zone: tzinfo) -> datetime | None:
     due = job.schedule.next_after(moment, zone)
     while due is not None and due.astimezone(UTC) in job.runs:
         due = job.schedule.next_after(due, zone)

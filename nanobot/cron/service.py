@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from itertools import count
 
 from loguru import logger
@@ -162,7 +162,7 @@ class CronService:
 
         def resume(job: Job) -> Job:
             going = job if job.enabled else resumed(job, now)
-            if next_due(going, now, _zone(now)) is None:
+            if next_due(going, now) is None:
                 raise NanobotError("its time has passed", hint="Remove it, or schedule it anew.")
             return going
 
@@ -222,7 +222,7 @@ class CronService:
             return None
         if set_back(job, now) != job:
             job = await self._changed(job, lambda job: set_back(job, now)) or job
-        if due_run(job, now, _zone(now)) is not None:
+        if due_run(job, now) is not None:
             if self._busy and await self._busy(job.session_key):
                 return None
             begun = await self._changed(job, lambda job: _beginning(job, now))
@@ -232,7 +232,7 @@ class CronService:
             if ended is None or not ended.enabled:
                 return None
             job = ended
-        return next_due(job, now, _zone(now))
+        return next_due(job, now)
 
     async def _finish(self, job: Job, run: Run) -> Job | None:
         """Publish a run that has begun, and write down that it is over."""
@@ -287,7 +287,7 @@ def _refuse_too_often(schedule: Schedule) -> None:
 def _beginning(job: Job, now: datetime) -> Job:
     if not job.enabled or job.begun is not None:
         return job
-    return replace(job, begun=due_run(job, now, _zone(now)))
+    return replace(job, begun=due_run(job, now))
 
 
 def _found(jobs: Jobs, id: str, scope: str) -> Job:
@@ -295,11 +295,6 @@ def _found(jobs: Jobs, id: str, scope: str) -> Job:
     if job is None or scope not in (EVERYONES, job.scope):
         raise NanobotError(f"there is no job {id[:40]!r}", hint="The list shows the ids of jobs.")
     return job
-
-
-def _zone(now: datetime) -> tzinfo:
-    assert now.tzinfo is not None
-    return now.tzinfo
 
 
 @contextmanager

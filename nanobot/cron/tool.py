@@ -25,7 +25,7 @@ from pydantic import Field
 
 from nanobot.bus.events import TERMINAL, Address, Button
 from nanobot.clock import Clock
-from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation, text_argument
 from nanobot.cron.job import Job
 from nanobot.cron.service import EVERYONES, CronService
 from nanobot.cron.wording import (
@@ -238,7 +238,7 @@ class CronOperations:
     ) -> None:
         self._service, self._chats, self._clock, self._runs = service, chats, clock, runs
 
-    def table(self) -> Mapping[str, Callable[[Request], Awaitable[object]]]:
+    def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
         changes = {
             f"cron.{word}": partial(self._change, word)
@@ -248,26 +248,23 @@ class CronOperations:
 
     async def list(self, _: Request) -> Answered:
         """No arguments."""
-        jobs = await self._service.jobs(EVERYONES)
         now = self._clock.now()
-        return {
-            "jobs": [fields_of(job, now) for job in jobs],
-            "trouble": self._service.trouble,
-        }
+        jobs = [fields_of(job, now) for job in await self._service.jobs(EVERYONES)]
+        return {"jobs": jobs, "trouble": self._service.trouble}
 
     async def add(self, arguments: Request) -> Answered:
         """`schedule`, `message`, and where wanted `name`, `zone`, `chat` (by default the chat that
         the owner used last, or the terminal)."""
-        chat = _text(arguments, "chat", needed=False)
+        chat = _optional(arguments, "chat")
         now = self._clock.now()
         job = await self._service.add(
             draft(
-                _text(arguments, "schedule"),
-                _text(arguments, "message"),
+                text_argument(arguments, "schedule"),
+                text_argument(arguments, "message"),
                 await asyncio.to_thread(self._place, chat),
                 now,
-                name=_text(arguments, "name", needed=False),
-                zone=_text(arguments, "zone", needed=False),
+                name=_optional(arguments, "name"),
+                zone=_optional(arguments, "zone"),
             )
         )
         when = f"{schedule_text(job)}, {next_text(job, now)}, in {job.address.key}"
@@ -276,7 +273,9 @@ class CronOperations:
     async def _change(self, word: str, arguments: Request) -> Answered:
         """`id`."""
         now = self._clock.now()
-        job, text = await _changed(self._service, word, _text(arguments, "id"), EVERYONES, now)
+        job, text = await _changed(
+            self._service, word, text_argument(arguments, "id"), EVERYONES, now
+        )
         if word == "run" and not self._runs:
             text = text.replace("runs now", "runs when nanobot is started")
         return {**fields_of(job, now), "text": text}
@@ -293,10 +292,5 @@ class CronOperations:
         return Place(address_of(chat), self._chats.scope_of(chat), "")
 
 
-def _text(arguments: Request, key: str, *, needed: bool = True) -> str:
-    value = arguments.get(key)
-    if isinstance(value, str) and (value.strip() or not needed):
-        return value.strip()
-    if value is None and not needed:
-        return ""
-    raise NanobotError(f"the operation needs a text in {key!r}")
+def _optional(arguments: Request, key: str) -> str:
+    return text_argument(arguments, key) if arguments.get(key) else ""

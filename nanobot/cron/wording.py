@@ -158,7 +158,7 @@ def content_of(job: Job, run: Run, now: datetime) -> str:
         times = "time that was" if run.missed == 1 else "times that were"
         late = f"; this run also stands for {count}{run.missed} earlier {times} missed"
     elif now - run.due > _LATE:
-        late = f"; it is late, now is {moment_text(now, _zone_of(job, now))}"
+        late = f"; it is late, now is {moment_text(now, zone_of(job, now))}"
     return _content(job, run.due, late, now)
 
 
@@ -168,7 +168,7 @@ def content_now(job: Job, now: datetime) -> str:
 
 
 def _content(job: Job, due: datetime, late: str, now: datetime) -> str:
-    zone = _zone_of(job, now)
+    zone = zone_of(job, now)
     if job.reminder:
         was_due = f"\n\n(due {moment_text(due, zone)}{late})" if late else ""
         return f"⏰ {job.message}{was_due}"
@@ -201,8 +201,8 @@ def next_text(job: Job, now: datetime) -> str:
     """When it is due next, for people."""
     if not job.enabled:
         return "paused"
-    zone = _zone_of(job, now)
-    due = next_due(job, now, zone)
+    zone = zone_of(job, now)
+    due = next_due(job, now)
     return f"next {moment_text(due, zone)}" if due else "never due again"
 
 
@@ -226,8 +226,8 @@ def list_text(jobs: Iterable[Job], trouble: str, now: datetime) -> str:
 
 def fields_of(job: Job, now: datetime) -> dict[str, object]:
     """A job for machines."""
-    zone = _zone_of(job, now)
-    due = next_due(job, now, zone) if job.enabled else None
+    zone = zone_of(job, now)
+    due = next_due(job, now) if job.enabled else None
     return {
         "id": job.id,
         "name": job.name,
@@ -244,8 +244,3 @@ def fields_of(job: Job, now: datetime) -> dict[str, object]:
         "created_at": job.created_at.astimezone(zone).isoformat(timespec="seconds"),
         "origins": list(job.origins),
     }
-
-
-def _zone_of(job: Job, now: datetime) -> tzinfo:
-    assert now.tzinfo is not None
-    return zone_of(job, now.tzinfo)

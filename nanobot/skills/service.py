@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from nanobot.clock import Clock
-from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
+from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation, text_argument
 from nanobot.errors import NanobotError
 from nanobot.security.names import printable, visible
 from nanobot.security.paths import Place, Root
@@ -272,7 +272,7 @@ class SkillsOperations:
     def __init__(self, service: SkillsService) -> None:
         self._service = service
 
-    def table(self) -> Mapping[str, Callable[[Arguments], Awaitable[object]]]:
+    def table(self) -> Mapping[str, Operation]:
         """The operations."""
         return {
             "skills.list": self.list,
@@ -291,46 +291,39 @@ class SkillsOperations:
 
     async def show(self, arguments: Arguments) -> Data:
         """`name`."""
-        return fields(await self._service.find(_text(arguments, "name")))
+        return fields(await self._service.find(text_argument(arguments, "name")))
 
     async def file(self, arguments: Arguments) -> Data:
         """`name`, `file`. What cannot be seen is written as escapes."""
-        path = _text(arguments, "file")
-        content = await self._service.file(_text(arguments, "name"), path)
+        path = text_argument(arguments, "file")
+        content = await self._service.file(text_argument(arguments, "name"), path)
         if b"\0" in content:
             raise NanobotError(f"{path} is binary ({len(content):,} bytes)")
         return {"file": path, "text": visible(content.decode("utf-8", "replace"))[:MOST_SHOWN]}
 
     async def enable(self, arguments: Arguments) -> Data:
         """`name`, `digest` of what was shown, `everyone`."""
-        name, digest = _text(arguments, "name"), _text(arguments, "digest")
+        name, digest = text_argument(arguments, "name"), text_argument(arguments, "digest")
         everyone = arguments.get("everyone") is True
         return fields(await self._service.enable(name, digest, everyone=everyone))
 
     async def disable(self, arguments: Arguments) -> Data:
         """`name`."""
-        return fields(await self._service.disable(_text(arguments, "name")))
+        return fields(await self._service.disable(text_argument(arguments, "name")))
 
     async def package(self, arguments: Arguments) -> Data:
         """`path`, absolute: what would be installed."""
-        package, _, is_there = await self._service.package(_text(arguments, "path"))
+        package, _, is_there = await self._service.package(text_argument(arguments, "path"))
         shown = {**fields(package), "replaces": is_there}
         return {key: shown[key] for key in shown if key not in _OF_THE_WORKSPACE}
 
     async def install(self, arguments: Arguments) -> Data:
         """`path`, `digest` of what was shown, `replace`, `everyone`."""
-        path, digest = _text(arguments, "path"), _text(arguments, "digest")
+        path, digest = text_argument(arguments, "path"), text_argument(arguments, "digest")
         replacing, everyone = (arguments.get(key) is True for key in ("replace", "everyone"))
         return fields(
             await self._service.install(path, digest, replacing=replacing, everyone=everyone)
         )
-
-
-def _text(arguments: Arguments, key: str) -> str:
-    value = arguments.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise NanobotError(f"the operation needs a text in {key!r}")
-    return value.strip()
 
 
 class SkillsCommand:
