@@ -27,7 +27,10 @@ from nanobot.bus.split import split_message, split_text, utf16_length
 from nanobot.channel import Channel, Chat, Limits, Sender
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
+from nanobot.memory.dream import DreamReport
 from nanobot.memory.scopes import OWNER, Scopes, chat_of
+from nanobot.memory.service.views import held_text, shown_of_held
+from nanobot.memory.store.pending import PendingFact
 from nanobot.memory.taint import passed_on
 from nanobot.messages import SILENT
 from nanobot.security.access import Access
@@ -204,6 +207,37 @@ class Courier:
         there = await asyncio.to_thread(self._chats.latest, OWNER, others)
         if there is not None:
             await self._bus.send(name, Outgoing("reply", self._split(_message(there, text))))
+
+    async def tell_digest(self, report: DreamReport) -> None:
+        """What Dream changed, with a button that takes it back."""
+        number = report.undoable
+        undo = [Button("Undo", f"/dream-restore --version {number}")] if number else []
+        await self.tell(report.scope, report.digest, undo)
+
+    async def tell_trouble(self, scope: str, text: str) -> None:
+        """Why Dream could not work."""
+        logger.warning("dream for {}: {}", scope, text)
+        await self.tell(OWNER, text)
+
+    async def tell_held(self, scope: str, facts: Sequence[PendingFact], session: str) -> None:
+        """Facts that wait from now on, with buttons that decide: in the chat that they come from,
+        those of Dream in the chat that the owner used last."""
+        if not facts or not (session or scope == OWNER):
+            return
+        codes = " ".join(fact.code for fact in shown_of_held(facts))
+        every = " all" if len(facts) > 1 else ""
+        buttons = [
+            Button(f"{verb}{every}", f"/memory {verb.lower()} {codes}")
+            for verb in ("Accept", "Drop")
+        ]
+        text = held_text(facts)
+        try:
+            if session:
+                await self.say_at(Address.of(session), text, buttons)
+            else:
+                await self.tell(scope, text, buttons)
+        except StorageError as error:
+            logger.warning("{}: nobody was told what waits for their word: {}", scope, error)
 
     async def say_at(self, there: Address, text: str, buttons: Sequence[Button]) -> None:
         """Send a message with buttons to a chat, if it is one (a job's own conversation is in

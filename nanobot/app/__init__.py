@@ -15,19 +15,15 @@ from nanobot.app.commands import TypedKeys, build_operations, register_commands
 from nanobot.app.memory import build_memory
 from nanobot.app.services import (
     build_agent,
-    build_backups,
     build_platforms,
     build_routines,
     build_upkeep,
     build_watching,
-    send_digest,
-    send_held,
-    send_trouble,
+    clear_backup,
 )
 from nanobot.app.tools import build_toolbox
 from nanobot.channel import Channel
 from nanobot.clock import Clock
-from nanobot.commands import CommandRegistry
 from nanobot.config.settings import Settings
 from nanobot.gateway.control import ControlServer
 from nanobot.gateway.gateway import Gateway, GatewayParts, Routine
@@ -68,48 +64,22 @@ def build_gateway(
         models.learner,
         base.clock,
         access=base.access,
-        on_digest=partial(send_digest, base.courier),
-        on_trouble=partial(send_trouble, base.courier),
-        tell_held=partial(send_held, base.courier),
+        courier=base.courier,
         quiet=base.processes.none_of,
     )
     toolbox = build_toolbox(base, models, memory, extra_tools)
-    commands = CommandRegistry(
-        is_owner=lambda message: base.scopes.is_owner(message.channel, message.sender_id)
-    )
-    typed_keys = TypedKeys(
-        settings.home,
-        base.stores.sessions,
-        memory.service,
-        base.courier,
-        base.scopes,
-        base.background,
-    )
+    typed_keys = TypedKeys(base, memory.service)
     tally, counted = Tally(), Counted()
     hook = CompositeHook((ProgressHook(base.screen), Chronicle(), tally, typed_keys, *hooks))
-    agent = build_agent(
-        base,
-        models,
-        memory,
-        toolbox,
-        hook=hook,
-        commands=commands,
-    )
-    platforms = build_platforms(base, commands)
+    agent = build_agent(base, models, memory, toolbox, hook)
+    platforms, upkeep = build_platforms(base), build_upkeep(base)
     pairing = Pairing(base.access, base.courier.say)
-    upkeep, backups = build_upkeep(base), build_backups(base)
-    concerns = (upkeep.concern, backups.concern)
     owners = memory.memories.of(OWNER).store
-    watching = build_watching(base, agent, platforms.supervisor, tally, counted, owners, concerns)
+    watching = build_watching(
+        base, agent.turns, platforms.supervisor, upkeep, owners, tally, counted
+    )
     operations = build_operations(
-        base,
-        memory,
-        toolbox,
-        platforms,
-        commands,
-        status=watching.status,
-        pairing=pairing,
-        backups=backups,
+        base, memory, toolbox, platforms, upkeep, watching.status, pairing
     )
     jobs = build_routines(base, memory, toolbox)
     state = settings.home / "state"
@@ -126,19 +96,13 @@ def build_gateway(
             supervisor=platforms.supervisor,
             control=ControlServer(state, operations, base.cli.chat),
             access=base.access,
-            closables=(
-                models.provider,
-                platforms.web,
-                counted,
-                *toolbox.closables,
-                *models.closables,
-            ),
+            closables=(*models.closables, platforms.web, counted, *toolbox.closables),
             memory=memory,
             consolidator=agent.consolidator,
             helpers=toolbox.helpers,
-            routines=(*watching.routines, *upkeep.routines, *backups.routines, *jobs, *routines),
+            routines=(*watching.routines, *upkeep.routines, *jobs, *routines),
             notifier=watching.notifier,
-            on_start=(counted.begin, backups.begin, toolbox.mcp.start),
+            on_start=(counted.begin, partial(clear_backup, settings.home), toolbox.mcp.start),
             chores=chores,
             background=base.background,
             unhurried=base.unhurried,
@@ -146,16 +110,7 @@ def build_gateway(
             shutdown_grace=settings.agent.shutdown_grace_seconds,
         )
     )
-    register_commands(
-        commands,
-        base,
-        models,
-        memory,
-        toolbox,
-        agent,
-        gateway=gateway,
-        status=watching.status,
-        pairing=pairing,
-    )
-    typed_keys.register(commands)
+    restart, status = gateway.request_restart, watching.status
+    register_commands(base, models, memory, toolbox, agent, pairing, status, restart)
+    typed_keys.register(base.commands)
     return gateway

@@ -24,6 +24,7 @@ from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel import Channel
 from nanobot.clock import Clock, SystemClock
+from nanobot.commands import CommandRegistry
 from nanobot.config.model import ModelSettings, TranscriptionSettings
 from nanobot.config.settings import Settings
 from nanobot.config.values import secrets_in
@@ -304,6 +305,7 @@ class Base:
     outlets: Mapping[str, Channel]
     access: Access
     scopes: Scopes
+    commands: CommandRegistry
     screen: Screen
     splitter: MessageSplitter
     courier: Courier
@@ -324,9 +326,9 @@ class Models:
     served: ServedModels | None
 
     @property
-    def closables(self) -> tuple[Transcriber, ...]:
-        """What holds connections, beside the provider."""
-        return (self.transcriber,) if self.transcriber else ()
+    def closables(self) -> tuple[Provider | Transcriber, ...]:
+        """What holds connections."""
+        return (self.provider, *((self.transcriber,) if self.transcriber else ()))
 
 
 def build_base(
@@ -356,6 +358,7 @@ def build_base(
         outlets=outlets,
         access=access,
         scopes=scopes,
+        commands=CommandRegistry(is_owner=lambda m: scopes.is_owner(m.channel, m.sender_id)),
         screen=screen,
         splitter=splitter,
         courier=Courier(bus, screen, splitter, known, clock, background),

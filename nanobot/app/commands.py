@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
-from pathlib import Path
 
 from loguru import logger
 
@@ -22,10 +21,9 @@ import nanobot
 from nanobot.agent.commands import ApprovalCommands, ConversationCommands
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.messaging import SendCommand
-from nanobot.agent.notifier import Courier
 from nanobot.app.base import Base, Models, model_name, prices
 from nanobot.app.memory import Remembering
-from nanobot.app.services import Agent, Backups, Platforms
+from nanobot.app.services import Agent, Platforms, Upkeep
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation
@@ -34,12 +32,10 @@ from nanobot.config.load import SECRETS_FILE
 from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.channels import ChannelOperations
-from nanobot.gateway.gateway import Gateway
 from nanobot.gateway.operations import Operations, Running
-from nanobot.gateway.pairing import PairCommand, Pairing, PairingOperations
+from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
 from nanobot.io import replace_file
-from nanobot.memory.scopes import Scopes
 from nanobot.memory.service.commands import MemoryCommands, Questions
 from nanobot.memory.service.continuing import ContinueCommand, DiscardCommand
 from nanobot.memory.service.operations import MemoryOperations
@@ -47,10 +43,8 @@ from nanobot.memory.service.service import MemoryService
 from nanobot.messages import ATTACHED
 from nanobot.security.paths import Root
 from nanobot.security.redaction import keys_in
-from nanobot.session.manager import SessionManager
 from nanobot.session.session import Session
 from nanobot.skills import SkillsCommand, SkillsOperations
-from nanobot.tasks import Background
 from nanobot.text import duration
 from nanobot.tools.mcp import McpOperations
 
@@ -60,62 +54,57 @@ def build_operations(
     memory: Remembering,
     toolbox: Toolbox,
     platforms: Platforms,
-    commands: CommandRegistry,
-    *,
+    upkeep: Upkeep,
     status: Status,
     pairing: Pairing,
-    backups: Backups,
 ) -> dict[str, Operation]:
     """All of them, each from the capability that owns it."""
-    return {
-        **status.table(),
-        **_conversations(base, platforms).table(),
-        **MemoryOperations(memory.service).table(),
-        **PairingOperations(pairing).table(),
-        **SkillsOperations(toolbox.skills.service).table(),
-        **CronOperations(toolbox.cron, base.known, base.clock).table(),
-        **McpOperations(toolbox.mcp).table(),
-        **backups.table(),
-        **ChannelOperations((), platforms.supervisor, base.background, base.clock).table(),
-        "commands": partial(_command_list, commands),
-    }
-
-
-def _conversations(base: Base, platforms: Platforms) -> Operations:
     stores, settings = base.stores, base.settings
-    return Operations(
+    running = Running(resume=base.bus.deliver, resend=platforms.dispatcher.submit)
+    queue = Operations(
         model_name(settings.model),
         prices(settings),
         stores.journal.reports,
         stores.sessions,
-        Running(resume=base.bus.deliver, resend=platforms.dispatcher.submit),
+        running,
     )
 
+    async def commands(_: Mapping[str, object]) -> list[dict[str, str]]:
+        return [{"name": command.name, "summary": command.summary} for command in base.commands]
 
-async def _command_list(commands: CommandRegistry, _: Mapping[str, object]) -> list[dict[str, str]]:
-    return [{"name": command.name, "summary": command.summary} for command in commands]
+    return {
+        **status.table(),
+        **queue.table(),
+        **MemoryOperations(memory.service).table(),
+        **pairing.table(),
+        **SkillsOperations(toolbox.skills.service).table(),
+        **CronOperations(toolbox.cron, base.known, base.clock).table(),
+        **McpOperations(toolbox.mcp).table(),
+        **upkeep.operations.table(),
+        **ChannelOperations((), platforms.supervisor, base.background, base.clock).table(),
+        "commands": commands,
+    }
 
 
 def register_commands(
-    commands: CommandRegistry,
     base: Base,
     models: Models,
     memory: Remembering,
     toolbox: Toolbox,
     agent: Agent,
-    *,
-    gateway: Gateway,
-    status: Status,
     pairing: Pairing,
+    status: Status,
+    restart: Callable[[], None],
 ) -> None:
-    """Add them all to `commands`."""
+    """Register them all."""
+    commands = base.commands
     default_model = model_name(base.settings.model)
     ConversationCommands(
         stopper=agent.loop,
         stops=(("helper", toolbox.helpers.stop), ("background command", base.processes.stop)),
         undo=base.stores.undo,
         status=partial(_status_text, status, default_model),
-        restart=gateway.request_restart,
+        restart=restart,
         default_model=default_model,
         served=models.served,
         seal=agent.consolidator.seal,
@@ -136,22 +125,18 @@ def register_commands(
             lambda: f"{secrets.randbelow(10_000):04}",
         ),
     ).register(commands)
-    PairCommand(pairing).register(commands)
+    pairing.register(commands)
     ApprovalCommands(toolbox.approvals).register(commands)
     SkillsCommand(toolbox.skills.service).register(commands)
     SendCommand(base.splitter, base.bus.send, base.bus.note, base.known, base.clock).register(
         commands
     )
-    CronCommand(
-        toolbox.cron,
-        partial(_scope_of, base.scopes),
-        base.clock,
-        runs=base.settings.cron.enabled,
-    ).register(commands)
 
+    def scope_of(call: CommandCall) -> str:
+        return base.scopes.serving(call.message, call.session.key, call.session.metadata)
 
-def _scope_of(scopes: Scopes, call: CommandCall) -> str:
-    return scopes.serving(call.message, call.session.key, call.session.metadata)
+    runs = base.settings.cron.enabled
+    CronCommand(toolbox.cron, scope_of, base.clock, runs=runs).register(commands)
 
 
 async def _status_text(status: Status, default_model: str, call: CommandCall) -> str:
@@ -187,18 +172,10 @@ class TypedKeys(AgentHook):
     """Offers, and `/secret`. `environ` goes before secrets.env, so its names are taken."""
 
     def __init__(
-        self,
-        home: Path,
-        sessions: SessionManager,
-        service: MemoryService,
-        courier: Courier,
-        scopes: Scopes,
-        background: Background,
-        environ: Mapping[str, str] = os.environ,
+        self, base: Base, service: MemoryService, environ: Mapping[str, str] = os.environ
     ) -> None:
-        self._path, self._environ = home / SECRETS_FILE, environ
-        self._sessions, self._service, self._courier = sessions, service, courier
-        self._scopes, self._background = scopes, background
+        self._path, self._environ = base.settings.home / SECRETS_FILE, environ
+        self._base, self._service = base, service
 
     def register(self, commands: CommandRegistry) -> None:
         """Add `/secret`."""
@@ -217,14 +194,14 @@ class TypedKeys(AgentHook):
         """Where the owner typed a key into it, make the offer."""
         typed = message.begun_by == "person" and not message.forwarded_from
         keys = keys_in(message.content) if typed else {}
-        if keys and self._scopes.is_owner(message.channel, message.sender_id):
-            self._background.start(self._offer(message, keys), name="offer to move a key")
+        if keys and self._base.scopes.is_owner(message.channel, message.sender_id):
+            self._base.background.start(self._offer(message, keys), name="offer to move a key")
 
     async def _offer(self, message: InboundMessage, keys: Mapping[str, str]) -> None:
         what = "a key" if len(keys) == 1 else f"{len(keys)} keys"
         try:
             there = Address.of(message.session_key)
-            await self._courier.say_at(there, _OFFER.format(what), _BUTTONS)
+            await self._base.courier.say_at(there, _OFFER.format(what), _BUTTONS)
         except StorageError as error:
             logger.warning("nobody was asked about a key that was typed: {}", error)
 
@@ -250,7 +227,7 @@ class TypedKeys(AgentHook):
 
     def _typed(self, session: Session) -> dict[str, str]:
         """The keys in the owner's own words, those of this conversation's archive included."""
-        stored = self._sessions.read_messages(session.key)
+        stored = self._base.stores.sessions.read_messages(session.key)
         mine = (m for m in (*stored, *session.messages) if m.role == "user")
         found = (keys_in(m.content) for m in mine if m.origin in {"", ATTACHED})
         return {key: name for keys in found for key, name in keys.items()}

@@ -4,7 +4,7 @@ operations on all of it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
+from nanobot.agent.notifier import Courier
 from nanobot.app.base import Stores, build_embedder, build_scopes
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.cron.schedule import parse
 from nanobot.errors import NanobotError
-from nanobot.memory.dream import Dream, DreamLimits, DreamReport, DreamSchedule
+from nanobot.memory.dream import Dream, DreamLimits, DreamSchedule
 from nanobot.memory.forgetting.erase import Eraser
 from nanobot.memory.forgetting.forget import Forgetter, Occasions
-from nanobot.memory.scopes import Memories, Memory, Scopes, TellHeld
+from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.search import MemoryIndex, Sources
 from nanobot.memory.service.service import MemoryService
 from nanobot.memory.store.template import load_template, template_folder
@@ -32,10 +33,6 @@ from nanobot.session.session import Session
 
 if TYPE_CHECKING:
     from nanobot.providers.embeddings import OpenAIEmbedder
-
-Tell = Callable[[DreamReport], Awaitable[None]]
-Warn = Callable[[str, str], Awaitable[None]]
-Quiet = Callable[[str], AbstractAsyncContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +88,18 @@ def build_memory(
     clock: Clock,
     *,
     access: Access,
-    on_digest: Tell | None = None,
-    on_trouble: Warn | None = None,
-    tell_held: TellHeld | None = None,
-    quiet: Quiet | None = None,
+    courier: Courier | None = None,
+    quiet: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
 ) -> Remembering:
-    """Put it together. `access` knows who is the owner; `tell_held` shows people what waits for
-    them; `quiet` is entered, with a scope, while one of its rule files is replaced."""
+    """Put it together. `access` knows who is the owner; `courier` tells people what waits for
+    them and what Dream did; `quiet` is entered, with a scope, while one of its rule files is
+    replaced."""
     remembered, dreaming = settings.memory, settings.dream
     sessions = stores.sessions
     scopes = build_scopes(settings, access)
     versions = GitStore(stores.state / "memory.git", stores.workspace, clock)
     template = load_template(template_folder())
+    tell_held = courier.tell_held if courier else None
     memories = Memories(stores.workspace, clock, template, versions, quiet, tell_held)
 
     def scope_of(key: str) -> str:
@@ -129,8 +126,8 @@ def build_memory(
             dreaming.batch, dreaming.max_calls, dreaming.max_tokens, remembered.model
         ),
         state=stores.state / "dream.json",
-        on_digest=on_digest if dreaming.digest else None,
-        on_trouble=on_trouble,
+        on_digest=courier.tell_digest if courier and dreaming.digest else None,
+        on_trouble=courier.tell_trouble if courier else None,
     )
     due = parse(dreaming.cron).next_after
     schedule = DreamSchedule(dream, memories, due, clock, dreaming.max_unread)

@@ -37,7 +37,7 @@ from nanobot.errors import NanobotError
 from nanobot.gateway.channels import ChannelOperations
 from nanobot.gateway.lock import HomeLock
 from nanobot.gateway.operations import Operations
-from nanobot.gateway.pairing import Pairing, PairingOperations
+from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
 from nanobot.logs import log_to_console
 from nanobot.memory.service.operations import MemoryOperations
@@ -128,7 +128,7 @@ async def _on_memory(settings: Settings) -> AsyncIterator[Table]:
 @asynccontextmanager
 async def _on_access(settings: Settings) -> AsyncIterator[Table]:
     access = build_access(settings, SystemClock(settings.agent.timezone))
-    yield PairingOperations(Pairing(access)).table()
+    yield Pairing(access).table()
 
 
 @asynccontextmanager

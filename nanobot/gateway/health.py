@@ -26,15 +26,22 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from loguru import logger
 
 from nanobot.bus.journal import Journal, QueueCounts
 from nanobot.clock import Clock
-from nanobot.errors import StorageError
+from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.channels import ChannelState
+from nanobot.memory.documents import FACTS
+from nanobot.memory.store.store import MemoryReader
+from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
+from nanobot.upkeep.retention import Room
+
+if TYPE_CHECKING:
+    from nanobot.upkeep.backups import BackupRoutine
 
 JOURNAL_SECONDS = 60.0
 """A disk that takes longer than this for one empty transaction hangs."""
@@ -123,13 +130,48 @@ def _of_queue(queue: QueueCounts) -> Iterator[Concern]:
         yield Concern("degraded", f"parts of replies that cannot be delivered: {queue.dead}", hint)
 
 
+def storage_concerns(
+    journal: Journal, sessions: SessionManager, memory: MemoryReader
+) -> Iterator[Concern]:
+    """A thread that ended by a fault: only a new process has it again, and finds everything in the
+    journal. Conversations whose files cannot be read: messages in them wait. A file of long-term
+    `memory`, the owner's, that a power loss or a broken disk left unreadable."""
+    for has_died, what in ((journal.has_died, "the journal"), (sessions.has_died, "conversations")):
+        if has_died:
+            text = f"the thread that writes {what} has died"
+            yield Concern("failing", text, "Restart nanobot; `nanobot logs` says why.", stuck=True)
+    for key, error in list(sessions.unreadable.items())[:1]:
+        more = len(sessions.unreadable) - 1
+        others = f" (and {more} more)" if more else ""
+        yield Concern("degraded", f"conversation {key} cannot be read{others}: {error}", error.hint)
+    for path in FACTS:
+        try:
+            is_damaged = "\0" in memory.read(path)
+        except (NanobotError, OSError) as error:
+            yield Concern("degraded", f"{path} cannot be read: {error}", "`nanobot doctor`")
+        else:
+            if is_damaged:
+                hint = "`nanobot memory restore --list` shows its versions, and takes one back."
+                yield Concern("degraded", f"{path} is damaged: it holds zero bytes", hint)
+
+
+def upkeep_concerns(room: Room, backups: BackupRoutine | None) -> Iterator[Concern]:
+    """Messages wait because the disk is nearly full. A backup that was due could not be made, or
+    older ones not be removed."""
+    if room.text:
+        yield Concern("failing", room.text, room.hint)
+    if backups is not None and backups.trouble:
+        hint = "It is tried again by itself; `nanobot backup` makes one at once."
+        yield Concern("degraded", backups.trouble, hint)
+
+
 _PATIENCE = 3.0
 """Seconds that a look waits for the journal, which otherwise answers within milliseconds."""
 
 
 class HealthMonitor:
-    """`channels` are those of the supervisor by name; `others` tell what else is wrong, each with
-    one concern at most."""
+    """`channels` are those of the supervisor by name; `others` tell what else is
+    wrong."""
 
     def __init__(
         self,
@@ -137,7 +179,7 @@ class HealthMonitor:
         journal: Journal,
         clock: Clock,
         background: Background,
-        others: Sequence[Callable[[], Concern | None]] = (),
+        others: Sequence[Callable[[], Iterable[Concern]]] = (),
     ) -> None:
         self.channels = channels
         self._journal, self._clock = journal, clock
@@ -149,7 +191,7 @@ class HealthMonitor:
     async def look(self) -> Health:
         """How things stand now. Returns within seconds, whatever hangs."""
         waiting, refusal = await self._ask_journal()
-        others = [concern for other in self._others if (concern := other()) is not None]
+        others = [concern for other in self._others for concern in other()]
         states, now = self.channels.values(), self._clock.monotonic()
         return judge(states, now, self._queue, others, waiting=waiting, refusal=refusal)
 

@@ -120,131 +120,88 @@ def _codes(addresses: Iterable[str]) -> str:
     return ", ".join(f"`{one}`" for one in addresses)
 
 
-Arguments = Mapping[str, object]
 Welcome = Callable[[Address, str], Awaitable[object]]
 """Sends a text to a chat. May raise `NanobotError`."""
 
-_USAGE = "[list | CODE | revoke ID]"
-_OWNER_OPTION = "--owner"
-
 
 class Pairing:
-    """What the terminal and the chat have in common. Without `welcome`, where no gateway runs,
-    nobody is told that they were let in."""
+    """`/pair`, for the owner in a private chat, and the operations `pair.…`: whoever reaches these
+    is the owner of the home. Arguments and results of operations are JSON; what is changed is told
+    in `text`. Without `welcome`, where no gateway runs, nobody is told that they were let in."""
 
     def __init__(self, access: Access, welcome: Welcome | None = None) -> None:
         self._access, self._welcome = access, welcome
-
-    @property
-    def trouble(self) -> str:
-        """What is wrong with the list of those who were let in; empty where nothing is."""
-        return self._access.load()
-
-    def requests(self) -> Sequence[Request]:
-        """Who asked within the hour, the latest last."""
-        return self._access.requests()
-
-    async def approve(self, code_or_id: str, *, owner: bool = False) -> Approved:
-        """Let somebody in, and tell them. Raises as `Access.approve`."""
-        approved = await self._access.approve(code_or_id, owner=owner)
-        if approved.news and approved.chat_id and self._welcome is not None:
-            there = Address(approved.known.channel, approved.chat_id, approved.thread_id)
-            try:
-                await self._welcome(there, welcome_text(approved.known))
-            except NanobotError as error:  # they are in all the same
-                logger.warning("a welcome could not be sent: {}", error)
-        return approved
-
-    async def revoke(self, address: str, *, owners_too: bool) -> Revoked:
-        """Shut somebody out by `channel:id`. Raises as `Access.revoke`."""
-        channel, _, id = address.partition(":")
-        return await self._access.revoke(channel, id, owners_too=owners_too)
-
-    def approved_text(self, approved: Approved) -> str:
-        """Who was let in, and what to know about it."""
-        has_owner = bool(self._access.owners(approved.known.channel))
-        return approved_text(approved, has_owner=has_owner)
-
-    def listing(self) -> dict[str, object]:
-        """All of it, for machines."""
-        return {
-            "requests": [request_fields(one) for one in self.requests()],
-            "approved": [known_fields(one) for one in self._access.approved()],
-            "trouble": self.trouble,
-        }
-
-    def list_text(self) -> str:
-        """All of it, for a chat."""
-        return listing_text(self.requests(), self._access.approved(), self.trouble)
-
-
-class PairingOperations:
-    """The operations named `pair.…`. Whoever reaches these is the owner of the home. Arguments and
-    results are JSON; what is changed is told in `text`."""
-
-    def __init__(self, pairing: Pairing) -> None:
-        self._pairing = pairing
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
         return {"pair.list": self.list, "pair.approve": self.approve, "pair.revoke": self.revoke}
 
-    async def list(self, _: Arguments) -> dict[str, object]:
-        """No arguments."""
-        return self._pairing.listing()
+    def register(self, registry: CommandRegistry) -> None:
+        """Add `/pair` to `registry`."""
+        usage = "[list | CODE | revoke ID]"
+        registry.register(
+            Command("pair", "Let people in, or out", self._run, usage, "owner", immediate=True)
+        )
 
-    async def approve(self, arguments: Arguments) -> dict[str, object]:
+    async def list(self, _: Mapping[str, object]) -> dict[str, object]:
+        """No arguments."""
+        return {
+            "requests": [request_fields(one) for one in self._access.requests()],
+            "approved": [known_fields(one) for one in self._access.approved()],
+            "trouble": self._access.load(),
+        }
+
+    async def approve(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """`code` (or `channel:id`), `owner`."""
         owner = arguments.get("owner") is True
-        approved = await self._pairing.approve(text_argument(arguments, "code"), owner=owner)
+        approved, text = await self._approve(text_argument(arguments, "code"), owner=owner)
         return {
             **known_fields(approved.known),
             "new": approved.news,
-            "namesakes": list(approved.namesakes),
-            "text": self._pairing.approved_text(approved),
+            "namesakes": [*approved.namesakes],
+            "text": text,
         }
 
-    async def revoke(self, arguments: Arguments) -> dict[str, object]:
+    async def revoke(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """`id`: `channel:id`."""
-        revoked = await self._pairing.revoke(text_argument(arguments, "id"), owners_too=True)
+        revoked = await self._revoke(text_argument(arguments, "id"), owners_too=True)
         return {
             **known_fields(revoked.known),
             "still_in": revoked.still_in,
             "text": revoked_text(revoked),
         }
 
-
-class PairCommand:
-    """`/pair`, for the owner in a private chat."""
-
-    def __init__(self, pairing: Pairing) -> None:
-        self._pairing = pairing
-
-    def register(self, registry: CommandRegistry) -> None:
-        """Add it to `registry`."""
-        registry.register(
-            Command("pair", "Let people in, or out", self._run, _USAGE, "owner", immediate=True)
-        )
-
     async def _run(self, call: CommandCall) -> Answer:
         words = call.arguments.split()
         if call.message.is_group:
             return Answer("Others read this chat. Send me /pair in private.")
-        if _OWNER_OPTION in words:
+        if "--owner" in words:
             return Answer(only_the_terminal(words))
         if not words or words == ["list"]:
-            return Answer(self._pairing.list_text())
+            access = self._access
+            return Answer(listing_text(access.requests(), access.approved(), access.load()))
         match [words[0].lower(), *words[1:]]:
             case ["revoke", id]:
-                return await self._revoke(call, id)
+                address = id if ":" in id else f"{call.message.channel}:{id}"
+                return Answer(revoked_text(await self._revoke(address, owners_too=False)))
             case ["approve", code]:
-                return await self._approve(code)
-        return await self._approve(call.arguments)
+                return Answer((await self._approve(code))[1])
+        return Answer((await self._approve(call.arguments))[1])
 
-    async def _approve(self, code_or_id: str) -> Answer:
-        approved = await self._pairing.approve(code_or_id)
-        return Answer(self._pairing.approved_text(approved))
+    async def _approve(self, code_or_id: str, *, owner: bool = False) -> tuple[Approved, str]:
+        """Let somebody in, and tell them; who it was, and what to say of it."""
+        approved = await self._access.approve(code_or_id, owner=owner)
+        known = approved.known
+        if approved.news and approved.chat_id and self._welcome is not None:
+            there = Address(known.channel, approved.chat_id, approved.thread_id)
+            try:
+                await self._welcome(there, welcome_text(known))
+            except NanobotError as error:  # they are in all the same
+                logger.warning("a welcome could not be sent: {}", error)
+        has_owner = bool(self._access.owners(known.channel))
+        return approved, approved_text(approved, has_owner=has_owner)
 
-    async def _revoke(self, call: CommandCall, id: str) -> Answer:
-        address = id if ":" in id else f"{call.message.channel}:{id}"
-        return Answer(revoked_text(await self._pairing.revoke(address, owners_too=False)))
+    async def _revoke(self, address: str, *, owners_too: bool) -> Revoked:
+        """Shut somebody out by `channel:id`."""
+        channel, _, id = address.partition(":")
+        return await self._access.revoke(channel, id, owners_too=owners_too)

@@ -11,7 +11,7 @@ from nanobot.agent.commands import answer_of
 from nanobot.bus.events import Address, InboundMessage
 from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, StorageError
-from nanobot.gateway.pairing import PairCommand, Pairing, PairingOperations
+from nanobot.gateway.pairing import Pairing
 from nanobot.memory.scopes import Scopes
 from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
@@ -32,10 +32,10 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.pairing = Pairing(self.access, self._welcome)
-        self.operations = PairingOperations(self.pairing).table()
+        self.operations = self.pairing.table()
         scopes = Scopes(self.access.is_owner_id)
         self.commands = CommandRegistry(is_owner=lambda m: scopes.is_owner(m.channel, m.sender_id))
-        PairCommand(self.pairing).register(self.commands)
+        self.pairing.register(self.commands)
 
     async def types(self, text: str, message: InboundMessage = OWNER) -> str:
         """What a chat answers."""

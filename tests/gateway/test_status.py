@@ -47,7 +47,7 @@ class House:
             journal,
             clock,
             self.background,
-            (lambda: self.concern,),
+            (lambda: filter(None, (self.concern,)),),
         )
         self.live = Live(
             born=0.0,
