@@ -197,8 +197,16 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[int]:
     except OSError as error:
         raise StorageError.of(path, error) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise StorageError.of(path, error) from error
         yield descriptor
+        # At once, though a child may be mid-exec. Not after a failure: a child that was handed the
+        # descriptor may still be at work.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
 

@@ -10,8 +10,7 @@ from zoneinfo import TZPATH, ZoneInfo
 
 import pytest
 
-from nanobot.clock import SystemClock
-from nanobot.zones import system_zone, system_zone_name
+from nanobot.clock import SystemClock, system_zone, system_zone_name
 
 SUMMER, WINTER = (datetime(2026, month, 1, tzinfo=UTC) for month in (7, 1))
 BERLIN = (timedelta(hours=2), timedelta(hours=1))

@@ -28,9 +28,9 @@ from zoneinfo import ZoneInfo
 from loguru import logger
 
 from nanobot.bus.events import Address
+from nanobot.clock import find_zone
 from nanobot.cron.schedule import At, Cron, Every, Schedule, ScheduleError, parse
 from nanobot.security.documents import StateDocument, UnfitDocument, versioned_object
-from nanobot.zones import find_zone
 
 KEPT_RUNS = 20
 """Due times that a job remembers to have run for."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from nanobot.bus.events import NANOBOT, Address, InboundMessage
+from nanobot.clock import find_zone
 from nanobot.cron.job import MOST_COUNTED, Job, Run, next_due, zone_of
 from nanobot.cron.schedule import At, Every, Schedule, ScheduleError, parse
 from nanobot.errors import NanobotError
 from nanobot.messages import SILENT
 from nanobot.templates import render
 from nanobot.text import one_line, shortened
-from nanobot.zones import find_zone
 
 LEAST_INTERVAL = timedelta(seconds=60)
 MOST_NAME, MOST_MESSAGE = 60, 4_000

@@ -7,13 +7,13 @@ file is never removed: a second process could otherwise lock a new file of the s
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from pathlib import Path
 from types import TracebackType
 
 from nanobot.errors import HomeLocked, StorageError
+from nanobot.io import locked
 from nanobot.upkeep.contents import UNFINISHED
 
 LOCK_NAME = "gateway.lock"
@@ -28,6 +28,7 @@ class HomeLock:
     def __init__(self, state_folder: Path) -> None:
         self._folder = state_folder
         self._path = state_folder / LOCK_NAME
+        self._lock = contextlib.ExitStack()
         self._descriptor = -1
 
     @property
@@ -45,24 +46,12 @@ class HomeLock:
             return
         expect_whole(self._folder.parent)
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(
-                self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-            )
-        except OSError as error:
-            raise StorageError.of(self._path, error) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with contextlib.suppress(OSError):  # a full disk: the lock holds without a name in it
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            descriptor = self._lock.enter_context(locked(self._path))
         except BlockingIOError:
-            pid = _holder(descriptor)
-            os.close(descriptor)
-            raise HomeLocked(self._folder.parent, pid) from None
-        except OSError as error:
-            os.close(descriptor)
-            raise StorageError.of(self._path, error) from error
+            raise HomeLocked(self._folder.parent, _holder(self._path)) from None
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without a name in it
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._descriptor = descriptor
 
     def release(self) -> None:
@@ -70,11 +59,8 @@ class HomeLock:
         if not self.held:
             return
         descriptor, self._descriptor = self._descriptor, -1
-        try:
+        with self._lock:
             os.ftruncate(descriptor, 0)
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # at once, though a child may be mid-exec
-        finally:
-            os.close(descriptor)
 
     def __enter__(self) -> HomeLock:
         self.acquire()
@@ -107,11 +93,11 @@ def _exists(path: Path) -> bool:
         raise StorageError.of(path, error) from error
 
 
-def _holder(descriptor: int) -> int:
+def _holder(path: Path) -> int:
     """The pid in the lock file, 0 if none of a living process appears in it in time."""
     deadline = time.monotonic() + _PID_PATIENCE
     while True:
-        text = os.pread(descriptor, 32, 0).strip()
+        text = path.read_bytes().strip()
         if text.isdigit() and _alive(pid := int(text)):
             return pid
         if time.monotonic() >= deadline:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from nanobot.bus.events import TERMINAL, Address
+from nanobot.clock import find_zone
 from nanobot.cron.job import Job
 from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError, parse
 from nanobot.cron.wording import LEAST_INTERVAL, MOST_MESSAGE, MOST_NAME, address_of
@@ -15,7 +16,6 @@ from nanobot.importing.foreign import Fields
 from nanobot.importing.people import OURS, People, is_group, key_of
 from nanobot.memory.scopes import Scopes
 from nanobot.session.records import is_own
-from nanobot.zones import find_zone
 
 _SYSTEM = ("dream", "heartbeat")
 

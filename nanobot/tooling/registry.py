@@ -22,11 +22,11 @@ from loguru import logger
 from nanobot.errors import CallRefused, NanobotError, StorageError, ToolError, TurnStopped
 from nanobot.messages import ToolCall
 from nanobot.providers.port import ToolSpec
-from nanobot.schema import parameters_of, parse_arguments
 from nanobot.security.audit import AuditLog, Record, Value
 from nanobot.security.paths import Root
 from nanobot.security.redaction import Redactor
 from nanobot.tooling.policy import OWNER, Allowed, Ask, Decision, Denied, OwnersPolicy
+from nanobot.tooling.schema import parameters_of, parse_arguments
 from nanobot.tooling.values import (
     Arguments,
     Caller,

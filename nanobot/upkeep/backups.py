@@ -31,7 +31,7 @@ from nanobot.clock import Clock
 from nanobot.cron.schedule import Schedule
 from nanobot.cron.service import Alarm
 from nanobot.errors import NanobotError, StorageError
-from nanobot.io import sync_folder
+from nanobot.io import locked, sync_folder
 from nanobot.text import expanduser
 from nanobot.upkeep.contents import BACKUPS, WORKSPACE, Head, Item, stays_inside, walk
 from nanobot.upkeep.packing import Progress, check_recipient, pack, sealed
@@ -147,19 +147,11 @@ def alone(home: Path) -> Iterator[None]:
 def undisturbed(home: Path) -> Iterator[None]:
     """While inside, no process makes a backup of what stood in `home` at first. Raises as `alone`
     does."""
-    path = home / _LOCK
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StorageError.of(path, error) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        with locked(home / _LOCK):
+            yield
     except BlockingIOError:
         raise UnderWay from None
-    finally:
-        os.close(lock)
 
 
 def make(home: Path, taken: Taken, target: Path, order: Order, progress: Progress) -> Made:

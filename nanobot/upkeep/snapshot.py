@@ -32,7 +32,7 @@ from typing import Protocol
 from nanobot.bus.sqlite import copy_to
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
-from nanobot.memory.versions.git import process_lock
+from nanobot.io import locked
 from nanobot.upkeep.contents import JOURNAL, SNAPSHOT, Item, may_be_linked, open_plain, walk
 
 OPERATION = "backup.snapshot"
@@ -91,7 +91,7 @@ class BackupOperations:
         """Take one; `items_of` says what is in it. Raises `StorageError`."""
         folder = self._home / SNAPSHOT
         # No place to wait but a thread: whoever writes memory may be at it for a moment.
-        lock = process_lock(self._home / _MEMORY_LOCK)
+        lock = locked(self._home / _MEMORY_LOCK, wait=True)
         try:
             async with self._taking:
                 await asyncio.to_thread(_make_anew, folder)

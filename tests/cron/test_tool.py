@@ -12,9 +12,9 @@ import pytest
 from nanobot.bus.events import BegunBy, Button
 from nanobot.cron.tool import CronTool
 from nanobot.messages import ToolCall
-from nanobot.schema import parameters_of
 from nanobot.tokens import estimate_tokens
 from nanobot.tooling import Caller, OwnersPolicy, ToolRegistry, ToolResult
+from nanobot.tooling.schema import parameters_of
 from tests.cron.office import Office, berlin
 
 OWNER = Caller("telegram", "7", "telegram:7", "t1", sender_id="7")

@@ -16,7 +16,6 @@ packages. Node.js is used only after it has reported a version that is new enoug
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import os
 import re
@@ -28,7 +27,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nanobot.errors import NanobotError, StorageError
-from nanobot.io import sync_folder
+from nanobot.io import locked, sync_folder
 from nanobot.text import expanduser
 
 NODE_VERSION = 20
@@ -315,16 +314,11 @@ def _remove(folder: Path) -> None:
 @contextmanager
 def _locked(state_folder: Path) -> Iterator[int]:
     """No other process installs while inside; the lock's descriptor. Raises `InstallFailed`."""
-    state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    lock = os.open(state_folder / _LOCK, flags, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield lock
+        with locked(state_folder / _LOCK) as lock:
+            yield lock
     except BlockingIOError:
         raise InstallFailed(
             "the WhatsApp helper is being installed already",
             hint="Wait a minute, then run this again.",
         ) from None
-    finally:
-        os.close(lock)

@@ -29,7 +29,7 @@ from nanobot.cli.onboard.files import Before, Part, basics_of, change, check, wr
 from nanobot.cli.onboard.model import ask_model, from_environment, given_model
 from nanobot.cli.onboard.people import Answers, Unanswered
 from nanobot.cli.show import indent, number, table
-from nanobot.clock import SystemClock
+from nanobot.clock import SystemClock, system_zone_name
 from nanobot.config import command_for
 from nanobot.config.environment import variable_for
 from nanobot.config.load import load_settings
@@ -38,7 +38,6 @@ from nanobot.config.values import Unfit, checked_id
 from nanobot.config.yamltext import Setting
 from nanobot.errors import ConfigError, NanobotError
 from nanobot.text import expanduser
-from nanobot.zones import system_zone_name
 from nanobot_cli.text import clean, one_line
 from nanobot_cli.wire import DEFAULT_SESSION, Note, Reply, Said
 

@@ -10,7 +10,6 @@ The first commit makes the repository and its folder. dulwich is imported when o
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -70,22 +69,6 @@ def build(path: Path, branch: str) -> None:
 def blob_id(content: bytes) -> str:
     """The id that git gives this content of a file."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-
-
-@contextmanager
-def process_lock(path: Path) -> Iterator[None]:
-    """Hold the lock in the file `path`; the system lets go of it when the process ends."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(path, flags, 0o600)
-    except OSError as error:
-        raise StorageError.of(path, error) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 class Repository:

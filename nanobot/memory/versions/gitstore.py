@@ -29,7 +29,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import StorageError, ToolError
-from nanobot.io import sync_folder
+from nanobot.io import locked, sync_folder
 from nanobot.memory.documents import TRACKED
 from nanobot.memory.text.lines import told
 from nanobot.memory.versions.git import (
@@ -38,7 +38,6 @@ from nanobot.memory.versions.git import (
     Repository,
     blob_id,
     build,
-    process_lock,
 )
 from nanobot.memory.versions.reading import VersionReader, belongs, decoded
 from nanobot.memory.versions.version import Author, Change, Message, scope_of
@@ -187,7 +186,7 @@ class GitStore(VersionReader):
     def syncing(self) -> Iterator[None]:
         """While this is held nobody else syncs and the history is not replaced; writing goes on."""
         path = self.repository.path
-        with process_lock(path.with_name(f"{path.name}.syncing")):
+        with locked(path.with_name(f"{path.name}.syncing"), wait=True):
             yield
 
     @contextmanager
@@ -198,7 +197,7 @@ class GitStore(VersionReader):
                 yield
                 return
             path = self.repository.path
-            with process_lock(path.with_name(f"{path.name}.lock")):
+            with locked(path.with_name(f"{path.name}.lock"), wait=True):
                 self._locked = True
                 try:
                     _finish_rewrite(path)

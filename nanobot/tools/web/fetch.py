@@ -23,7 +23,6 @@ from pydantic import Field
 
 from nanobot.errors import ToolError
 from nanobot.messages import Message, ToolCall
-from nanobot.schema import parse_arguments
 from nanobot.security.egress import (
     MEGABYTE,
     Egress,
@@ -36,6 +35,7 @@ from nanobot.security.egress import (
 )
 from nanobot.tooling import Arguments, Caller, Risk, ToolResult
 from nanobot.tooling.policy import OWNER
+from nanobot.tooling.schema import parse_arguments
 from nanobot.tools.reading import binary_kind, image_type
 from nanobot.tools.web.pages import decode, is_wide, read_page
 from nanobot.tools.web.search import SEARCH

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from nanobot.errors import CallRefused
+from nanobot.security.names import printable
 
 MAX_ARGUMENTS = 2_000_000
 """Characters of JSON; a file that a model writes itself is far smaller."""
@@ -117,7 +118,7 @@ def _explained(model: type[BaseModel], error: ValidationError) -> str:
     fields = list(model.model_fields)
     lines = ["the arguments do not fit:"]
     for problem in error.errors(include_url=False, include_context=False)[:8]:
-        where = _one_line(".".join(map(str, problem["loc"]))[:80]) or "the arguments"
+        where = printable(".".join(map(str, problem["loc"]))[:80]) or "the arguments"
         if problem["type"] == "missing":
             lines.append(f"- {where}: is missing")
         elif problem["type"] == "extra_forbidden":
@@ -128,7 +129,7 @@ def _explained(model: type[BaseModel], error: ValidationError) -> str:
         else:
             given = repr(problem["input"])
             given = given if len(given) <= 60 else f"{given[:57]}..."
-            reason = _one_line(problem["msg"].removeprefix("Value error, "))
+            reason = printable(problem["msg"].removeprefix("Value error, "))
             reason = reason.replace("Input should", "should")
             lines.append(f"- {where}: {reason}; it was {given}")
     required = [name for name, field in model.model_fields.items() if field.is_required()]
@@ -138,11 +139,6 @@ def _explained(model: type[BaseModel], error: ValidationError) -> str:
         + (f" Optional: {', '.join(optional)}." if optional else "")
     )
     return "\n".join(lines)
-
-
-def _one_line(text: str) -> str:
-    """`text` with what cannot be printed, line ends among it, as escapes."""
-    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def _compact(schema: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
