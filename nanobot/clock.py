@@ -1,6 +1,5 @@
-"""Time comes in through this door, so that tests own it and nothing sleeps for real in them. And the
-system's time zone: its name, and its rules.
-"""
+"""Time comes in through this door, so that tests own it and nothing sleeps for real in them. The
+system's time zone is found here, too."""
 
 from __future__ import annotations
 
