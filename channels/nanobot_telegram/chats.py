@@ -28,6 +28,11 @@ _UNADMITTED = 256
 """The same for moves of groups without an admitted person: they are in memory only."""
 
 
+def number(text: str) -> int | None:
+    """The id of a message or topic; None for what is none, which then is left out."""
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
 class _Moves(BaseModel):
     """The file `chats.json`. `moved`: old id to new id; `groups`: first ids of groups with
     an admitted person."""

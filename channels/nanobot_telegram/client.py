@@ -12,15 +12,14 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from loguru import logger
-from telegram import Bot
+from telegram import Bot, LinkPreviewOptions
 from telegram.error import BadRequest, Forbidden, InvalidToken, TelegramError
 
 from nanobot.channel.health import Backoff, HealthReporter
 from nanobot.clock import Clock
 from nanobot.errors import ChannelOff, SendError, SendRefused
-from nanobot_telegram.failures import MaybeSent, as_send_error, requested_wait
 from nanobot_telegram.settings import TelegramSettings
-from nanobot_telegram.wire import ApiRequest, Wire
+from nanobot_telegram.wire import ApiRequest, MaybeSent, Wire, as_send_error, requested_wait
 
 ALLOWED_UPDATES = (
     "message",
@@ -30,6 +29,9 @@ ALLOWED_UPDATES = (
     "message_reaction",
 )
 BATCH = 100
+NO_LINK_PREVIEW = LinkPreviewOptions(is_disabled=True)
+"""Link previews are off: a reply that quotes ten pages is no page of pictures, and a page that a
+model was talked into naming is not fetched on anybody's behalf."""
 
 _MEGABYTE = 1_000_000
 _CALL_SECONDS = 60.0
@@ -52,7 +54,7 @@ class Identity:
 
 
 class TelegramClient:
-    """What the adapter asks of Telegram. Raises the errors of `failures`."""
+    """What the adapter asks of Telegram. Raises the errors of `wire`."""
 
     def __init__(self, options: TelegramSettings, clock: Clock) -> None:
         token, proxy = options.token.get_secret_value(), options.proxy.get_secret_value()

@@ -1,5 +1,8 @@
 """Delivers one part with exactly one call of the Bot API that succeeds.
 
+Telegram shows photos, voice notes, videos and music only in some formats and sizes; everything else
+goes as a document, which always works. No file is read into memory whole.
+
 A refusal that another form avoids (a quoted message that is gone, a topic that was deleted, a photo
 that Telegram cannot read) is answered by sending that form at once: nothing was sent by the call
 refused. Everything else becomes a `SendError`, and the core decides when to try again. Once
@@ -8,9 +11,11 @@ Telegram took a part it is delivered: nothing that is done afterwards changes th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from loguru import logger
 from telegram import (
@@ -26,25 +31,29 @@ from telegram import (
 )
 from telegram.error import BadRequest, ChatMigrated, Forbidden
 
-from nanobot.bus.events import Button, OutboundPart, Receipt
+from nanobot.bus.events import Button, Media, OutboundPart, Receipt
+from nanobot.bus.split import utf16_length
 from nanobot.channel import ChannelHost
+from nanobot.channel.outgoing import file_facts
 from nanobot.errors import SendRefused, StorageError
 from nanobot.text import valid_unicode
-from nanobot_telegram.chats import Chats
-from nanobot_telegram.client import TelegramClient
-from nanobot_telegram.failures import Flooded, as_send_error
-from nanobot_telegram.markdown import CAPTION_LIMIT, TEXT_LIMIT
-from nanobot_telegram.message import (
-    NO_LINK_PREVIEW,
-    MessageText,
-    Shape,
-    Upload,
-    as_documents,
-    number,
-    opened,
-    uploads_of,
-)
+from nanobot_telegram.chats import Chats, number
+from nanobot_telegram.client import NO_LINK_PREVIEW, TelegramClient
+from nanobot_telegram.markdown import CAPTION_LIMIT, ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
 from nanobot_telegram.preview import Previews
+from nanobot_telegram.wire import Flooded, as_send_error
+
+Shape = Literal["photo", "animation", "voice", "audio", "video", "document"]
+"""What a file is sent as, by the method `send_…` of the Bot API."""
+
+_DOCUMENT: Shape = "document"
+
+LARGEST_FILE = 50_000_000
+"""Bytes that a bot may upload."""
+_LARGEST_PHOTO = 10_000_000
+_PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
+_MUSIC = frozenset({"audio/mpeg", "audio/mp3", "audio/mp4", "audio/m4a", "audio/x-m4a"})
+_VOICES = _MUSIC | {"audio/ogg", "audio/opus"}
 
 _MOST_ATTEMPTS = 7
 """One more than there are other forms of a part."""
@@ -98,6 +107,15 @@ class Attempt:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Upload:
+    """A file on disk, the name that people see, and what it is sent as."""
+
+    path: Path
+    name: str
+    shape: Shape
+
+
 class Outbound:
     """Sends parts. `previews` are removed around each send."""
 
@@ -116,7 +134,7 @@ class Outbound:
         place, _, answered = part.reply_to.rpartition("/")
         is_there = (place or part.chat_id) == str(chat_id)
         reply_to = number(answered) if is_there else None
-        uploads = uploads_of([(media, self._host.path_of(media)) for media in part.media])
+        uploads = _together([_upload(one, self._host.path_of(one)) for one in part.media])
         if not uploads and not part.content.strip():
             raise SendRefused("there is nothing to send")
         await self._previews.settle(part.chat_id)
@@ -129,7 +147,7 @@ class Outbound:
         return Receipt(str(message_id))
 
     async def _deliver(
-        self, part: OutboundPart, uploads: Sequence[Upload], attempt: Attempt
+        self, part: OutboundPart, uploads: Sequence[_Upload], attempt: Attempt
     ) -> int:
         for _ in range(_MOST_ATTEMPTS):
             try:
@@ -150,10 +168,9 @@ class Outbound:
                 raise as_send_error(error) from None
         raise SendRefused("Telegram refuses this in every form")
 
-    async def _call(self, part: OutboundPart, uploads: Sequence[Upload], to: Attempt) -> int:
+    async def _call(self, part: OutboundPart, uploads: Sequence[_Upload], to: Attempt) -> int:
         """One call; the id of the (first) message. Raises the library's errors."""
-        bot, limit = self._client.bot, CAPTION_LIMIT if uploads else TEXT_LIMIT
-        text = MessageText.of(part.content, limit, plain=to.plain)
+        bot, text = self._client.bot, _text(part, plain=to.plain)
         reply = None
         if to.reply_to is not None:
             reply = ReplyParameters(to.reply_to, allow_sending_without_reply=True)
@@ -168,24 +185,19 @@ class Outbound:
                 **place,
             )
             return message.message_id
-        if to.documents:
-            uploads = as_documents(uploads)
-        with opened(uploads) as files:
+        with ExitStack() as stack:
+            files = [_opened(upload, stack, attach=len(uploads) > 1) for upload in uploads]
+            shapes = [_DOCUMENT if to.documents else upload.shape for upload in uploads]
+            words = {"caption": text.text or None, "caption_entities": text.entities or None}
             if len(files) > 1:
                 items = [
-                    _album_item(upload.shape, file, MessageText() if at else text)
-                    for at, (upload, file) in enumerate(zip(uploads, files, strict=True))
+                    _ALBUM_ITEMS.get(shape, InputMediaDocument)(file, **({} if at else words))
+                    for at, (shape, file) in enumerate(zip(shapes, files, strict=True))
                 ]
                 return (await bot.send_media_group(to.chat_id, items, **place))[0].message_id
-            send: Callable[..., Awaitable[Message]] = getattr(bot, f"send_{uploads[0].shape}")
-            message = await send(
-                to.chat_id,
-                files[0],
-                caption=text.text or None,
-                caption_entities=text.entities or None,
-                reply_markup=_keyboard(part.buttons),
-                **place,
-            )
+            send: Callable[..., Awaitable[Message]] = getattr(bot, f"send_{shapes[0]}")
+            keyboard = _keyboard(part.buttons)
+            message = await send(to.chat_id, files[0], reply_markup=keyboard, **words, **place)
             return message.message_id
 
     def _at_new_id(self, part: OutboundPart, attempt: Attempt, new_id: int) -> Attempt:
@@ -208,16 +220,57 @@ class Outbound:
 
 
 _AlbumItem = InputMediaAudio | InputMediaDocument | InputMediaPhoto | InputMediaVideo
+_ALBUM_ITEMS: Mapping[Shape, Callable[..., _AlbumItem]] = {
+    "photo": InputMediaPhoto,
+    "video": InputMediaVideo,
+    "audio": InputMediaAudio,
+}
 
 
-def _album_item(shape: Shape, file: InputFile, text: MessageText) -> _AlbumItem:
-    kinds: dict[Shape, Callable[..., _AlbumItem]] = {
-        "photo": InputMediaPhoto,
-        "video": InputMediaVideo,
-        "audio": InputMediaAudio,
-    }
-    make = kinds.get(shape, InputMediaDocument)
-    return make(file, caption=text.text or None, caption_entities=text.entities or None)
+def _text(part: OutboundPart, *, plain: bool) -> Rendered:
+    """The words of a part. `plain`: without entities, as the source where that is short enough,
+    since it still shows where links lead."""
+    markdown = valid_unicode(part.content)
+    if plain and utf16_length(markdown) <= (CAPTION_LIMIT if part.media else TEXT_LIMIT):
+        return Rendered(markdown)
+    rendered = render(markdown)
+    return Rendered(rendered.text, () if plain else rendered.entities[:ENTITY_LIMIT])
+
+
+def _together(uploads: Sequence[_Upload]) -> Sequence[_Upload]:
+    """One album may mix photos with videos, else only one kind."""
+    shapes = {upload.shape for upload in uploads}
+    if len(uploads) == 1 or shapes <= {"photo", "video"} or shapes == {"audio"}:
+        return uploads
+    return [replace(upload, shape=_DOCUMENT) for upload in uploads]
+
+
+def _opened(upload: _Upload, stack: ExitStack, *, attach: bool) -> InputFile:
+    try:
+        file = stack.enter_context(upload.path.open("rb"))
+    except OSError as error:
+        raise SendRefused(f"the file {upload.name} is gone") from error
+    return InputFile(file, upload.name, attach=attach, read_file_handle=False)
+
+
+def _upload(media: Media, path: Path) -> _Upload:
+    name, mime, size = file_facts(media, path, LARGEST_FILE, "Telegram")
+    return _Upload(path, name, _shape(media, mime, size))
+
+
+def _shape(media: Media, mime: str, size: int) -> Shape:
+    match media.kind:
+        case "image" if mime == "image/gif":
+            return "animation"
+        case "image" if size <= _LARGEST_PHOTO and (mime in _PHOTOS or not mime):
+            return "photo"
+        case "voice" if mime in _VOICES or not mime:
+            return "voice"
+        case "audio" | "voice" if mime in _MUSIC:
+            return "audio"
+        case "video" if mime in {"video/mp4", ""}:
+            return "video"
+    return "document"
 
 
 def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:

@@ -21,8 +21,8 @@ from nanobot.channel import ChannelHost
 from nanobot.channel.health import Backoff, HealthReporter, within
 from nanobot.errors import StorageError
 from nanobot_telegram.client import TelegramClient
-from nanobot_telegram.failures import MaybeSent, requested_wait
 from nanobot_telegram.ingest import UpdateIngest
+from nanobot_telegram.wire import MaybeSent, requested_wait
 
 POLL_SECONDS = 30
 STALL_SECONDS = 90.0

@@ -18,17 +18,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from loguru import logger
+from telegram import MessageEntity
 from telegram.constants import ChatAction
 from telegram.error import BadRequest, Forbidden
 
 from nanobot.bus.events import Progress, TurnEnded
+from nanobot.bus.split import split_text, utf16_length
 from nanobot.channel.health import within
 from nanobot.clock import Clock
-from nanobot_telegram.chats import Chats
-from nanobot_telegram.client import TelegramClient
-from nanobot_telegram.failures import Flooded, is_not_modified
-from nanobot_telegram.message import NO_LINK_PREVIEW, MessageText, number
+from nanobot.text import valid_unicode
+from nanobot_telegram.chats import Chats, number
+from nanobot_telegram.client import NO_LINK_PREVIEW, TelegramClient
+from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
 from nanobot_telegram.preview_board import PostNotice, PreviewBoard, Remove, Step, Text, Typing
+from nanobot_telegram.wire import Flooded, is_not_modified
 
 _GRACE = 1.0
 """Seconds that a send waits for a call under way that shows something of a turn which is over.
@@ -228,7 +231,7 @@ class Previews:
                 await bot.delete_message(chat, step.message_id)
                 self._chats.remove_preview(chat_id, step.message_id)
             case PostNotice():
-                await self._post(chat, MessageText.preview(step.text), step.thread_id)
+                await self._post(chat, _rendered(step.text), step.thread_id)
         return 0
 
     async def _show_text(self, chat_id: str, chat: int, step: Text) -> int:
@@ -236,7 +239,7 @@ class Previews:
 
         One that was posted while the answer was lost has no id for us, and stays.
         """
-        shown = MessageText.preview(step.text, step.hint, step.output)
+        shown = _rendered(step.text, step.hint, step.output)
         if not shown.text.strip():
             return 0
         bot, entities = self._client.bot, shown.entities or None
@@ -259,7 +262,7 @@ class Previews:
             return message_id
         return 0
 
-    async def _post(self, chat: int, shown: MessageText, thread_id: str) -> int:
+    async def _post(self, chat: int, shown: Rendered, thread_id: str) -> int:
         message = await self._client.bot.send_message(
             chat,
             shown.text,
@@ -269,3 +272,27 @@ class Previews:
             link_preview_options=NO_LINK_PREVIEW,
         )
         return message.message_id
+
+
+def _rendered(markdown: str, hint: str = "", output: str = "") -> Rendered:
+    """The last part of `markdown` that fits in a message, and under it `hint` in italics and
+    `output` as it is."""
+    markdown = valid_unicode(markdown)
+    notes = [
+        (kind, valid_unicode(note))
+        for kind, note in ((MessageEntity.ITALIC, hint), (MessageEntity.PRE, output))
+        if note
+    ]
+    below = "\n".join(note for _, note in notes)
+    gap = "\n\n" if markdown.strip() and below else ""
+    room = limit = TEXT_LIMIT - utf16_length(gap + below)
+    rendered = render(split_text(markdown, limit)[-1])
+    while utf16_length(rendered.text) > room and limit > 1:
+        limit //= 2
+        rendered = render(split_text(markdown, limit)[-1])
+    entities = list(rendered.entities[: ENTITY_LIMIT - len(notes)])
+    offset = utf16_length(rendered.text + gap)
+    for kind, note in notes:
+        entities.append(MessageEntity(kind, offset, utf16_length(note)))
+        offset += utf16_length(note + "\n")
+    return Rendered(rendered.text + gap + below, tuple(entities))

@@ -18,9 +18,9 @@ from nanobot.channel.documents import document_of
 from nanobot.channel.health import Backoff, HealthReporter
 from nanobot.errors import ChannelOff, StorageError
 from nanobot_telegram.client import ALLOWED_UPDATES, TelegramClient
-from nanobot_telegram.failures import requested_wait
 from nanobot_telegram.ingest import UpdateIngest
 from nanobot_telegram.settings import TelegramSettings
+from nanobot_telegram.wire import requested_wait
 
 HEADER = "x-telegram-bot-api-secret-token"
 

@@ -1,9 +1,26 @@
-"""HTTP to the Bot API: a call gives Telegram's result, or raises one of the errors of `failures`.
+"""HTTP to the Bot API: a call gives Telegram's result, or raises one of the errors below.
 
 Invariants: no error, context or log line has an address in it, since addresses hold the token. An
 answer is never larger than a bound. A request ends within a bound of time even when its answer
 trickles in. Nothing waits for a free connection, so that no stuck one can starve the others. No
 redirect is followed, nothing is decompressed, and the environment names no proxy.
+
+What can go wrong between us and Telegram, by what to do about it:
+
+TelegramError          of the library
+├── InvalidToken       Telegram said 401 or 404: the token is of no use
+├── Forbidden          the bot was blocked or removed
+├── ChatMigrated       the group has another id now (`new_chat_id`)
+├── Conflict           another program polls, or a webhook is set
+├── Flooded            wait `seconds`
+└── NetworkError
+    ├── BadRequest     Telegram refuses this request, however often it is made
+    ├── NotSent        it never reached Telegram: try again at once, nothing can happen twice
+    ├── MaybeSent      it went out, and no answer that can be read came back
+    └── ServerFault    an answer came, and it was not Telegram's or was 5xx (`status`)
+
+The texts are made here or are Telegram's own words, shortened. They never hold an address, because
+the addresses of the Bot API hold the token; and none of these has a cause or a context that does.
 """
 
 from __future__ import annotations
@@ -12,26 +29,135 @@ import asyncio
 import json
 import logging
 import ssl
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import httpx
-from telegram.error import BadRequest, TelegramError
+from telegram.error import (
+    BadRequest,
+    ChatMigrated,
+    Conflict,
+    Forbidden,
+    InvalidToken,
+    NetworkError,
+    TelegramError,
+)
 from telegram.request import BaseRequest, RequestData
 
 from nanobot.channel.documents import document_of
 from nanobot.channel.health import fault_in_words
-from nanobot_telegram.failures import Flooded, MaybeSent, NotSent, ServerFault, refusal, wait
+from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
+
+_WORDS = 300
+"""As much of what the other side says as is repeated, in characters."""
+
+_LONGEST_WAIT = 3600.0
+_USUAL_WAIT = 5.0
+"""Seconds, where Telegram asks to wait and does not say for how long."""
+
+
+_REFUSALS: Mapping[int, type[TelegramError]] = {
+    401: InvalidToken,
+    403: Forbidden,
+    404: InvalidToken,
+    409: Conflict,
+}
+
+
+class NotSent(NetworkError):
+    """The request never reached Telegram."""
+
+
+class MaybeSent(NetworkError):
+    """The request went out; whether Telegram acted on it is not known."""
+
+
+class ServerFault(NetworkError):
+    """The server failed, or something on the way answered in its place. `status` is HTTP's."""
+
+    __slots__ = ("status",)
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Flooded(TelegramError):
+    """Too many requests: wait `seconds`.
+
+    The library's own error for this warns of its deprecation wherever it is made.
+    """
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"Telegram asks to wait {seconds:.0f} s")
+        self.seconds = seconds
+
+
+def refusal(code: int, said: object, parameters: object = None) -> TelegramError:
+    """The error for an answer of Telegram's own that is not `ok`.
+
+    `code` is its `error_code`, `said` its `description`, `parameters` what goes with them.
+    """
+    details: Mapping[object, object] = parameters if isinstance(parameters, dict) else {}
+    words = said[:_WORDS] if isinstance(said, str) and said else f"error {code}"
+    if isinstance(moved := details.get("migrate_to_chat_id"), int):
+        return ChatMigrated(moved)
+    if code == 429:
+        return Flooded(wait(details.get("retry_after")))
+    if known := _REFUSALS.get(code):
+        return known(words)
+    return BadRequest(words) if 400 <= code < 500 else ServerFault(words, code)
+
+
+def wait(seconds: object) -> float:
+    """How long to wait where a server asks for it: a number, or a text that is one."""
+    try:
+        asked = float(seconds) if isinstance(seconds, int | float | str) else 0.0
+    except (ValueError, OverflowError):
+        asked = 0.0
+    return min(asked, _LONGEST_WAIT) if asked > 0 else _USUAL_WAIT
+
+
+def requested_wait(error: TelegramError) -> float:
+    """The seconds for which Telegram asks to be left alone; 0 where it does not."""
+    return error.seconds if isinstance(error, Flooded) else 0.0
+
+
+def is_not_modified(refusal: str) -> bool:
+    """Whether an edit was refused because the message already reads so: that is success."""
+    return "message is not modified" in refusal.casefold()
+
+
+def as_send_error(error: Exception) -> SendError:
+    """What the core should do about `error`; raise it `from None`."""
+    match error:
+        case SendError():
+            return error
+        case Flooded():
+            return SendLater(str(error), retry_after=error.seconds)
+        case MaybeSent():
+            return SendUnknown(f"Telegram did not confirm it: {error}")
+        case Forbidden() | BadRequest() | ChatMigrated():
+            return SendRefused(f"Telegram refuses it: {error}")
+        case TelegramError():
+            known = isinstance(error, InvalidToken)
+            what = "does not accept the bot token" if known else "cannot be reached"
+            return SendError(f"Telegram {what}: {error}")
+        case _:
+            # Not ours, so perhaps after Telegram acted on it; the text might hold an address.
+            return SendUnknown(f"Telegram did not confirm it ({type(error).__name__})")
+
 
 _CONNECT = 10.0
 _WRITE = 30.0
 _IDLE = 30.0
 """Seconds for which a connection without a request is kept."""
-_IDLE_CONNECTIONS = 100
+_IDLE_CONNECTIONS = 20
+"""The library looks at each of them for each request."""
 _WITH_FILES = 600.0
 """Seconds that a request with files may take."""
 
@@ -45,58 +171,6 @@ _UNSENT = (
     httpx.WriteTimeout,
     httpx.UnsupportedProtocol,
 )
-
-
-class Connections:
-    """HTTP connections that are kept for the next request; each serves one request at a time.
-
-    httpx has a pool of its own, which looks at every connection for each request (a system call for
-    each idle one) and closes idle ones while many are in use. With dozens of chats that costs more
-    than all the rest of a request, and new handshakes besides. So each connection is a client of
-    its own here, made by `new`, and the one used last is used first. One that was not used for
-    `idle` seconds is closed when others are.
-    """
-
-    def __init__(self, new: Callable[[], httpx.AsyncClient], idle: float) -> None:
-        self._new, self._keep_for = new, idle
-        self._idle: deque[tuple[httpx.AsyncClient, float]] = deque()
-        self._busy: set[asyncio.Timeout] = set()
-        self._is_cut = False
-
-    @asynccontextmanager
-    async def one(self) -> AsyncIterator[httpx.AsyncClient]:
-        """A client for one request. Raises `MaybeSent` when it is cut meanwhile."""
-        client = self._idle.pop()[0] if self._idle else self._new()
-        try:
-            async with asyncio.timeout(None) as use:
-                self._busy.add(use)
-                try:
-                    yield client
-                finally:
-                    self._busy.remove(use)
-        except TimeoutError:
-            if use.expired():
-                raise MaybeSent("the connection was given up") from None
-            raise
-        finally:
-            now = asyncio.get_running_loop().time()
-            self._idle.append((client, now))
-            while self._idle and (
-                self._is_cut
-                or len(self._idle) > _IDLE_CONNECTIONS
-                or self._idle[0][1] < now - self._keep_for
-            ):
-                await self._idle.popleft()[0].aclose()
-
-    async def cut(self) -> None:
-        """End all, for good. Requests are stopped whatever they are at (a client closes only what
-        is connected already), and each closes its own client at once."""
-        self._is_cut = True
-        now = asyncio.get_running_loop().time()
-        for use in self._busy:
-            use.reschedule(now)
-        while self._idle:
-            await self._idle.pop()[0].aclose()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +193,20 @@ class Wire:
         self._proxy = proxy or None
         self._answer_bytes = answer_bytes
         self._seconds = seconds
-        self._connections: Connections | None = Connections(self._new_client, _IDLE)
+        self._client: httpx.AsyncClient | None = self._new_client()
         self.date = ""
         """The `Date` of the newest answer, as it came."""
 
     async def aclose(self) -> None:
-        """Cut all connections."""
-        connections, self._connections = self._connections, None
-        if connections is not None:
-            await connections.cut()
+        """Cut all connections; requests that wait for an answer end with `MaybeSent`."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
 
     async def renew(self) -> None:
         """Cut all connections; the next request opens new ones."""
         await self.aclose()
-        self._connections = Connections(self._new_client, _IDLE)
+        self._client = self._new_client()
 
     async def post(
         self,
@@ -145,7 +219,7 @@ class Wire:
         """Call a method: its result, and the answer as it came.
 
         `patience` are seconds that the server may take before it answers, beyond the usual ones.
-        Raises the errors of `failures`.
+        Raises a `TelegramError`.
         """
         seconds = patience + (_WITH_FILES if files else self._seconds)
         limit = self._answer_bytes
@@ -153,7 +227,7 @@ class Wire:
         return self._result(answer), answer.body
 
     async def get(self, url: str, limit: int, seconds: float) -> bytes:
-        """A file of at most `limit` bytes. Raises the errors of `failures`."""
+        """A file of at most `limit` bytes. Raises a `TelegramError`."""
         answer = await self._request("GET", url, seconds, limit)
         if answer.status != httpx.codes.OK:
             self._result(answer)
@@ -181,13 +255,10 @@ class Wire:
     async def _exchange(
         self, method: str, url: str, seconds: float, limit: int, content: dict[str, Any]
     ) -> _Answer:
-        if self._connections is None:
+        if self._client is None:
             raise NotSent("the connection to Telegram is closed")
         timeout = httpx.Timeout(connect=_CONNECT, read=seconds, write=_WRITE, pool=_CONNECT)
-        async with (
-            self._connections.one() as client,
-            client.stream(method, url, timeout=timeout, **content) as response,
-        ):
+        async with self._client.stream(method, url, timeout=timeout, **content) as response:
             self.date = response.headers.get("Date", "")
             body = bytearray()
             length = response.headers.get("Content-Length", "")
@@ -212,7 +283,11 @@ class Wire:
             trust_env=False,
             follow_redirects=False,
             http2=False,
-            limits=httpx.Limits(keepalive_expiry=_IDLE),
+            limits=httpx.Limits(
+                max_connections=None,
+                max_keepalive_connections=_IDLE_CONNECTIONS,
+                keepalive_expiry=_IDLE,
+            ),
         )
 
     def _result(self, answer: _Answer) -> object:
@@ -274,7 +349,7 @@ class ApiRequest(BaseRequest):
         connect_timeout: object = None,
         pool_timeout: object = None,
     ) -> tuple[int, bytes]:
-        """The status, always 200, and the answer. Raises the errors of `failures`.
+        """The status, always 200, and the answer. Raises a `TelegramError`.
 
         An answer of `ok` means that Telegram took the message. However it then describes that
         message (a new kind of entity, another server that leaves things out), the library must not
