@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from loguru import logger
 from telegram import Update
@@ -38,15 +37,6 @@ _NOT_EPHEMERAL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What an update becomes. `toast` is shown to the person who pressed a button."""
-
-    message: InboundMessage | None = None
-    press: Press | None = None
-    toast: str = ""
-
-
 class UpdateIngest:
     """Ingests updates of the bot that `me` is. `tasks` own what goes on afterwards by itself."""
 
@@ -70,14 +60,24 @@ class UpdateIngest:
 
         Raises `StorageError`, and then none of them is.
         """
-        parsed = self._albums.complete([self._parse(update) for update in updates])
-        outcomes = [await self._handle(update) for update in parsed if update is not None]
-        messages = [item.message for item in outcomes if item.message is not None]
+        messages: list[InboundMessage] = []
+        presses: list[tuple[Press, bool]] = []
+        for update in self._albums.complete([self._parse(update) for update in updates]):
+            if update is None or not self._admitted(update):
+                continue
+            if update.ephemeral:
+                self._tasks.create_task(self._decline(update.sender.id, update.chat.id))
+            elif update.message is not None:
+                messages.append(update.message)
+            elif (press := update.press) is not None:
+                value = await self._host.pressed(press.button_id, update.sender, update.chat)
+                presses.append((press, value is not None))
+                if value is not None:
+                    messages.append(from_press(update, press, value, self._host.clock.now()))
         self._chats.flush()  # before Telegram forgets the updates that say so
         await self._host.publish(messages, cursor)
-        for item in outcomes:
-            if item.press is not None:
-                self._tasks.create_task(self._acknowledge(item.press, item))
+        for press, is_valid in presses:
+            self._tasks.create_task(self._acknowledge(press, is_valid=is_valid))
 
     def quarantine(self, update: object, error: Exception) -> None:
         """Keep what is no update aside."""
@@ -100,28 +100,21 @@ class UpdateIngest:
             return unreadable(update, self._chats.canonical, now)
         return parsed
 
-    async def _handle(self, update: ParsedUpdate) -> _Outcome:
-        sender, chat, press = update.sender, update.chat, update.press
+    def _admitted(self, update: ParsedUpdate) -> bool:
+        """Whether it says something and its sender may; takes note of what it says of the chat."""
+        chat = update.chat
         if update.gone is True:
             self._chats.set_unreachable(chat.id)
         elif update.gone is False:
             self._chats.set_reachable(chat.id)
-        if press is None and update.message is None and not update.ephemeral:
-            return _Outcome()
-        if self._host.admit(sender, chat, addressed=update.addressed) != "allowed":
-            return _Outcome()
+        if update.press is None and update.message is None and not update.ephemeral:
+            return False
+        if self._host.admit(update.sender, chat, addressed=update.addressed) != "allowed":
+            return False
         self._chats.set_reachable(chat.id)
         if chat.is_group:
             self._chats.admit_group(chat.id)
-        if update.ephemeral:
-            self._tasks.create_task(self._decline(sender.id, chat.id))
-            return _Outcome()
-        if press is None:
-            return _Outcome(update.message)
-        value = await self._host.pressed(press.button_id, sender, chat)
-        if value is None:
-            return _Outcome(press=press, toast=_NOT_VALID)
-        return _Outcome(from_press(update, value, self._host.clock.now()), press)
+        return True
 
     async def _decline(self, person: str, chat_id: str) -> None:
         """Tell the sender alone that ephemeral messages are not answered: an answer of several
@@ -135,13 +128,13 @@ class UpdateIngest:
         except (TelegramError, SendRefused) as error:
             logger.warning("telegram: an ephemeral message was not answered: {}", error)
 
-    async def _acknowledge(self, press: Press, outcome: _Outcome) -> None:
+    async def _acknowledge(self, press: Press, *, is_valid: bool) -> None:
         """Stop the button's spinner, and take the buttons away once one of them was used; best
         effort."""
         bot = self._client.bot
         try:
-            await bot.answer_callback_query(press.query_id, text=outcome.toast or None)
-            if outcome.message is not None:
+            await bot.answer_callback_query(press.query_id, text=None if is_valid else _NOT_VALID)
+            if is_valid:
                 await bot.edit_message_reply_markup(press.place, press.message_id)
         except TelegramError as error:
             logger.debug("telegram: a pressed button was not acknowledged: {}", error)

@@ -120,16 +120,12 @@ def parse_update(
     return _message(message, me, canonical, zone, edited=update.message is None)
 
 
-def from_press(parsed: ParsedUpdate, value: str, at: datetime) -> InboundMessage:
-    """What pressing a button said: `value`, as if typed `at` that time (aware).
-
-    Raises `ValueError` where nothing was pressed.
-    """
-    press, sender, chat = parsed.press, parsed.sender, parsed.chat
-    if press is None:
-        raise ValueError("no button was pressed")
-    event = _event_id(press.message_id, press.place, chat)
-    return _inbound(sender, chat, value, f"callback:{press.query_id}", at, message_id=event)
+def from_press(parsed: ParsedUpdate, press: Press, value: str, at: datetime) -> InboundMessage:
+    """What pressing a button said: `value`, as if typed `at` that time (aware)."""
+    event = _event_id(press.message_id, press.place, parsed.chat)
+    return _inbound(
+        parsed.sender, parsed.chat, value, f"callback:{press.query_id}", at, message_id=event
+    )
 
 
 def unreadable(update: object, canonical: Canonical, now: datetime) -> ParsedUpdate | None:

@@ -47,7 +47,7 @@ def checked(understood: ParsedUpdate | None) -> None:
         return
     said = understood.message
     if understood.press is not None:
-        said = from_press(understood, "value", telegram.constants.ZERO_DATE)
+        said = from_press(understood, understood.press, "value", telegram.constants.ZERO_DATE)
     if said is None:
         assert understood.moved or understood.gone is not None
         return
