@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import pwd
 import shlex
 import shutil
 import sys
@@ -28,7 +27,7 @@ from nanobot import __version__
 from nanobot.bus.events import TERMINAL
 from nanobot.channel.entry_points import Check, CheckFinding, CheckRequest
 from nanobot.cli.doctor import Case, Finding
-from nanobot.cli.service.unit import Choice, Place, lingers
+from nanobot.cli.service.unit import Place, account
 from nanobot.cli.show import Data, field, record, records
 from nanobot.cli.status import is_silent, of_gateway
 from nanobot.errors import NanobotError, ProviderUnavailable
@@ -77,9 +76,9 @@ def _concerns(status: Data) -> Iterator[Finding]:
         yield Finding("gateway", "fail" if failing else "warn", text, hint)
 
 
-def check_service(case: Case, environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
+def check_service(case: Case) -> Iterator[Finding]:
     """Whether the unit for this home starts this nanobot, also when nobody is logged in."""
-    for place in _units(environ):
+    for place in _units():
         if place.home() == case.home:
             yield _unit(place, case.home)
 
@@ -95,17 +94,17 @@ def _unit(place: Place, home: Path) -> Finding:
     if program.parent.resolve() != Path(sys.executable).parent.resolve():
         text = f"{name} starts {program}, which is not the nanobot that you run now"
         return Finding("service", "warn", text, reinstall)
-    me = pwd.getpwuid(os.geteuid()).pw_name
-    if not place.system and not lingers(me):
+    me = account(system=False, name="")
+    if not place.system and not me.lingers:
         text = f"{name} ends when you log out, and does not start before you log in"
-        return Finding("service", "warn", text, f"`loginctl enable-linger {me}`")
+        return Finding("service", "warn", text, f"`loginctl enable-linger {me.name}`")
     return Finding("service", "ok", f"{name} starts {program}")
 
 
-def _units(environ: Mapping[str, str]) -> Iterator[Place]:
+def _units() -> Iterator[Place]:
     """The units that may be ours, the user's and the machine's."""
     for system in (False, True):
-        folder = Place.of(Choice(system=system), environ).file.parent
+        folder = Place.of(system=system).file.parent
         for path in sorted(folder.glob("nanobot*.service")):
             yield Place(path.stem, system, path)
 

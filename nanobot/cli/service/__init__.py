@@ -10,7 +10,7 @@ from nanobot.cli.command import add, add_count, add_group, add_json
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
-    from nanobot.cli.service.unit import Choice
+    from nanobot.cli.service.unit import Place
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
@@ -67,33 +67,34 @@ def _name(text: str) -> str:
     return text
 
 
-def _choice(options: argparse.Namespace) -> Choice:
-    from nanobot.cli.service.unit import Choice
-
-    return Choice(options.home or "", system=options.system, name=options.name or "")
-
-
 def _install(options: argparse.Namespace) -> int:
-    from nanobot.cli.service.installing import install, preview
+    from nanobot.cli.service.systemd import install
+    from nanobot.cli.service.unit import Place
 
-    if options.dry_run:
-        return preview(_choice(options), options.user)
-    return install(_choice(options), options.user, start=not options.no_start)
+    place = Place.of(options.name or "", system=options.system)
+    start, dry_run = not options.no_start, options.dry_run
+    return install(place, options.home or "", options.user, start=start, dry_run=dry_run)
 
 
 def _uninstall(options: argparse.Namespace) -> int:
-    from nanobot.cli.service.installing import uninstall
+    from nanobot.cli.service.systemd import uninstall
 
-    return uninstall(_choice(options))
+    return uninstall(_place(options))
 
 
 def _status(options: argparse.Namespace) -> int:
     from nanobot.cli.service.systemd import status
 
-    return status(_choice(options), as_json=options.json)
+    return status(options, _place(options))
 
 
 def _logs(options: argparse.Namespace) -> int:
     from nanobot.cli.service.systemd import logs
 
-    return logs(_choice(options), count=options.n, follow=options.follow)
+    return logs(_place(options), count=options.n, follow=options.follow)
+
+
+def _place(options: argparse.Namespace) -> Place:
+    from nanobot.cli.service.unit import Place
+
+    return Place.found(options.name or "", system=options.system)

@@ -1,15 +1,12 @@
-"""The unit file: values in, text out.
+"""The unit file of a service, where it lies, who runs it, and what the configuration asks of it.
 
-Every line of the hardening was tried with the sandbox inside it. Left out on purpose is what the
-sandbox cannot work in: `RestrictNamespaces` and `ProtectHostname` (bubblewrap makes namespaces and
-names its own), `ProcSubset` (it reads `/proc/sys`), `ProtectKernelTunables` and `ProtectKernelLogs`
-(they cover parts of `/proc`, and many kernels then let nobody mount a whole one; what they protect
-belongs to root, which nanobot is not), an address family less (`AF_NETLINK` brings up the loopback
-of the sandbox), and `MemoryDenyWriteExecute` (Node.js compiles as it runs).
-
-Where a service is: its unit file, the account that it runs as, and its home.
-
-From the command line and the configuration to the unit that is to be. Changes nothing.
+Nothing here changes anything. Every line of the hardening was tried with the sandbox inside it.
+Left out on purpose is what the sandbox cannot work in: `RestrictNamespaces` and `ProtectHostname`
+(bubblewrap makes namespaces and names its own), `ProcSubset` (it reads `/proc/sys`),
+`ProtectKernelTunables` and `ProtectKernelLogs` (they cover parts of `/proc`, and many kernels then
+let nobody mount a whole one; what they protect belongs to root, which nanobot is not), an address
+family less (`AF_NETLINK` brings up the loopback of the sandbox), and `MemoryDenyWriteExecute`
+(Node.js compiles as it runs).
 """
 
 from __future__ import annotations
@@ -35,12 +32,9 @@ MARK = "# Written by `nanobot service install`, which writes it anew each time."
 """The first line of every unit file of ours."""
 
 RESTART_SECONDS = 10
-_WATCHDOG_SECONDS = 90
-_START_SECONDS = 180
 _BESIDE_GRACE_SECONDS = 25
 """What stopping may take beside the grace of running turns."""
 
-_BAD_CONFIGURATION = 78
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - what a private one would hide
 
 _ALWAYS = (
@@ -86,71 +80,66 @@ class Unit:
 
     @property
     def text(self) -> str:
-        """The whole file."""
-        system = bool(self.user)
-        edit = f"systemctl {'' if system else '--user '}edit {self.name}"
-        sections = (
-            ("Unit", self._unit()),
-            ("Service", (*self._service(), *self.hardening)),
-            ("Install", (("WantedBy", "multi-user.target" if system else "default.target"),)),
-        )
-        blocks = [f"{MARK}\n# What you want otherwise belongs beside it: {edit}\n"]
-        for name, entries in sections:
-            blocks.append(f"[{name}]\n" + "".join(f"{key}={value}\n" for key, value in entries))
-        return "\n".join(blocks)
+        """The whole file. A blocked gateway is ended by SIGABRT, and says then where it was; it
+        ends what it has started itself (`KillMode`); a command of its own that took too much memory
+        is not the service (`OOMPolicy`); keys stay off the disk (`LimitCORE`)."""
+        edit = f"systemctl {'' if self.user else '--user '}edit {self.name}"
+        # The manager of one user knows nothing of the network's state.
+        network = "Wants=network-online.target\nAfter=network-online.target\n" if self.user else ""
+        user = f"User={self.user}\n" if self.user else ""
+        hardening = "\n".join(f"{key}={value}" for key, value in self.hardening)
+        return f"""\
+{MARK}
+# What you want otherwise belongs beside it: {edit}
+
+[Unit]
+Description=nanobot, a personal chat agent
+{network}StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+NotifyAccess=main
+{user}Environment={_quoted(f"NANOBOT_HOME={self.home}")}
+Environment={_quoted(f"PATH={self.path}")}
+Environment=PYTHONFAULTHANDLER=1
+ExecStart=:{" ".join(map(_quoted, self.command))}
+Restart=always
+RestartSec={RESTART_SECONDS}
+RestartPreventExitStatus={ConfigError.exit_code}
+TimeoutStartSec=180
+TimeoutStopSec={round(self.grace_seconds) + _BESIDE_GRACE_SECONDS}
+WatchdogSec=90
+KillMode=mixed
+OOMPolicy=continue
+LimitCORE=0
+UMask=0077
+{hardening}
+
+[Install]
+WantedBy={"multi-user.target" if self.user else "default.target"}
+"""
 
     @property
     def hardening(self) -> tuple[tuple[str, str], ...]:
         """What keeps nanobot in, as keys and values."""
-        machine = _BY_THE_MACHINE if self.user else ()
-        return (*_ALWAYS, *machine, *(self._file_system() if self.shut_in else ()))
-
-    def _file_system(self) -> tuple[tuple[str, str], ...]:
+        entries = (*_ALWAYS, *(_BY_THE_MACHINE if self.user else ()))
+        if not self.shut_in:
+            return entries
         # Only in a world of its own may a user's manager change what a unit sees of the files.
         own = () if self.user else (("PrivateUsers", "yes"),)
         needed = (self.home, Path(self.command[0]), *map(Path, self.writable))
         is_shared = any(path.is_relative_to(folder) for path in needed for folder in _TEMPORARY)
         return (
+            *entries,
             *own,
             ("PrivateTmp", "no" if is_shared else "yes"),
             ("ProtectSystem", "strict"),
             ("ProtectHome", "read-only" if self.homes else "yes"),
-            ("ReadWritePaths", " ".join(quoted(f"-{folder}") for folder in self.writable)),
-        )
-
-    def _unit(self) -> tuple[tuple[str, str], ...]:
-        # The manager of one user knows nothing of the network's state.
-        network = (("Wants", "network-online.target"), ("After", "network-online.target"))
-        return (
-            ("Description", "nanobot, a personal chat agent"),
-            *(network if self.user else ()),
-            ("StartLimitIntervalSec", "0"),
-        )
-
-    def _service(self) -> tuple[tuple[str, str], ...]:
-        return (
-            ("Type", "notify"),
-            ("NotifyAccess", "main"),
-            *((("User", self.user),) if self.user else ()),
-            ("Environment", quoted(f"NANOBOT_HOME={self.home}")),
-            ("Environment", quoted(f"PATH={self.path}")),
-            # A blocked gateway is ended by SIGABRT, and says then where it was.
-            ("Environment", "PYTHONFAULTHANDLER=1"),
-            ("ExecStart", ":" + " ".join(map(quoted, self.command))),
-            ("Restart", "always"),
-            ("RestartSec", str(RESTART_SECONDS)),
-            ("RestartPreventExitStatus", str(_BAD_CONFIGURATION)),
-            ("TimeoutStartSec", str(_START_SECONDS)),
-            ("TimeoutStopSec", str(round(self.grace_seconds) + _BESIDE_GRACE_SECONDS)),
-            ("WatchdogSec", str(_WATCHDOG_SECONDS)),
-            ("KillMode", "mixed"),  # the gateway ends what it has started
-            ("OOMPolicy", "continue"),  # a command that took too much memory is not the service
-            ("LimitCORE", "0"),  # keys stay off the disk
-            ("UMask", "0077"),
+            ("ReadWritePaths", " ".join(_quoted(f"-{folder}") for folder in self.writable)),
         )
 
 
-def quoted(text: str) -> str:
+def _quoted(text: str) -> str:
     """A word as unit files have it. Raises `NanobotError` for what they cannot hold: a line's end
     would begin an entry of its own, which root obeys, and paths come from a file that is not
     root's."""
@@ -173,64 +162,31 @@ def home_in(text: str) -> Path | None:
     return None
 
 
-DEDICATED = "nanobot"
-"""The account of a service of the machine where nobody names another."""
-
-_DEDICATED_FOLDER = Path("/var/lib/nanobot")
 _MACHINE = Path("/etc/systemd/system")
-_LINGER = Path("/var/lib/systemd/linger")
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What the command line says; empty where it says nothing."""
-
-    home: str = ""
-    system: bool = False
-    name: str = ""
-
-    @property
-    def unit(self) -> str:
-        """The unit's name, without `.service`."""
-        return f"nanobot-{self.name}" if self.name else "nanobot"
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Who a service runs as. `uid` is -1 where the account does not exist yet."""
-
-    name: str
-    uid: int
-    gid: int
-    folder: Path
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether it is to be made first."""
-        return self.uid < 0
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The unit `unit`, in `file`, of the machine or of the user."""
+    """The unit `unit` (without `.service`), in `file`, of the machine or of the user."""
 
     unit: str
     system: bool
     file: Path
 
     @classmethod
-    def of(cls, choice: Choice, environ: Mapping[str, str]) -> Place:
-        """Where the command line puts it."""
-        folder = _MACHINE if choice.system else _own_units(environ)
-        return cls(choice.unit, choice.system, folder / f"{choice.unit}.service")
+    def of(cls, name: str = "", *, system: bool = False) -> Place:
+        """Where the command line puts it: one of the machine or our own, perhaps with a name."""
+        unit = f"nanobot-{name}" if name else "nanobot"
+        named = os.environ.get("XDG_CONFIG_HOME", "")
+        base = Path(named) if named.startswith("/") else Path("~/.config").expanduser()
+        folder = _MACHINE if system else base / "systemd" / "user"
+        return cls(unit, system, folder / f"{unit}.service")
 
     @classmethod
-    def found(cls, choice: Choice, environ: Mapping[str, str]) -> Place:
+    def found(cls, name: str = "", *, system: bool = False) -> Place:
         """Where it is: the user's own, else the machine's, where the line leaves it open."""
-        own, machine = cls.of(choice, environ), _MACHINE / f"{choice.unit}.service"
-        if choice.system or own.file.exists() or not machine.exists():
-            return own
-        return cls(choice.unit, system=True, file=machine)
+        own, machine = cls.of(name, system=system), cls.of(name, system=True)
+        return machine if machine.file.exists() and not own.file.exists() else own
 
     @property
     def service(self) -> str:
@@ -241,8 +197,7 @@ class Place:
     def options(self) -> str:
         """What a `nanobot service` command needs to mean this one."""
         name = self.unit.removeprefix("nanobot").removeprefix("-")
-        words = ("--system" if self.system else "", f"--name {name}" if name else "")
-        return "".join(f" {word}" for word in words if word)
+        return f"{' --system' if self.system else ''}{f' --name {name}' if name else ''}"
 
     def read(self) -> str:
         """The unit file; empty where there is none. Raises `StorageError`."""
@@ -258,9 +213,29 @@ class Place:
         return home_in(self.read())
 
 
-def lingers(user: str) -> bool:
-    """Whether the services of a user run when they are not logged in."""
-    return (_LINGER / user).exists()
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who a service runs as. `uid` is -1 where the account does not exist yet."""
+
+    name: str
+    uid: int
+    gid: int
+    folder: Path
+
+    @classmethod
+    def named(cls, name: str) -> Account:
+        """The account of that name; raises `KeyError` where there is none."""
+        found = pwd.getpwnam(name)
+        return cls(found.pw_name, found.pw_uid, found.pw_gid, Path(found.pw_dir))
+
+    @property
+    def lingers(self) -> bool:
+        """Whether its own services run when it is not logged in."""
+        return Path("/var/lib/systemd/linger", self.name).exists()
+
+
+DEDICATED = Account("nanobot", -1, -1, Path("/var/lib/nanobot"))
+"""The account of a service of the machine where nobody names another, before it is made."""
 
 
 def account(system: bool, name: str) -> Account:
@@ -268,76 +243,63 @@ def account(system: bool, name: str) -> Account:
     if not system:
         if name:
             raise NanobotError("--user goes with --system only")
-        us = pwd.getpwuid(os.geteuid())
-        return Account(us.pw_name, us.pw_uid, us.pw_gid, Path(us.pw_dir))
+        return Account.named(pwd.getpwuid(os.geteuid()).pw_name)
     try:
-        found = pwd.getpwnam(name or DEDICATED)
+        return Account.named(name or DEDICATED.name)
     except KeyError:
-        if name not in ("", DEDICATED):
-            hint = f"Without --user it runs as {DEDICATED}, who is made for it."
-            raise NanobotError(f"there is no user {name!r}", hint=hint) from None
-        return Account(DEDICATED, -1, -1, _DEDICATED_FOLDER)
-    return Account(found.pw_name, found.pw_uid, found.pw_gid, Path(found.pw_dir))
-
-
-def home_for(choice: Choice, who: Account, environ: Mapping[str, str]) -> Path:
-    """The home of the service: the one that was named, else `.nanobot` of its account; for one's
-    own the home of every other command."""
-    named = choice.home or environ.get("NANOBOT_HOME", "").strip()
-    if named:
-        home = expanduser(named).absolute()
-    else:
-        home = who.folder / ".nanobot" if choice.system else home_folder(environ)
-    home = Path(os.path.normpath(home))  # systemd takes no steps up
-    if not str(home).isprintable():
-        raise NanobotError(f"a unit file cannot hold the name of the folder {str(home)!r}")
-    return home
-
-
-def _own_units(environ: Mapping[str, str]) -> Path:
-    named = environ.get("XDG_CONFIG_HOME", "")
-    base = Path(named) if named.startswith("/") else Path("~/.config").expanduser()
-    return base / "systemd" / "user"
+        if name in ("", DEDICATED.name):
+            return DEDICATED
+        hint = f"Without --user it runs as {DEDICATED.name}, who is made for it."
+        raise NanobotError(f"there is no user {name!r}", hint=hint) from None
 
 
 _STANDARD = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _HOMES = tuple(map(Path, ("/home", "/root", "/run/user")))
-_OURS = ("NANOBOT_HOME", "NANOBOT_DEBUG")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The unit, where it goes, who it runs as, and what its owner should know beforehand."""
-
-    unit: Unit
-    place: Place
-    account: Account
-    warnings: tuple[str, ...]
-
-
-def plan(choice: Choice, user: str, environ: Mapping[str, str] = os.environ) -> Plan:
-    """What `nanobot service install` is to do. Raises `ConfigError` where the gateway would not
-    start, `NanobotError` where a unit file cannot say it."""
-    who = account(choice.system, user)
-    home = home_for(choice, who, environ)
-    path = service_path(environ.get("PATH", ""))
-    settings = _settings(home, {"HOME": str(who.folder), "PATH": path}, environ)
+def planned_unit(place: Place, who: Account, named_home: str) -> Unit:
+    """The unit as it is to be. Raises `ConfigError` where the gateway would not start,
+    `NanobotError` where a unit file cannot say it."""
+    home = _home_for(place, who, named_home)
+    path = service_path(os.environ.get("PATH", ""))
+    settings = _settings(home, {"HOME": str(who.folder), "PATH": path})
     command = gateway_command(Path(sys.executable))
-    read = [Path(command[0]), Path(sys.prefix), Path(sys.base_prefix), home, *_read(settings)]
-    own = (who.folder,) if choice.system and who.name == DEDICATED else ()
+    tools, servers = settings.tools.exec, settings.mcp.servers.values()
+    read = [Path(command[0]), Path(sys.prefix), Path(sys.base_prefix), home]
+    read += map(Path, tools.paths)
+    read += [Path(path) for server in servers for path in (*server.paths, *server.writable)]
+    is_dedicated = place.system and who.name == DEDICATED.name
+    writable = [home, *([who.folder] if is_dedicated else []), *_written(settings, who)]
+    # Whether the owner wants commands to do all that the account may.
+    lets_out = (tools.enabled and tools.sandbox == "none") or any(
+        server.enabled and server.command and not server.sandbox for server in servers
+    )
     unit = Unit(
-        name=choice.unit,
+        name=place.unit,
         command=command,
         home=home,
         path=path,
         grace_seconds=settings.agent.shutdown_grace_seconds,
-        user=who.name if choice.system else "",
-        writable=_without_inner((home, *own, *_written(settings, who))),
-        homes=not choice.system or any(map(_is_in_homes, read)),
-        shut_in=not _lets_commands_out(settings),
+        user=who.name if place.system else "",
+        writable=tuple(map(str, dict.fromkeys(writable))),
+        homes=not place.system
+        or any(one.is_relative_to(folder) for one in read for folder in _HOMES),
+        shut_in=not lets_out,
     )
     _ = unit.text  # raises before anything is changed
-    return Plan(unit, Place.of(choice, environ), who, tuple(_warnings(choice, who, environ)))
+    return unit
+
+
+def _home_for(place: Place, who: Account, named: str) -> Path:
+    """The home of the service: the one that was named, else `.nanobot` of its account; for one's
+    own the home of every other command."""
+    if named := named or os.environ.get("NANOBOT_HOME", "").strip():
+        home = expanduser(named).absolute()
+    else:
+        home = who.folder / ".nanobot" if place.system else home_folder()
+    home = Path(os.path.normpath(home))  # systemd takes no steps up
+    _quoted(str(home))  # raises where no unit file can hold it
+    return home
 
 
 def gateway_command(python: Path) -> tuple[str, ...]:
@@ -365,7 +327,7 @@ def _is_safe(folder: str) -> bool:
     return stat.S_ISDIR(mode) and not mode & stat.S_IWOTH
 
 
-def _settings(home: Path, bare: Mapping[str, str], environ: Mapping[str, str]) -> Settings:
+def _settings(home: Path, bare: Mapping[str, str]) -> Settings:
     """What a service will read, which has nothing of the shell's environment."""
     from nanobot.config.load import load_settings
 
@@ -373,18 +335,11 @@ def _settings(home: Path, bare: Mapping[str, str], environ: Mapping[str, str]) -
         return load_settings(home, bare)
     except ConfigError as error:
         try:
-            load_settings(home, environ)
+            load_settings(home)
         except ConfigError:
             raise error from None
         hint = f"Your shell has what is missing, and a service does not: write it into {home}"
         raise ConfigError(str(error), hint=f"{hint}/secrets.env.") from error
-
-
-def _read(settings: Settings) -> Iterator[Path]:
-    """Folders that the agent's programs see."""
-    yield from map(Path, settings.tools.exec.paths)
-    for server in settings.mcp.servers.values():
-        yield from map(Path, (*server.paths, *server.writable))
 
 
 def _written(settings: Settings, who: Account) -> Iterator[Path]:
@@ -395,37 +350,3 @@ def _written(settings: Settings, who: Account) -> Iterator[Path]:
     for server in settings.mcp.servers.values():
         if server.enabled:
             yield from map(Path, server.writable)
-
-
-def _lets_commands_out(settings: Settings) -> bool:
-    """Whether the owner wants commands to do all that the account may."""
-    tools = settings.tools.exec
-    servers = settings.mcp.servers.values()
-    return (tools.enabled and tools.sandbox == "none") or any(
-        server.enabled and server.command and not server.sandbox for server in servers
-    )
-
-
-def _is_in_homes(path: Path) -> bool:
-    return any(path.is_relative_to(home) for home in _HOMES)
-
-
-def _without_inner(folders: tuple[Path, ...]) -> tuple[str, ...]:
-    kept = [
-        folder
-        for folder in dict.fromkeys(folders)
-        if not any(folder != other and folder.is_relative_to(other) for other in folders)
-    ]
-    return tuple(map(str, kept))
-
-
-def _warnings(choice: Choice, who: Account, environ: Mapping[str, str]) -> Iterator[str]:
-    names = [n for n in sorted(environ) if n.startswith("NANOBOT_") and n not in _OURS]
-    if names:
-        yield (
-            f"{', '.join(names)} of your shell will not hold for the service: write it into "
-            "config.yaml"
-        )
-    if who.uid == 0:
-        option = "--user NAME" if choice.system else "--system"
-        yield f"it runs as root; `nanobot service install {option}` gives it an account of its own"
