@@ -211,7 +211,7 @@ export class Link implements Outlet {
     }
   }
 
-  #begin(welcome: Welcome & { readonly protocol: number }): void {
+  #begin(welcome: Welcome): void {
     if (this.#welcomed) throw new ProtocolError('a second welcome')
     if (welcome.protocol !== PROTOCOL) {
       throw new ProtocolError(`the daemon speaks protocol ${welcome.protocol}, not ${PROTOCOL}`)

@@ -1,9 +1,11 @@
 /**
  * The protocol between the helper and the daemon, version 1: JSON, one object per line.
  *
- * This module holds its values; `parse.ts` reads the daemon's lines and `link.ts` decides who says
- * what when. docs/channels/whatsapp-bridge.md describes it for people.
+ * This module holds its values and reads the daemon's lines; `link.ts` decides who says what when.
+ * docs/channels/whatsapp-bridge.md describes it for people.
  */
+
+const NEWLINE = 0x0a
 
 export const PROTOCOL = 1
 
@@ -74,14 +76,11 @@ export interface MessageEvent {
   readonly unknown: string
 }
 
-/** Whatever goes through the spool. */
-export type BridgeEvent = MessageEvent
-
 /**
  * Two events with the same key are the same event. Whoever sends a message chooses its id, so that
  * the sender is a part of it: else a member of a group could pass off a message as known.
  */
-export function eventKey(event: Pick<BridgeEvent, 'chat' | 'sender' | 'id' | 'edits'>): string {
+export function eventKey(event: Pick<MessageEvent, 'chat' | 'sender' | 'id' | 'edits'>): string {
   return JSON.stringify([event.chat, event.sender, event.id, event.edits])
 }
 
@@ -133,7 +132,7 @@ export type ToDaemon =
   | ({ readonly type: 'state' } & StateReport)
   | { readonly type: 'qr'; readonly data: string }
   | { readonly type: 'pair_code'; readonly code: string }
-  | { readonly type: 'event'; readonly seq: number; readonly event: BridgeEvent }
+  | { readonly type: 'event'; readonly seq: number; readonly event: MessageEvent }
   | { readonly type: 'identity'; readonly lid: Jid; readonly number: Jid }
   | { readonly type: 'reply'; readonly id: number; readonly ok: true; readonly data: ReplyData }
   | {
@@ -145,235 +144,134 @@ export type ToDaemon =
   | { readonly type: 'pong'; readonly id: number }
   | { readonly type: 'log'; readonly level: LogLevel; readonly message: string }
 
-export type Pair = 'none' | 'qr' | 'code'
-
-export interface Welcome {
-  readonly pair: Pair
-  /** Digits, for pair 'code'; else ''. */
-  readonly number: string
-  readonly read_receipts: boolean
-  readonly online: boolean
-}
-
-export type OutFileKind = 'image' | 'audio' | 'voice' | 'video' | 'document'
-
-export interface SendParams {
-  readonly to: Jid
-  readonly id: string
-  readonly text: string
-  readonly quote: {
-    readonly id: string
-    readonly sender: Jid
-    readonly text: string
-    readonly from_me: boolean
-  } | null
-  readonly file: {
-    readonly path: string
-    readonly kind: OutFileKind
-    readonly mime: string
-    readonly name: string
-  } | null
-}
-
-export type Request =
-  | { readonly method: 'send'; readonly params: SendParams }
-  | {
-      readonly method: 'download'
-      readonly params: { readonly ref: MediaRef; readonly limit: number }
-    }
-  | { readonly method: 'typing'; readonly params: { readonly to: Jid; readonly on: boolean } }
-  | {
-      readonly method: 'read'
-      readonly params: { readonly chat: Jid; readonly id: string; readonly sender: Jid }
-    }
-
-/** What the daemon says; a request that makes no sense is a `bad_request`. */
-export type FromDaemon =
-  | ({ readonly type: 'welcome'; readonly protocol: number } & Welcome)
-  | { readonly type: 'goodbye'; readonly reason: string }
-  | { readonly type: 'ack'; readonly seq: number }
-  | { readonly type: 'request'; readonly id: number; readonly request: Request }
-  | { readonly type: 'bad_request'; readonly id: number; readonly reason: string }
-  | { readonly type: 'ping'; readonly id: number }
-  | { readonly type: 'unknown'; readonly name: string }
-
-/*
- * Reading the daemon's lines.
- *
- * What always holds: a line is either one of the values of `FromDaemon` or a `ProtocolError`. What
- * is unknown in type or field is no error, because a newer daemon may say more than we know.
- */
-
 /** A line that no daemon would send. */
 export class ProtocolError extends Error {
   override readonly name = 'ProtocolError'
 }
 
-/** What a request lacks. */
-class BadParameter extends Error {
-  override readonly name = 'BadParameter'
+/** Gives the value if it is as it should be, else throws a `ProtocolError` that names the field. */
+type Reader<T> = (value: unknown, name: string) => T
+
+type Shape = Readonly<Record<string, Reader<unknown>>>
+
+type Read<S extends Shape> = { readonly [K in keyof S]: ReturnType<S[K]> }
+
+const text: Reader<string> = (value, name) => {
+  if (typeof value === 'string') return value
+  throw new ProtocolError(`"${name}" is not text`)
 }
 
-type Fields = Readonly<Record<string, unknown>>
+const flag: Reader<boolean> = (value, name) => {
+  if (typeof value === 'boolean') return value
+  throw new ProtocolError(`"${name}" is not true or false`)
+}
 
+const count: Reader<number> = (value, name) => {
+  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value
+  throw new ProtocolError(`"${name}" is not a whole number from 0`)
+}
+
+const fields: Reader<Readonly<Record<string, unknown>>> = (value, name) => {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { ...value }
+  throw new ProtocolError(`"${name}" is not an object`)
+}
+
+const mediaRef: Reader<MediaRef> = (value, name) => {
+  const ref = fields(value, name)
+  const known = Object.values(ref).every((each) => ['string', 'number'].includes(typeof each))
+  if (known) return ref as MediaRef
+  throw new ProtocolError(`"${name}" holds something else than text and numbers`)
+}
+
+function oneOf<T extends string>(...allowed: readonly T[]): Reader<T> {
+  return (value, name) => {
+    const found = allowed.find((each) => each === value)
+    if (found !== undefined) return found
+    throw new ProtocolError(`"${name}" is none of ${allowed.join(', ')}`)
+  }
+}
+
+/** What may be absent or null, and what it is then. */
+function maybe<T, D>(read: Reader<T>, otherwise: D): Reader<T | D> {
+  return (value, name) => ((value ?? null) === null ? otherwise : read(value, name))
+}
+
+/** An object with these fields; more of them are no error, a newer daemon may say more. */
+function object<S extends Shape>(shape: S): Reader<Read<S>> {
+  return (value, name) => {
+    const given = fields(value, name)
+    const read = Object.entries(shape).map(([key, reader]) => [key, reader(given[key], key)])
+    return Object.fromEntries(read) as Read<S>
+  }
+}
+
+const LINES = {
+  welcome: object({
+    protocol: count,
+    pair: oneOf('none', 'qr', 'code'),
+    /** Digits, for pair 'code'; else ''. */
+    number: maybe(text, ''),
+    read_receipts: flag,
+    online: flag,
+  }),
+  goodbye: object({ reason: text }),
+  /** Every event up to this number is durable at the daemon's. */
+  ack: object({ seq: count }),
+  ping: object({ id: count }),
+}
+
+const REQUESTS = {
+  send: object({
+    to: text,
+    id: text,
+    text,
+    quote: maybe(object({ id: text, sender: text, text, from_me: flag }), null),
+    file: maybe(
+      object({
+        path: text,
+        kind: oneOf('image', 'audio', 'voice', 'video', 'document'),
+        mime: text,
+        name: text,
+      }),
+      null,
+    ),
+  }),
+  download: object({ ref: mediaRef, limit: count }),
+  typing: object({ to: text, on: flag }),
+  read: object({ chat: text, id: text, sender: text }),
+}
+
+type LineReaders = typeof LINES
+type Requests = typeof REQUESTS
+
+export type Welcome = ReturnType<LineReaders['welcome']>
+
+export type SendParams = ReturnType<Requests['send']>
+
+export type Request = {
+  readonly [M in keyof Requests]: {
+    readonly method: M
+    readonly params: ReturnType<Requests[M]>
+  }
+}[keyof Requests]
+
+/** What the daemon says; a request that makes no sense is a `bad_request`. */
+export type FromDaemon =
+  | {
+      readonly [T in keyof LineReaders]: { readonly type: T } & ReturnType<LineReaders[T]>
+    }[keyof LineReaders]
+  | { readonly type: 'request'; readonly id: number; readonly request: Request }
+  | { readonly type: 'bad_request'; readonly id: number; readonly reason: string }
+  | { readonly type: 'unknown'; readonly name: string }
+
+/** A line as one of the daemon's values; throws a `ProtocolError` if it is none. */
 export function parseLine(line: string): FromDaemon {
-  const fields = object(json(line))
-  if (fields === null) throw new ProtocolError('a line is not a JSON object')
-  try {
-    return message(fields)
-  } catch (error) {
-    if (error instanceof BadParameter) throw new ProtocolError(error.message)
-    throw error
-  }
-}
-
-function message(fields: Fields): FromDaemon {
-  const type = text(fields, 'type')
-  switch (type) {
-    case 'welcome':
-      return welcome(fields)
-    case 'goodbye':
-      return { type, reason: text(fields, 'reason') }
-    case 'ack':
-      return { type, seq: count(fields, 'seq') }
-    case 'ping':
-      return { type, id: count(fields, 'id') }
-    case 'request':
-      return request(fields)
-    default:
-      return { type: 'unknown', name: type }
-  }
-}
-
-function welcome(fields: Fields): FromDaemon {
-  return {
-    type: 'welcome',
-    protocol: count(fields, 'protocol'),
-    pair: oneOf<Pair>(fields, 'pair', ['none', 'qr', 'code']),
-    number: fields['number'] === undefined ? '' : text(fields, 'number'),
-    read_receipts: flag(fields, 'read_receipts'),
-    online: flag(fields, 'online'),
-  }
-}
-
-/** A wrong request costs itself an answer and nothing else, as long as it has an id. */
-function request(fields: Fields): FromDaemon {
-  const id = count(fields, 'id')
-  try {
-    const params = part(fields, 'params')
-    return { type: 'request', id, request: methodOf(text(fields, 'method'), params) }
-  } catch (error) {
-    if (!(error instanceof BadParameter)) throw error
-    return { type: 'bad_request', id, reason: error.message }
-  }
-}
-
-function methodOf(method: string, params: Fields): Request {
-  switch (method) {
-    case 'send':
-      return { method, params: sendParams(params) }
-    case 'download':
-      return { method, params: { ref: mediaRef(params), limit: count(params, 'limit') } }
-    case 'typing':
-      return { method, params: { to: text(params, 'to'), on: flag(params, 'on') } }
-    case 'read':
-      return {
-        method,
-        params: {
-          chat: text(params, 'chat'),
-          id: text(params, 'id'),
-          sender: text(params, 'sender'),
-        },
-      }
-    default:
-      throw new BadParameter(`there is no method ${JSON.stringify(method)}`)
-  }
-}
-
-function sendParams(params: Fields): SendParams {
-  return {
-    to: text(params, 'to'),
-    id: text(params, 'id'),
-    text: text(params, 'text'),
-    quote: quote(params),
-    file: file(params),
-  }
-}
-
-function quote(params: Fields): SendParams['quote'] {
-  if (isAbsent(params['quote'])) return null
-  const fields = part(params, 'quote')
-  return {
-    id: text(fields, 'id'),
-    sender: text(fields, 'sender'),
-    text: text(fields, 'text'),
-    from_me: flag(fields, 'from_me'),
-  }
-}
-
-const FILE_KINDS: readonly OutFileKind[] = ['image', 'audio', 'voice', 'video', 'document']
-
-function file(params: Fields): SendParams['file'] {
-  if (isAbsent(params['file'])) return null
-  const fields = part(params, 'file')
-  return {
-    path: text(fields, 'path'),
-    kind: oneOf(fields, 'kind', FILE_KINDS),
-    mime: text(fields, 'mime'),
-    name: text(fields, 'name'),
-  }
-}
-
-function mediaRef(params: Fields): MediaRef {
-  const ref: Record<string, string | number> = {}
-  for (const [key, value] of Object.entries(part(params, 'ref'))) {
-    if (typeof value !== 'string' && typeof value !== 'number') {
-      throw new BadParameter('"ref" holds something else than text and numbers')
-    }
-    ref[key] = value
-  }
-  return ref
-}
-
-function isAbsent(value: unknown): boolean {
-  return value === undefined || value === null
-}
-
-function part(fields: Fields, key: string): Fields {
-  const value = object(fields[key])
-  if (value === null) throw new BadParameter(`"${key}" is not an object`)
-  return value
-}
-
-function text(fields: Fields, key: string): string {
-  const value = fields[key]
-  if (typeof value !== 'string') throw new BadParameter(`"${key}" is not text`)
-  return value
-}
-
-function flag(fields: Fields, key: string): boolean {
-  const value = fields[key]
-  if (typeof value !== 'boolean') throw new BadParameter(`"${key}" is not true or false`)
-  return value
-}
-
-function count(fields: Fields, key: string): number {
-  const value = fields[key]
-  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
-    throw new BadParameter(`"${key}" is not a whole number from 0`)
-  }
-  return value
-}
-
-function oneOf<T extends string>(fields: Fields, key: string, allowed: readonly T[]): T {
-  const value = allowed.find((each) => each === fields[key])
-  if (value === undefined) throw new BadParameter(`"${key}" is none of ${allowed.join(', ')}`)
-  return value
-}
-
-function object(value: unknown): Fields | null {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return null
-  return value as Fields
+  const given = fields(json(line), 'line')
+  const type = text(given['type'], 'type')
+  if (type === 'request') return request(given)
+  if (!Object.hasOwn(LINES, type)) return { type: 'unknown', name: type }
+  const read = LINES[type as keyof LineReaders]
+  return { type, ...read(given, type) } as FromDaemon
 }
 
 function json(line: string): unknown {
@@ -384,10 +282,23 @@ function json(line: string): unknown {
   }
 }
 
-/* Bytes in, lines out: UTF-8, ended by a newline, at most `MAX_LINE` bytes with it. */
+/** A wrong request costs itself an answer and nothing else, as long as it has an id. */
+function request(given: Readonly<Record<string, unknown>>): FromDaemon {
+  const id = count(given['id'], 'id')
+  try {
+    const method = text(given['method'], 'method')
+    if (!Object.hasOwn(REQUESTS, method)) {
+      throw new ProtocolError(`there is no method ${JSON.stringify(method)}`)
+    }
+    const params = REQUESTS[method as keyof Requests](given['params'], 'params')
+    return { type: 'request', id, request: { method, params } as Request }
+  } catch (error) {
+    if (!(error instanceof ProtocolError)) throw error
+    return { type: 'bad_request', id, reason: error.message }
+  }
+}
 
-const NEWLINE = 0x0a
-
+/** Bytes in, lines out: UTF-8, ended by a newline, at most `MAX_LINE` bytes with it. */
 export class Lines {
   #rest: Buffer[] = []
   #length = 0;

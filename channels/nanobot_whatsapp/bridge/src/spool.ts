@@ -13,7 +13,7 @@
 import { readdirSync, readFileSync, unlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateFolder, setAside, writeWhole } from './disk.js'
-import { type BridgeEvent, eventKey } from './protocol.js'
+import { type MessageEvent, eventKey } from './protocol.js'
 import type { Clock, Log } from './runtime.js'
 
 const NAME = /^(\d{12})\.json$/
@@ -21,7 +21,7 @@ const MOST = 10_000
 
 export interface Spooled {
   readonly seq: number
-  readonly event: BridgeEvent
+  readonly event: MessageEvent
 }
 
 /** The event could not be kept: there are too many already. */
@@ -65,7 +65,7 @@ export class Spool {
    * Bring an event to disk; gives its number, that which it has if it is here already. Throws if it
    * cannot be kept: `SpoolFull` or the disk's error.
    */
-  put(event: BridgeEvent): number {
+  put(event: MessageEvent): number {
     const known = this.#numbers.get(eventKey(event))
     if (known !== undefined) return known
     if (this.size >= this.most) {
@@ -108,7 +108,7 @@ export class Spool {
     }
   }
 
-  #read(seq: number): BridgeEvent | null {
+  #read(seq: number): MessageEvent | null {
     const path = this.#path(seq)
     const event = parsed(readFileSync(path, 'utf8'))
     if (event !== null) return event
@@ -123,10 +123,10 @@ export class Spool {
 }
 
 /** We wrote it ourselves, so that damage is all this has to find. */
-function parsed(content: string): BridgeEvent | null {
+function parsed(content: string): MessageEvent | null {
   try {
-    const value = JSON.parse(content) as Partial<BridgeEvent> | null
-    return value?.kind === 'message' ? (value as BridgeEvent) : null
+    const value = JSON.parse(content) as Partial<MessageEvent> | null
+    return value?.kind === 'message' ? (value as MessageEvent) : null
   } catch {
     return null
   }

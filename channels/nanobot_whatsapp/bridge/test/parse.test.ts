@@ -50,7 +50,8 @@ test('what is unknown is said to be unknown', () => {
 })
 
 const WRONG_REQUESTS: readonly (readonly [object, RegExp])[] = [
-  [{}, /"params"/],
+  [{}, /"method"/],
+  [{ method: 'send' }, /"params"/],
   [{ method: 'dance', params: {} }, /no method "dance"/],
   [{ method: 'send', params: { to: 5 } }, /"to" is not text/],
   [{ method: 'send', params: { to: TO, id: 'A', text: '', file: 'x' } }, /"file"/],

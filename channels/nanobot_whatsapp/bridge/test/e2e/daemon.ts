@@ -27,7 +27,13 @@ const TRUST = fileURLToPath(new URL('../trust.mjs', import.meta.url))
 const FAULTS = fileURLToPath(new URL('../faults.mjs', import.meta.url))
 const PATIENCE = 15_000
 
-export const LINKED: Welcome = { pair: 'none', number: '', read_receipts: true, online: false }
+export const LINKED: Welcome = {
+  protocol: 1,
+  pair: 'none',
+  number: '',
+  read_receipts: true,
+  online: false,
+}
 
 type Said<T extends ToDaemon['type']> = Extract<ToDaemon, { readonly type: T }>
 
@@ -159,7 +165,7 @@ export class Daemon {
     lines.on('line', (line) => {
       const said = JSON.parse(line) as ToDaemon
       this.said.push(said)
-      if (said.type === 'hello') this.#say({ type: 'welcome', protocol: 1, ...welcome })
+      if (said.type === 'hello') this.#say({ type: 'welcome', ...welcome })
       if (said.type === 'event') this.#say({ type: 'ack', seq: said.seq })
       for (const wake of [...this.#waiting]) wake()
     })
