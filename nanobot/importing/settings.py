@@ -78,35 +78,28 @@ _LAST_PART = ("aihubmix", "volcengine_coding_plan", "byteplus_coding_plan")
 """Servers that know a model by what follows the last `/` of its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A model at its server. Where `problem` is not empty it cannot be used, and that says why."""
-
-    model: str
-    base_url: str = ""
-    key: str = ""
-    provider: str = ""
-    problem: str = ""
-    dropped: tuple[str, ...] = ()
-    """Settings of this server that have no counterpart here."""
+class NoServer(Exception):
+    """A model cannot be asked from here; says why."""
 
 
-def server_for(model: str, provider: str, providers: Fields) -> Server:
-    """Where `model` is asked. `provider` is the name given for it, `auto` or empty where it has to
-    be found out; `providers` is that part of the configuration."""
+def server_for(model: str, provider: str, providers: Fields) -> tuple[str, str, str, Fields]:
+    """Where `model` is asked: its name there, the address, the provider and what is written down
+    for it. `provider` is the name given for it, `auto` or empty where it has to be found out;
+    `providers` is that part of the configuration. Raises `NoServer`."""
     given = provider.replace("-", "_").lower()
     name = given if given not in ("", "auto") else _guessed(model, providers)
-    if not name:
-        return Server(model, problem="no provider in it has a key")
-    if name in _UNREACHED:
-        return Server(model, provider=name, problem=f"{_UNREACHED[name]} is not spoken here")
     entry = _entries(providers).get(name, Fields({}))
     url = entry.text("api_base").rstrip("/") or address_of(name)
+    if name in _UNREACHED:
+        raise NoServer(f"{_UNREACHED[name]} is not spoken here")
     if not url:
-        return Server(model, provider=name, problem=f"the provider {name} has no address")
-    extras = ("extra_headers", "extra_body", "extra_query", "proxy", "thinking_style")
-    dropped = tuple(extra for extra in extras if entry.get(extra))
-    return Server(_named(model, name), url, entry.text("api_key"), name, dropped=dropped)
+        raise NoServer(f"the provider {name} has no address" if name else "no provider has a key")
+    first, slash, rest = model.partition("/")
+    if name in _LAST_PART:
+        model = model.rpartition("/")[2]
+    elif slash and name not in _GATEWAYS and first.replace("-", "_").lower() == name:
+        model = rest
+    return model, url, name, entry
 
 
 def address_of(provider: str) -> str:
@@ -142,16 +135,6 @@ def _entries(providers: Fields) -> Mapping[str, Fields]:
     return found
 
 
-def _named(model: str, provider: str) -> str:
-    """The model as its server knows it."""
-    if provider in _LAST_PART:
-        return model.rpartition("/")[2]
-    first, slash, rest = model.partition("/")
-    if slash and provider not in _GATEWAYS and first.replace("-", "_").lower() == provider:
-        return rest
-    return model
-
-
 Value = str | int | bool | list["Value"] | dict[str, "Value"]
 Tree = dict[str, Value]
 
@@ -160,7 +143,6 @@ _BEAT_SECONDS, _IDLE_MINUTES = 1_800, 15
 
 _PAGE = "websocket"
 """The page that the other program serves to its own machine; it is always on."""
-_SEARCHERS = ("duckduckgo", "brave", "tavily", "searxng")
 _LISTENERS: Mapping[str, tuple[str, str]] = {
     "groq": ("https://api.groq.com/openai/v1", "whisper-large-v3"),
     "openai": ("https://api.openai.com/v1", "whisper-1"),
@@ -234,14 +216,18 @@ class Conversion:
         name = chosen.text("model")
         if not name:
             return {}
-        found = server_for(name, chosen.text("provider"), self.config.inner("providers"))
-        if found.problem:
-            self.report.changed(f"The model {name} cannot be used: {found.problem}.")
+        try:
+            model, url, provider, entry = server_for(
+                name, chosen.text("provider"), self.config.inner("providers")
+            )
+        except NoServer as error:
+            self.report.changed(f"The model {name} cannot be used: {error}.")
             return {}
-        for extra in found.dropped:
-            self.report.changed(f"{extra} of the provider {found.provider} has no counterpart.")
-        key = self.secrets.put(f"{found.provider}_API_KEY", found.key)
-        return {"name": found.model, "base_url": found.base_url} | _given(api_key=key)
+        for extra in ("extra_headers", "extra_body", "extra_query", "proxy", "thinking_style"):
+            if entry.get(extra):
+                self.report.changed(f"{extra} of the provider {provider} has no counterpart.")
+        key = self.secrets.put(f"{provider}_API_KEY", entry.text("api_key"))
+        return {"name": model, "base_url": url} | _given(api_key=key)
 
     def _transcription(self) -> Tree:
         asked = self.config.inner("transcription")
@@ -263,10 +249,6 @@ class Conversion:
 
     def _tools(self, tools: Fields) -> Tree:
         run, web = tools.inner("exec"), tools.inner("web")
-        proxy = web.text("proxy")
-        if proxy and not proxy.startswith("http://"):
-            self.report.changed("The web proxy is no http proxy; the web is reached without it.")
-            proxy = ""
         if run.text("path_append"):
             self.report.changed(
                 "tools.exec.pathAppend has no counterpart (tools.exec.paths may do)."
@@ -275,7 +257,7 @@ class Conversion:
             exec=_unless_off(run, "enable") | _given(timeout_seconds=_chosen(run, "timeout", 60)),
             web=_unless_off(web, "enable")
             | _given(
-                proxy=self.secrets.put("WEB_PROXY", proxy),
+                proxy=self.secrets.put("WEB_PROXY", web.text("proxy")),
                 allow_hosts=list(tools.texts("ssrf_whitelist")),
                 search=self._search(web.inner("search")),
             ),
@@ -285,9 +267,6 @@ class Conversion:
         name, key = search.text("provider") or "duckduckgo", search.text("api_key")
         if name == "duckduckgo" or (name in ("brave", "tavily") and not key):
             return {}  # without a key it searches with DuckDuckGo itself
-        if name not in _SEARCHERS:
-            self.report.changed(f"Searching with {name} is not known here; DuckDuckGo is used.")
-            return {}
         return {"provider": name} | _given(
             api_key=self.secrets.put(f"{name}_API_KEY", key), base_url=search.text("base_url")
         )
@@ -323,13 +302,10 @@ class Conversion:
         common = _given(tools=tools, timeout_seconds=_chosen(server, "tool_timeout", 30))
         if url := server.text("url"):
             headers = self._hidden(name, server.mapping("headers"))
-            return {"url": url, **_given(headers=headers), **common}
+            return _given(url=url, headers=headers) | common
         variables = self._hidden(name, server.mapping("env"))
-        return {
-            "command": server.text("command"),
-            **_given(args=list(server.texts("args")), env=variables),
-            **common,
-        }
+        args: list[Value] = list(server.texts("args"))
+        return {"command": server.text("command")} | _given(args=args, env=variables) | common
 
     def _hidden(self, server: str, values: Mapping[str, str]) -> dict[str, Value]:
         put = self.secrets.put
@@ -362,19 +338,14 @@ class Conversion:
         return _given(allow_from=others) | {"groups": mode} | _given(allow_groups=groups)
 
     def _telegram(self, channel: Fields) -> Tree:
-        proxy = channel.text("proxy")
-        if proxy and not proxy.startswith(("http://", "https://")):
-            self.report.ask("Telegram was reached by a SOCKS proxy; name an http one, or none.")
-            proxy = ""
-        previews: Tree = {} if channel.flag("streaming", otherwise=True) else {"previews": False}
         webhook = channel.text("mode") == "webhook" and channel.text("webhook_url")
-        hook = {"mode": "webhook", "webhook_url": channel.text("webhook_url")} if webhook else {}
-        return {
-            "token": self.secrets.put("TELEGRAM_TOKEN", channel.text("token")),
-            **_given(proxy=self.secrets.put("TELEGRAM_PROXY", proxy)),
-            **hook,
-            **previews,
-        }
+        previews: Tree = {} if channel.flag("streaming", otherwise=True) else {"previews": False}
+        return previews | _given(
+            token=self.secrets.put("TELEGRAM_TOKEN", channel.text("token")),
+            proxy=self.secrets.put("TELEGRAM_PROXY", channel.text("proxy")),
+            mode="webhook" if webhook else "",
+            webhook_url=webhook or "",
+        )
 
     def _left_over(self, defaults: Fields) -> None:
         """Tell about the rest that somebody may miss."""
