@@ -1,4 +1,4 @@
-"""Writing config.yaml from a tree of settings, with comments, and making sure that it can be used.
+"""Writing config.yaml from a tree of settings, and making sure that it can be used.
 
 What nanobot would refuse is taken out and told about, so that it starts; it stays readable in the
 original.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -28,43 +27,22 @@ _HEAD = """\
 #
 # ${NAME} takes a value from the environment or from secrets.env beside this file.
 """
-_COMMENTS: Mapping[str, str] = {
-    "model": "The language model: any server with an OpenAI-compatible API.",
-    "agent": "How it works.",
-    "memory": "What is remembered, and when.",
-    "dream": "Learning from what was said, at quiet times.",
-    "tools": "What it may use.",
-    "mcp": "Servers that bring tools of others. They are shut in: docs/mcp.md.",
-    "heartbeat": "Looking, again and again, at what HEARTBEAT.md asks for.",
-    "skills": "Skills that are left out.",
-    "owner": "Your own ids on each channel: what you say there goes into your memory.",
-    "channels": "The channels to run.",
-}
 _LINES = re.compile(r"[\n\t]")
 _ANYTHING = "0:unknown"
 """Stands for the value of a variable that is not at hand; most checks let it pass."""
-
-
-def as_yaml(tree: Tree) -> str:
-    """The text of config.yaml."""
-    blocks = [_HEAD]
-    for name, value in tree.items():
-        text = yaml.safe_dump({name: value}, sort_keys=False, allow_unicode=True, width=100)
-        blocks.append(f"# {_COMMENTS[name]}\n{text}")
-    return "\n".join(blocks)
 
 
 def usable(tree: Tree, secrets: Secrets, report: Report) -> str:
     """config.yaml with everything in it that nanobot takes. Changes `tree`."""
     _strip(tree, report)
     while True:
-        text = as_yaml(tree)
+        text = _HEAD + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
         wrong = _problems(text, secrets)
         left_out = [_without(tree, error, report) for error in wrong]
         if not any(left_out):
             break
     for error in wrong:
-        report.ask(f"Mend config.yaml, which cannot be used as it is: {_said(error)}.")
+        report.ask(f"Fix config.yaml, which cannot be used as it is: {_said(error)}.")
     return text
 
 
@@ -100,22 +78,18 @@ def _problems(text: str, secrets: Secrets) -> tuple[ConfigError, ...]:
 def _without(tree: Tree, error: ConfigError, report: Report) -> bool:
     """Take out the key that `error` is about, or the nearest one around it; whether there was
     one."""
-    branch: Value = tree
-    trail: list[tuple[dict[str, Value], str]] = []
+    branch, path, parent = tree, list[str](), tree
     for key in error.key.split("."):
         name = key.partition("[")[0]
-        if not isinstance(branch, dict) or name not in branch:
+        if name not in branch:
             break
-        trail.append((branch, name))
-        branch = branch[name]
-    if not trail:
+        parent, inner = branch, branch[name]
+        path.append(name)
+        branch = inner if isinstance(inner, dict) else {}
+    if not path:
         return False
-    parent, name = trail[-1]
-    del parent[name]
-    for above, key in reversed(trail[:-1]):
-        if not above[key]:
-            del above[key]
-    report.changed(f"{'.'.join(key for _, key in trail)} was left out: {_said(error)}.")
+    del parent[path[-1]]
+    report.changed(f"{'.'.join(path)} was left out: {_said(error)}.")
     return True
 
 
