@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.util import find_spec
 from itertools import count
@@ -24,26 +24,25 @@ from nanobot.clock import Clock
 from nanobot.config import command_for
 from nanobot.cron.job import Jobs, encoded
 from nanobot.errors import NanobotError, StorageError
-from nanobot.importing.configfile import usable
-from nanobot.importing.files import (
-    CONFIG,
-    OUR_MARKS,
-    Found,
-    Gathering,
-    Root,
-    Source,
-    locate,
-)
+from nanobot.importing.files import CONFIG, OUR_MARKS, Found, Gathering, Root, Source, locate
 from nanobot.importing.foreign import Fields, NotJson, Secrets
-from nanobot.importing.history import History, from_lines, from_text
 from nanobot.importing.jobs import converted
-from nanobot.importing.people import OURS, People, people_of
+from nanobot.importing.people import OURS, People, key_of, people_of
 from nanobot.importing.report import A_LOCK, A_PROGRAM, Kind, Report
 from nanobot.importing.sessions import Talks
-from nanobot.importing.settings import Conversion
+from nanobot.importing.settings import Conversion, usable
 from nanobot.io import sync_folder
 from nanobot.memory.documents import RULES
-from nanobot.memory.history.entries import encode, paragraph_of
+from nanobot.memory.history.entries import (
+    HistoryEntry,
+    decode,
+    decode_foreign,
+    encode,
+    paragraph_of,
+    paragraphs_in,
+    time_of,
+)
+from nanobot.session.records import decode_fields
 from nanobot.upkeep.retention import has_room
 from nanobot.upkeep.swap import staging_for, swap
 
@@ -146,37 +145,47 @@ class Import:
             self._files.convert("settings", found, "" if problem else "config.yaml", count=1)
 
     def _memory(self) -> None:
-        history, origin = self._history()
-        entries, write = len(history.entries), self._files.write
-        for name, cursor in ((_CURSOR, entries), (_DREAM_CURSOR, history.dreamed)):
+        """The other program's history has one entry for each stretch of conversation that was put
+        away: in history.jsonl, in older versions in HISTORY.md. Both become entries of type
+        `import`, numbered anew in their order. Dream is told that it has read as far as it had
+        there; of what only HISTORY.md holds it has read all, since its facts went into MEMORY.md at
+        the same time."""
+        files, now = self._files, self._now
+        lines, text = (files.get("workspace", name) for name in (_HISTORY, _READABLE))
+        written = files.read(files.get("workspace", _DREAM_CURSOR)).strip()
+        cursor = int(written) if written.isdigit() else 0
+        found, broken = _entries_in(files.read(lines, _LARGEST_HISTORY), now)
+        dreamed = max(
+            (number for number, entry in enumerate(found, 1) if 0 < entry.cursor <= cursor),
+            default=0,
+        )
+        of_lines = bool(found)
+        if not found:
+            readable = files.read(text, _LARGEST_HISTORY).decode("utf-8", "replace")
+            when = now.replace(microsecond=0)
+            found = [
+                HistoryEntry(0, time_of(paragraph, when), "import", "", 0, 0, paragraph)
+                for paragraph in paragraphs_in(readable)
+            ]
+            dreamed = len(found)
+        entries = [
+            replace(entry, cursor=number, session=key_of(entry.session))
+            for number, entry in enumerate(found, 1)
+        ]
+        for name, value in ((_CURSOR, len(entries)), (_DREAM_CURSOR, dreamed)):
             if entries:
-                write(f"workspace/{name}", [b"%d\n" % cursor])
-            if found := self._files.get("workspace", name):
-                self._files.convert("memory", found, f"workspace/{name}" if entries else "")
+                files.write(f"workspace/{name}", [b"%d\n" % value])
+            if place := files.get("workspace", name):
+                files.convert("memory", place, f"workspace/{name}" if entries else "")
         if entries:
-            write(f"workspace/{_HISTORY}", map(encode, history.entries))
-            if self._files.get("workspace", _READABLE) is None:
-                text = "".join(f"{paragraph_of(entry)}\n\n" for entry in history.entries)
-                write(f"workspace/{_READABLE}", [text.encode("utf-8", "backslashreplace")])
-        if found := self._files.get("workspace", _HISTORY):
-            note = f"{history.broken} broken lines" if history.broken else ""
-            target = f"workspace/{_HISTORY}" if origin is found and entries else ""
-            self._files.convert("memory", found, target, note, entries)
-
-    def _history(self) -> tuple[History, Found | None]:
-        """The history, and where it was found."""
-        for name in (_HISTORY, _READABLE):
-            found = self._files.get("workspace", name)
-            content = self._files.read(found, _LARGEST_HISTORY)
-            if name == _HISTORY:
-                dreamed = self._files.read(self._files.get("workspace", _DREAM_CURSOR)).strip()
-                read = int(dreamed) if dreamed.isdigit() else 0
-                history = from_lines(content.splitlines(), read, self._now)
-            else:
-                history = from_text(content.decode("utf-8", "replace"), self._now)
-            if history.entries or history.broken:
-                return history, found
-        return History(), None
+            files.write(f"workspace/{_HISTORY}", map(encode, entries))
+            if text is None:
+                told = "".join(f"{paragraph_of(entry)}\n\n" for entry in entries)
+                files.write(f"workspace/{_READABLE}", [told.encode("utf-8", "backslashreplace")])
+        if lines:
+            note = f"{broken} broken lines" if broken else ""
+            target = f"workspace/{_HISTORY}" if of_lines else ""
+            files.convert("memory", lines, target, note, len(entries) if of_lines else 0)
 
     def _jobs(self, people: People) -> None:
         roots: tuple[Root, Root] = ("workspace", "home")
@@ -266,6 +275,22 @@ class Import:
                 f" {' and '.join(unowned)}, and memory is the owner's alone. Import again with"
                 " --owner, such as --owner telegram:12345, or write it under `owner:`."
             )
+
+
+def _entries_in(content: bytes, now: datetime) -> tuple[list[HistoryEntry], int]:
+    """What a history.jsonl holds, those last that Dream could not have read, and how many lines are
+    broken."""
+    found, broken = list[HistoryEntry](), 0
+    for line in filter(bytes.strip, content.splitlines()):
+        entry = decode_foreign(line, now)
+        if entry is None and (ours := decode(line, now.tzinfo)):
+            # What this nanobot made of it when it was used in that home before the import. The
+            # numbers of messages and what became of the facts belong to a memory left behind.
+            entry = replace(ours, type="import", first=0, last=0, operations=())
+        if entry is not None:
+            found.append(entry)
+        broken += decode_fields(line) is None
+    return sorted(found, key=lambda entry: entry.cursor == 0), broken
 
 
 def _kind(path: str) -> Kind:
