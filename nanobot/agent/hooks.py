@@ -120,8 +120,9 @@ class ProgressHook(AgentHook):
         self._screen = screen
 
     async def turn_started(self, caller: Caller, event_ids: tuple[str, ...]) -> None:
-        place = (caller.channel, caller.chat_id, caller.turn_id)
-        self._show(caller, TurnStarted(*place, event_ids, caller.thread_id))
+        if caller.watched:
+            place = (caller.channel, caller.chat_id, caller.turn_id)
+            self._screen.show(TurnStarted(*place, event_ids, caller.thread_id))
 
     def text(self, caller: Caller, delta: str, restart: bool) -> None:
         place = (caller.channel, caller.chat_id, caller.turn_id)
@@ -144,22 +145,14 @@ class ProgressHook(AgentHook):
             self._screen.show(event)
 
 
-class Tally(AgentHook):
-    """Counts since the start: `turns` by how they ended, and the tokens of those that ended."""
+class Chronicle(AgentHook):
+    """A line in the log for each turn, and for those who want to see more each tool; and counts
+    since the start: `turns` by how they ended, and the tokens of those that ended."""
 
     def __init__(self) -> None:
         self.turns: Counter[str] = Counter()
         self.prompt_tokens = 0
         self.completion_tokens = 0
-
-    async def turn_ended(self, ended: TurnEnded) -> None:
-        self.turns[ended.outcome] += 1
-        self.prompt_tokens += ended.prompt_tokens
-        self.completion_tokens += ended.completion_tokens
-
-
-class Chronicle(AgentHook):
-    """A line for each turn; for those who want to see more, each tool as well."""
 
     async def turn_started(self, caller: Caller, event_ids: tuple[str, ...]) -> None:
         logger.debug("{}: a turn begins", caller.session_key)
@@ -170,6 +163,9 @@ class Chronicle(AgentHook):
         logger.debug("{} took {:.1f} s", call.name, seconds)
 
     async def turn_ended(self, ended: TurnEnded) -> None:
+        self.turns[ended.outcome] += 1
+        self.prompt_tokens += ended.prompt_tokens
+        self.completion_tokens += ended.completion_tokens
         tokens = ended.prompt_tokens + ended.completion_tokens
         if ended.outcome == "done" and not tokens and not ended.milliseconds:
             return  # a command was answered

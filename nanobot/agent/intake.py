@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loguru import logger
@@ -114,20 +114,18 @@ class Intake:
     def _message(
         self, inbound: InboundMessage, files: Sequence[_Taken], notice: str = ""
     ) -> Message:
-        quote = _quote(inbound)
         told = [f"[{one_line(note, None)}]" for note in inbound.notes if note]
         notes = [*told, *(file.note for file in files if file.note)]
         media = tuple(file.name for file in files if file.name)
+        quoted = inbound.reply_to is not None and bool(inbound.reply_to.text)
         words = [_said(inbound), *(file.words for file in files)]
-        beside = quote or notes or media
-        lines = [_speaker(inbound), quote, _forward(inbound), _edit(inbound), *words, *notes]
         return Message(
             "user",
-            "\n".join(filter(None, lines)),
+            "\n".join(filter(None, [*_before(inbound), *words, *notes])),
             inbound.timestamp,
             media=media,
             notice=notice,
-            origin=self._origin(inbound) or (ATTACHED if beside else ""),
+            origin=self._origin(inbound) or (ATTACHED if quoted or notes or media else ""),
         )
 
     def _origin(self, inbound: InboundMessage) -> str:
@@ -144,12 +142,20 @@ def _label(item: Media) -> str:
     return one_line(f"{item.kind} {item.name}", None)
 
 
-def _speaker(inbound: InboundMessage) -> str:
-    """Who speaks, where several can; what is run again says so already."""
-    if not inbound.is_group or inbound.answers:
-        return ""
+def _before(inbound: InboundMessage) -> Iterator[str]:
+    """The lines before what was said: who speaks, where several can (what is run again says so
+    already), what is replied to, where it was forwarded from, that it was edited."""
     name = one_line(inbound.sender_name, _NAME_CHARACTERS)
-    return f"[from {name}]" if name else ""
+    if name and inbound.is_group and not inbound.answers:
+        yield f"[from {name}]"
+    quote = inbound.reply_to
+    if quote is not None and quote.text:
+        sender, text = one_line(quote.sender) or "a message", one_line(quote.text, None)
+        yield f"[in reply to {sender}: “{text}”]"
+    if sender := one_line(inbound.forwarded_from):
+        yield f"[forwarded from {sender}]"
+    if inbound.edits:
+        yield EDITED
 
 
 def _said(inbound: InboundMessage) -> str:
@@ -160,23 +166,6 @@ def _said(inbound: InboundMessage) -> str:
         return inbound.content
     lines = _LINE_END.split(inbound.content)
     return "\n".join(without_brackets(line) if _MARK.match(line) else line for line in lines)
-
-
-def _edit(inbound: InboundMessage) -> str:
-    return EDITED if inbound.edits else ""
-
-
-def _quote(inbound: InboundMessage) -> str:
-    quote = inbound.reply_to
-    if quote is None or not quote.text:
-        return ""
-    sender, text = one_line(quote.sender) or "a message", one_line(quote.text, None)
-    return f"[in reply to {sender}: “{text}”]"
-
-
-def _forward(inbound: InboundMessage) -> str:
-    sender = one_line(inbound.forwarded_from)
-    return f"[forwarded from {sender}]" if sender else ""
 
 
 def _reason(error: Exception) -> str:

@@ -75,7 +75,7 @@ class AgentLoop:
         if match is not None and match[0].immediate:
             self._background.start(self._at_once(*match, entry), name=f"/{match[0].name}")
             return
-        turn = self._turns.running(entry.message.session_key)
+        turn = self._turns.running.get(entry.message.session_key)
         asks = match is None and not entry.message.edits and not entry.message.unanswered
         asks = asks and entry.message.awaited and not (turn is not None and turn.includes(entry))
         if turn is not None and asks and self._on_busy == "interrupt":
@@ -138,7 +138,7 @@ class AgentLoop:
         `before`: whether a turn ran, and how many messages waited."""
         waiting = self._queue.take_all(session_key, before)
         count = len(waiting)
-        turn = self._turns.running(session_key)
+        turn = self._turns.running.get(session_key)
         try:
             ran = turn is not None and turn.entries[0].id < before and await self._stop_turn(turn)
             for other in self._turns.speaking_in(session_key):

@@ -81,6 +81,11 @@ class Epoch:
     tokens: int = 0
     picture_bytes: int = 0
 
+    @property
+    def first_seq(self) -> int:
+        """The number of the oldest message in the prompt; where there is none, of the next one."""
+        return self.first if self.rendered else self.session.next_seq
+
     def add(self, rendered: PromptMessage) -> None:
         """Keep one more."""
         self.rendered.append(rendered)
@@ -93,38 +98,6 @@ class Epoch:
         """Forget what was rendered."""
         self.rendered, self.newest, self.tokens = [], 0, 0
         self.has_images, self.picture_bytes = False, 0
-
-
-class Epochs:
-    """The epochs of the conversations used last. `most_picture_bytes` is how much memory pictures
-    may take; those of the conversation used last are kept in any case."""
-
-    def __init__(self, most_picture_bytes: int) -> None:
-        self._most_picture_bytes = most_picture_bytes
-        self._by_key: OrderedDict[str, Epoch] = OrderedDict()
-
-    def get(self, key: str) -> Epoch | None:
-        """The one of a conversation."""
-        return self._by_key.get(key)
-
-    def use(self, epoch: Epoch) -> None:
-        """It is the one of its conversation, which is the one used last."""
-        key = epoch.session.key
-        self._by_key[key] = epoch
-        self._by_key.move_to_end(key)
-        if len(self._by_key) > _MOST_EPOCHS:
-            self._by_key.popitem(last=False)
-
-    def drop_pictures(self) -> None:
-        """Where pictures take too much memory, forget what was rendered of the conversations with
-        some that were used longest ago."""
-        taken = sum(epoch.picture_bytes for epoch in self._by_key.values())
-        for epoch in list(self._by_key.values())[:-1]:
-            if taken <= self._most_picture_bytes:
-                return
-            if epoch.picture_bytes:
-                taken -= epoch.picture_bytes
-                epoch.render_anew()
 
 
 Count = Callable[[Callable[[], str], int, int, str], Awaitable[int]]
@@ -236,6 +209,11 @@ def _without_oldest(
     return [*system, note, *asked, *messages[start:]]
 
 
+TOO_LONG = (
+    "\n\n[Your message has {:,} characters, more than fits: {:,} from its middle were not read."
+    " Send it in parts, or put it into a file in the workspace and say its name.]"
+)
+NO_PICTURES = "\n\n[The model refused a picture, so it answered without seeing any.]"
 SEPARATOR = "\n\n---\n\n"
 CONTINUED = "[nanobot: the beginning of this turn was put away into memory to make room]"
 
@@ -268,7 +246,7 @@ class ContextBuilder:
         clock: Clock,
         *,
         timestamps: Timestamps = "relative",
-        load_image: Callable[[str], Image | None] | None = None,
+        load_image: Callable[[str], Image | None] = lambda _: None,
         max_message_tokens: int = 30_000,
         most_picture_bytes: int = MOST_PICTURE_BYTES,
         forgotten: Callable[[], int] = lambda: 0,
@@ -277,10 +255,11 @@ class ContextBuilder:
         self._tools_of = tools_of
         self._clock = clock
         self._timestamps = timestamps
-        self._load_image = load_image
+        self._load = load_image
         self._max_characters = max_message_tokens * 2
         self._forgotten = forgotten
-        self._epochs = Epochs(most_picture_bytes)
+        self._most_picture_bytes = most_picture_bytes
+        self._epochs: OrderedDict[str, Epoch] = OrderedDict()
 
     def build(self, session: Session, new: Sequence[Message] = ()) -> Prompt:
         """The prompt for a turn: system, history, and the turn's own messages so far."""
@@ -308,7 +287,10 @@ class ContextBuilder:
         ):
             epoch = self._new_epoch(session, label, today, tools)
             epoch.model = model
-        self._epochs.use(epoch)
+        self._epochs[session.key] = epoch
+        self._epochs.move_to_end(session.key)
+        if len(self._epochs) > _MOST_EPOCHS:
+            self._epochs.popitem(last=False)
         return epoch
 
     def news(self, session: Session) -> str:
@@ -340,11 +322,18 @@ class ContextBuilder:
         if message.from_person:
             stamp = header(message.timestamp, epoch.session.key, epoch.today, self._timestamps)
             lines.insert(0, stamp)
-        return user_message("\n".join(filter(None, lines)), self._images(epoch, message))
+        images = () if epoch.blind else tuple(filter(None, map(self._load, message.media)))
+        return user_message("\n".join(filter(None, lines)), images)
 
-    def left_out(self, message: Message) -> int:
-        """How many characters of a message the prompt leaves out because it is too long."""
-        return max(0, len(message.content) - self._max_characters)
+    def remarks(self, epoch: Epoch, own: Sequence[Message]) -> str:
+        """What is said under the answer to a turn's `own` messages of which the model has not read
+        everything."""
+        text, length = "", len(own[0].content)
+        if length > self._max_characters:
+            text += TOO_LONG.format(length, length - self._max_characters)
+        if epoch.blind and any(self._load(name) for message in own for name in message.media):
+            text += NO_PICTURES
+        return text
 
     def fixed_tokens(self, session: Session) -> int:
         """About how many tokens the system prompt and the tools take."""
@@ -355,12 +344,6 @@ class ContextBuilder:
         epoch = self.epoch(session)
         self._catch_up(epoch)
         return epoch.fixed_tokens + epoch.tokens + sum(self._cost(epoch, m) for m in coming)
-
-    def has_images(self, session: Session) -> bool:
-        """Whether there are images in the conversation so far."""
-        epoch = self.epoch(session)
-        self._catch_up(epoch)
-        return epoch.has_images
 
     def leave_out_images(self, session: Session, new: Sequence[Message]) -> bool:
         """Send no images from now on, of the conversation or the turn's `new` messages, until the
@@ -382,13 +365,6 @@ class ContextBuilder:
         epoch.blind = False
         epoch.render_anew()
 
-    def hides_images(self, session: Session, new: Sequence[Message]) -> bool:
-        """Whether these messages of the session have images that are left out."""
-        load = self._load_image
-        if load is None or not self.epoch(session).blind:
-            return False
-        return any(load(name) is not None for message in new for name in message.media)
-
     def cost(self, session: Session, message: Message) -> int:
         """About how many tokens one message of the session takes in its prompt."""
         return self._cost(self.epoch(session), message)
@@ -396,12 +372,6 @@ class ContextBuilder:
     def text(self, session: Session, coming: Sequence[Message] = ()) -> str:
         """All text of the prompt that `tokens` estimates, for counting."""
         return prompt_text(self.build(session, coming))
-
-    def first_seq(self, session: Session) -> int:
-        """The number of the oldest message in the prompt; where there is none, of the next one."""
-        epoch = self.epoch(session)
-        self._catch_up(epoch)
-        return epoch.first if epoch.rendered else session.next_seq
 
     def _new_epoch(self, session: Session, label: str, today: date, tools: Toolset) -> Epoch:
         forgotten = self._forgotten()  # first: what goes meanwhile ends this epoch as well
@@ -439,15 +409,22 @@ class ContextBuilder:
         for message in new:
             epoch.add(self.render(epoch, message))
             epoch.newest = message.seq
-        self._epochs.drop_pictures()
+        if epoch.picture_bytes:
+            self._drop_pictures()
         return epoch.rendered
+
+    def _drop_pictures(self) -> None:
+        """Where pictures take too much memory, forget what was rendered of the conversations with
+        some that were used longest ago; those of the one used last are kept in any case."""
+        taken = sum(epoch.picture_bytes for epoch in self._epochs.values())
+        for epoch in list(self._epochs.values())[:-1]:
+            if taken <= self._most_picture_bytes:
+                return
+            if epoch.picture_bytes:
+                taken -= epoch.picture_bytes
+                epoch.render_anew()
 
     def _cost(self, epoch: Epoch, message: Message) -> int:
         """What a message will take, without loading its images for that."""
         bare = replace(message, media=()) if message.media else message
         return self.render(epoch, bare).tokens + IMAGE_TOKENS * len(message.media)
-
-    def _images(self, epoch: Epoch, message: Message) -> tuple[Image, ...]:
-        if self._load_image is None or epoch.blind:
-            return ()
-        return tuple(filter(None, map(self._load_image, message.media)))

@@ -173,11 +173,6 @@ class Begun:
     messages: tuple[Message, ...] = ()
     started: frozenset[str] = frozenset()
 
-    @property
-    def steps(self) -> int:
-        """How many times the model was asked."""
-        return sum(message.role == "assistant" for message in self.messages)
-
 
 Render = Callable[[Message], PromptMessage]
 
@@ -212,12 +207,9 @@ class AgentRunner:
         keep_image: Callable[[str, str], str] | None = None,
         fit: Callable[[Prompt], Awaitable[Prompt]] | None = None,
     ) -> None:
-        self._provider = provider
-        self._tools = tools
-        self._clock = clock
+        self._provider, self._fit = provider, fit
+        self.tools, self.clock, self.keep_image = tools, clock, keep_image
         self._max_iterations, self._max_tokens = max_iterations, max_tokens
-        self._keep_image = keep_image
-        self._fit = fit
 
     async def run(
         self,
@@ -232,19 +224,12 @@ class AgentRunner:
     ) -> Turn:
         """Answer `prompt`. Raises a `ProviderError` when the model could not; what had been done
         until then is in `log`."""
-        run = _Run(
-            self._tools,
-            self._clock,
-            caller,
-            log or Unlogged(),
-            hook or AgentHook(),
-            render,
-            self._keep_image,
-            prompt,
-        )
-        options, begun = options or CallOptions(), begun or Begun()
-        await run.resume(begun)
-        for _ in range(begun.steps, self._max_iterations):
+        run = _Run(self, caller, log or Unlogged(), hook or AgentHook(), render, prompt)
+        options, begun, steps = options or CallOptions(), begun or Begun(), 0
+        if begun.messages:
+            steps = sum(message.role == "assistant" for message in begun.messages)
+            await run.resume(begun)
+        for _ in range(steps, self._max_iterations):
             run.add(await run.log.steered())
             reply = await self._ask(run, options)
             if reply.tool_calls:
@@ -274,7 +259,7 @@ class AgentRunner:
         raise ProviderGarbage("the model gave an empty answer, twice")
 
     async def _last_answer_without_tools(self, run: _Run, options: CallOptions, limit: str) -> Turn:
-        notice = Message("user", OUT_OF.format(limit), self._clock.now(), origin="nanobot")
+        notice = Message("user", OUT_OF.format(limit), self.clock.now(), origin="nanobot")
         run.add((notice,))
         await run.log.told(notice)
         return run.finish(await self._ask(run, replace(options, tool_choice="none")))
@@ -285,19 +270,16 @@ class _Run:
 
     def __init__(
         self,
-        tools: ToolRegistry,
-        clock: Clock,
+        runner: AgentRunner,
         caller: Caller,
         log: TurnLog,
         hook: AgentHook,
         render: Render,
-        keep_image: Callable[[str, str], str] | None,
         prompt: Prompt,
     ) -> None:
-        self.prompt = prompt
-        self.log = log
-        self._tools, self._clock, self._caller = tools, clock, caller
-        self._hook, self._render, self._keep_image = hook, render, keep_image
+        self.prompt, self.log = prompt, log
+        self._tools, self._clock, self._keep_image = runner.tools, runner.clock, runner.keep_image
+        self._caller, self._hook, self._render = caller, hook, render
         self._new: list[Message] = []
         self._usage = Usage()
         self._steps = 0

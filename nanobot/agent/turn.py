@@ -68,36 +68,28 @@ class Turns:
         self._parts, self._journal, self._bus = parts, parts.journal, parts.bus
         self._hook, self._clock, self._scopes = parts.hook, parts.clock, parts.scopes
         self._context = parts.context
-        self._running: dict[str, RunningTurn] = {}
-
-    def running(self, session_key: str) -> RunningTurn | None:
-        """The turn that runs in a session, if any."""
-        return self._running.get(session_key)
+        self.running: dict[str, RunningTurn] = {}
+        """The turns that run, by session."""
 
     def speaking_in(self, session_key: str) -> list[RunningTurn]:
         """The turns of other conversations that answer in this one's chat: jobs."""
         return [
             turn
-            for key, turn in self._running.items()
+            for key, turn in self.running.items()
             if key != session_key and turn.inbound.chat_key == session_key
         ]
-
-    @property
-    def count(self) -> int:
-        """How many turns run."""
-        return len(self._running)
 
     def claim(self, entry: InboxEntry) -> RunningTurn:
         """A message gets its turn, new or taken up where it was left; `/stop` finds it from now."""
         turn = self._turn_of(entry, steer=self._parts.on_busy == "steer")
-        self._running[turn.inbound.session_key] = turn
+        self.running[turn.inbound.session_key] = turn
         return turn
 
     def leave(self, turn: RunningTurn) -> None:
         """The lane is done with a turn, however it ended."""
         turn.has_asked.set()
-        if self._running.get(turn.inbound.session_key) is turn:
-            del self._running[turn.inbound.session_key]
+        if self.running.get(turn.inbound.session_key) is turn:
+            del self.running[turn.inbound.session_key]
 
     async def respond(self, session: Session, turn: RunningTurn) -> None:
         """A turn, and the places where its end is not the model's own words. Raises `TurnStopped`,
@@ -177,13 +169,10 @@ class Turns:
             raise TurnStopped("this turn was stopped") from None
         if isinstance(result, Exception):
             raise result
-        question = turn.messages[0]
+        epoch = self._context.epoch(session)
         text = result.text + ended_early(result.finish)
-        if left_out := self._context.left_out(question):
-            text += TOO_LONG.format(len(question.content), left_out)
-        if self._context.hides_images(session, turn.messages):
-            text += NO_PICTURES
-        images = self._context.has_images(session) or any(m.media for m in turn.messages)
+        text += self._context.remarks(epoch, turn.messages)
+        images = epoch.has_images or any(m.media for m in turn.messages)
         if result.steps == 1 and not images and not turn.begun.messages:  # one prompt of text
             self._parts.counter.calibrate(turn.prompt.tokens, result.usage.prompt)
         turn.model = result.model
@@ -240,10 +229,9 @@ class Turns:
             turn.take_up()
 
     async def _react(self, session: Session, turn: RunningTurn) -> Turn:
-        epoch = self._context.epoch(session)
         prompt = self._context.build(session, turn.messages[:1])
-        first_seq = self._context.first_seq(session)
-        turn.prompt = PromptRecord(epoch.system_id, first_seq, epoch.shares, prompt.tokens)
+        epoch = self._context.epoch(session)
+        turn.prompt = PromptRecord(epoch.system_id, epoch.first_seq, epoch.shares, prompt.tokens)
         if not epoch.remembered:
             self._journal.remember_prompt(epoch.system_id, epoch.system.text)
             epoch.remembered = True
@@ -530,11 +518,6 @@ def _report(turn: RunningTurn, ended: TurnEnded, usage: Usage) -> str:
     )
 
 
-TOO_LONG = (
-    "\n\n[Your message has {:,} characters, more than fits: {:,} from its middle were not read."
-    " Send it in parts, or put it into a file in the workspace and say its name.]"
-)
-NO_PICTURES = "\n\n[The model refused a picture, so it answered without seeing any.]"
 GAVE_UP = (
     "nanobot stopped unexpectedly each of the {} times it worked on this message, so it will not"
     " try again by itself. The message is kept; /retry runs it once more."

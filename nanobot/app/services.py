@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from nanobot.agent.hooks import AgentHook, Tally
+from nanobot.agent.hooks import AgentHook, Chronicle
 from nanobot.agent.intake import Intake
 from nanobot.agent.limits import SenderRate
 from nanobot.agent.loop import AgentLoop
@@ -297,7 +297,7 @@ def build_watching(
     supervisor: Supervisor,
     upkeep: Upkeep,
     memory: MemoryReader,
-    tally: Tally,
+    chronicle: Chronicle,
     counted: Counted,
 ) -> Watching:
     """What watches over it all. `memory` is the owner's."""
@@ -305,7 +305,7 @@ def build_watching(
     storage = partial(storage_concerns, stores.journal, stores.sessions, memory)
     others = (partial(upkeep_concerns, upkeep.room, upkeep.backups), storage)
     monitor = HealthMonitor(supervisor.states, stores.journal, clock, base.background, others)
-    live = Live(clock.monotonic(), lambda: turns.count, monitor, tally, counted)
+    live = Live(clock.monotonic(), lambda: len(turns.running), monitor, chronicle, counted)
     reports = stores.journal.reports
     status = Status(about(settings), reports, stores.sessions, prices(settings), clock, live)
     notifier = Notifier(os.environ)

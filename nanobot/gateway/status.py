@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from nanobot.agent.hooks import Tally
+from nanobot.agent.hooks import Chronicle
 from nanobot.bus.events import TERMINAL
 from nanobot.bus.journal import JournalReports, QueueCounts, TurnCounts
 from nanobot.channel import WebhookReply, WebhookRequest
@@ -176,7 +176,7 @@ class Live:
     born: float
     turns_running: Callable[[], int]
     monitor: HealthMonitor
-    tally: Tally
+    chronicle: Chronicle
     counted: Counted
 
     def work(self, health: Health, now: float) -> Work:
@@ -187,10 +187,10 @@ class Live:
             health=health,
             turns_running=self.turns_running(),
             channels=tuple(state.seen(now) for state in self.monitor.channels.values()),
-            turns=dict(self.tally.turns),
+            turns=dict(self.chronicle.turns),
             since_start={
-                "prompt_tokens": self.tally.prompt_tokens,
-                "completion_tokens": self.tally.completion_tokens,
+                "prompt_tokens": self.chronicle.prompt_tokens,
+                "completion_tokens": self.chronicle.completion_tokens,
                 "errors": self.counted.errors,
                 "warnings": self.counted.warnings,
             },

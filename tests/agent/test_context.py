@@ -237,7 +237,7 @@ def test_a_turn_whose_beginning_was_put_away_still_begins_with_a_user_message(
         "user",
     ]
     assert "put away into memory" in messages[1].text
-    assert bench.builder.first_seq(bench.session) == 4
+    assert bench.builder.epoch(bench.session).first_seq == 4
 
 
 def test_the_estimate_of_a_prompt_is_the_sum_of_its_parts(tmp_path: Path) -> None:
