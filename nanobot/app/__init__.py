@@ -65,7 +65,7 @@ def build_gateway(
         base.clock,
         access=base.access,
         courier=base.courier,
-        quiet=base.processes.none_of,
+        quiet=base.processes.quiesce,
     )
     toolbox = build_toolbox(base, models, memory, extra_tools)
     typed_keys = TypedKeys(base, memory.service)

@@ -16,7 +16,6 @@ import codecs
 import os
 import re
 import signal
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -29,8 +28,9 @@ from nanobot.tasks import Background
 KEPT = 100_000
 """Characters that are kept of the beginning of an output, and as many of its end."""
 
-_LONGEST_WORD = 4_000
-"""Characters; what is longer is no secret."""
+_LAST_WORD = re.compile(r"(?<=\s)\S{0,4000}\Z")
+_FIRST_WORD = re.compile(r"\A\S{0,4000}(?=\s)")
+"""What is longer is no secret."""
 
 _SHOWN_PER_SECOND = 4_000
 _LONGEST_LINE = 2_000
@@ -41,60 +41,31 @@ class Output:
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
-        self._clear()
+        self._head = self._tail = ""
+        self._gone = 0
 
     def add(self, text: str) -> None:
         """More was printed."""
-        room = self._kept - self._head_size
-        if room > 0:
-            self._head.append(text[:room])
-            self._head_size += len(self._head[-1])
-            text = text[room:]
-        if not text:
-            return
-        self._tail.append(text)
-        self._tail_size += len(text)
-        while self._tail_size - len(self._tail[0]) >= self._kept:
-            gone = len(self._tail.popleft())
-            self._tail_size -= gone
-            self._gone += gone
+        room = self._kept - len(self._head)
+        self._head += text[:room]
+        tail = self._tail + text[room:]
+        excess = max(0, len(tail) - self._kept)
+        self._tail, self._gone = tail[excess:], self._gone + excess
 
     def take(self) -> str:
         """What came since the last time; a note stands where the middle is left out. It begins
         and ends between words where there are any near: half of a secret would not be found."""
-        head, tail = "".join(self._head), "".join(self._tail)
-        total = len(head) + self._gone + len(tail)
-        gone = self._gone or len(tail) > self._kept
-        self._clear()
+        head, tail, gone = self._head, self._tail, self._gone
+        self._head, self._tail, self._gone = "", "", 0
         if not gone:
             return head + tail
-        head, tail = _without_last_word(head), _without_first_word(tail[-self._kept :])
+        total = len(head) + gone + len(tail)
+        head, tail = _LAST_WORD.sub("", head), _FIRST_WORD.sub("", tail)
         left_out = total - len(head) - len(tail)
         return f"{head}\n[… {left_out:,} characters are left out here …]\n{tail}"
 
     def __bool__(self) -> bool:
-        return self._head_size > 0
-
-    def _clear(self) -> None:
-        self._head: list[str] = []
-        self._tail: deque[str] = deque()
-        self._head_size = self._tail_size = self._gone = 0
-
-
-def _without_last_word(text: str) -> str:
-    """`text` up to its last white space, where that is near its end."""
-    for at in range(len(text) - 1, max(0, len(text) - _LONGEST_WORD) - 1, -1):
-        if text[at].isspace():
-            return text[: at + 1]
-    return text
-
-
-def _without_first_word(text: str) -> str:
-    """`text` from its first white space on, where that is near its beginning."""
-    for at, character in enumerate(text[:_LONGEST_WORD]):
-        if character.isspace():
-            return text[at:]
-    return text
+        return bool(self._head)
 
 
 class Showing:
@@ -143,7 +114,7 @@ _PER_SECOND = 2_000_000
 _AT_ONCE = 4_000_000
 
 
-class Pace:
+class ReadRate:
     """`per_second` bytes, of which `at_once` may come together after a rest."""
 
     def __init__(
@@ -255,12 +226,14 @@ class Ending:
 
 
 class Process:
-    """A command, from its launch to its end. `pace` is how fast its output is read; `show` is given
+    """A command, from its launch to its end. `rate` is how fast its output is read; `show` is given
     what it prints, as far as a screen can follow."""
 
-    def __init__(self, clock: Clock, pace: Pace, show: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, clock: Clock, rate: ReadRate, show: Callable[[str], None] | None = None
+    ) -> None:
         self.output = Output()
-        self._clock, self._pace = clock, pace
+        self._clock, self._rate = clock, rate
         self._showing = Showing(show, clock) if show else None
         self._unwanted = asyncio.Event()
 
@@ -291,7 +264,7 @@ class Process:
         plain = PlainText()
         while chunk := await pipe.read(_CHUNK):
             self._add(plain.feed(chunk))
-            await self._pace.keep(len(chunk))
+            await self._rate.keep(len(chunk))
         self._add(plain.end())
         if self._showing:
             self._showing.end()

@@ -28,7 +28,7 @@ from nanobot.security.names import printable
 from nanobot.security.sandbox import Launch
 from nanobot.tasks import Background
 from nanobot.tooling import Caller
-from nanobot.tools.shell.process import GRACE, Ending, Pace, Process
+from nanobot.tools.shell.process import GRACE, Ending, Process, ReadRate
 
 _LAST_TICK = 5  # CLOCK_REALTIME_COARSE
 _PAUSE = 0.001
@@ -125,7 +125,7 @@ class Processes:
         self._per_session, self._in_all = per_session, in_all
         self._new_name = new_name
         self._table: dict[str, Running] = {}
-        self._pace = Pace(clock)
+        self._rate = ReadRate(clock)
         self._quiet: Counter[str] = Counter()
         self._quiet_ended = asyncio.Event()
         self._holds: dict[str, _Hold] = {}
@@ -156,7 +156,7 @@ class Processes:
         """
         self.refuse_if_held(caller)
         self._make_room(caller, background)
-        process = Process(self._clock, self._pace, None if background else caller.show)
+        process = Process(self._clock, self._rate, None if background else caller.show)
         running = Running(self._new_name(), command, caller, process, background, seconds, mounted)
         self._table[running.id] = running
         if hold := self._holds.get(caller.scope):
@@ -195,7 +195,7 @@ class Processes:
         return sum(running.background for running in found)
 
     @asynccontextmanager
-    async def none_of(self, scope: str) -> AsyncIterator[None]:
+    async def quiesce(self, scope: str) -> AsyncIterator[None]:
         """No `mounted` command of this scope runs meanwhile: those that do are killed, and new ones
         wait. For replacing what they must not change."""
         self._quiet[scope] += 1

@@ -31,7 +31,7 @@ _ALL_OF_IT = (
     r"(?=.* (?:--recursive|-(?!-)\S*[rR]\S*)(?: |$))"  # in whatever order
     r"(?=.* (?:/|/\*|~|~/|~/\*)(?: |$))"
 )
-_SLIPS = tuple(
+_DANGEROUS = tuple(
     (re.compile(pattern), what)
     for pattern, what in (
         (rf"(?:\S*/)?rm{_ALL_OF_IT}", "deletes everything"),
@@ -49,7 +49,7 @@ _SLIPS = tuple(
 )
 
 
-def slip_in(command: str) -> str:
+def dangerous_command(command: str) -> str:
     """What `command` would do that nobody can mean (`deletes everything`), or nothing. A courtesy
     where there is no sandbox, and no boundary: the same can be said in words that no pattern knows.
     Linear in the command."""
@@ -58,7 +58,7 @@ def slip_in(command: str) -> str:
     home_named = command.replace("${HOME}", "~").replace("$HOME", "~")
     for part in _BETWEEN_COMMANDS.split(home_named.replace('"', "").replace("'", "")):
         line = " ".join(dropwhile(_BEFORE_A_COMMAND.__contains__, part.split()))
-        for pattern, what in _SLIPS:
+        for pattern, what in _DANGEROUS:
             if pattern.match(line):
                 return what
     return ""
@@ -142,8 +142,8 @@ class Shell:
         if wanted.network and sandbox.kind != "none":
             self._refuse_without_network(sandbox)
         self.seconds(wanted)
-        if sandbox.kind == "none" and (slip := slip_in(wanted.command)):
-            raise ToolError(f"refused: this {slip}, and there is no sandbox to stop it")
+        if sandbox.kind == "none" and (danger := dangerous_command(wanted.command)):
+            raise ToolError(f"refused: this {danger}, and there is no sandbox to stop it")
         await asyncio.to_thread(self._confined, wanted, sandbox, caller)
         return sandbox
 

@@ -106,7 +106,7 @@ async def test_nothing_that_mounts_hold_runs_while_a_rule_file_is_replaced(desk:
     name = await desk.in_background(f"{life.holding} {FOR_EVER} & {FOR_EVER}")
     other = desk.other(scope="people/bob", session_key="telegram:7")
     others = await desk.in_background(FOR_EVER, other)
-    async with desk.processes.none_of("owner"):
+    async with desk.processes.quiesce("owner"):
         await life.over()
         assert desk.processes.find(name, desk.me).over.is_set()
         waiting = desk.begin(command="touch begun")
@@ -121,7 +121,7 @@ async def test_nothing_that_mounts_hold_runs_while_a_rule_file_is_replaced(desk:
 async def test_what_no_mounts_hold_runs_on_meanwhile(desk: Desk) -> None:
     desk.open.kind = "landlock"
     name = await desk.in_background(FOR_EVER)
-    async with desk.processes.none_of("owner"):
+    async with desk.processes.quiesce("owner"):
         assert "still running" in await desk.says("exec_read", id=name)
 
 

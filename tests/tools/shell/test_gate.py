@@ -9,7 +9,7 @@ import pytest
 
 from nanobot.errors import ToolError
 from nanobot.security.sandbox import find_sandbox
-from nanobot.tools.shell.shell import ExecArguments, slip_in
+from nanobot.tools.shell.shell import ExecArguments, dangerous_command
 from tests.tools.shell.conftest import Life
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ async def test_a_slip_is_refused_where_no_sandbox_would_stop_it(desk: Desk) -> N
     ],
 )
 def test_slips_are_known(command: str) -> None:
-    assert slip_in(command)
+    assert dangerous_command(command)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_slips_are_known(command: str) -> None:
     ],
 )
 def test_ordinary_commands_are_no_slips(command: str) -> None:
-    assert not slip_in(command)
+    assert not dangerous_command(command)
 
 
 async def test_in_the_sandbox_of_this_machine_a_command_works_and_dies(desk: Desk) -> None:

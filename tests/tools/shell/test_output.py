@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
-from nanobot.tools.shell.process import Output, Pace, PlainText, Showing
+from nanobot.tools.shell.process import Output, PlainText, ReadRate, Showing
 
 
 def test_output_is_plain_text_wherever_it_was_cut() -> None:
@@ -31,9 +31,9 @@ def test_a_flood_of_what_is_taken_out_leaves_the_text() -> None:
 
 async def test_all_that_is_printed_is_read_at_one_pace() -> None:
     clock = FakeClock()
-    pace = Pace(clock, per_second=100, at_once=1_000)
-    await pace.keep(1_000)
-    waiting = [Background().start(pace.keep(50)) for _ in range(2)]
+    rate = ReadRate(clock, per_second=100, at_once=1_000)
+    await rate.keep(1_000)
+    waiting = [Background().start(rate.keep(50)) for _ in range(2)]
     await clock.until_sleeping(2)
     await clock.advance(0.5)
     await waiting[0]

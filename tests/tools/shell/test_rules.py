@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 async def test_only_a_rule_file_that_changes_ends_commands(new_desk: NewDesk) -> None:
     desk = new_desk(FakeClock())
     life = Life(desk.workspace)
-    quiet = partial(desk.processes.none_of, "owner")
+    quiet = partial(desk.processes.quiesce, "owner")
     store = MemoryStore(Root(desk.workspace), desk.clock, quiet=quiet)
     await store.replace("USER.md", "one\n", expected="", change=Change("you"))
     name = await desk.in_background(f"{life.holding} sleep 900")
