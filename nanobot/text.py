@@ -3,11 +3,16 @@ load: every command line begins with this.
 
 Notes, names and quotes stand in bracketed lines, which are nanobot's: what people choose freely
 (names, titles, questions) never holds a bracket or a line end of its own.
+
+A name that is not valid UTF-8 is text with lone surrogates, as everywhere in Python. It is shown
+with its escapes (`caf\\udce9.txt`), which stand for the same name when a model puts them in JSON.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from functools import lru_cache
 from pathlib import Path
 
 from nanobot.errors import NanobotError
@@ -70,3 +75,45 @@ def expanduser(text: str, user_home: str = "") -> Path:
             f"the home folder of the user in {text!r} is not known",
             hint="Write the path in full, from / on.",
         ) from None
+
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_DRAWN_AS_NOTHING = re.compile(
+    r"\b(?:BLANK|FILLER|NULL|VARIATION SELECTOR|GRAPHEME JOINER|VOWEL INHERENT)\b"
+)
+"""In the names of letters, marks and symbols that show nothing. Python knows no property for them;
+with the categories this has all of Default_Ignorable_Code_Point, and U+2800, U+13441, U+1D159."""
+
+_BLANKS, _BLANK_LINES = re.compile("[ \t]{33,}"), re.compile("\n(?:[ \t]*\n){3,}")
+
+
+def printable(name: str) -> str:
+    """`name` on one line and as valid UTF-8, shortened where it is endless."""
+    text = name if len(name) <= 300 else f"{name[:297]}..."
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return _CONTROLS.sub(lambda match: repr(match[0])[1:-1], text)
+
+
+def visible(text: str) -> str:
+    """`text` for somebody who must judge it: what cannot be seen, or turns the reading direction
+    round, is written as its escape. Lines, tabs and spaces stay."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return "".join(map(_seen, text))
+
+
+def judged(text: str) -> str:
+    """`visible`, and nothing is pushed out of sight: many blanks or empty lines are a number."""
+    text = _BLANKS.sub(lambda run: f"[{len(run[0])} blanks]", visible(text))
+    return _BLANK_LINES.sub(lambda run: f"\n[{run[0].count(chr(10)) - 1} empty lines]\n", text)
+
+
+@lru_cache(maxsize=4_096)
+def _seen(character: str) -> str:
+    """The character, or its escape: unseen are control, format, unassigned and private ones, all
+    blanks but the space, and what is drawn as nothing."""
+    if character in " \n\t" or "!" <= character <= "~":
+        return character
+    unseen = unicodedata.category(character)[0] in "CZ" or _DRAWN_AS_NOTHING.search(
+        unicodedata.name(character, "")
+    )
+    return character.encode("unicode_escape").decode() if unseen else character

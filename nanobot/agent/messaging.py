@@ -33,9 +33,8 @@ from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.taint import passed_on
 from nanobot.messages import Message
-from nanobot.security.names import printable
 from nanobot.security.paths import Place
-from nanobot.text import one_line
+from nanobot.text import one_line, printable
 from nanobot.tooling import Arguments, Caller, Risk, RootsOf, ToolResult
 from nanobot.tools.reading import Received, missing, nothing_received
 

@@ -40,8 +40,7 @@ from nanobot.cron.wording import (
     split_schedule,
 )
 from nanobot.errors import NanobotError, ToolError
-from nanobot.security.names import printable
-from nanobot.text import one_line
+from nanobot.text import one_line, printable
 from nanobot.tooling import Arguments, Caller, Risk, ToolResult
 from nanobot.tooling.policy import OWNER
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
-from nanobot.security.names import printable
+from nanobot.text import printable
 
 Kind = Literal[
     "settings", "conversations", "memory", "jobs", "skills", "workspace files", "media", "other"

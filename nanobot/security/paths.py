@@ -29,7 +29,9 @@ from typing import Literal
 
 from nanobot.errors import PathRefused, StorageError, ToolError, WriteConflict
 from nanobot.io import read_up_to, replace_in
-from nanobot.security.names import absolute_names, masked, printable, relative_names
+from nanobot.text import printable
+
+_MAX_PATH, _MAX_NAME = 4096, 255
 
 Kind = Literal["file", "folder", "link", "other"]
 
@@ -326,3 +328,62 @@ class Place:
                     f"{self.shown} is not a plain file; links are not followed"
                 ) from error
             raise StorageError.of(self.shown, error) from error
+
+
+def relative_names(path: str, root: str) -> tuple[str, ...]:
+    """The names on the way from a root to `path`; raises `PathRefused` where it would leave it.
+
+    `..` is resolved as text, which is exact because links are never followed.
+    """
+    _refuse_unusable(path)
+    if path == "~" or path.startswith(("~/", "/")):
+        raise PathRefused(
+            f"{printable(path)} is outside the {root}", hint=f"Use a path relative to the {root}."
+        )
+    names = _resolved(path)
+    if names is None:
+        raise PathRefused(f"{printable(path)} leads out of the {root}")
+    for name in names:
+        if masked(name):
+            raise PathRefused(f"{printable(path)}: nothing inside .git is read or written")
+    return names
+
+
+def absolute_names(path: str) -> tuple[str, ...]:
+    """The names on the way from `/` to `path`."""
+    _refuse_unusable(path)
+    return _resolved(path) or ()
+
+
+def masked(name: str) -> bool:
+    """Whether a file of this name is treated as absent: a repository's files can run programs."""
+    return name.casefold() == ".git"
+
+
+def _refuse_unusable(path: str) -> None:
+    if not path:
+        raise PathRefused("the path is empty")
+    if "\0" in path:
+        raise PathRefused(f"{printable(path)}: a path cannot hold a NUL character")
+    try:
+        encoded = path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise PathRefused(f"{printable(path)}: no file can have such a name") from error
+    if len(encoded) > _MAX_PATH:
+        raise PathRefused("the path is too long")
+
+
+def _resolved(path: str) -> tuple[str, ...] | None:
+    names: list[str] = []
+    for name in path.split("/"):
+        if name in ("", "."):
+            continue
+        if name != "..":
+            if len(name.encode("utf-8", "surrogateescape")) > _MAX_NAME:
+                raise PathRefused(f"{printable(name)}: the name is too long")
+            names.append(name)
+        elif names:
+            names.pop()
+        elif not path.startswith("/"):
+            return None
+    return tuple(names)

@@ -24,8 +24,8 @@ from typing import Literal
 import yaml
 
 from nanobot.errors import NanobotError
-from nanobot.security.names import printable, visible
 from nanobot.security.paths import Entry, Place
+from nanobot.text import printable, visible
 
 Source = Literal["workspace", "built-in"]
 

@@ -26,7 +26,6 @@ from loguru import logger
 
 from nanobot.errors import NanobotError, ToolError
 from nanobot.security.documents import StateDocument, UnfitDocument, versioned_object
-from nanobot.security.names import printable
 from nanobot.security.paths import Place, Root
 from nanobot.skills.folder import (
     FOLDER,
@@ -43,6 +42,7 @@ from nanobot.skills.folder import (
     read_packaged,
     skill_of,
 )
+from nanobot.text import printable
 from nanobot.tooling.policy import OWNER
 
 _SYSTEMS = {"darwin": "macOS", "linux": "Linux", "win32": "Windows"}

@@ -20,7 +20,6 @@ from pathlib import Path
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, Operation, text_argument
 from nanobot.errors import NanobotError
-from nanobot.security.names import printable, visible
 from nanobot.security.paths import Place, Root
 from nanobot.skills.folder import (
     MAIN,
@@ -34,7 +33,7 @@ from nanobot.skills.folder import (
 )
 from nanobot.skills.loader import Enabled, SkillsLoader
 from nanobot.skills.prompt import missing_text
-from nanobot.text import shortened
+from nanobot.text import printable, shortened, visible
 
 Arguments = Mapping[str, object]
 Data = dict[str, object]

@@ -25,8 +25,8 @@ from nanobot.bus.events import Address, Button
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
-from nanobot.security.names import judged, visible
 from nanobot.tasks import Background
+from nanobot.text import judged, visible
 from nanobot.tooling.policy import OWNER, Allowed, Ask, Denied
 from nanobot.tooling.values import Caller
 

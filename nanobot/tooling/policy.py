@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from nanobot.security.names import printable
+from nanobot.text import printable
 from nanobot.tooling.values import Caller, Risk, RiskKind
 
 Approval = Literal["auto", "ask", "allow", "never"]

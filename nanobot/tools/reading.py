@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from pydantic import Field
 
 from nanobot.errors import PathRefused, StorageError, ToolError
-from nanobot.security.names import printable
 from nanobot.security.paths import Entry, Place
+from nanobot.text import printable
 from nanobot.tooling import MAX_RESULT, Arguments, Caller, RootsOf, ToolResult
 
 _BINARY = (

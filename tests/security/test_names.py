@@ -9,7 +9,7 @@ import regex  # type: ignore[import-untyped]  # what the tokenizer uses; it know
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.security.names import judged, visible
+from nanobot.text import judged, visible
 
 EVERY = "".join(
     chr(number) for number in range(sys.maxunicode + 1) if number not in range(0xD800, 0xE000)

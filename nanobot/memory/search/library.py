@@ -30,8 +30,8 @@ from loguru import logger
 from nanobot.errors import StorageError, ToolError
 from nanobot.memory.search.passages import cut_text
 from nanobot.memory.search.values import Document
-from nanobot.security.names import printable
 from nanobot.security.paths import Entry, Place, Root
+from nanobot.text import printable
 
 _WORKER = Path(__file__).with_name("pdf_worker.py")
 

@@ -21,7 +21,7 @@ from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.search.tool import Retired
 from nanobot.memory.store.pending import PendingFact
 from nanobot.memory.versions.version import TAGS, Author, SyncResult, Version
-from nanobot.security.names import visible
+from nanobot.text import visible
 
 _FACTS_SHOWN = 60
 _LINE = 300

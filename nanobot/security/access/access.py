@@ -47,7 +47,7 @@ from nanobot.security.access.book import (
     who,
 )
 from nanobot.security.access.file import Keeper
-from nanobot.security.names import printable
+from nanobot.text import printable
 
 GroupMode = Literal["off", "mention", "open"]
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, StrictBool
 
-from nanobot.security.names import printable
+from nanobot.text import printable
 
 Kind = Literal["person", "group"]
 Key = tuple[str, Kind, str]

@@ -22,7 +22,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, 
 from urllib.parse import quote, urljoin
 
 from nanobot.errors import ToolError
-from nanobot.security.names import printable
+from nanobot.text import printable
 
 MEGABYTE = 1_000_000
 

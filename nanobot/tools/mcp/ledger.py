@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from nanobot.security.documents import StateDocument, UnfitDocument
-from nanobot.security.names import visible
+from nanobot.text import visible
 from nanobot.tools.mcp.values import Card, Listing
 
 MOST_KEPT = 256

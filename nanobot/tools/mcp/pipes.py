@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from nanobot.errors import ToolError
-from nanobot.security.names import visible
 from nanobot.security.sandbox import Launch
 from nanobot.tasks import Background
+from nanobot.text import visible
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream

@@ -19,8 +19,8 @@ from pydantic import ConfigDict
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
-from nanobot.security.names import printable
 from nanobot.tasks import Background
+from nanobot.text import printable
 from nanobot.tooling import Arguments, Caller, Risk, ToolRegistry, ToolResult
 from nanobot.tools.mcp.ledger import Ledger, bearable
 from nanobot.tools.mcp.running import Running

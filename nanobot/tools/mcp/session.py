@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any
 from nanobot import __version__
 from nanobot.errors import NanobotError, ToolError
 from nanobot.security.egress import Egress
-from nanobot.security.names import printable, visible
 from nanobot.security.sandbox import Confined, FindSandbox, Launch, NetworkRelay
 from nanobot.security.sandbox.kinds import PATH, readable
+from nanobot.text import printable, visible
 from nanobot.tooling import ToolResult
 from nanobot.tools.mcp.ledger import card, usable
 from nanobot.tools.mcp.pipes import Bounds, program

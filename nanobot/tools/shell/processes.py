@@ -24,9 +24,9 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError
-from nanobot.security.names import printable
 from nanobot.security.sandbox import Launch
 from nanobot.tasks import Background
+from nanobot.text import printable
 from nanobot.tooling import Caller
 from nanobot.tools.shell.process import GRACE, Ending, Process, ReadRate
 

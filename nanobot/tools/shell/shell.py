@@ -17,9 +17,9 @@ from pydantic import Field
 
 from nanobot.errors import ToolError
 from nanobot.security.egress import Egress
-from nanobot.security.names import printable
 from nanobot.security.paths import Root
 from nanobot.security.sandbox import Confined, FindSandbox, Launch, NetworkRelay, Sandbox
+from nanobot.text import printable
 from nanobot.tooling import Arguments, Caller
 from nanobot.tools.shell.processes import Running
 

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from nanobot.clock import Clock
 from nanobot.errors import ToolError
-from nanobot.security.names import printable
+from nanobot.text import printable
 from nanobot.tooling import Arguments, Caller, Risk, ToolResult
 from nanobot.tools.shell.process import first_of
 from nanobot.tools.shell.processes import Processes, Running, begin, changed_since
