@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from nanobot.errors import CallRefused
-from nanobot.security.names import printable
+from nanobot.text import printable
 
 MAX_ARGUMENTS = 2_000_000
 """Characters of JSON; a file that a model writes itself is far smaller."""
