@@ -23,7 +23,7 @@ from nanobot.errors import ConfigError
 from nanobot.importing.foreign import Fields, Secrets
 from nanobot.importing.people import OURS, People
 from nanobot.importing.report import Report
-from nanobot.security.names import printable
+from nanobot.text import printable
 
 _GATEWAYS: Mapping[str, str] = {
     "openrouter": "https://openrouter.ai/api/v1",
