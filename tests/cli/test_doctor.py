@@ -248,21 +248,6 @@ def test_a_check_that_breaks_is_a_finding_and_stops_no_other(home: Path, doctor:
     assert found["time"]
 
 
-def test_a_running_gateway_is_asked_how_its_channels_are(gateway: Any, doctor: Any) -> None:
-    gateway.answers["status"] = {
-        "pid": 7, "channels": [{"name": "telegram", "state": "off", "detail": "token revoked"}],
-    }  # fmt: skip
-    _, found = doctor()
-    assert found["gateway"] == [
-        {
-            "check": "gateway",
-            "state": "warn",
-            "text": "running, but telegram is off: token revoked",
-            "hint": "`nanobot status` says more.",
-        }
-    ]
-
-
 def test_a_gateway_that_judges_itself_is_believed(gateway: Any, doctor: Any) -> None:
     hangs = {"level": "failing", "text": "the journal hangs", "hint": "See to the disk."}
     stands = {"level": "degraded", "text": "telegram is off", "hint": ""}
@@ -301,19 +286,17 @@ def test_the_hint_to_write_a_unit_anew_means_that_unit_and_its_home(
     assert main([*command.split()[1:], "--dry-run"]) == 0
 
 
-def test_a_package_that_is_too_old_is_named(
+def test_a_package_that_is_missing_is_named(
     doctor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metadata = tmp_path / "nanobot-0.1.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
-    wants = ("idna<4,>=999", "pydantic>=2", "no-such-package", "nothing-more>=1; extra == 'dev'")
+    wants = ("idna<4,>=3", "pydantic>=2", "no-such-package>=1", "nothing-more>=1; extra == 'dev'")
     lines = ["Metadata-Version: 2.4", "Name: nanobot", "Version: 0.1.0"]
     metadata.write_text("\n".join([*lines, *(f"Requires-Dist: {want}" for want in wants), ""]))
     monkeypatch.syspath_prepend(str(tmp_path))
     _, found = doctor()
-    _, old, missing = found["packages"][0]["text"].splitlines()
-    assert re.fullmatch(r"idna \S+ is installed, and <4,>=999 is wanted", old)
-    assert missing == "no-such-package is missing"
+    assert found["packages"][0]["text"].endswith("; not installed: no-such-package")
 
 
 def test_less_room_than_the_reserve_is_an_error(doctor: Any) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
     from nanobot.cli.command import Commands
     from nanobot.clock import Clock
     from nanobot.config.settings import Settings
+    from nanobot.security.redaction import Redactor
 
 _RESERVE = 200
 """Megabytes, as retention.disk_reserve_megabytes is where nothing is set."""
 
 
 class Finding(NamedTuple):
-    """One line of the report; `hint` says what to do about it."""
+    """What a check found; `hint` says what to do about it."""
 
-    check: str
     state: Literal["ok", "warn", "fail"]
     text: str
     hint: str = ""
@@ -62,7 +63,8 @@ class Case:
             self.times.append((who, (self.clock.now() - told).total_seconds()))
 
 
-Check = Callable[[Case], Iterable[Finding]]
+Check = tuple[str, Callable[[], Iterable[Finding]]]
+"""The name that the report has for it, and what looks."""
 
 
 def add_doctor(commands: Commands) -> None:
@@ -77,6 +79,7 @@ def add_doctor(commands: Commands) -> None:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    from nanobot.app.base import secret_values
     from nanobot.clock import SystemClock
     from nanobot.config.load import load_settings
     from nanobot.logs import log_to_console
@@ -87,42 +90,64 @@ def _doctor(options: argparse.Namespace) -> int:
     try:
         settings = load_settings(home)
     except ConfigError as error:
-        wrong = Finding("configuration", "fail", str(error), error.hint)
-        return _told([*_findings_without(home), wrong], as_json=options.json)
+        wrong = Finding("fail", str(error), error.hint)
+        checks = (*_checks_of_any(home), ("configuration", lambda: [wrong]))
+        return _report(checks, Redactor(), as_json=options.json)
     case = Case(settings, SystemClock(settings.agent.timezone), options.ask_model)
-    return _told(findings_of(case), as_json=options.json)
+    return _report(_checks(case), Redactor(secret_values(settings)), as_json=options.json)
 
 
-def _told(findings: Iterable[Finding], *, as_json: bool) -> int:
-    told = []
-    for finding in findings:
-        told.append(finding)
-        if not as_json:  # at once: a server that is not there takes seconds
-            put(_lines(finding))
-            sys.stdout.flush()
+def _report(checks: Sequence[Check], redactor: Redactor, *, as_json: bool) -> int:
+    """Print what each check finds, at once: a server that is not there takes seconds."""
+    found = []
+    for name, check in checks:
+        for finding in _safely(check):
+            state, text, hint = finding.state, redactor.redact(finding.text), finding.hint
+            data = {"check": name, "state": state, "text": text, "hint": redactor.redact(hint)}
+            found.append(data)
+            if not as_json:
+                put(_lines(data))
+                sys.stdout.flush()
     if as_json:
-        put(to_json([finding._asdict() for finding in told]))
-    return 1 if any(finding.state == "fail" for finding in told) else 0
+        put(to_json(found))
+    return 1 if any(data["state"] == "fail" for data in found) else 0
 
 
-def _lines(finding: Finding) -> str:
-    left = (finding.state.ljust(4), finding.check.ljust(14))
-    text, *more = clean(finding.text).splitlines() or [""]
-    more += clean(finding.hint).splitlines()
+def _safely(check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from check()
+    except NanobotError as error:
+        yield Finding("fail", str(error), error.hint)
+    except Exception as error:  # noqa: BLE001 - the boundary: one broken check hides no other
+        yield Finding("fail", f"this could not be checked: {type(error).__name__}")
+
+
+def _lines(data: Mapping[str, str]) -> str:
+    left = (data["state"].ljust(4), data["check"].ljust(14))
+    text, *more = clean(data["text"]).splitlines() or [""]
+    more += clean(data["hint"]).splitlines()
     beneath = tuple(" " * len(cell) for cell in left)
     rows = [(*left, text), *((*beneath, line.strip()) for line in more if line.strip())]
     return table(rows)
 
 
-def _checks() -> Sequence[tuple[str, Check]]:
+def _checks_of_any(home: Path, reserve: int = _RESERVE) -> Sequence[Check]:
+    """Those of a home whose configuration may be wrong."""
+    from nanobot.cli.doctor.home import check_disk, check_home, check_packages
+
+    return (
+        ("home", lambda: check_home(home)),
+        ("disk", lambda: check_disk(home, reserve)),
+        ("packages", check_packages),
+    )
+
+
+def _checks(case: Case) -> Sequence[Check]:
     """All of them in order. Time is last: servers that were asked before have said what they think
     it is."""
     from nanobot.cli.doctor import home, surroundings
 
-    return (
-        ("home", lambda case: home.check_home(case.home)),
-        ("disk", home.check_disk),
-        ("packages", lambda _: home.check_packages()),
+    checks = (
         ("configuration", home.check_configuration),
         ("gateway", surroundings.check_gateway),
         ("service", surroundings.check_service),
@@ -139,39 +164,6 @@ def _checks() -> Sequence[tuple[str, Check]]:
         ("backups", home.check_backups),
         ("time", surroundings.check_time),
     )
-
-
-def findings_of(case: Case) -> Iterator[Finding]:
-    """All that can be said once the configuration is right, without secrets, as it is found."""
-    from nanobot.app.base import secret_values
-    from nanobot.security.redaction import Redactor
-
-    redact = Redactor(secret_values(case.settings)).redact
-    found = (one for name, check in _checks() for one in _safely(name, _bound(check, case)))
-    for one in found:
-        yield Finding(one.check, one.state, redact(one.text), redact(one.hint))
-
-
-def _findings_without(home: Path) -> list[Finding]:
-    """What can be said of a home whose configuration cannot be used."""
-    from nanobot.cli.doctor.home import check_home, check_packages, room
-
-    checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
-        ("home", lambda: check_home(home)),
-        ("disk", lambda: room(home, _RESERVE)),
-        ("packages", check_packages),
-    )
-    return [one for name, check in checks for one in _safely(name, check)]
-
-
-def _bound(check: Check, case: Case) -> Callable[[], Iterable[Finding]]:
-    return lambda: check(case)
-
-
-def _safely(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    try:
-        yield from check()
-    except NanobotError as error:
-        yield Finding(name, "fail", str(error), error.hint)
-    except Exception as error:  # noqa: BLE001 - the boundary: one broken check hides no other
-        yield Finding(name, "fail", f"this could not be checked: {type(error).__name__}")
+    reserve = case.settings.retention.disk_reserve_megabytes
+    bound = [(name, partial(check, case)) for name, check in checks]
+    return (*_checks_of_any(case.home, reserve), *bound)

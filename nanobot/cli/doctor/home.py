@@ -1,15 +1,7 @@
-"""The home on disk: whose it is, who else may look into it, how much room there is.
-
-What is installed: whether the packages are those that this nanobot was made for.
-
-What nanobot keeps for itself: the journal, the versions of memory, the search index.
+"""What lies in a home, and what nanobot runs on: folders, disk, packages, stores, backups.
 
 All of it is opened for reading alone. A database at rest is read as a file that nobody changes, so
 that SQLite leaves nothing beside it; one that is in use, as it asks for.
-
-The conversations: whether each can be read; and what was set aside because it could not.
-
-Backups: whether they are made, and how old the last one is.
 """
 
 from __future__ import annotations
@@ -22,8 +14,8 @@ import shlex
 import sqlite3
 import stat
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, requires, version
 from itertools import islice
@@ -41,9 +33,10 @@ from nanobot.errors import StorageError
 from nanobot.upkeep.backups import folder_of, found
 from nanobot.upkeep.retention import free_bytes
 
-_GIGABYTE = 1_000_000_000
 _MEGABYTE = 1_000_000
-_SCARCE = _GIGABYTE
+_SCARCE = 1_000 * _MEGABYTE
+_NAME = re.compile(r"[^A-Za-z0-9._-]")
+_HAS_FTS5 = "SELECT sqlite_compileoption_used('ENABLE_FTS5')"
 _FOLDERS = ("", "state", "sessions", "logs", "media", "spill", "workspace", "workspace/memory")
 _SECRET = ("config.yaml", "secrets.env", "state/journal.db", "state/access.json")
 _LOOKED_AT = 2_000
@@ -54,11 +47,11 @@ def check_configuration(case: Case) -> Iterator[Finding]:
     """What was doubtful in the configuration, which is right."""
     path = case.home / "config.yaml"
     if hint := not_imported(case.home):
-        yield Finding("configuration", "warn", "this home was not imported yet", hint)
+        yield Finding("warn", "this home was not imported yet", hint)
     where = f"{path} can be used" if path.exists() else f"there is no {path}; the defaults apply"
-    yield Finding("configuration", "ok", where)
+    yield Finding("ok", where)
     for warning in case.settings.warnings:
-        yield Finding("configuration", "warn", warning)
+        yield Finding("warn", warning)
 
 
 def check_home(home: Path) -> Iterator[Finding]:
@@ -66,89 +59,39 @@ def check_home(home: Path) -> Iterator[Finding]:
     try:
         mode = home.stat().st_mode
     except FileNotFoundError:
-        yield Finding("home", "ok", f"{home} is made at the first start")
+        yield Finding("ok", f"{home} is made at the first start")
         return
     except OSError as error:
         hint = "Mend the permissions, or choose another folder with NANOBOT_HOME."
-        yield Finding("home", "fail", f"{home} cannot be used: {error.strerror}", hint)
+        yield Finding("fail", f"{home} cannot be used: {error.strerror}", hint)
         return
     if not stat.S_ISDIR(mode):
-        yield Finding("home", "fail", f"{home} is not a folder", "Move it away.")
+        yield Finding("fail", f"{home} is not a folder", "Move it away.")
         return
-    if not os.access(home, os.X_OK, effective_ids=True):
-        yield _shut(home)
+    if not os.access(home, os.X_OK, effective_ids=True):  # nothing in it can be looked at
+        hint = f"`chmod u+rwx {shlex.quote(str(home))}`"
+        shut = Finding("fail", f"{home} cannot be entered", hint)
+        yield next((one for one in _strangers(home) if one.state == "fail"), shut)
         return
-    troubles = [*_strangers(home), *_locked(home), *_exposed(home, mode)]
-    yield from troubles or [Finding("home", "ok", f"{home} is yours alone")]
-
-
-def _shut(home: Path) -> Finding:
-    """A home that cannot be entered, so that nothing in it can be looked at."""
-    owner = home.stat().st_uid
-    if owner != os.geteuid():
-        return _theirs(home, owner)
-    return Finding(
-        "home", "fail", f"{home} cannot be entered", f"`chmod u+rwx {shlex.quote(str(home))}`"
-    )
-
-
-def _exposed(home: Path, mode: int) -> Iterator[Finding]:
-    """What others may read. Where nobody can enter the home, nothing in it is exposed."""
-    if not mode & 0o077:
-        return
-    hint = f"`chmod 700 {shlex.quote(str(home))}`"
-    yield Finding("home", "warn", f"{home} can be looked into by other users", hint)
-    for path in (home / name for name in _SECRET):
-        if path.is_file() and path.stat().st_mode & 0o077:
-            hint = f"`chmod 600 {shlex.quote(str(path))}`"
-            yield Finding("home", "warn", f"{path} can be read by other users", hint)
+    troubles = [*_strangers(home), *_locked(home), *_exposed(home)]
+    yield from troubles or [Finding("ok", f"{home} is yours alone")]
 
 
 def _strangers(home: Path) -> Iterator[Finding]:
     """Files of somebody else's, as `sudo nanobot` leaves them behind."""
-    owner = home.stat().st_uid
-    me = os.geteuid()
-    if owner != me:
-        yield _theirs(home, owner)
+    me, take_over = os.geteuid(), f"`sudo chown -R {os.geteuid()} {shlex.quote(str(home))}`"
+    if (owner := home.stat().st_uid) != me:
+        text = f"{home} belongs to {_name(owner)}"
+        hint = f"Run nanobot as {_name(owner)}, or take the folder over: {take_over}"
+        yield Finding("warn" if me == 0 else "fail", text, hint)
         return
-    for folder in _FOLDERS:
-        for path in _entries(home / folder):
-            uid = path.lstat().st_uid
-            if uid != me:
-                hint = f"`sudo chown -R {me} {shlex.quote(str(home))}`"
-                yield Finding("home", "fail", _belongs(path, uid), hint)
-                return
-
-
-def _theirs(home: Path, owner: int) -> Finding:
-    me = os.geteuid()
-    hint = f"Run nanobot as {_name(owner)}, or take the folder over: `sudo chown -R "
-    hint += f"{me} {shlex.quote(str(home))}`"
-    return Finding("home", "warn" if me == 0 else "fail", _belongs(home, owner), hint)
-
-
-def _locked(home: Path) -> Iterator[Finding]:
-    if os.statvfs(home).f_flag & os.ST_RDONLY:
-        hint = "Have it mounted for writing; `dmesg` may say why it is not."
-        yield Finding("home", "fail", f"{home} lies on a disk that is read-only", hint)
-        return
-    folders = (home / name for name in _FOLDERS)
-    for folder in (one for one in folders if one.is_dir()):
-        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-            hint = f"`chmod u+rwx {shlex.quote(str(folder))}`"
-            yield Finding("home", "fail", f"{folder} cannot be written", hint)
-
-
-def _entries(folder: Path) -> Iterator[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            yield from (Path(entry.path) for entry in islice(entries, _LOOKED_AT))
-    except OSError:
-        return
-
-
-def _belongs(path: Path, uid: int) -> str:
-    return f"{path} belongs to {_name(uid)}"
+    for folder in (home / name for name in _FOLDERS):
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in islice(entries, _LOOKED_AT):
+                uid = entry.stat(follow_symlinks=False).st_uid
+                if uid != me:
+                    yield Finding("fail", f"{entry.path} belongs to {_name(uid)}", take_over)
+                    return
 
 
 def _name(uid: int) -> str:
@@ -158,115 +101,76 @@ def _name(uid: int) -> str:
         return f"user {uid}"
 
 
-def check_disk(case: Case) -> Iterator[Finding]:
-    """How much room there is, as the owner's reserve asks for it."""
-    return room(case.home, case.settings.retention.disk_reserve_megabytes)
+def _locked(home: Path) -> Iterator[Finding]:
+    if os.statvfs(home).f_flag & os.ST_RDONLY:
+        hint = "Have it mounted for writing; `dmesg` may say why it is not."
+        yield Finding("fail", f"{home} lies on a disk that is read-only", hint)
+        return
+    for folder in (home / name for name in _FOLDERS):
+        if folder.is_dir() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            hint = f"`chmod u+rwx {shlex.quote(str(folder))}`"
+            yield Finding("fail", f"{folder} cannot be written", hint)
 
 
-def room(home: Path, reserve: int) -> Iterator[Finding]:
-    """How much room there is; `reserve` is in megabytes."""
+def _exposed(home: Path) -> Iterator[Finding]:
+    """What others may read. Where nobody can enter the home, nothing in it is exposed."""
+    if not home.stat().st_mode & 0o077:
+        return
+    hint = f"`chmod 700 {shlex.quote(str(home))}`"
+    yield Finding("warn", f"{home} can be looked into by other users", hint)
+    for path in (home / name for name in _SECRET):
+        if path.is_file() and path.stat().st_mode & 0o077:
+            hint = f"`chmod 600 {shlex.quote(str(path))}`"
+            yield Finding("warn", f"{path} can be read by other users", hint)
+
+
+def check_disk(home: Path, reserve: int) -> Iterator[Finding]:
+    """How much room there is, as the owner's `reserve` in megabytes asks for it."""
     there = next((folder for folder in (home, *home.parents) if folder.exists()), Path("/"))
     try:
         free, nodes = free_bytes(there), os.statvfs(there)
     except OSError as error:
-        yield Finding("disk", "warn", f"the disk does not tell its room: {error.strerror}")
+        yield Finding("warn", f"the disk does not tell its room: {error.strerror}")
         return
-    text = f"{free / _GIGABYTE:.1f} GB are free"
     least = f"retention.disk_reserve_megabytes: {reserve}"
+    hint = f"Free some space: below {reserve} MB messages wait ({least})."
     if free < reserve * _MEGABYTE:
-        hint = f"Free some space: below {reserve} MB messages wait ({least})."
-        yield Finding("disk", "fail", f"{free // _MEGABYTE} MB are free", hint)
-    elif free < max(_SCARCE, 2 * reserve * _MEGABYTE):
-        hint = f"Free some space: below {reserve} MB messages wait ({least})."
-        yield Finding("disk", "warn", text, hint)
+        yield Finding("fail", f"{free // _MEGABYTE} MB are free", hint)
     else:
-        yield Finding("disk", "ok", text)
+        is_scarce = free < max(_SCARCE, 2 * reserve * _MEGABYTE)
+        text = f"{free / 1_000_000_000:.1f} GB are free"
+        yield Finding("warn", text, hint) if is_scarce else Finding("ok", text)
     if nodes.f_files and not nodes.f_favail:
         hint = "There are too many files on it: `df -i` shows where."
-        yield Finding("disk", "fail", "no file can be made on the disk", hint)
-
-
-_REQUIREMENT = re.compile(
-    r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*\(?(?P<bounds>[^;()]*)\)?\s*(?:;\s*(?P<when>.*))?"
-)
-_BOUND = re.compile(r"(>=|<=|==|<|>|!=|~=)\s*([0-9]+(?:\.[0-9]+)*)")
-_EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
+        yield Finding("fail", "no file can be made on the disk", hint)
 
 
 def check_packages() -> Iterator[Finding]:
-    """The installed packages against nanobot's own requirements, and what SQLite can do."""
+    """Whether the packages that nanobot requires are there, and what SQLite can do."""
     ours = f"nanobot {__version__}, Python {platform.python_version()}, "
     ours += f"SQLite {sqlite3.sqlite_version}"
     try:
-        wrong = [text for line in requires("nanobot") or () if (text := _trouble(line))]
+        wanted = [line for line in requires("nanobot") or () if "extra ==" not in line]
     except PackageNotFoundError:
-        yield Finding("packages", "ok", f"{ours}; run without being installed")
+        yield Finding("ok", f"{ours}; run without being installed")
         return
-    if wrong:
+    if missing := [name for line in wanted if not _is_installed(name := _NAME.split(line, 1)[0])]:
         hint = f"`{sys.executable} -m pip install --upgrade nanobot` in the environment of nanobot"
-        yield Finding(
-            "packages", "warn", "\n".join([f"{ours}; not as it should be:", *wrong]), hint
-        )
+        yield Finding("warn", f"{ours}; not installed: {', '.join(missing)}", hint)
     else:
-        yield Finding("packages", "ok", ours)
-    if not _has_full_text():
+        yield Finding("ok", ours)
+    with closing(sqlite3.connect(":memory:")) as db:
+        has_full_text = db.execute(_HAS_FTS5).fetchone()[0]
+    if not has_full_text:
         hint = "Use a Python whose SQLite has FTS5; that of every distribution does."
-        yield Finding("packages", "fail", "this SQLite has no full-text search", hint)
+        yield Finding("fail", "this SQLite has no full-text search", hint)
 
 
-def _trouble(line: str) -> str:
-    """What is wrong with one requirement such as `idna<4,>=3.10`; empty for nothing.
-
-    Those of an extra count as far as they are installed, those of development not at all.
-    """
-    parts = _REQUIREMENT.fullmatch(line.strip())
-    if parts is None:
-        return ""
-    name, when = parts["name"], parts["when"] or ""
-    extra = _EXTRA.search(when)
-    if (extra and extra[1] == "dev") or (when and not extra):
-        return ""
+def _is_installed(package: str) -> bool:
     try:
-        installed = version(name)
+        return bool(version(package))
     except PackageNotFoundError:
-        return "" if extra else f"{name} is missing"
-    bounds = _BOUND.findall(parts["bounds"])
-    if all(_holds(_release(installed), operator, _release(bound)) for operator, bound in bounds):
-        return ""
-    return f"{name} {installed} is installed, and {parts['bounds'].strip()} is wanted"
-
-
-def _release(text: str) -> Sequence[int]:
-    """The numbers that a version begins with, without zeros at the end."""
-    found = re.match(r"\d+(?:\.\d+)*", text)
-    numbers = [int(part) for part in found[0].split(".")] if found else []
-    while numbers and not numbers[-1]:
-        numbers.pop()
-    return numbers
-
-
-def _holds(installed: Sequence[int], operator: str, bound: Sequence[int]) -> bool:
-    """Whether a release is within one bound; operators that we do not use hold."""
-    match operator:
-        case ">=":
-            return list(installed) >= list(bound)
-        case "<":
-            return list(installed) < list(bound)
-        case "==":
-            return list(installed) == list(bound)
-        case _:
-            return True
-
-
-def _has_full_text() -> bool:
-    db = sqlite3.connect(":memory:")
-    try:
-        db.execute("CREATE VIRTUAL TABLE words USING fts5 (text)")
-    except sqlite3.OperationalError:
         return False
-    finally:
-        db.close()
-    return True
 
 
 _PATIENCE = 10.0
@@ -290,21 +194,19 @@ def check_journal(case: Case) -> Iterator[Finding]:
             version = _version(db)
             if version > len(MIGRATIONS):
                 text = f"it was written by a newer nanobot (format {version})"
-                yield Finding("journal", "fail", text, "Install that version again.")
+                yield Finding("fail", text, "Install that version again.")
                 return
             if damage := _damage(db, case.clock):
-                yield Finding("journal", "fail", f"it is damaged: {damage}", aside)
+                yield Finding("fail", f"it is damaged: {damage}", aside)
                 return
             found = queue_counts(db) if version else None
     except sqlite3.DatabaseError as error:
-        yield Finding("journal", "fail", f"it cannot be read: {error}", aside)
+        yield Finding("fail", f"it cannot be read: {error}", aside)
         return
-    yield Finding("journal", "ok", f"whole, format {version}, {size(path.stat().st_size)}")
+    yield Finding("ok", f"whole, format {version}, {size(path.stat().st_size)}")
     if found and found.failed + found.dead and not case.judged:
         text = f"{found.failed} messages failed, {found.dead} parts could not be delivered"
-        yield Finding(
-            "journal", "warn", text, "`nanobot queue list` shows them and how to mend it."
-        )
+        yield Finding("warn", text, "`nanobot queue list` shows them and how to mend it.")
 
 
 def check_index(case: Case) -> Iterator[Finding]:
@@ -321,12 +223,12 @@ def check_index(case: Case) -> Iterator[Finding]:
     except sqlite3.DatabaseError as error:
         damage, version = str(error), VERSION
     if damage:
-        yield Finding("index", "warn", f"it is damaged: {damage}", rebuild)
+        yield Finding("warn", f"it is damaged: {damage}", rebuild)
     elif version != VERSION:
         text = f"it is of another version ({version}), and made anew when it is used next"
-        yield Finding("index", "ok", text)
+        yield Finding("ok", text)
     else:
-        yield Finding("index", "ok", f"whole, {size(path.stat().st_size)}")
+        yield Finding("ok", f"whole, {size(path.stat().st_size)}")
 
 
 def check_versions(case: Case) -> Iterator[Finding]:
@@ -341,16 +243,16 @@ def check_versions(case: Case) -> Iterator[Finding]:
     try:
         found = read_newest(repository)
     except StorageError as error:
-        yield Finding("versions", "fail", str(error), error.hint)
+        yield Finding("fail", str(error), error.hint)
         return
     finally:
         repository.close()
     if found is None:
-        yield Finding("versions", "ok", "there is none of memory yet")
+        yield Finding("ok", "there is none of memory yet")
         return
     newest, files = found
     when = f"{newest.when.astimezone(case.clock.now().tzinfo):%Y-%m-%d %H:%M}"
-    yield Finding("versions", "ok", f"whole; the newest is of {when}, with {files} files")
+    yield Finding("ok", f"whole; the newest is of {when}, with {files} files")
 
 
 @contextmanager
@@ -395,38 +297,32 @@ _SHOWN = 5
 
 def check_conversations(case: Case) -> Iterator[Finding]:
     """Read each conversation as the next message in it would."""
-    folder = case.home / "sessions"
-    if not folder.is_dir():
-        return
-    complaints: list[str] = []
-    sink = logger.add(lambda said: complaints.append(said.record["message"]), level="WARNING")
-    try:
-        count, unreadable = _read_all(folder, case)
-    finally:
-        logger.remove(sink)
-    for error in unreadable[:_SHOWN]:
-        yield Finding("conversations", "fail", str(error), error.hint)
-    if complaints:
-        hint = "What can be read is used, and the lines stay in the file for you to look at."
-        yield Finding("conversations", "warn", "\n".join(complaints[:_SHOWN]), hint)
-    yield Finding("conversations", "ok", f"{count} can be read")
-
-
-def _read_all(folder: Path, case: Case) -> tuple[int, list[StorageError]]:
     from nanobot.io import FileOps
     from nanobot.session.catalogue import key_in
     from nanobot.session.jsonl_store import SessionFolder
     from nanobot.session.records import SUFFIX, key_of
 
+    folder = case.home / "sessions"
+    if not folder.is_dir():
+        return
     sessions, now = SessionFolder(folder, FileOps()), case.clock.now()
+    complaints: list[str] = []
+    sink = logger.add(lambda said: complaints.append(said.record["message"]), level="WARNING")
     count, unreadable = 0, []
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
-        try:
-            sessions.read(key_in(path) or key_of(path.stem), path, now)
-            count += 1
-        except StorageError as error:
-            unreadable.append(error)
-    return count, unreadable
+    try:
+        for path in sorted(folder.glob(f"*{SUFFIX}")):
+            try:
+                sessions.read(key_in(path) or key_of(path.stem), path, now)
+                count += 1
+            except StorageError as error:
+                unreadable.append(Finding("fail", str(error), error.hint))
+    finally:
+        logger.remove(sink)
+    yield from unreadable[:_SHOWN]
+    if complaints:
+        hint = "What can be read is used, and the lines stay in the file for you to look at."
+        yield Finding("warn", "\n".join(complaints[:_SHOWN]), hint)
+    yield Finding("ok", f"{count} can be read")
 
 
 def check_set_aside(case: Case) -> Iterator[Finding]:
@@ -439,7 +335,7 @@ def check_set_aside(case: Case) -> Iterator[Finding]:
     one = len(found) == 1
     text = f"{len(found)} {'file was' if one else 'files were'} unreadable once:\n{shown}{more}"
     hint = "See whether something in there is worth saving, then delete it."
-    yield Finding("set aside", "warn", text, hint)
+    yield Finding("warn", text, hint)
 
 
 def _aside_in(folder: Path) -> Iterator[Path]:
@@ -465,16 +361,16 @@ def check_backups(case: Case) -> Iterator[Finding]:
     if not settings.schedule:
         hint = "Set backup.schedule to have them made, best with backup.folder on another disk."
         text = f"none are made by themselves; {shown} in {folder}"
-        yield Finding("backups", "ok" if newest else "warn", text, hint)
+        yield Finding("ok" if newest else "warn", text, hint)
     elif folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
         hint = "Mend its permissions, or set backup.folder to another one."
-        yield Finding("backups", "fail", f"{folder} cannot be written", hint)
+        yield Finding("fail", f"{folder} cannot be written", hint)
     elif newest is None or _is_late(settings.schedule, newest, now):
         hint = "The gateway makes them while it runs. `nanobot backup` makes one now."
         text = f"they are due at `{settings.schedule}`; {shown} in {folder}"
-        yield Finding("backups", "warn", text, hint)
+        yield Finding("warn", text, hint)
     else:
-        yield Finding("backups", "ok", f"{shown} in {folder}")
+        yield Finding("ok", f"{shown} in {folder}")
 
 
 def _is_late(schedule: str, newest: datetime, now: datetime) -> bool:

@@ -1,13 +1,5 @@
-"""The gateway that runs, and the systemd unit that starts it, where one is installed.
-
-The model and its fallbacks: whether their servers answer and, where wished for, they do.
-
-What tools need: a sandbox that holds, the web, the programs of MCP servers.
-
-The channels: each adapter looks for itself, all at once; and whether they know their owner.
-
-The clock: its zone, and whether it is right.
-"""
+"""What nanobot needs around it: the gateway and its systemd unit, the model and its fallbacks, what
+tools need, the channels, and the clock."""
 
 from __future__ import annotations
 
@@ -18,69 +10,52 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nanobot import __version__
 from nanobot.bus.events import TERMINAL
 from nanobot.channel.entry_points import Check, CheckFinding, CheckRequest
 from nanobot.cli.doctor import Case, Finding
 from nanobot.cli.service.unit import Place, account
-from nanobot.cli.show import Data, field, record, records
+from nanobot.cli.show import field, record, records
 from nanobot.cli.status import is_silent, of_gateway
 from nanobot.errors import NanobotError, ProviderUnavailable
 from nanobot.text import duration
 
 if TYPE_CHECKING:
-    from pydantic import SecretStr
-
     from nanobot.config.tools import McpServerSettings
-    from nanobot.providers.discovery import Served
-    from nanobot.providers.port import Reply
-
-_WELL = ("running", "stopped", "starting", "lent")
 
 
 def check_gateway(case: Case) -> Iterator[Finding]:
     """How a running gateway says that it is."""
     data = of_gateway(case.home, case.patience)
     if data is None:
-        yield Finding("gateway", "ok", "not running; `nanobot gateway` starts it")
+        yield Finding("ok", "not running; `nanobot gateway` starts it")
         return
-    case.judged = "health" in data and not is_silent(data)
-    concerns = [*(_concerns(data) if "health" in data else _ill_channels(data))]
+    case.judged = not is_silent(data)
+    concerns = records(record(data, "health"), "concerns")
+    for concern in concerns:
+        failing = field(concern, "level") == "failing"
+        text, hint = field(concern, "text", 500), field(concern, "hint", 500)
+        yield Finding("fail" if failing else "warn", text, hint)
     if not concerns:
-        yield Finding("gateway", "ok", f"running, pid {field(data, 'pid')}")
-    yield from concerns
+        yield Finding("ok", f"running, pid {field(data, 'pid')}")
     if field(data, "version") not in ("", __version__):
         hint = "Restart it: `/restart` in a chat, or as it was started."
         text = f"it runs nanobot {field(data, 'version')}; {__version__} is installed"
-        yield Finding("gateway", "warn", text, hint)
-
-
-def _ill_channels(status: Data) -> Iterator[Finding]:
-    ill = [c for c in records(status, "channels") if field(c, "state") not in _WELL]
-    if ill:
-        said = "; ".join(
-            f"{field(c, 'name')} is {field(c, 'state')}: {field(c, 'detail')}" for c in ill
-        )
-        yield Finding("gateway", "warn", f"running, but {said}", "`nanobot status` says more.")
-
-
-def _concerns(status: Data) -> Iterator[Finding]:
-    for concern in records(record(status, "health"), "concerns"):
-        failing = field(concern, "level") == "failing"
-        text, hint = field(concern, "text", 500), field(concern, "hint", 500)
-        yield Finding("gateway", "fail" if failing else "warn", text, hint)
+        yield Finding("warn", text, hint)
 
 
 def check_service(case: Case) -> Iterator[Finding]:
-    """Whether the unit for this home starts this nanobot, also when nobody is logged in."""
-    for place in _units():
-        if place.home() == case.home:
-            yield _unit(place, case.home)
+    """Whether the units for this home start this nanobot, also when nobody is logged in."""
+    for system in (False, True):
+        for path in sorted(Place.of(system=system).file.parent.glob("nanobot*.service")):
+            place = Place(path.stem, system, path)
+            if place.home() == case.home:
+                yield _unit(place, case.home)
 
 
 def _unit(place: Place, home: Path) -> Finding:
@@ -90,23 +65,15 @@ def _unit(place: Place, home: Path) -> Finding:
     reinstall = f"`{command}` writes it anew."
     if program is None or not os.access(program, os.X_OK):
         text = f"{name} starts {program or 'nothing'}, which is not there"
-        return Finding("service", "fail", text, reinstall)
+        return Finding("fail", text, reinstall)
     if program.parent.resolve() != Path(sys.executable).parent.resolve():
         text = f"{name} starts {program}, which is not the nanobot that you run now"
-        return Finding("service", "warn", text, reinstall)
+        return Finding("warn", text, reinstall)
     me = account(system=False, name="")
     if not place.system and not me.lingers:
         text = f"{name} ends when you log out, and does not start before you log in"
-        return Finding("service", "warn", text, f"`loginctl enable-linger {me.name}`")
-    return Finding("service", "ok", f"{name} starts {program}")
-
-
-def _units() -> Iterator[Place]:
-    """The units that may be ours, the user's and the machine's."""
-    for system in (False, True):
-        folder = Place.of(system=system).file.parent
-        for path in sorted(folder.glob("nanobot*.service")):
-            yield Place(path.stem, system, path)
+        return Finding("warn", text, f"`loginctl enable-linger {me.name}`")
+    return Finding("ok", f"{name} starts {program}")
 
 
 def _program(unit: str) -> Path | None:
@@ -127,14 +94,20 @@ _SHOWN_MODELS = 5
 _QUESTION = "This is a test. Answer with the one word: ready"
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
+class _Model(NamedTuple):
     """One that may be asked. `role` is what people call it, empty for the main one."""
 
     name: str
     base_url: str
-    api_key: SecretStr
+    key: str
     role: str = ""
+
+    def silent(self, seconds: float) -> ProviderUnavailable:
+        """The error where it does not answer in time."""
+        return ProviderUnavailable(
+            f"{self.server} did not answer within {seconds:.0f} s",
+            hint="Is it overloaded, or still loading the model? Try again in a minute.",
+        )
 
     @property
     def server(self) -> str:
@@ -146,39 +119,71 @@ def check_model(case: Case) -> Iterator[Finding]:
     model = case.settings.model
     if model.provider == "offline":
         hint = "`nanobot onboard` sets one up; or set model.name and model.api_key."
-        yield Finding("model", "warn", "only the small built-in one", hint)
+        yield Finding("warn", "only the small built-in one", hint)
         return
-    main = _Model(model.name, model.base_url, model.api_key)
+    main = _Model(model.name, model.base_url, model.api_key.get_secret_value())
     yield from _examined(case, main)
     yield from _window(case, main)
     for other in model.fallbacks:
-        role = f"fallback {other.name}"
-        fallback = _Model(other.name, other.base_url, other.api_key, role)
-        for found in _examined(case, fallback):
+        role, key = f"fallback {other.name}", other.api_key.get_secret_value()
+        for found in _examined(case, _Model(other.name, other.base_url, key, role)):
             worst = "warn" if found.state == "fail" else found.state
-            yield Finding("model", worst, f"{role}: {found.text}", found.hint)
+            yield Finding(worst, f"{role}: {found.text}", found.hint)
 
 
 def _examined(case: Case, model: _Model) -> Iterator[Finding]:
     try:
-        yield _served(case, model)
+        yield asyncio.run(_served(case, model))
         if case.ask_model:
-            yield _answering(case, model)
+            yield asyncio.run(_answering(case, model))
     except NanobotError as error:
-        yield Finding("model", "fail", str(error), error.hint)
+        yield Finding("fail", str(error), error.hint)
 
 
-def _served(case: Case, model: _Model) -> Finding:
-    served = asyncio.run(_probe(case, model))
+async def _served(case: Case, model: _Model) -> Finding:
+    from nanobot.providers.discovery import probe
+
+    try:
+        async with asyncio.timeout(_WHOLE_PROBE_SECONDS):
+            served = await probe(model.base_url, model.key, case.clock, seconds=_PROBE_SECONDS)
+    except TimeoutError:
+        raise model.silent(_WHOLE_PROBE_SECONDS) from None
     case.hear(model.server, served.told)
     names = served.names
     if not names or not model.name or model.name in names:
         named = model.name or next(iter(names), "the one it serves")
-        return Finding("model", "ok", f"{named}; its server answers")
+        return Finding("ok", f"{named}; its server answers")
     offers = ", ".join(names[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
-    return Finding(
-        "model", "warn", f"the server does not list {model.name}", f"It offers {offers}."
+    return Finding("warn", f"the server does not list {model.name}", f"It offers {offers}.")
+
+
+async def _answering(case: Case, model: _Model) -> Finding:
+    from nanobot.providers.openai import OpenAIProvider
+    from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
+
+    provider = OpenAIProvider(
+        model=model.name,
+        base_url=model.base_url,
+        api_key=model.key,
+        max_tokens=0,
+        clock=case.clock,
     )
+    begun = case.clock.monotonic()
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            prompt = Prompt((user_message(_QUESTION),), Toolset.of(()))
+            reply = await provider.complete(prompt, CallOptions())
+    except TimeoutError:
+        raise model.silent(_ANSWER_SECONDS) from None
+    finally:
+        await provider.close()
+    took = case.clock.monotonic() - begun
+    said = " ".join(reply.text.split())[:40]
+    tokens = f"{reply.usage.prompt} tokens asked, {reply.usage.completion} answered"
+    if not said:
+        hint = "Try another model: this one cannot be talked to."
+        return Finding("fail", f"it answers nothing ({tokens})", hint)
+    return Finding("ok", f"it answers “{said}” after {took:.1f} s ({tokens})")
 
 
 def _window(case: Case, model: _Model) -> Iterator[Finding]:
@@ -189,10 +194,8 @@ def _window(case: Case, model: _Model) -> Iterator[Finding]:
 
     if not is_near(model.base_url):
         return
-    key = model.api_key.get_secret_value()
-    told = asyncio.run(
-        told_window(model.base_url, model.name, key, case.clock, seconds=_PROBE_SECONDS)
-    )
+    asking = told_window(model.base_url, model.name, model.key, case.clock, seconds=_PROBE_SECONDS)
+    told = asyncio.run(asking)
     set_here = case.settings.model.context_window
     how = f"{told.to_raise} Then set model.context_window." if told.to_raise else ""
     if 0 < told.now < set_here:
@@ -200,61 +203,10 @@ def _window(case: Case, model: _Model) -> Iterator[Finding]:
             f"{told.server or 'its server'} takes {told.now:,} tokens and model.context_window says"
             f" {set_here:,}: what is more is cut silently, and nanobot forgets"
         )
-        yield Finding("model", "warn", text, how or f"Set model.context_window: {told.now}.")
+        yield Finding("warn", text, how or f"Set model.context_window: {told.now}.")
     elif set_here < SMALL_WINDOW:
         text = f"a window of {set_here:,} tokens: nanobot works with few tools and forgets quickly"
-        yield Finding("model", "warn", text, how or f"Give it {SMALL_WINDOW:,} or more.")
-
-
-async def _probe(case: Case, model: _Model) -> Served:
-    from nanobot.providers.discovery import probe
-
-    key = model.api_key.get_secret_value()
-    try:
-        async with asyncio.timeout(_WHOLE_PROBE_SECONDS):
-            return await probe(model.base_url, key, case.clock, seconds=_PROBE_SECONDS)
-    except TimeoutError:
-        raise _silent(model, _WHOLE_PROBE_SECONDS) from None
-
-
-def _answering(case: Case, model: _Model) -> Finding:
-    begun = case.clock.monotonic()
-    reply = asyncio.run(_answer(case, model))
-    took = case.clock.monotonic() - begun
-    said = " ".join(reply.text.split())[:40]
-    tokens = f"{reply.usage.prompt} tokens asked, {reply.usage.completion} answered"
-    if not said:
-        hint = "Try another model: this one cannot be talked to."
-        return Finding("model", "fail", f"it answers nothing ({tokens})", hint)
-    return Finding("model", "ok", f"it answers “{said}” after {took:.1f} s ({tokens})")
-
-
-async def _answer(case: Case, model: _Model) -> Reply:
-    from nanobot.providers.openai import OpenAIProvider
-    from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
-
-    provider = OpenAIProvider(
-        model=model.name,
-        base_url=model.base_url,
-        api_key=model.api_key.get_secret_value(),
-        max_tokens=0,
-        clock=case.clock,
-    )
-    prompt = Prompt((user_message(_QUESTION),), Toolset.of(()))
-    try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            return await provider.complete(prompt, CallOptions())
-    except TimeoutError:
-        raise _silent(model, _ANSWER_SECONDS) from None
-    finally:
-        await provider.close()
-
-
-def _silent(model: _Model, seconds: float) -> ProviderUnavailable:
-    return ProviderUnavailable(
-        f"{model.server} did not answer within {seconds:.0f} s",
-        hint="Is it overloaded, or still loading the model? Try again in a minute.",
-    )
+        yield Finding("warn", text, how or f"Give it {SMALL_WINDOW:,} or more.")
 
 
 _MENDING = "docs/security.md, “Which sandbox, and how to get it”, says what to do."
@@ -265,11 +217,11 @@ def check_sandbox(case: Case) -> Iterator[Finding]:
     """Whether commands are shut in, which is tried and not assumed."""
     settings = case.settings.tools.exec
     if not settings.enabled:
-        yield Finding("sandbox", "ok", "there is no shell (tools.exec.enabled: false)")
+        yield Finding("ok", "there is no shell (tools.exec.enabled: false)")
         return
     if settings.sandbox == "none":
         hint = "Remove tools.exec.sandbox from config.yaml to have them shut in."
-        yield Finding("sandbox", "warn", "commands run without one, as you", hint)
+        yield Finding("warn", "commands run without one, as you", hint)
         return
     from nanobot.security.sandbox import find_sandbox
 
@@ -278,11 +230,11 @@ def check_sandbox(case: Case) -> Iterator[Finding]:
         others = "\nWith tools.exec.sandbox: auto any other is tried."
         others = "" if settings.sandbox == "auto" else others
         hint = f"{found.problem}\n{_MENDING}{others}"
-        yield Finding("sandbox", "fail", "none works here, so there is no shell", hint)
+        yield Finding("fail", "none works here, so there is no shell", hint)
         return
     text = f"{found.sandbox.kind}, proven to hold\n{found.sandbox.notes}".rstrip()
     hint = f"{found.problem}\n{_MENDING}" if found.problem else ""
-    yield Finding("sandbox", "warn" if found.problem else "ok", text, hint)
+    yield Finding("warn" if found.problem else "ok", text, hint)
 
 
 def check_web(case: Case) -> Iterator[Finding]:
@@ -290,7 +242,7 @@ def check_web(case: Case) -> Iterator[Finding]:
     web = case.settings.tools.web
     by = " by way of a proxy" if web.proxy.get_secret_value() else ""
     text = f"pages are fetched{by}; {web.search.provider} searches"
-    yield Finding("web", "ok", text if web.enabled else "off (tools.web.enabled: false)")
+    yield Finding("ok", text if web.enabled else "off (tools.web.enabled: false)")
 
 
 def check_mcp(case: Case) -> Iterator[Finding]:
@@ -298,33 +250,27 @@ def check_mcp(case: Case) -> Iterator[Finding]:
     servers = {name: one for name, one in case.settings.mcp.servers.items() if one.enabled}
     if servers and find_spec("mcp") is None:
         hint = f"`{sys.executable} -m pip install mcp`"
-        yield Finding("mcp", "fail", "the package for MCP servers is not installed", hint)
+        yield Finding("fail", "the package for MCP servers is not installed", hint)
     for name, server in servers.items():
         yield _server(name, server)
 
 
 def _server(name: str, server: McpServerSettings) -> Finding:
     if server.url:
-        return Finding("mcp", "ok", f"{name}: at {server.url}")
+        return Finding("ok", f"{name}: at {server.url}")
     program = shutil.which(server.command, path=server.variables.get("PATH"))
     if program is None:
         hint = f"Install it, or write its whole path into mcp.servers.{name}.command."
-        return Finding("mcp", "fail", f"{name}: there is no program {server.command!r}", hint)
-    if server.sandbox and not _is_shown(Path(program), server):
+        return Finding("fail", f"{name}: there is no program {server.command!r}", hint)
+    shown, places = (*_SYSTEM, *server.paths, *server.writable), (Path(program).resolve(), program)
+    if server.sandbox and not all(
+        any(Path(place).is_relative_to(folder) for folder in shown) for place in places
+    ):
         folder = Path(program).resolve().parent
         hint = f"Add its folder ({folder}, or the one above) to mcp.servers.{name}.paths, and "
         hint += f"write {program} as its command."
-        return Finding("mcp", "fail", f"{name}: the sandbox does not show {program}", hint)
-    return Finding("mcp", "ok", f"{name}: {program}")
-
-
-def _is_shown(program: Path, server: McpServerSettings) -> bool:
-    """Whether a program and what it is a link to can be seen in the sandbox."""
-    folders = [*_SYSTEM, *server.paths, *server.writable]
-    return all(
-        any(place.is_relative_to(folder) for folder in folders)
-        for place in (program, program.resolve())
-    )
+        return Finding("fail", f"{name}: the sandbox does not show {program}", hint)
+    return Finding("ok", f"{name}: {program}")
 
 
 _SECONDS = 10.0
@@ -333,11 +279,13 @@ _SECONDS = 10.0
 def check_channels(case: Case) -> Iterator[Finding]:
     """What is enabled, whether it can work, and who is told to be the owner there."""
     enabled = [name for name, channel in case.settings.channels.items() if channel.enabled]
-    yield Finding("channels", "ok", ", ".join([TERMINAL, *enabled]))
-    for name, found in asyncio.run(_looked_at(case, _checks(enabled))).items():
+    yield Finding("ok", ", ".join([TERMINAL, *enabled]))
+    points = {point.name: point for point in entry_points(group="nanobot.channel_checks")}
+    checks = {name: points[name].load() for name in enabled if name in points}
+    for name, found in asyncio.run(_looked_at(case, checks)).items():
         for one in found:
             case.hear(name, one.told)
-            yield Finding("channels", one.state, f"{name}: {one.text}", one.hint)
+            yield Finding(one.state, f"{name}: {one.text}", one.hint)
     named = {name for name, ids in case.settings.owner.items() if ids}
     if not named.issuperset(enabled):
         named.update(_paired_owners(case.home))
@@ -346,16 +294,7 @@ def check_channels(case: Case) -> Iterator[Finding]:
             hint = (
                 f"Write to the bot, then `nanobot pair approve CODE --owner`, or set owner.{name}."
             )
-            yield Finding("channels", "warn", f"{name}: you are not named as its owner", hint)
-
-
-def _checks(enabled: Sequence[str]) -> Mapping[str, Check]:
-    if not enabled:
-        return {}
-    from importlib.metadata import entry_points
-
-    points = {point.name: point for point in entry_points(group="nanobot.channel_checks")}
-    return {name: points[name].load() for name in enabled if name in points}
+            yield Finding("warn", f"{name}: you are not named as its owner", hint)
 
 
 async def _looked_at(
@@ -397,13 +336,13 @@ def check_time(case: Case) -> Iterator[Finding]:
     now = case.clock.now()
     shown = f"{now:%Y-%m-%d %H:%M} {now.isoformat()[-6:]}"
     if zone or now.utcoffset():
-        yield Finding("time", "ok", f"{shown}, {zone or 'as the system has it'}")
+        yield Finding("ok", f"{shown}, {zone or 'as the system has it'}")
     else:
         hint = "Set agent.timezone (such as Europe/Berlin) if that is not your time."
-        yield Finding("time", "warn", f"{shown}: the system has no time zone of its own", hint)
+        yield Finding("warn", f"{shown}: the system has no time zone of its own", hint)
     off = [(who, ahead) for who, ahead in case.times if abs(ahead) > _OFF_SECONDS]
     for who, ahead in off[:1]:
         way = "ahead of" if ahead > 0 else "behind"
         hint = "`timedatectl set-ntp true` keeps the clock right; reminders come at wrong times."
         span = duration(60 * round(abs(ahead) / 60))
-        yield Finding("time", "warn", f"this machine's clock is {span} {way} {who}'s", hint)
+        yield Finding("warn", f"this machine's clock is {span} {way} {who}'s", hint)
