@@ -1,13 +1,11 @@
-"""The settings of what nanobot remembers: `memory` and `dream`, and who the owner is.
-
-The settings of what happens by itself and of what bounds it: scheduled jobs, the heartbeat,
-skills and budgets.
+"""The settings of what nanobot remembers and who the owner is, of what happens by itself (jobs, the
+heartbeat, skills), and of what bounds it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import time, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -15,9 +13,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from nanobot.config.model import EmbeddingSettings
-from nanobot.config.values import Count, Fault, Name, PersonId, Strict, Unfit
-
-_SCHEDULES = "Write it like `every 24h` or `0 4 * * *`."
+from nanobot.config.values import Count, Fault, Name, PersonId, Strict, Unfit, schedule_in
 
 
 class MemorySettings(Strict):
@@ -91,14 +87,11 @@ class DreamSettings(Strict):
     @field_validator("cron")
     @classmethod
     def _known_schedule(cls, text: str) -> str:
-        from nanobot.cron.schedule import At, ScheduleError, parse  # only where one is set
+        from nanobot.cron.schedule import Cron, Every
 
-        try:
-            schedule = parse(text)
-        except ScheduleError as error:
-            raise Unfit("is no schedule", _SCHEDULES) from error
-        if isinstance(schedule, At):
-            raise Unfit("must be a schedule that comes again", _SCHEDULES)
+        if not isinstance(schedule_in(text), Every | Cron):
+            hint = "Write it like `every 24h` or `0 4 * * *`."
+            raise Unfit("must be a schedule that comes again", hint)
         return text.strip()
 
 
@@ -116,13 +109,6 @@ class OwnerSettings(Strict):
         if any("*" in ids for ids in owner.values()):
             raise Unfit("must name you; `*` would make everyone the owner", "Write your own ids.")
         return owner
-
-
-_SPAN = re.compile(r"(?:every\s+)?((?:[0-9]{1,5}\s*[mhd]\s*)+)", re.ASCII)
-_PART = re.compile(r"([0-9]+)\s*([mhd])", re.ASCII)
-_MINUTES = {"m": 1, "h": 60, "d": 1_440}
-_HOURS = re.compile(r"([0-9]{1,2}):([0-9]{2})\s*-\s*([0-9]{1,2}):([0-9]{2})", re.ASCII)
-_OFF = ("off", "false")
 
 
 class CronSettings(Strict):
@@ -152,9 +138,10 @@ class HeartbeatSettings(Strict):
     @classmethod
     def _usable_interval(cls, text: str) -> str:
         text = " ".join(text.lower().split())
-        if text in _OFF:
+        if text in ("off", "false"):
             return "off"
-        if not timedelta(minutes=1) <= _interval(text) <= timedelta(days=30):
+        interval = _interval(text)
+        if interval is None or not timedelta(minutes=1) <= interval <= timedelta(days=30):
             hint = "Write it like 30m, 2h or 1d, or off."
             raise Unfit("must be a time between a minute and 30 days, or off", hint)
         return text
@@ -162,11 +149,12 @@ class HeartbeatSettings(Strict):
     @field_validator("active_hours")
     @classmethod
     def _usable_hours(cls, text: str) -> str:
-        text = text.strip()
-        if _hours(text) is None:
-            hint = "Write it like 08:00-22:00, or 00:00-24:00 for always."
-            raise Unfit("must be two different times of the day", hint)
-        return text
+        with suppress(ValueError):
+            start, end = _hours(text)
+            if start != end or "24:00" in text:
+                return text.strip()
+        hint = "Write it like 08:00-22:00, or 00:00-24:00 for always."
+        raise Unfit("must be two different times of the day", hint)
 
     @property
     def interval(self) -> timedelta | None:
@@ -177,9 +165,7 @@ class HeartbeatSettings(Strict):
     def hours(self) -> tuple[time, time]:
         """From when (inclusive) to when (exclusive) it happens; the second is earlier where it
         reaches over midnight, and both are midnight where it always happens."""
-        found = _hours(self.active_hours)
-        assert found is not None  # it was validated
-        return found
+        return _hours(self.active_hours)
 
 
 class SkillSettings(Strict):
@@ -203,22 +189,18 @@ class LimitSettings(Strict):
     """The part of `limits.tokens_per_day` after which you are warned, once a day."""
 
 
-def _interval(text: str) -> timedelta:
-    """The time that `text` names; zero where it names none."""
-    match = _SPAN.fullmatch(text)
-    parts = _PART.findall(match[1]) if match else ()
-    return timedelta(minutes=sum(int(number) * _MINUTES[unit] for number, unit in parts))
+def _interval(text: str) -> timedelta | None:
+    """The time that `text` names; None where it names none."""
+    from nanobot.cron.schedule import Every
+
+    schedule = schedule_in(f"every {text.removeprefix('every ')}")
+    return schedule.interval if isinstance(schedule, Every) else None
 
 
-def _hours(text: str) -> tuple[time, time] | None:
-    match = _HOURS.fullmatch(text)
-    if match is None:
-        return None
-    start, end = (int(match[1]) * 60 + int(match[2])), (int(match[3]) * 60 + int(match[4]))
-    if int(match[2]) > 59 or int(match[4]) > 59 or max(start, end) > 1_440 or start == end:
-        return None
-    return _time(start), _time(end)
-
-
-def _time(minutes: int) -> time:
-    return time(minutes // 60 % 24, minutes % 60)
+def _hours(text: str) -> tuple[time, time]:
+    """Raises `ValueError`."""
+    start, end = (
+        time.fromisoformat(part.strip().zfill(5).replace("24:00", "00:00"))
+        for part in text.split("-")
+    )
+    return start, end

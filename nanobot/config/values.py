@@ -1,17 +1,5 @@
-"""What every section of the configuration is made of.
-
-The kinds of values that keys take, beyond pydantic's own: addresses, keys, counts, durations.
-
-Values that a program gets: its environment and HTTP headers, some of which are secrets.
-
-A value is a secret unless it plainly is none: what is held to be one is blotted out wherever it
-turns up, so a folder or a word such as `production` must not be.
-
-Folders that programs of the agent's get to see, and those that they never may.
-
-The folder of nanobot itself holds keys, sessions and the control socket: showing it, or anything
-above it or in it, would undo the sandbox. The workspace is no exception: a command could put a link
-there between the check and the use.
+"""What every section of the configuration is made of, and the kinds of values that keys take beyond
+pydantic's own: addresses, keys, counts, durations, variables of programs, folders.
 """
 
 from __future__ import annotations
@@ -20,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
@@ -36,6 +24,10 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from nanobot.config import home_folder
+from nanobot.errors import ToolError
+
+if TYPE_CHECKING:
+    from nanobot.cron.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +98,6 @@ def secrets_in(
 
 OFFICIAL_API = "https://api.openai.com/v1"
 
-_HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
-_WITH_PORT = re.compile(
-    r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<host>[0-9a-z._-]+)):(?P<port>[0-9]{1,5})"
-)
-
 
 class Unfit(ValueError):
     """A value that a field cannot take. The texts never repeat it."""
@@ -120,23 +107,44 @@ class Unfit(ValueError):
         self.hint = hint
 
 
-def _checked_url(text: str) -> str:
-    url = text.strip().rstrip("/")
-    example = f"Write it like {OFFICIAL_API} or http://127.0.0.1:11434/v1."
+def _parts(url: str, *schemes: str) -> SplitResult | None:
+    """The parts of an address; None where it is none."""
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        usable = False
-    if not usable or any(character.isspace() for character in url):
-        raise Unfit("must be an address that begins with http:// or https://", example)
-    if parts.username is not None or parts.password is not None:
-        raise Unfit("must not hold a user name or password", "Put the key into `api_key`.")
-    if parts.query or parts.fragment:
-        raise Unfit("must not hold '?' or '#'", example)
-    if parts.path.endswith(("/chat/completions", "/completions", "/responses")):
+        return None
+    return parts if usable and not any(character.isspace() for character in url) else None
+
+
+def _checked_address(url: str, example: str, keys: str) -> str:
+    parts = _parts(url, "http", "https")
+    if parts is None:
+        hint = f"Write it like {example}."
+        raise Unfit("must be an address that begins with http:// or https://", hint)
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise Unfit("must hold no user name, no '?' and no '#'", f"Put the key into `{keys}`.")
+    return url
+
+
+def _checked_url(text: str) -> str:
+    example = f"{OFFICIAL_API} or http://127.0.0.1:11434/v1"
+    url = _checked_address(text.strip().rstrip("/"), example, "api_key")
+    if url.endswith(("/chat/completions", "/completions", "/responses")):
         raise Unfit("must stop before the name of the operation", "Leave off what follows /v1.")
     return url
+
+
+def _checked_server(text: str) -> str:
+    return _checked_address(text.strip(), "https://mcp.example.org/mcp", "headers")
+
+
+def _checked_proxy(secret: SecretStr) -> SecretStr:
+    url = secret.get_secret_value().strip().rstrip("/")
+    parts = _parts(url, "http")
+    if url and (parts is None or parts.path or parts.query or parts.fragment):
+        raise Unfit("must be the address of an http proxy", "Write it like http://127.0.0.1:3128.")
+    return SecretStr(url)
 
 
 def _checked_key(secret: SecretStr) -> SecretStr:
@@ -147,6 +155,46 @@ def _checked_key(secret: SecretStr) -> SecretStr:
             "Copy the key again, on its own.",
         )
     return SecretStr(key)
+
+
+def _checked_host(text: str) -> str:
+    from nanobot.security.egress.urls import parse_host  # rarely needed, as the next two
+
+    try:
+        return parse_host(text.strip())
+    except ToolError:
+        raise Unfit(
+            "must be a host name or an address alone",
+            "Write it like bot.example.org or 127.0.0.1, without http:// and port.",
+        ) from None
+
+
+def _checked_rule(text: str) -> str:
+    from nanobot.security.egress.dialling import parse_exceptions
+
+    rule = text.strip().lower()
+    try:
+        parsed = parse_exceptions([rule])
+    except ValueError:
+        raise Unfit(
+            "must be a host name, an address or a network, perhaps with a port",
+            "Write it like nas.lan, 127.0.0.1:8000, [::1]:8000 or 192.168.1.0/24.",
+        ) from None
+    if any(network.prefixlen == 0 for network, _ in parsed.networks):
+        raise Unfit("must not allow every address", "Name the hosts or networks that you mean.")
+    return rule
+
+
+def _checked_domain(text: str) -> str:
+    from nanobot.security.egress.dialling import parse_domains
+
+    try:
+        return parse_domains([text])[0]
+    except ValueError:
+        raise Unfit(
+            "is not a domain",
+            "Write it like example.org, which stands for all names below it as well.",
+        ) from None
 
 
 def checked_id(text: str) -> str:
@@ -161,112 +209,6 @@ def checked_id(text: str) -> str:
             "person wrote to the bot.",
         )
     return identity
-
-
-def _checked_host(text: str) -> str:
-    name = text.strip().lower()
-    bare = name.removeprefix("[").removesuffix("]")
-    if not _HOST.fullmatch(name) and not _is_ipv6(bare):
-        raise Unfit(
-            "must be a host name or an address alone",
-            "Write it like bot.example.org or 127.0.0.1, without http:// and port.",
-        )
-    return bare
-
-
-def _checked_server(text: str) -> str:
-    url = text.strip()
-    example = "Write it like https://mcp.example.org/mcp."
-    parts = _parts(url, ("http", "https"))
-    if parts is None:
-        raise Unfit("must be an address that begins with http:// or https://", example)
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise Unfit("must hold no user name, no '?' and no '#'", "Put the key into `headers`.")
-    return url
-
-
-def _checked_proxy(secret: SecretStr) -> SecretStr:
-    url = secret.get_secret_value().strip().rstrip("/")
-    if not url:
-        return SecretStr("")
-    parts = _parts(url, ("http",))
-    if parts is None or parts.path or parts.query or parts.fragment:
-        raise Unfit("must be the address of an http proxy", "Write it like http://127.0.0.1:3128.")
-    return SecretStr(url)
-
-
-def _parts(url: str, schemes: tuple[str, ...]) -> SplitResult | None:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return None
-    return parts if usable and not any(character.isspace() for character in url) else None
-
-
-def _checked_rule(text: str) -> str:
-    from nanobot.security.egress.dialling import parse_exceptions  # where the rule will be read
-
-    rule = _in_one_form(text.strip().lower())
-    try:
-        parse_exceptions([rule])
-    except ValueError as error:
-        raise _no_rule() from error
-    return rule
-
-
-def _in_one_form(rule: str) -> str:
-    """A host name, an address or a network, perhaps with a port; an IPv6 address with a port is in
-    brackets."""
-    match = _WITH_PORT.fullmatch(rule)
-    if match is None:
-        return _checked_place(rule)
-    place = _checked_place(match["address"] or match["host"])
-    if not 1 <= int(match["port"]) <= 65_535 or "/" in place:
-        raise _no_rule()
-    return f"[{place}]:{match['port']}" if ":" in place else f"{place}:{match['port']}"
-
-
-def _checked_place(text: str) -> str:
-    import ipaddress  # rarely needed
-
-    try:
-        network = ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        if not _HOST.fullmatch(text) or text.replace(".", "").isdigit():
-            raise _no_rule() from None
-        return text
-    if network.prefixlen == 0:
-        raise Unfit("must not allow every address", "Name the hosts or networks that you mean.")
-    return str(network) if "/" in text else str(network.network_address)
-
-
-def _no_rule() -> Unfit:
-    return Unfit(
-        "must be a host name, an address or a network, perhaps with a port",
-        "Write it like nas.lan, 127.0.0.1:8000, [::1]:8000 or 192.168.1.0/24.",
-    )
-
-
-def _checked_domain(text: str) -> str:
-    """In lower case, international names as they are looked up (`xn--…`)."""
-    label = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-    if not re.fullmatch(rf"(?:{label}\.)*(?=[a-z]){label}", name := text.strip().lower()):
-        raise Unfit(
-            "is not a domain",
-            "Write it like example.org, which stands for all names below it as well.",
-        )
-    return name
-
-
-def _is_ipv6(text: str) -> bool:
-    import ipaddress  # rarely needed
-
-    try:
-        ipaddress.IPv6Address(text)
-    except ValueError:
-        return False
-    return True
 
 
 Url = Annotated[str, AfterValidator(_checked_url)]
@@ -326,30 +268,26 @@ def revealed(values: Mapping[str, SecretStr]) -> dict[str, str]:
 
 
 def _variables(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
-    for name, value in revealed(values).items():
+    for name in values:
         if not _NAME.fullmatch(name):
             raise Unfit("must have names of variables as its keys", "Write it like `LANG: C`.")
         if name in _RESERVED:
             raise Unfit(f"cannot hold {name}, which changes every program", "Leave it out.")
-        if "\0" in value:
-            raise Unfit(f"{name} holds a character that no variable can", "Type it again.")
-    return {name: _told_apart(name, value) for name, value in values.items()}
+    return {name: _plain_or_secret(name, value) for name, value in values.items()}
 
 
-def _told_apart(name: str, value: SecretStr) -> SecretStr:
+def _plain_or_secret(name: str, value: SecretStr) -> SecretStr:
+    """A value is a secret unless it plainly is none: what is held to be one is blotted out wherever
+    it turns up, so a folder or a word such as `production` must not be."""
     bare = value.get_secret_value()
-    plain = not _SECRET_NAME.search(name) and bool(_PLAIN.fullmatch(bare))
-    return NoSecret(bare) if plain else value
+    return NoSecret(bare) if not _SECRET_NAME.search(name) and _PLAIN.fullmatch(bare) else value
 
 
 def _headers(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
     for name, value in revealed(values).items():
-        if not _HEADER.fullmatch(name):
+        if not _HEADER.fullmatch(name) or not all(" " <= one <= "~" for one in value):
             example = "Write it like `Authorization: Bearer ${MY_TOKEN}`."
-            raise Unfit("must have names of HTTP headers as its keys", example)
-        if not all(" " <= character <= "~" for character in value):
-            hint = "Copy it again, on its own."
-            raise Unfit(f"{name} holds a line break or a character beyond ASCII", hint)
+            raise Unfit("must be HTTP headers, in one line of ASCII", example)
     return values
 
 
@@ -357,8 +295,23 @@ Variables = Annotated[Mapping[str, SecretStr], AfterValidator(_variables)]
 Headers = Annotated[Mapping[str, SecretStr], AfterValidator(_headers)]
 
 
+def schedule_in(text: str) -> Schedule | None:
+    """The schedule that `text` describes; None where it describes none."""
+    from nanobot.cron.schedule import ScheduleError, parse  # only where one is set
+
+    try:
+        return parse(text)
+    except ScheduleError:
+        return None
+
+
 def unfit_to_show(path: Path, home: Path) -> str:
-    """Why programs may not read `path`, which is absolute; empty where they may."""
+    """Why programs of the agent may not read `path`, which is absolute; empty where they may.
+
+    Showing nanobot's own folder, or anything above it or in it, would undo the sandbox: it holds
+    keys, sessions and the control socket. The workspace is no exception: a command could put a link
+    there between the check and the use.
+    """
     path, home = path.resolve(), home.resolve()
     if path in (Path("/proc"), Path("/dev"), Path("/sys"), Path("/run")):
         return "holds no files but the system itself"

@@ -352,12 +352,11 @@ def test_endless_nesting_is_an_error_like_any_other(home: Home, text: str) -> No
         ),
         (
             "https://u:canary@box/v1",
-            "must not hold a user name or password\n  Put the key into `api_key`.",
+            "must hold no user name, no '?' and no '#'\n  Put the key into `api_key`.",
         ),
         (
             "https://box/v1?key=canary",
-            "must not hold '?' or '#'\n"
-            "  Write it like https://api.openai.com/v1 or http://127.0.0.1:11434/v1.",
+            "must hold no user name, no '?' and no '#'\n  Put the key into `api_key`.",
         ),
         (
             "https://box/v1/chat/completions/",

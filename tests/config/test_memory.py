@@ -57,7 +57,7 @@ ACCOUNTS = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
         ),
         (
             "dream:\n  cron: sometimes\n",
-            f"HOME/config.yaml:2: dream.cron: is no schedule\n  {SCHEDULE}",
+            f"HOME/config.yaml:2: dream.cron: must be a schedule that comes again\n  {SCHEDULE}",
         ),
         (
             "dream:\n  cron: at 2026-12-01T09:00\n",

@@ -69,7 +69,7 @@ def parse_exceptions(entries: Iterable[str]) -> Exceptions:
     for entry in entries:
         host, port = _split(entry.strip())
         try:
-            networks.append((ip_network(host), port))
+            networks.append((ip_network(host, strict=False), port))
             continue
         except ValueError as error:
             if "/" in host:
