@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
@@ -86,65 +86,47 @@ class Report:
         for kind in get_args(Kind):
             for outcome, told in _OUTCOMES.items():
                 items = [one for one in self.items if (one.kind, one.outcome) == (kind, outcome)]
-                if items:
-                    yield kind, _amount(kind, items), told, self._where(items)
+                if not items:
+                    continue
+                amount = f"{len(items):,} file{'s' * (len(items) != 1)}"
+                if (total := sum(one.count for one in items)) and kind in _COUNTED:
+                    amount += f", {total:,} {_COUNTED[kind][total != 1]}"
+                yield kind, amount, told, self._where(outcome, items)
 
     def unusual(self) -> list[str]:
         """A sentence for each file that a person should hear about by name."""
-        told = (one for one in self.items if one.outcome == "left" or (one.note and one.count))
-        quiet = (A_LOCK, A_PROGRAM)
         return [
             f"{printable(one.source)}: {printable(one.note)}"
-            for one in told
-            if one.note not in quiet
+            for one in self.items
+            if (one.outcome == "left" or (one.note and one.count))
+            and one.note not in (A_LOCK, A_PROGRAM)
         ]
 
     def as_markdown(self) -> bytes:
         """The report that stays in the new home."""
-        lines = [
-            "# Import",
-            "",
-            f"What `nanobot import` made of {printable(self.source)}.",
-            "",
+        text = (
+            f"# Import\n\nWhat `nanobot import` made of {printable(self.source)}.\n\n"
             "The files beside this one are untouched copies of what was converted, and of what has"
             " no place in nanobot. They may hold secrets. Delete them when you do not need them any"
-            " more.",
-            "",
-        ]
+            " more.\n"
+        )
         for title, texts in (("To do", self.todo), ("Changes", self.changes)):
             if texts:
-                lines += [f"## {title}", "", *(f"- {printable(text)}" for text in texts), ""]
-        for kind in get_args(Kind):
-            items = [one for one in self.items if one.kind == kind]
-            if items:
-                lines += [f"## {kind.capitalize()}", "", *_table(items), ""]
-        return "\n".join(lines).encode()
+                text += f"\n## {title}\n\n" + "".join(f"- {printable(one)}\n" for one in texts)
+        text += (
+            "\n## Files\n\n| what | from | what became of it | to | note |\n|---|---|---|---|---|\n"
+        )
+        for one in sorted(self.items, key=lambda one: get_args(Kind).index(one.kind)):
+            cells = (one.kind, one.source, _OUTCOMES[one.outcome], one.target, one.note)
+            text += f"| {' | '.join(printable(cell).replace('|', '/') for cell in cells)} |\n"
+        return text.encode()
 
-    def _where(self, items: Sequence[Item]) -> str:
-        if items[0].outcome == "left":
-            return ""
-        if items[0].outcome == "kept":
-            return f"{self.originals}/"
+    def _where(self, outcome: Outcome, items: Sequence[Item]) -> str:
+        if outcome in ("left", "kept"):
+            return f"{self.originals}/" if outcome == "kept" else ""
         targets = list(dict.fromkeys(one.target for one in items))
         if len(targets) == 1:
             return printable(targets[0])
         tops = {target.rpartition("/")[0] for target in targets}
         shared = next(iter(tops)) if len(tops) == 1 else targets[0].partition("/")[0]
         return f"{printable(shared)}/" if shared else ""
-
-
-def _table(items: Iterable[Item]) -> Iterator[str]:
-    yield "| from | what became of it | to | note |"
-    yield "|---|---|---|---|"
-    for one in items:
-        cells = (one.source, _OUTCOMES[one.outcome], one.target, one.note)
-        yield f"| {' | '.join(printable(cell).replace('|', '/') for cell in cells)} |"
-
-
-def _amount(kind: Kind, items: Sequence[Item]) -> str:
-    count = sum(one.count for one in items)
-    files = f"{len(items):,} file{'s' * (len(items) != 1)}"
-    if not count or kind not in _COUNTED:
-        return files
-    one, several = _COUNTED[kind]
-    return f"{files}, {count:,} {one if count == 1 else several}"
