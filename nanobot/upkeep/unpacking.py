@@ -16,7 +16,7 @@ import os
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -36,6 +36,10 @@ _MOST_FOLDERS = 1_000_000
 """Folders and links; each costs the sender next to nothing, once compressed."""
 _LATEST = 1 << 33
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
+_DAMAGE = (
+    gzip.BadGzipFile, zlib.error, tarfile.TarError, UnicodeError,
+    FileExistsError, NotADirectoryError, IsADirectoryError,
+)  # fmt: skip
 
 
 class BadBackup(NanobotError):
@@ -68,32 +72,71 @@ def unpack(
     """Write the files of a backup, or those that are `wanted` (by path in the home), below
     `folder`, which is empty, and check all of them. Raises `NanobotError`; what is in `folder` is
     of no use then."""
-    with _opened(file, identity) as members:
-        if wanted is None and not has_room(folder, members.head.size + _RESERVE):
-            raise StorageError(folder, f"there is no room for {members.head.size:,} bytes")
-        unpacking = _Unpacking(members, folder, wanted or (lambda _: True), progress)
+    with _opened(file, identity) as stream:
+        unpacking = _Unpacking(stream, folder, wanted or (lambda _: True), progress)
+        size = unpacking.head.size
+        if wanted is None and not has_room(folder, size + _RESERVE):
+            raise StorageError(folder, f"there is no room for {size:,} bytes")
         unpacking.run()
-        return Unpacked(members.head, len(unpacking.sums), unpacking.size)
+        return Unpacked(unpacking.head, len(unpacking.sums), unpacking.size)
 
 
-class _Members:
-    """The members of an archive behind its head. Of the decompressed stream, which has no end when
-    somebody wants it so, no more is read than they say they take."""
+def expect_file(file: Path) -> None:
+    """Raise `NanobotError` where `file` cannot be a backup, since it is missing or a folder."""
+    hint = "`nanobot backup list` shows what there is."
+    if not file.exists():
+        raise NanobotError(f"there is no {file}", hint=hint)
+    if file.is_dir():
+        raise NanobotError(f"{file} is a folder, not a backup", hint=hint)
 
-    def __init__(self, stream: BinaryIO) -> None:
+
+@contextlib.contextmanager
+def _opened(file: Path, identity: Path | None) -> Iterator[BinaryIO]:
+    expect_file(file)
+    try:
+        with (
+            file.open("rb") as source,
+            unsealed(source, identity) as plain,
+            gzip.GzipFile(fileobj=plain, mode="rb") as decompressed,
+        ):
+            yield decompressed  # type: ignore[misc]  # it is read as one
+    except EOFError as error:
+        raise BadBackup("it is cut short") from error
+    except _DAMAGE as error:
+        raise BadBackup(f"it is not a backup of nanobot, or it is damaged ({error})") from error
+    except OSError as error:
+        raise StorageError.of(error.filename or file, error) from error
+
+
+class _Unpacking:
+    """Reads an archive once, from its head to its manifest. Of the decompressed stream, which has
+    no end when somebody wants it so, no more is read than its members say they take."""
+
+    def __init__(
+        self,
+        stream: BinaryIO,
+        folder: Path,
+        wanted: Callable[[str], bool],
+        progress: Progress,
+    ) -> None:
         self._stream, self._left = stream, 2 * _SLACK
-        self._tar: tarfile.TarFile = tarfile.open(  # noqa: SIM115 - only reads; who opened the stream closes it
+        self._folder, self._wanted, self._progress = folder, wanted, progress
+        self._folders: dict[str, tuple[int, int]] = {}
+        self._links: dict[str, str] = {}
+        self.sums: dict[str, str] = {}
+        self.size = 0
+        self._tar: tarfile.TarFile = tarfile.open(  # noqa: SIM115 - who opened the stream closes it
             fileobj=self,  # type: ignore[call-overload]  # it is only read
             mode="r|",
             bufsize=_BLOCK,
             errors="surrogateescape",
             encoding="utf-8",
         )
-        first = self.next()
+        first = self._next()
         if first is None or first.name != HEAD or first.type not in _PLAIN:
             raise BadBackup("it does not begin like one")
         try:
-            self.head = Head.decoded(b"".join(self.content(first, _SLACK)))
+            self.head = Head.decoded(b"".join(self._content(first, _SLACK)))
         except ValueError as error:
             raise BadBackup(str(error)) from error
         if self.head.format > FORMAT or self.head.journal > len(MIGRATIONS):
@@ -110,17 +153,32 @@ class _Members:
             raise BadBackup("it is larger than it says")
         return data
 
-    def next(self) -> tarfile.TarInfo | None:
-        """The next one, None behind the last."""
+    def run(self) -> None:
+        """Unpack what follows the head. Raises `BadBackup`, and what reading and writing do."""
+        while (member := self._next()) is not None and member.name != MANIFEST:
+            self._take(member)
+        if member is None:
+            raise BadBackup("it is cut short")
+        try:
+            data = json.loads(b"".join(self._content(member, _MOST_MANIFEST)))
+            expected = dict(data["sha256"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadBackup("its manifest makes no sense") from error
+        if self._next() is not None:
+            raise BadBackup("something follows its manifest")
+        while self.read(_BLOCK):  # to the end, the sums of the compression included
+            pass
+        for path in sorted(expected.keys() | self.sums.keys()):
+            if expected.get(path) != self.sums.get(path):
+                raise BadBackup(f"{path!r} is not what its manifest says")
+        self._finish()
+
+    def _next(self) -> tarfile.TarInfo | None:
+        """The next member, None behind the last."""
         self._left = 2 * _SLACK
         return self._tar.next()
 
-    def end(self) -> None:
-        """Behind the last one: see to it that nothing is left, sums of the compression included."""
-        while self.read(_BLOCK):
-            pass
-
-    def content(self, member: tarfile.TarInfo, most: int) -> Iterator[bytes]:
+    def _content(self, member: tarfile.TarInfo, most: int) -> Iterator[bytes]:
         """What a file holds, in blocks."""
         if not 0 <= member.size <= most:
             raise BadBackup("it is larger than it says")
@@ -135,61 +193,41 @@ class _Members:
             left -= len(block)
             yield block
 
-
-@dataclass(slots=True)
-class _Unpacking:
-    members: _Members
-    folder: Path
-    wanted: Callable[[str], bool]
-    progress: Progress
-    sums: dict[str, str] = field(default_factory=dict)
-    folders: dict[str, tuple[int, int]] = field(default_factory=dict)
-    links: dict[str, str] = field(default_factory=dict)
-    size: int = 0
-
-    def run(self) -> None:
-        while (member := self.members.next()) is not None and member.name != MANIFEST:
-            self._take(member)
-        if member is None:
-            raise BadBackup("it is cut short")
-        self._compare(member)
-        self._finish()
-
     def _take(self, member: tarfile.TarInfo) -> None:
         path = _path_of(member.name)
-        known = len(self.sums) + len(self.folders) + len(self.links)
-        if known >= self.members.head.files + _MOST_FOLDERS:
+        known = len(self.sums) + len(self._folders) + len(self._links)
+        if known >= self.head.files + _MOST_FOLDERS:
             raise BadBackup("it holds more than it says")
-        if path in self.sums or path in self.folders or path in self.links:
+        if path in self.sums or path in self._folders or path in self._links:
             raise BadBackup(f"{path!r} is in it twice")
         if member.isdir():
-            self.folders[path] = (member.mode & 0o777 | 0o700, _time(member))
-            if self.wanted(path):
-                (self.folder / path).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folders[path] = (member.mode & 0o777 | 0o700, _time(member))
+            if self._wanted(path):
+                (self._folder / path).mkdir(mode=0o700, parents=True, exist_ok=True)
         elif member.issym() and stays_inside(path, member.linkname):
-            self.links[path] = member.linkname
+            self._links[path] = member.linkname
         elif member.type in _PLAIN and member.sparse is None:
             self.sums[path] = self._file(path, member)
         else:
             raise BadBackup(f"{path!r} is neither a file nor a folder")
 
     def _file(self, path: str, member: tarfile.TarInfo) -> str:
-        left = self.members.head.size - self.size
-        if len(self.sums) >= self.members.head.files:
+        """Write a file, if it is wanted; its hash."""
+        left = self.head.size - self.size
+        if len(self.sums) >= self.head.files:
             raise BadBackup("it is larger than it says")
-        digest = hashlib.sha256()
+        digest, out = hashlib.sha256(), -1
         self.size += member.size
         with contextlib.ExitStack() as stack:
-            out = -1
-            if self.wanted(path):
-                place = self.folder / path
+            if self._wanted(path):
+                place = self._folder / path
                 place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 out = os.open(place, flags, 0o600)
                 stack.callback(os.close, out)
-            for block in self.members.content(member, left):
+            for block in self._content(member, left):
                 digest.update(block)
-                self.progress(len(block), self.members.head.size)
+                self._progress(len(block), self.head.size)
                 if out >= 0:
                     write_all(out, block)
             if out >= 0:
@@ -197,31 +235,19 @@ class _Unpacking:
                 os.utime(out, (_time(member), _time(member)))
         return digest.hexdigest()
 
-    def _compare(self, manifest: tarfile.TarInfo) -> None:
-        try:
-            data = json.loads(b"".join(self.members.content(manifest, _MOST_MANIFEST)))
-            expected = dict(data["sha256"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadBackup("its manifest makes no sense") from error
-        if self.members.next() is not None:
-            raise BadBackup("something follows its manifest")
-        self.members.end()
-        for path in sorted(expected.keys() | self.sums.keys()):
-            if expected.get(path) != self.sums.get(path):
-                raise BadBackup(f"{path!r} is not what its manifest says")
-
     def _finish(self) -> None:
-        for path, target in self.links.items():
+        """Make the links, and give folders their modes and times."""
+        for path, target in self._links.items():
             # Below a link it would lie somewhere else than its steps up were counted from.
-            if any(str(parent) in self.links for parent in PurePosixPath(path).parents):
+            if any(str(parent) in self._links for parent in PurePosixPath(path).parents):
                 raise BadBackup(f"{path!r} lies below a link")
-            if self.wanted(path):
-                place = self.folder / path
+            if self._wanted(path):
+                place = self._folder / path
                 place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 place.symlink_to(target)
-        for path, (mode, modified) in reversed(self.folders.items()):
-            if self.wanted(path):
-                place = self.folder / path
+        for path, (mode, modified) in reversed(self._folders.items()):
+            if self._wanted(path):
+                place = self._folder / path
                 place.chmod(mode)
                 os.utime(place, (modified, modified))
 
@@ -239,34 +265,3 @@ def _path_of(name: str) -> str:
     if part_of(parts[0], folder=True) == "out":  # backups, and what belongs to a restore
         raise BadBackup(f"{path!r} is in no backup")
     return path
-
-
-def expect_file(file: Path) -> None:
-    """Raise `NanobotError` where `file` cannot be a backup, since it is missing or a folder."""
-    hint = "`nanobot backup list` shows what there is."
-    if not file.exists():
-        raise NanobotError(f"there is no {file}", hint=hint)
-    if file.is_dir():
-        raise NanobotError(f"{file} is a folder, not a backup", hint=hint)
-
-
-@contextlib.contextmanager
-def _opened(file: Path, identity: Path | None) -> Iterator[_Members]:
-    expect_file(file)
-    try:
-        with (
-            file.open("rb") as source,
-            unsealed(source, identity) as plain,
-            gzip.GzipFile(fileobj=plain, mode="rb") as decompressed,
-        ):
-            yield _Members(decompressed)  # type: ignore[arg-type]
-    except gzip.BadGzipFile as error:
-        raise BadBackup("it is not a backup of nanobot, or it is damaged") from error
-    except EOFError as error:
-        raise BadBackup("it is cut short") from error
-    except (zlib.error, tarfile.TarError, UnicodeError) as error:
-        raise BadBackup(f"it is damaged ({error})") from error
-    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-        raise BadBackup(f"{error.filename} cannot be unpacked: {error.strerror}") from error
-    except OSError as error:
-        raise StorageError.of(error.filename or file, error) from error
