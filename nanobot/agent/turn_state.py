@@ -16,10 +16,9 @@ from typing import Literal
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.intake import Intake
 from nanobot.agent.notifier import MessageSplitter
-from nanobot.agent.prompt import ContextBuilder
+from nanobot.agent.prompt import ContextBuilder, PromptSources, late_notice
 from nanobot.agent.runner import AgentRunner, Begun, open_calls
 from nanobot.agent.session_queue import SessionQueue
-from nanobot.agent.system_prompt import PromptSources, late_notice
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry, Journal, Step
 from nanobot.bus.queue import MessageBus

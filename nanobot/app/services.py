@@ -16,10 +16,9 @@ from nanobot.agent.hooks import AgentHook, Chronicle
 from nanobot.agent.intake import Intake
 from nanobot.agent.limits import SenderRate
 from nanobot.agent.loop import AgentLoop
-from nanobot.agent.prompt import ContextBuilder, PromptRoom
+from nanobot.agent.prompt import ContextBuilder, PromptRoom, PromptSources
 from nanobot.agent.runner import AgentRunner
 from nanobot.agent.session_queue import SessionQueue
-from nanobot.agent.system_prompt import PromptSources
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts
 from nanobot.app.base import Base, Models, about, prices, secret_values

@@ -32,8 +32,15 @@ from pathlib import Path
 
 from loguru import logger
 
-from nanobot.bus.codec import decode_inbound, encode_inbound, encode_outbound
-from nanobot.bus.events import Address, InboundMessage, OutboundMessage
+from nanobot.bus.events import (
+    Address,
+    InboundMessage,
+    OutboundMessage,
+    OutboundPart,
+    decode_inbound,
+    encode_inbound,
+    encode_outbound,
+)
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
     KEEP_DAYS,
@@ -55,7 +62,6 @@ from nanobot.bus.sqlite_reports import (
     SqliteReports,
     decode_helper,
     load_part,
-    part_of,
     stored_part,
 )
 from nanobot.clock import Clock
@@ -229,7 +235,7 @@ def insert_outgoing(
                 if message.buttons:
                     payload = encode_outbound(sent, item.event_ids, last)
                     db.execute("UPDATE outbox SET payload = ? WHERE id = ?", (payload, row[0]))
-                stored.append(OutboxPart(row[0], part_of(key, sent, item.event_ids, last)))
+                stored.append(OutboxPart(row[0], OutboundPart.of(key, sent, item.event_ids, last)))
     return tuple(stored)
 
 

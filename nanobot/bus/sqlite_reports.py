@@ -23,8 +23,13 @@ from datetime import date, datetime
 
 from loguru import logger
 
-from nanobot.bus.codec import decode_inbound, decode_outbound, excerpt
-from nanobot.bus.events import InboundMessage, OutboundMessage, OutboundPart
+from nanobot.bus.events import (
+    InboundMessage,
+    OutboundPart,
+    decode_inbound,
+    decode_outbound,
+    excerpt,
+)
 from nanobot.bus.journal import (
     InboxEntry,
     OutboxPart,
@@ -64,25 +69,8 @@ _Row = tuple[int, str, str, int, str, str, int, float, int, str | None]
 def stored_part(row: _Row) -> OutboxPart:
     row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubt, payload = row
     message, event_ids, last = decode_outbound(channel, chat_id, payload or "")
-    part = part_of(f"{turn_id}/{call}/{number}", message, event_ids, last)
+    part = OutboundPart.of(f"{turn_id}/{call}/{number}", message, event_ids, last)
     return OutboxPart(row_id, part, attempts, next_try_at, bool(doubt))
-
-
-def part_of(
-    key: str, message: OutboundMessage, event_ids: tuple[str, ...], last: bool
-) -> OutboundPart:
-    return OutboundPart(
-        key=key,
-        channel=message.channel,
-        chat_id=message.chat_id,
-        content=message.content,
-        media=message.media,
-        reply_to=message.reply_to,
-        thread_id=message.thread_id,
-        buttons=message.buttons,
-        event_ids=event_ids,
-        last=last,
-    )
 
 
 _EXCERPT = 80

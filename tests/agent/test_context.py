@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from nanobot.agent.prompt import MOST_PICTURE_BYTES, SEPARATOR, ContextBuilder
-from nanobot.agent.system_prompt import Part, Timestamps
+from nanobot.agent.prompt import MOST_PICTURE_BYTES, SEPARATOR, ContextBuilder, Part, Timestamps
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Image, Prompt, Toolset
 from nanobot.session.manager import SessionManager

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.prompt import SEPARATOR
-from nanobot.agent.system_prompt import WorkspacePrompt, cut_at_line
+from nanobot.agent.prompt import SEPARATOR, WorkspacePrompt, cut_at_line
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.store.template import install_template, load_template, template_folder
 from nanobot.security.paths import Root

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.codec import encode_inbound
+from nanobot.bus.events import encode_inbound
 from nanobot.bus.sqlite_journal import MIGRATIONS, SqliteJournal
 from nanobot.bus.sqlite_reports import set_aside
 from nanobot.errors import StorageError
