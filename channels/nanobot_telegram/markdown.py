@@ -1,10 +1,7 @@
 """Markdown as Telegram shows it: plain text with entities, which cannot fail to parse.
 
-The path is: Markdown to tokens (`nanobot.channel.outgoing`), blocks (`_Blocks`) and what stands in
-them (`_Inline`) to a `_Page`, which keeps to the rules that Telegram has for entities.
-
-Telegram knows neither headings nor lists nor tables: headings become bold, list items get a bullet
-or their number, tables are aligned in code. Quotes cannot be nested: inner ones get a `>`.
+The path is: Markdown to lines of spans (`nanobot.channel.markdown`), and these to a `_Page`, which
+keeps to the rules that Telegram has for entities. Quotes cannot be nested: inner ones get a `>`.
 
 Invariant: nothing visible vanishes. Where the result would be empty, or the text is nothing but
 markup or nested more deeply than anyone writes, the source is shown as it is.
@@ -13,7 +10,7 @@ markup or nested more deeply than anyone writes, the source is shown as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,11 +18,10 @@ from loguru import logger
 from telegram import MessageEntity
 
 from nanobot.bus.split import utf16_length
-from nanobot.channel.outgoing import is_parsed, parse_markdown, table_text
-from nanobot.text import valid_unicode
+from nanobot.channel.markdown import Dialect, Line, clean_source, is_parsed, lay_out
 
 if TYPE_CHECKING:
-    from markdown_it.token import Token
+    pass
 
 TEXT_LIMIT = 4096
 """UTF-16 units of a message."""
@@ -43,13 +39,14 @@ _STYLES = {"em": "italic", "strong": "bold", "s": "strikethrough"}
 _LINKABLE = re.compile(r"https?://[^/?#\s]*[^/?#\s.]\.[^/?#\s]+|tg://[\w-]+", re.IGNORECASE)
 """What Telegram makes a link to: it silently drops those to hosts without a dot, and takes
 `mailto:a@b.c` for a web address."""
-_BULLETS = ("• ", "◦ ", "▪ ")
-_TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
-_INDENT = "    "
-_RULE = "———"
-_LANGUAGE = re.compile(r"[A-Za-z0-9+#._-]{1,32}")
-_WIDEST_COLUMN = 40
-"""Columns of a table are not made wider for one long cell."""
+_QUOTE = ("blockquote", "")
+_DIALECT = Dialect(
+    bullets=("• ", "◦ ", "▪ "),
+    indent="    ",
+    widest_column=40,
+    linkable=_LINKABLE,
+    marks_quotes=False,
+)
 
 
 def render(markdown: str) -> Rendered:
@@ -57,10 +54,12 @@ def render(markdown: str) -> Rendered:
 
     There are as many entities as there are; `fits` says whether Telegram takes so many.
     """
-    source = _clean(markdown)
+    source = clean_source(markdown)
+    page = _Page()
     try:
-        tokens = parse_markdown(source)
-        rendered = _Blocks(source).write(tokens) if tokens else None
+        for line in lay_out(source, _DIALECT):
+            page.add(line)
+        rendered: Rendered | None = page.finish()
     except Exception as error:  # noqa: BLE001 - an unforeseen text must not cost the answer
         logger.warning("Markdown is shown as it is: {}", type(error).__name__)
         rendered = None
@@ -82,236 +81,6 @@ def fits(markdown: str, limit: int = TEXT_LIMIT) -> bool:
     return utf16_length(rendered.text) <= limit and len(rendered.entities) <= ENTITY_LIMIT
 
 
-def _clean(text: str) -> str:
-    """`text` as the parser sees its lines, without what cannot be sent."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
-    return valid_unicode(text)
-
-
-@dataclass(frozen=True, slots=True)
-class _Link:
-    start: int
-    url: str
-    title: str
-
-
-class _Inline:
-    """Writes what stands within a block."""
-
-    def __init__(self, page: _Page) -> None:
-        self._page = page
-        self._links: list[_Link] = []
-
-    def write(self, children: Iterable[Token] | None, newline: str) -> None:
-        """Write tokens, with `newline` for each line break."""
-        for token in children or ():
-            kind = token.type
-            if kind in {"softbreak", "hardbreak"}:
-                self._page.write(newline)
-            elif kind == "code_inline":
-                write = self._page.write if self._links else self._page.code
-                write(token.content)
-            elif kind == "link_open":
-                self._open_link(token, "href")
-            elif kind == "link_close":
-                self._close_link()
-            elif kind == "image":
-                self._open_link(token, "src")
-                self.write(token.children, newline)
-                self._close_link()
-            elif token.tag in _STYLES:
-                toggle = self._page.open if token.nesting > 0 else self._page.close
-                toggle(_STYLES[token.tag])
-            else:  # text, and HTML
-                self._page.write(token.content.replace("\n", newline))
-
-    def _open_link(self, token: Token, address: str) -> None:
-        url, title = str(token.attrs.get(address, "")), str(token.attrs.get("title", ""))
-        self._links.append(_Link(self._page.length, url, title))
-
-    def _close_link(self) -> None:
-        """Mark a link; one that cannot be a mark has its address behind it."""
-        link = self._links.pop()
-        shown = self._page.text_from(link.start)
-        if not shown.strip():
-            self._page.write(link.url)
-            shown = link.url
-        if not self._links and _LINKABLE.match(link.url):
-            self._page.mark("text_link", link.start, url=link.url)
-        elif link.url not in {"", shown, f"mailto:{shown}"}:
-            self._page.write(f" ({link.url})")
-        if link.title:
-            self._page.write(f" ({link.title})")
-
-
-@dataclass(slots=True)
-class _List:
-    """An open list. `is_loose`: its paragraphs have blank lines between them."""
-
-    is_ordered: bool
-    items: int = 0
-    first: int = 0
-    is_counted: bool = False
-    is_loose: bool = False
-
-    def number(self, written: str) -> str:
-        """The number of the next item: as written, but counted where each repeats the first."""
-        if self.items == 0:
-            self.first = int(written)
-        elif self.items == 1:
-            self.is_counted = int(written) == self.first
-        return str(self.first + self.items) if self.is_counted else written
-
-
-class _Blocks:
-    """Writes blocks to a page. `_quotes` are where open quotes begin; `_is_begun`: the next block
-    continues in the line that a quote or item was opened in."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source.split("\n")
-        self._page = _Page()
-        self._inline = _Inline(self._page)
-        self._lists: list[_List] = []
-        self._quotes: list[int] = []
-        self._prefixes: list[str] = []
-        self._is_begun = True
-
-    def write(self, tokens: Sequence[Token]) -> Rendered:
-        """What `tokens` look like."""
-        table: list[Token] = []
-        for at, token in enumerate(tokens):
-            if table or token.type == "table_open":
-                table.append(token)
-            if token.type == "table_close":
-                self._pre(table_text(table, self._source, widest=_WIDEST_COLUMN))
-                table = []
-            elif token.type == "list_item_open":
-                self._open_item(token, tokens[at + 1 : at + 3])
-            elif not table and (handler := _HANDLERS.get(token.type)):
-                handler(self, token)
-        return self._page.finish()
-
-    @property
-    def _newline(self) -> str:
-        return "\n" + "".join(self._prefixes)
-
-    def _begin(self, newlines: int = 0) -> None:
-        """Go to where a block begins: after as many line ends, behind the prefixes."""
-        newlines = newlines or (1 if self._lists else 2)
-        if not self._is_begun:
-            self._page.write("\n" * (newlines - 1) + self._newline)
-        self._is_begun = False
-
-    def _literal(self, text: str) -> None:
-        self._begin()
-        self._page.write(text.replace("\n", self._newline))
-
-    def _paragraph(self, token: Token) -> None:
-        if self._lists and not token.hidden:
-            self._lists[-1].is_loose = True
-        self._begin(1 if token.hidden else 2)
-
-    def _heading(self, _: Token) -> None:
-        self._begin(2)
-        self._page.open("bold")
-
-    def _fence(self, token: Token) -> None:
-        language, _, rest = token.info.strip().partition(" ")
-        if not _LANGUAGE.fullmatch(language) or not token.content.strip():
-            language, rest = "", token.info.strip()
-        if rest.strip():
-            self._literal(rest.strip())
-        self._pre(token.content, language)
-
-    def _pre(self, content: str, language: str = "") -> None:
-        """Code on lines of its own, without prefixes, so that it can be copied."""
-        if not content.strip():
-            return
-        if not self._is_begun:
-            self._page.write("\n" if self._lists else "\n\n")
-        elif self._page.length and not self._quotes:
-            self._page.write("\n")
-        self._is_begun = False
-        start = self._page.length
-        self._page.write(content.rstrip("\n"))
-        self._page.mark("pre", start, language=language)
-
-    def _open_list(self, token: Token) -> None:
-        self._lists.append(_List(token.type == "ordered_list_open"))
-
-    def _close_list(self, _: Token) -> None:
-        self._lists.pop()
-
-    def _open_item(self, token: Token, inside: Sequence[Token]) -> None:
-        here = self._lists[-1]
-        if here.items:
-            self._begin(2 if here.is_loose else 1)
-        else:
-            self._begin(1 if len(self._lists) > 1 else 2)
-        if here.is_ordered:
-            self._page.write(f"{here.number(token.info)}{token.markup} ")
-        elif not (inside and inside[-1].type == "inline" and _is_task(inside[-1])):
-            depth = sum(1 for each in self._lists if not each.is_ordered) - 1
-            self._page.write(_BULLETS[depth % len(_BULLETS)])
-        here.items += 1
-        self._prefixes.append(_INDENT)
-        self._is_begun = True
-
-    def _close_item(self, _: Token) -> None:
-        self._prefixes.pop()
-        self._is_begun = False
-
-    def _open_quote(self, _: Token) -> None:
-        if self._quotes:
-            if self._is_begun:
-                self._page.write("> ")
-            self._prefixes.append("> ")
-        else:
-            self._begin()
-            self._is_begun = True
-        self._quotes.append(self._page.length)
-
-    def _close_quote(self, _: Token) -> None:
-        start = self._quotes.pop()
-        if self._quotes:
-            self._prefixes.pop()
-        else:
-            self._page.mark("blockquote", start)
-
-
-_HANDLERS: Mapping[str, Callable[[_Blocks, Token], None]] = {
-    "paragraph_open": _Blocks._paragraph,
-    "heading_open": _Blocks._heading,
-    "heading_close": lambda blocks, _: blocks._page.close("bold"),
-    "inline": lambda blocks, token: blocks._inline.write(token.children, blocks._newline),
-    "fence": _Blocks._fence,
-    "code_block": lambda blocks, token: blocks._pre(token.content),
-    "html_block": lambda blocks, token: blocks._literal(token.content.rstrip("\n")),
-    "hr": lambda blocks, _: blocks._literal(_RULE),
-    "bullet_list_open": _Blocks._open_list,
-    "ordered_list_open": _Blocks._open_list,
-    "bullet_list_close": _Blocks._close_list,
-    "ordered_list_close": _Blocks._close_list,
-    "list_item_close": _Blocks._close_item,
-    "blockquote_open": _Blocks._open_quote,
-    "blockquote_close": _Blocks._close_quote,
-}
-"""What writes each kind of token. Kept outside the object, which would otherwise refer to itself
-and wait for the garbage collector."""
-
-
-def _is_task(token: Token) -> bool:
-    """Whether a list item begins with a check box, which is then drawn."""
-    first = next(iter(token.children or ()), None)
-    if first is None or first.type != "text" or first.content[:4] not in _TASKS:
-        return False
-    first.content = _TASKS[first.content[:4]] + first.content[4:]
-    return True
-
-
-# --- the page: text, and marks on ranges of it
-
-
 @dataclass(frozen=True, slots=True)
 class Rendered:
     """A text and its entities, outer ones before the ones inside them."""
@@ -322,13 +91,13 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """A future entity; `start` and `end` (exclusive) are in characters."""
+    """A future entity; `start` and `end` (exclusive) are in characters, `detail` is the address of
+    a link or the language of code."""
 
     type: str
     start: int
     end: int
-    url: str = ""
-    language: str = ""
+    detail: str = ""
 
 
 class _Page:
@@ -342,51 +111,47 @@ class _Page:
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._ranges: list[_Range] = []
-        self._styles: dict[str, list[int]] = {}
-        self.length = 0
+        self._open: dict[tuple[str, str], int] = {}
+        self._length = 0
 
-    def write(self, text: str) -> None:
-        """Add plain text."""
+    def add(self, line: Line) -> None:
+        """Write a line. Styles end with it; a quote goes on to the last line that is in it."""
+        if self._pieces:
+            self._write("\n")
+        quote = [_QUOTE] if line.is_quoted else []
+        self._style(quote if _QUOTE in self._open else ())
+        if not line.is_code:
+            self._write(line.lead)
+        self._style(quote)
+        if not line.is_code:
+            self._write(line.prefix if line.spans else line.prefix.rstrip())
+        for span in line.spans:
+            marks = [(_STYLES[style], "") for style in span.styles]
+            if span.url:
+                marks.append(("text_link", span.url))
+            elif line.is_code:
+                marks = [("pre", line.language)]
+            elif span.code:  # Telegram takes no code inside of styles
+                marks = [("code", "")]
+            self._style([*quote, *marks])
+            self._write(span.text)
+        self._style(quote)
+
+    def _write(self, text: str) -> None:
         self._pieces.append(text)
-        self.length += len(text)
+        self._length += len(text)
 
-    def open(self, style: str) -> None:
-        """Begin `bold`, `italic` or `strikethrough`; within the same one it changes nothing."""
-        self._styles.setdefault(style, []).append(self.length)
-
-    def close(self, style: str) -> None:
-        """End what was opened last."""
-        starts = self._styles[style]
-        start = starts.pop()
-        if not starts:
-            del self._styles[style]
-            self.mark(style, start)
-
-    def mark(self, kind: str, start: int, *, url: str = "", language: str = "") -> None:
-        """Mark what was written from `start` on."""
-        self._ranges.append(_Range(kind, start, self.length, url, language))
-
-    def code(self, text: str) -> None:
-        """Write code within a line. Styles pause for it: Telegram takes no code inside them."""
-        for style, starts in self._styles.items():
-            self.mark(style, starts[0])
-        start = self.length
-        self.write(text)
-        self.mark("code", start)
-        for starts in self._styles.values():
-            starts[0] = self.length
-
-    def text_from(self, start: int) -> str:
-        """What was written from `start` on, where a piece began."""
-        at, end = len(self._pieces), self.length
-        while end > start:
-            at -= 1
-            end -= len(self._pieces[at])
-        return "".join(self._pieces[at:])
+    def _style(self, wanted: Sequence[tuple[str, str]]) -> None:
+        """From here on the text has these marks: kinds, and the address or language with them."""
+        for mark in [mark for mark in self._open if mark not in wanted]:
+            self._ranges.append(_Range(mark[0], self._open.pop(mark), self._length, mark[1]))
+        for mark in wanted:
+            self._open.setdefault(mark, self._length)
 
     def finish(self) -> Rendered:
         """The text without blanks around it (the indentation of code stays), and the entities in
         order."""
+        self._style(())
         text = "".join(self._pieces).rstrip()
         lead = len(text) - len(text.lstrip())
         if any(one.type == "pre" and one.start < lead for one in self._ranges):
@@ -405,8 +170,8 @@ class _Page:
                 one.type,
                 units[one.start],
                 units[one.end] - units[one.start],
-                url=one.url or None,
-                language=one.language or None,
+                url=one.detail if one.type == "text_link" else None,
+                language=(one.detail or None) if one.type == "pre" else None,
             )
             for one in ranges
         )

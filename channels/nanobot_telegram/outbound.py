@@ -34,7 +34,7 @@ from telegram.error import BadRequest, ChatMigrated, Forbidden
 from nanobot.bus.events import Button, Media, OutboundPart, Receipt
 from nanobot.bus.split import utf16_length
 from nanobot.channel import ChannelHost
-from nanobot.channel.outgoing import file_facts
+from nanobot.channel.documents import file_facts
 from nanobot.errors import SendRefused, StorageError
 from nanobot.text import valid_unicode
 from nanobot_telegram.chats import Chats, number

@@ -1,5 +1,5 @@
-"""What a platform sends, and what an adapter keeps: JSON is parsed so that one odd value costs that
-value alone, what cannot be read is kept aside for a developer, and small files of state.
+"""Documents and files of an adapter: JSON is parsed so that one odd value costs that value alone,
+what cannot be read is kept aside for a developer, small files hold state, and files are sent.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
+from mimetypes import guess_type
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from loguru import logger
 from pydantic import BaseModel, ValidationError
 
+from nanobot.bus.events import Media
 from nanobot.clock import Clock
-from nanobot.errors import StorageError
+from nanobot.errors import SendRefused, StorageError
 from nanobot.io import json_line, replace_file
+from nanobot.text import one_line
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -151,3 +154,31 @@ class StateFile(Generic[M]):
             replace_file(self._path, text.encode(errors="replace"), durable=durable)
         except OSError as error:
             raise StorageError.of(self._path, error) from error
+
+
+class FileFacts(NamedTuple):
+    """Of a file to send: its name for people, its MIME type without parameters (empty: unknown),
+    its size in bytes."""
+
+    name: str
+    mime: str
+    size: int
+
+
+def file_facts(media: Media, path: Path, limit: int, platform: str) -> FileFacts:
+    """Raises `SendRefused` where the file is gone, empty, or larger than `limit` bytes."""
+    name = one_line(media.name or path.name)
+    try:
+        size = path.stat().st_size
+    except OSError:
+        hint = "Ask for it to be made again."
+        raise SendRefused(f"the file {name} is gone", hint=hint) from None
+    if size > limit:
+        raise SendRefused(
+            f"{name} has {size / 1e6:.0f} MB; {platform} takes at most {limit / 1e6:.0f} MB",
+            hint="Make it smaller or put it where it can be downloaded.",
+        )
+    if size == 0:
+        raise SendRefused(f"{name} is empty, and {platform} takes no empty files")
+    mime = media.mime or guess_type(name)[0] or ""
+    return FileFacts(name, mime.partition(";")[0].strip().lower(), size)

@@ -21,7 +21,7 @@ from loguru import logger
 
 from nanobot.bus.events import Button, Media, MediaKind, OutboundPart, Receipt
 from nanobot.bus.split import utf16_length
-from nanobot.channel.outgoing import file_facts
+from nanobot.channel.documents import file_facts
 from nanobot.errors import SendRefused
 from nanobot.text import one_line
 from nanobot_whatsapp.cloud.graph import Fault, Graph, MaybeSent, Refused, as_send_error

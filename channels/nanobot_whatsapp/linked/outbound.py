@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nanobot.bus.events import Media, MediaKind, OutboundPart, Receipt
-from nanobot.channel.outgoing import file_facts
+from nanobot.channel.documents import file_facts
 from nanobot.errors import SendError, SendRefused, SendUnknown
 from nanobot_whatsapp.ingest import RecentMessages
 from nanobot_whatsapp.linked.protocol import Me, Method

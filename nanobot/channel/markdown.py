@@ -1,0 +1,391 @@
+"""Markdown for every adapter: parsed with a bound on the work, and laid out in lines of spans.
+
+Path: Markdown to tokens (`parse_markdown`), inline tokens to lines of spans (`_Inline`), and blocks
+around them (`_Layout`). What a line looks like is the adapter's: marks, entities. No platform knows
+headings or tables: headings are bold, tables are aligned in code. Code stands on lines of its own,
+without prefixes, so that it can be copied.
+
+Invariant: nothing visible vanishes. The address of a link that is not shown as one stands behind
+its text, and definitions of references stay text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Literal
+
+from nanobot.text import valid_unicode
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+Style = Literal["strong", "em", "s"]
+
+_MAX_NESTING = 20
+"""Levels of blocks, of which a list takes two; the parser drops what lies deeper."""
+_MAX_LENGTH = 8_192
+_MAX_BRACKETS = 1_000
+"""Where brackets nest, the parser takes time by the square of the length; up to these limits, which
+no message reaches, that is a tenth of a second."""
+_MAX_CELLS = 5_000
+"""The parser makes up the cells that a row of a table lacks."""
+_CELL_BORDER = re.compile(r"(?<!\\)\|")
+_STYLES: dict[str, Style] = {"strong": "strong", "em": "em", "s": "s"}
+_TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
+_RULE = "———"
+_QUOTE = "> "
+_LANGUAGE = re.compile(r"[A-Za-z0-9+#._-]{0,32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a line. Of `code`, and of what is `raw` (an address), every character stands for
+    itself. `url`: it is shown as a link to there."""
+
+    text: str
+    styles: tuple[Style, ...] = ()
+    code: bool = False
+    raw: bool = False
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Spans behind a `prefix`; or, with `is_code`, a block of code: its one span has all its lines
+    and no prefix is shown. `is_quoted`: it is in a quote that begins after `lead`."""
+
+    spans: Sequence[Span] = ()
+    prefix: str = ""
+    lead: str = ""
+    is_code: bool = False
+    language: str = ""
+    is_quoted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a platform shows blocks. `linkable`: what it shows as a link without the address.
+    `marks_quotes`: a `>` stands before each line of a quote, and no blank lines in it; else the
+    outermost one is left to the adapter."""
+
+    bullets: Sequence[str]
+    indent: str
+    widest_column: int
+    linkable: re.Pattern[str] | None = None
+    marks_quotes: bool = True
+
+
+def clean_source(markdown: str) -> str:
+    """`markdown` as the parser sees its lines, without what cannot be sent."""
+    text = valid_unicode(markdown).replace("\r\n", "\n").replace("\r", "\n")
+    return text.replace("\0", "\ufffd")
+
+
+def lay_out(source: str, dialect: Dialect) -> list[Line]:
+    """The lines of a cleaned `source`; none where it is to be shown as it is."""
+    tokens = parse_markdown(source)
+    return _Layout(tokens, source, dialect).until("", has_gaps=True) if tokens else []
+
+
+def is_parsed(source: str) -> bool:
+    """Whether parsing `source` takes a reasonable time, as that of real messages does."""
+    if len(source) > _MAX_LENGTH or source.count("[") > _MAX_BRACKETS:
+        return False
+    lines = source.split("\n")
+    return max(line.count("|") for line in lines) * len(lines) <= _MAX_CELLS
+
+
+def parse_markdown(source: str) -> list[Token] | None:
+    """The tokens of `source`, in which HTML and definitions of references are text; None where it
+    takes too long to parse or is nested so deeply that some of it would be missing."""
+    if not is_parsed(source):
+        return None
+    tokens = _parser().parse(source)
+    if any(token.nesting == 1 and token.level >= _MAX_NESTING - 1 for token in tokens):
+        return None
+    return tokens
+
+
+def plain_text(children: Iterable[Token] | None) -> str:
+    """The text of inline tokens on one line, with the addresses of links and images."""
+    pieces: list[str] = []
+    links: list[tuple[int, Token]] = []
+    for token in children or ():
+        if token.type in {"softbreak", "hardbreak"}:
+            pieces.append(" ")
+        elif token.type == "image":
+            pieces.append(_with_address(plain_text(token.children), token, "src"))
+        elif token.type == "link_open":
+            links.append((len(pieces), token))
+        elif token.type == "link_close":
+            start, link = links.pop()
+            pieces[start:] = [_with_address("".join(pieces[start:]), link, "href")]
+        else:
+            pieces.append(token.content)
+    return "".join(pieces).strip()
+
+
+def table_text(tokens: Sequence[Token], source: Sequence[str], *, widest: int) -> str:
+    """The table of `tokens` (from `table_open` to `table_close`) in columns, for a font of fixed
+    width; as it stands in the lines of the `source` where a row has more cells than the head, since
+    the parser drops those. Cells of more than `widest` columns do not widen theirs."""
+    rows: list[list[str]] = []
+    aligns: list[str] = []
+    for token in tokens:
+        if token.type == "tr_open":
+            if rows and token.map and _cell_count(source[token.map[0]]) > len(rows[0]):
+                first, last = tokens[0].map or (0, 0)
+                return "\n".join(source[first:last])
+            rows.append([])
+        elif token.type == "th_open":
+            aligns.append(str(token.attrs.get("style", "")).rpartition(":")[2])
+        elif token.type == "inline":
+            rows[-1].append(plain_text(token.children))
+    bare = [" | ".join(row).rstrip() for row in rows]
+    widths = [
+        max((width for cell in column if (width := _width(cell)) <= widest), default=3)
+        for column in zip(*rows, strict=True)
+    ]
+    if (sum(widths) + 3 * len(widths)) * len(rows) > 3 * sum(map(len, bare)) + 400:
+        return "\n".join(bare)  # mostly blanks otherwise
+    lines = [
+        " | ".join(_padded(*cell) for cell in zip(row, widths, aligns, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join((lines[0], "-+-".join("-" * width for width in widths), *lines[1:]))
+
+
+@cache
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING})
+    # Definitions of references stay what they are, text: resolved, an unused one would vanish.
+    return parser.enable(["strikethrough", "table"]).disable("reference")
+
+
+def _with_address(text: str, link: Token, address: str) -> str:
+    url, title = str(link.attrs.get(address, "")), str(link.attrs.get("title", ""))
+    text = text if text.strip() else url
+    about = f" ({url})" if url not in {"", text, f"mailto:{text}"} else ""
+    return text + about + (f" ({title})" if title else "")
+
+
+def _padded(cell: str, width: int, align: str) -> str:
+    room = max(0, width - _width(cell))
+    before = {"center": room // 2, "right": room}.get(align, 0)
+    return f"{' ' * before}{cell}{' ' * (room - before)}"
+
+
+def _width(text: str) -> int:
+    """How many columns `text` takes: East Asian wide characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    shown = (each for each in text if unicodedata.category(each) not in {"Mn", "Me", "Cf"})
+    return sum(2 if unicodedata.east_asian_width(each) in {"W", "F"} else 1 for each in shown)
+
+
+def _cell_count(line: str) -> int:
+    """How many cells a line of a table has; marks of quotes may stand before it."""
+    cells = _CELL_BORDER.split(line.lstrip(" \t>").rstrip())
+    return len(cells) - (not cells[0]) - (not cells[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """A link that is open; its text begins at `span` of `line`."""
+
+    line: int
+    span: int
+    url: str
+    title: str
+    is_autolink: bool
+
+
+class _Inline:
+    """Turns inline tokens into `lines` of spans, all of them in the given `styles`."""
+
+    def __init__(self, dialect: Dialect, styles: Sequence[Style] = ()) -> None:
+        self.lines: list[list[Span]] = [[]]
+        self._dialect, self._styles = dialect, list(styles)
+        self._links: list[_Link] = []
+
+    def write(self, tokens: Iterable[Token] | None) -> list[list[Span]]:
+        """The lines, with these tokens added."""
+        for token in tokens or ():
+            kind = token.type
+            if kind in {"softbreak", "hardbreak"}:
+                self.lines.append([])
+            elif kind == "code_inline":
+                self._add(token.content, code=True)
+            elif kind == "link_open":
+                self._open_link(token, "href")
+            elif kind == "link_close":
+                self._close_link()
+            elif kind == "image":
+                self._open_link(token, "src")
+                self.write(token.children)
+                self._close_link()
+            elif token.tag in _STYLES and token.nesting > 0:
+                self._styles.append(_STYLES[token.tag])
+            elif token.tag in _STYLES and token.nesting < 0:
+                self._styles.pop()  # they nest
+            else:  # text, and HTML
+                self._add(token.content)
+        return self.lines
+
+    def _add(self, text: str, *, code: bool = False, raw: bool = False) -> None:
+        styles = () if raw else tuple(dict.fromkeys(self._styles))
+        for number, piece in enumerate(text.split("\n")):
+            if number:
+                self.lines.append([])
+            if piece:
+                self.lines[-1].append(Span(piece, styles, code=code, raw=raw))
+
+    def _open_link(self, token: Token, address: str) -> None:
+        url, title = str(token.attrs.get(address, "")), str(token.attrs.get("title", ""))
+        start = len(self.lines) - 1, len(self.lines[-1])
+        self._links.append(_Link(*start, url, title, token.markup == "autolink"))
+
+    def _close_link(self) -> None:
+        """Show a link, or the address behind its text."""
+        link, linkable = self._links.pop(), self._dialect.linkable
+        first, *others = self.lines[link.line :]
+        texts = ("".join(span.text for span in line) for line in (first[link.span :], *others))
+        shown = " ".join(texts)
+        said = {"", shown, f"mailto:{shown}"}
+        if not shown.strip():
+            self._add(link.url, raw=True)
+        if linkable is not None and linkable.match(link.url) and not self._links:
+            for number, line in enumerate(self.lines[link.line :]):
+                start = 0 if number else link.span
+                line[start:] = [replace(span, url=link.url) for span in line[start:]]
+        elif shown.strip() and not link.is_autolink and link.url not in said:
+            self._add(f" ({link.url})", raw=True)
+        if link.title:
+            self._add(f" ({link.title})")
+
+
+class _Layout:
+    """Turns block tokens into lines."""
+
+    def __init__(self, tokens: Sequence[Token], source: str, dialect: Dialect) -> None:
+        self._tokens, self._source, self._dialect = tokens, source.split("\n"), dialect
+        self._at = 0
+        self._quotes = self._bullet_lists = 0
+
+    def until(self, end: str, *, has_gaps: bool) -> list[Line]:
+        """The blocks up to the token `end`; `has_gaps`: with blank lines between them."""
+        lines: list[Line] = []
+        while self._at < len(self._tokens) and (token := self._next()).type != end:
+            block = self._block(token)
+            lines += [Line()] * (has_gaps and bool(lines and block)) + block
+        return lines
+
+    def _next(self) -> Token:
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _block(self, token: Token) -> list[Line]:
+        block: list[Line] = []  # the end of a paragraph is none
+        match token.type:
+            case "paragraph_open" | "heading_open":
+                styles: tuple[Style, ...] = ("strong",) if token.tag != "p" else ()
+                content = _Inline(self._dialect, styles).write(self._next().children)
+                block = [Line(spans) for spans in content]
+            case "fence":
+                block = _fence(token)
+            case "code_block":
+                block = _code(token.content)
+            case "html_block":
+                block = _literal(token.content.rstrip("\n"))
+            case "hr":
+                block = _literal(_RULE)
+            case "bullet_list_open" | "ordered_list_open":
+                block = self._list(token)
+            case "blockquote_open":
+                block = self._quote()
+            case "table_open":
+                table = [token]
+                while table[-1].type != "table_close":
+                    table.append(self._next())
+                widest = self._dialect.widest_column
+                block = _code(table_text(table, self._source, widest=widest))
+        return block
+
+    def _quote(self) -> list[Line]:
+        is_marked = self._dialect.marks_quotes
+        self._quotes += 1
+        inner = self.until("blockquote_close", has_gaps=not is_marked)
+        self._quotes -= 1
+        if is_marked or self._quotes:
+            return _prefixed(inner, _QUOTE, _QUOTE) if inner else []
+        return [replace(line, is_quoted=True) for line in inner]
+
+    def _list(self, token: Token) -> list[Line]:
+        """The items up to the end of the list, which may nest. Numbers are shown as written, but
+        counted where the second repeats the first."""
+        dialect, is_ordered = self._dialect, token.type == "ordered_list_open"
+        has_gaps = not (dialect.marks_quotes and self._quotes)
+        bullet = dialect.bullets[self._bullet_lists % len(dialect.bullets)]
+        self._bullet_lists += not is_ordered
+        lines: list[Line] = []
+        written: list[str] = []
+        while (item := self._next()).type == "list_item_open":
+            written.append(item.info)
+            number = item.info
+            if is_ordered and len(written) > 1 and written[0] == written[1]:
+                number = str(int(written[0]) + len(written) - 1)
+            marker = f"{number}{item.markup} " if is_ordered else self._check_box() or bullet
+            first = self._tokens[self._at]
+            is_loose = first.type == "paragraph_open" and not first.hidden and has_gaps
+            inner = self.until("list_item_close", has_gaps=is_loose)
+            lines += [Line()] * (is_loose and bool(lines))
+            lines += _prefixed(inner, marker, dialect.indent)
+        self._bullet_lists -= not is_ordered
+        return lines
+
+    def _check_box(self) -> str:
+        """Removes the check box that the next item begins with, and returns it as a marker."""
+        inline = self._tokens[min(self._at + 1, len(self._tokens) - 1)]
+        first = next(iter(inline.children or ()), None)
+        if first is None or first.type != "text" or first.content[:4] not in _TASKS:
+            return ""
+        box, first.content = first.content[:4], first.content[4:]
+        return _TASKS[box]
+
+
+def _prefixed(lines: Sequence[Line], first: str, others: str) -> list[Line]:
+    if not lines or lines[0].is_code:  # the marker of an item stands alone
+        lines = [Line(), *lines]
+    return [
+        replace(line, lead=prefix + line.lead)
+        if line.is_quoted
+        else replace(line, prefix=prefix + line.prefix)
+        for prefix, line in zip(chain([first], repeat(others)), lines, strict=False)
+    ]
+
+
+def _literal(text: str) -> list[Line]:
+    return [Line((Span(line),) if line else ()) for line in text.split("\n")]
+
+
+def _fence(token: Token) -> list[Line]:
+    """What stands after the language is shown above the code."""
+    language, _, rest = token.info.strip().partition(" ")
+    if not token.content.strip() or not _LANGUAGE.fullmatch(language):
+        language, rest = "", token.info
+    about, code = _literal(rest.strip()) if rest.strip() else [], _code(token.content, language)
+    return [*about, *([Line()] if about and code else []), *code]
+
+
+def _code(content: str, language: str = "") -> list[Line]:
+    if not content.strip():
+        return []
+    return [Line((Span(content.rstrip("\n")),), is_code=True, language=language)]
