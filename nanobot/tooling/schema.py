@@ -9,7 +9,7 @@ control characters escaped: an error never looks like anything but an error.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, TypeVar
@@ -21,8 +21,6 @@ from nanobot.text import printable
 
 MAX_ARGUMENTS = 2_000_000
 """Characters of JSON; a file that a model writes itself is far smaller."""
-
-_MAX_DEPTH = 32
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -58,8 +56,8 @@ def _object(text: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise CallRefused(f"the arguments must be a JSON object, not {_named(value)}")
-    _refuse_deep(value)
+        kind = {str: "a string", list: "a list", bool: "true or false"}.get(type(value), "a number")
+        raise CallRefused(f"the arguments must be a JSON object, not {kind}")
     return value
 
 
@@ -69,7 +67,7 @@ def _load(text: str) -> Any:
     if not text.strip():
         return None
     try:
-        return json.loads(text, parse_constant=_no_number, object_pairs_hook=_without_duplicates)
+        return json.loads(text, parse_constant=_no_number)
     except RecursionError as error:
         raise CallRefused("the arguments are nested too deeply") from error
     except json.JSONDecodeError as error:
@@ -83,35 +81,6 @@ def _load(text: str) -> Any:
 
 def _no_number(name: str) -> Any:
     raise CallRefused(f"the arguments hold {name}, which is not JSON")
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise CallRefused(f"the arguments give {twice[:50]!r} twice")
-    return values
-
-
-def _refuse_deep(value: object) -> None:
-    level: list[object] = [value]
-    for _ in range(_MAX_DEPTH):
-        level = [inner for outer in level for inner in _children(outer)]
-        if not level:
-            return
-    raise CallRefused("the arguments are nested too deeply")
-
-
-def _children(value: object) -> Sequence[object]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else ()
-
-
-def _named(value: object) -> str:
-    names = {str: "a string", list: "a list", bool: "true or false", int: "a number"}
-    return names.get(type(value), "a number")
 
 
 def _explained(model: type[BaseModel], error: ValidationError) -> str:
