@@ -1,6 +1,6 @@
 """Who may talk to this nanobot: the owner's lists, and pairing with codes beside them.
 
-`access` decides and lets people in, `book` is what pairing adds and its bounds, `file` keeps it.
+`access` decides and lets people in, `book` is what pairing adds, its bounds, and its file.
 """
 
 from nanobot.security.access.access import (

@@ -32,6 +32,7 @@ from nanobot.security.access.book import (
     REQUEST_SECONDS,
     Asked,
     Book,
+    Keeper,
     Key,
     Kind,
     Known,
@@ -46,7 +47,6 @@ from nanobot.security.access.book import (
     usable_id,
     who,
 )
-from nanobot.security.access.file import Keeper
 from nanobot.text import printable
 
 GroupMode = Literal["off", "mention", "open"]

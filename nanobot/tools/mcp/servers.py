@@ -22,10 +22,17 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.tasks import Background
 from nanobot.text import printable
 from nanobot.tooling import Arguments, Caller, Risk, ToolRegistry, ToolResult
-from nanobot.tools.mcp.ledger import Ledger, bearable
 from nanobot.tools.mcp.running import Running
 from nanobot.tools.mcp.session import Connections
-from nanobot.tools.mcp.values import Card, Listing, McpError, McpServer, offered_names
+from nanobot.tools.mcp.values import (
+    Card,
+    Ledger,
+    Listing,
+    McpError,
+    McpServer,
+    bearable,
+    offered_names,
+)
 
 
 class McpArguments(Arguments):

@@ -34,9 +34,8 @@ from nanobot.security.sandbox import Confined, FindSandbox, Launch, NetworkRelay
 from nanobot.security.sandbox.kinds import PATH, readable
 from nanobot.text import printable, visible
 from nanobot.tooling import ToolResult
-from nanobot.tools.mcp.ledger import card, usable
 from nanobot.tools.mcp.pipes import Bounds, program
-from nanobot.tools.mcp.values import Card, McpError, McpLost, McpServer
+from nanobot.tools.mcp.values import Card, McpError, McpLost, McpServer, card, usable
 from nanobot.tools.reading import image_type
 
 if TYPE_CHECKING:

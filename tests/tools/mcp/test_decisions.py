@@ -7,16 +7,19 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.tools.mcp.ledger import (
+from nanobot.tools.mcp.values import (
     MOST_DESCRIPTION,
     MOST_SCHEMA,
     MOST_TEXT,
     MOST_TOOLS,
+    Card,
+    Listing,
+    McpServer,
     bearable,
     card,
+    offered_names,
     usable,
 )
-from nanobot.tools.mcp.values import Card, Listing, McpServer, offered_names
 
 
 @settings(max_examples=25)
