@@ -24,9 +24,9 @@ async def main(folder: Path, text: str, last: int) -> None:
             os._exit(9)
 
     async with living(folder, FakeClock()) as home:
-        plan = await home.eraser.plan(text)
+        await home.eraser.plan(text)
         sys.addaudithook(die)
-        await home.eraser.apply(plan)
+        await home.eraser.apply(text)
         print(renames)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from nanobot.errors import StorageError
 from nanobot.io import FileOps
-from nanobot.memory.forgetting.needle import ERASED, Needle
+from nanobot.memory.forgetting.matcher import ERASED, TextMatcher
 from nanobot.messages import Message
 from nanobot.session.jsonl_store import rewrite, rewrite_file
 from nanobot.session.records import decode, encode
@@ -51,7 +51,7 @@ def test_an_erasure_finds_both_spellings_of_a_letter(tmp_path: Path, as_ascii: b
     line = {"role": "user", "content": said, "seq": 1}
     path.write_text(json.dumps(line) + "\n" if as_ascii else encode(Message("user", said, seq=1)))
 
-    assert rewrite_file(FileOps(), path, Needle("密码是海象").redact) == 1
+    assert rewrite_file(FileOps(), path, TextMatcher("密码是海象").redact) == 1
 
     record = decode(path.read_bytes().rstrip(b"\n"))
     assert isinstance(record, Message)

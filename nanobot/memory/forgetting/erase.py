@@ -1,6 +1,8 @@
 """`/forget --erase`: a text leaves every file of the home.
 
-The owner's alone, and for all scopes: it reaches every file. What always holds:
+The owner's alone, and for all scopes: it reaches every file. Each store parses its records and
+writes them again without the text; the files that belong to no store are rewritten one by one.
+Invariants:
 
 - every file is replaced as a whole, so that a crash leaves it old or new, and erasing again
   finishes what was cut short;
@@ -11,16 +13,12 @@ The owner's alone, and for all scopes: it reaches every file. What always holds:
 Messages keep their place: the text in them becomes "[erased]". Files of facts and notes lose the
 whole line, and so do their versions. Media files that hold it go, and those that came with a
 message that said nothing else.
-
-What an erasure would touch, what it did, and what it cannot reach: values and their texts.
-Pure.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -32,21 +30,21 @@ from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileOps, replace_file
-from nanobot.memory.forgetting import holdings as rewriting
 from nanobot.memory.forgetting.forget import ForgetPlan, Forgetter, Occasions, Quiet
-from nanobot.memory.forgetting.holdings import Holding, Home, Kind
-from nanobot.memory.forgetting.needle import ERASED, Needle, keeping_structure
+from nanobot.memory.forgetting.matcher import ERASED, TextMatcher, keeping_structure
+from nanobot.memory.forgetting.occurrences import (
+    LEFT_ALONE,
+    Home,
+    Kind,
+    Occurrence,
+    remove,
+    take_out,
+)
 from nanobot.memory.scopes import OWNER, Memories
 from nanobot.memory.text.wording import words
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import SUFFIX, JsonValue
-
-LEFT_ALONE = {
-    Kind.CONFIGURATION: "your settings, which I do not change: edit it yourself",
-    Kind.REPOSITORY: "your own git repository, which I do not rewrite",
-}
-"""Kinds of files that are reported and never changed, with the reason."""
 
 BEYOND = (
     "what links in my home lead to, unless it is a folder of my own",
@@ -60,13 +58,11 @@ BEYOND = (
 )
 """Where no erasure of a home reaches."""
 
-_BY_ADDRESS = "it is in the id of a chat or person, by which I know who talks to me, and stays"
-_TRY_AGAIN = "it could not be taken out of this file; try again"
-_MAYBE_ADDRESS = f"if it is in the id of a chat or person, it stays; otherwise {_TRY_AGAIN}"
-_WITH_ADDRESSES = {Kind.CONVERSATION, Kind.ARCHIVE, Kind.HISTORY, Kind.JOURNAL, Kind.INDEX}
-_IN_ADDRESS = re.compile(rf"(?:^|/)(?:sessions/|(?:people|groups)/[^/]*{re.escape(ERASED)})")
+_PASSES = 3
+"""What a turn under way wrote meanwhile is found by the next pass."""
 
 _SHOWN = 20
+_IN_ADDRESS = re.compile(rf"(?:^|/)(?:sessions/|(?:people|groups)/[^/]*{re.escape(ERASED)})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +71,24 @@ class ErasePlan:
     but in this value."""
 
     query: str
-    holdings: tuple[Holding, ...]
+    occurrences: tuple[Occurrence, ...]
     forgets: ForgetPlan
 
     @property
     def is_empty(self) -> bool:
         """Whether no file holds the text and nothing remembered says it."""
-        return not self.holdings and self.forgets.is_empty
+        return not self.occurrences and self.forgets.is_empty
 
     @property
     def text(self) -> str:
-        """For people: how much it is, by kind of file; never the text itself."""
+        """For people: which files; never the text itself."""
         if self.is_empty:
             return "This text stands nowhere in my files."
-        lines = [f"To be erased, in {_count(len(self._changing), 'file')} of all memories:"]
-        lines += _by_kind(self._changing)
+        changing = [one.shown for one in self.occurrences if _changes(one)]
+        lines = [f"To be erased from {_count(changing)} of all memories:", *_items(changing)]
         if not self.forgets.is_empty:
             lines.append(f"Also forgotten, as with /forget: {self.forgets.counts}.")
-        if left := _reasons(self.holdings):
+        if left := _reasons(self.occurrences):
             lines += ["This stays and has to be changed by hand:", *_items(left)]
         return "\n".join([*lines, "This cannot be undone. It does not reach:", *_items(BEYOND)])
 
@@ -100,23 +96,19 @@ class ErasePlan:
         """For machines."""
         return {
             "found": not self.is_empty,
-            "files": _files(self._changing),
-            "by_hand": list(_reasons(self.holdings)),
+            "files": [one.shown for one in self.occurrences if _changes(one)],
+            "by_hand": list(_reasons(self.occurrences)),
             "forgets": self.forgets.counts,
             "beyond_reach": list(BEYOND),
         }
-
-    @property
-    def _changing(self) -> list[Holding]:
-        return [one for one in self.holdings if one.count > 0 and one.kind not in LEFT_ALONE]
 
 
 @dataclass(frozen=True, slots=True)
 class EraseReport:
     """What an erasure changed (`before`), and what still holds the text (`left`)."""
 
-    before: tuple[Holding, ...]
-    left: tuple[Holding, ...]
+    before: tuple[Occurrence, ...]
+    left: tuple[Occurrence, ...]
 
     @property
     def is_complete(self) -> bool:
@@ -127,89 +119,21 @@ class EraseReport:
     def text(self) -> str:
         """For people; never the text itself."""
         gone = {one.path for one in self.before} - {one.path for one in self.left}
-        lines = [f"Erased from {_count(len(gone), 'file')}; {ERASED} stands in its place."]
+        lines = [f"Erased from {_count(gone)}; {ERASED} stands in its place."]
         if self.is_complete:
             lines.append("I looked at every byte of every file in my home: none holds it any more.")
         else:
-            lines += ["It still stands here:", *_items(self._reasons)]
+            lines += ["It still stands here:", *_items(_reasons(self.left, afterwards=True))]
         return "\n".join([*lines, "This does not reach:", *_items(BEYOND)])
 
     def as_json(self) -> dict[str, JsonValue]:
         """For machines."""
         return {
             "complete": self.is_complete,
-            "files": _files(self.before),
-            "left": list(self._reasons),
+            "files": [one.shown for one in self.before],
+            "left": list(_reasons(self.left, afterwards=True)),
             "beyond_reach": list(BEYOND),
         }
-
-    @property
-    def _reasons(self) -> list[str]:
-        return _reasons(self.left, _TRY_AGAIN)
-
-
-def _by_kind(holdings: Iterable[Holding]) -> list[str]:
-    files, places = Counter[str](), Counter[str]()
-    for one in holdings:
-        files[one.kind] += 1
-        places[one.kind] += one.count
-    return [
-        f"- {kind}: {_count(places[kind], 'place')} in {_count(number, 'file')}"
-        for kind, number in files.items()
-    ]
-
-
-def _files(holdings: Sequence[Holding]) -> list[JsonValue]:
-    return [{"path": one.shown, "kind": str(one.kind), "places": one.count} for one in holdings]
-
-
-def _reasons(holdings: Sequence[Holding], otherwise: str = "") -> list[str]:
-    """The files that stay, each with the reason; `otherwise` is the one for all others."""
-    reasons = [(one.shown, _reason(one) or _otherwise(one, otherwise)) for one in holdings]
-    lines = [f"{shown}: {reason}" for shown, reason in reasons if reason]
-    more = len(lines) - _SHOWN
-    return [*lines[:_SHOWN], *([f"and {more} more files"] if more > 0 else [])]
-
-
-def _reason(one: Holding) -> str:
-    """Why an erasure does not change a file; empty where it does."""
-    if one.count < 0:
-        return "it cannot be read"
-    if one.kind in LEFT_ALONE:
-        return LEFT_ALONE[one.kind]
-    if one.in_name and _IN_ADDRESS.search(one.shown):
-        return _BY_ADDRESS
-    if one.in_name:
-        return f"its name or its folder's says it ({one.kind}): rename it"
-    if not one.is_text and one.kind in {Kind.WORKSPACE, Kind.OTHER}:
-        return "it is no text file: delete it if you can do without"
-    return ""
-
-
-def _otherwise(one: Holding, reason: str) -> str:
-    return _MAYBE_ADDRESS if reason and one.kind in _WITH_ADDRESSES else reason
-
-
-def _items(lines: Iterable[str]) -> list[str]:
-    return [f"- {line}" for line in lines]
-
-
-def _count(number: int, one: str) -> str:
-    return f"{number:,} {one}{'' if number == 1 else 's'}"
-
-
-_PASSES = 3
-"""What a turn under way wrote meanwhile is found by the next pass."""
-
-_OWNED = {Kind.JOURNAL, Kind.INDEX, Kind.VERSIONS}
-"""Files that others rewrite for us, as a whole."""
-
-_REMOVED = {Kind.MEDIA, Kind.BEFORE}
-_OTHERS = {*_OWNED, *_REMOVED, *LEFT_ALONE, Kind.TEMPORARY}
-_LINES = {Kind.MEMORY, Kind.NOTE}
-"""Files that their own writer refused, because something odd stood beside or instead of them."""
-
-_IN_PLACE = {Kind.LOG, Kind.TYPED}
 
 
 class Eraser:
@@ -249,35 +173,29 @@ class Eraser:
 
         Raises `NanobotError` for a text that is too short to search for.
         """
-        needle = Needle(text)
+        matcher = TextMatcher(text)
         forgets = await self._what_to_forget(text)
-        holdings = await asyncio.to_thread(self._home.holdings, needle)
-        return ErasePlan(text, tuple(holdings), forgets)
+        occurrences = await asyncio.to_thread(self._home.occurrences, matcher)
+        return ErasePlan(text, tuple(occurrences), forgets)
 
-    async def apply(self, plan: ErasePlan) -> EraseReport:
-        """Erase the text of a plan; what else it says is found out anew.
+    async def apply(self, text: str, *, forgets: bool = True) -> EraseReport:
+        """Erase a text; with `forgets` also what says it in other words is forgotten, otherwise the
+        conversations that hold it go on without it.
 
         What refuses keeps nothing else from being erased, and stands in the report; doing it again
-        goes on from there. Raises `StorageError` where the disk takes nothing at all.
+        goes on from there. Raises like `plan`, and `StorageError` where the disk takes nothing.
         """
-        return await self._apply(plan.query, forgets=True)
-
-    async def strike(self, text: str) -> EraseReport:
-        """Erase a text alone: the conversations that hold it go on without it. Raises like `plan`
-        and `apply`."""
-        return await self._apply(text, forgets=False)
-
-    async def _apply(self, text: str, *, forgets: bool) -> EraseReport:
-        needle = Needle(text)
+        matcher = TextMatcher(text)
         async with self._running:
             began = self._clock.now().isoformat(timespec="seconds").encode()
             await asyncio.to_thread(replace_file, self._mark, [began, b"\n"], files=self._files)
-            before = await asyncio.to_thread(self._home.holdings, needle)
+            before = await asyncio.to_thread(self._home.occurrences, matcher)
             if forgets:
-                await _trying(needle, self._forget(text))
+                plan = await self._what_to_forget(text)
+                await _trying(matcher, self._forgetter.apply(plan))
             async with self._quiet():
-                left = await self._erase(needle)
-            await asyncio.to_thread(rewriting.remove, self._mark)
+                left = await self._erase(matcher)
+            await asyncio.to_thread(remove, self._mark)
         return EraseReport(tuple(before), tuple(left))
 
     def recover(self) -> bool:
@@ -287,8 +205,8 @@ class Eraser:
             return False
         for path, kind in list(self._home.files(lambda _: None)):
             if kind is Kind.TEMPORARY:
-                rewriting.remove(path)
-        rewriting.remove(self._mark)
+                remove(path)
+        remove(self._mark)
         logger.warning("an erasure was cut short: give /forget --erase again to finish it")
         return True
 
@@ -299,111 +217,120 @@ class Eraser:
                 return await self._forgetter.plan(text, OWNER)
         return ForgetPlan(text, OWNER)
 
-    async def _forget(self, text: str) -> None:
-        await self._forgetter.apply(await self._what_to_forget(text))
-
-    async def _erase(self, needle: Needle) -> list[Holding]:
-        known = list[Holding]()
+    async def _erase(self, matcher: TextMatcher) -> list[Occurrence]:
+        """What still holds the text after some passes."""
+        known = set[Path]()
         for _ in range(_PASSES):
-            broken = await self._erase_conversations(needle)
-            await self._erase_memories(needle)
+            broken = await self._erase_conversations(matcher)
+            await self._erase_memories(matcher)
             self._occasions.add()  # before the search: no turn writes it down from then on
-            found = await asyncio.to_thread(self._home.holdings, needle)
-            ours = [one for one in found if not _is_in_use(one) or one.path in broken]
-            await asyncio.to_thread(self._erase_files, needle, ours, known)
+            found = await asyncio.to_thread(self._home.occurrences, matcher)
+            await asyncio.to_thread(self._erase_files, matcher, found, known | broken)
             if self._versions is not None:
-                rewrite = self._versions.rewrite
-                await _trying(needle, asyncio.to_thread(rewrite, needle.redact_version))
-            await _trying(needle, self._rebuild_index())
-            await _trying(needle, self._journal.reports.erase(needle.redact))
-            known = found
-            left = await asyncio.to_thread(self._home.holdings, needle)
-            if not any(map(_is_ours, left)):
+                rewrite = asyncio.to_thread(self._versions.rewrite, matcher.without_lines)
+                await _trying(matcher, rewrite)
+            await _trying(matcher, self._rebuild_index())
+            await _trying(matcher, self._journal.reports.erase(matcher.redact))
+            known = {one.path for one in found}
+            left = await asyncio.to_thread(self._home.occurrences, matcher)
+            if not any(
+                _changes(one) and (one.is_text or one.kind is not Kind.TEXT) for one in left
+            ):
                 break
         return left
 
-    async def _erase_conversations(self, needle: Needle) -> set[Path]:
+    async def _erase_conversations(self, matcher: TextMatcher) -> set[Path]:
         """Returns the files that are no conversation, so that nobody adds to them."""
         broken = set[Path]()
         for info in await asyncio.to_thread(self._sessions.list_sessions):
             try:
-                await asyncio.to_thread(self._remove_media_of, needle, info.key)
-                await self._sessions.rewrite(info.key, needle.redact)
+                await asyncio.to_thread(self._remove_media_of, matcher, info.key)
+                await self._sessions.rewrite(info.key, matcher.redact)
             except NanobotError as error:
-                _warn(needle, error)
+                _warn(matcher, error)
                 broken.add(info.path)
         return broken
 
-    def _remove_media_of(self, needle: Needle, key: str) -> None:
+    def _remove_media_of(self, matcher: TextMatcher, key: str) -> None:
         """The files of messages that say nothing but the text; first, since they are not known any
         more once it is gone."""
         for message in self._sessions.read_messages(key):
-            if message.media and needle.fills(message.content):
+            if message.media and matcher.fills(message.content):
                 for name in message.media:
-                    rewriting.remove(self._home.folder / "media" / Path(name).name)
+                    remove(self._home.folder / "media" / Path(name).name)
 
-    async def _erase_memories(self, needle: Needle) -> None:
+    async def _erase_memories(self, matcher: TextMatcher) -> None:
         keys = await asyncio.to_thread(self._sessions.keys)
-        redact = keeping_structure(needle.redact_plain, frozenset(keys))
+        redact = keeping_structure(matcher.redact_plain, frozenset(keys))
         for scope in await asyncio.to_thread(self._memories.existing):
             memory = self._memories.of(scope)
-            await _trying(needle, asyncio.to_thread(memory.history.rewrite, redact))
-            await _trying(needle, memory.store.rewrite(needle.without_lines))
+            await _trying(matcher, asyncio.to_thread(memory.history.rewrite, redact))
+            await _trying(matcher, memory.store.rewrite(matcher.without_lines))
 
     def _erase_files(
-        self, needle: Needle, holdings: Iterable[Holding], known: Iterable[Holding]
+        self, matcher: TextMatcher, found: Iterable[Occurrence], unused: set[Path]
     ) -> None:
-        """All that no one else rewrites. A temporary file that was there in the pass before is
-        nobody's any more."""
-        stale = {one.path for one in known}
-        for one in holdings:
-            try:
-                self._erase_file(needle, one, is_stale=one.path in stale)
-            except NanobotError as error:
-                _warn(needle, error)
-
-    def _erase_file(self, needle: Needle, one: Holding, *, is_stale: bool) -> None:
-        if one.count <= 0:
-            return
-        if one.kind in _REMOVED or (one.kind is Kind.TEMPORARY and is_stale):
-            rewriting.remove(one.path)
-        elif one.kind in _IN_PLACE:
-            rewriting.cover(one.path, needle)
-        elif one.kind is Kind.UNDO:
-            rewriting.rewrite_after_header(one.path, needle)
-        elif one.is_text and one.kind in _LINES and one.path.suffix == ".md":
-            self._rewrite(rewriting.rewrite_lines, one.path, needle)
-        elif one.is_text and one.kind not in _OTHERS:
-            self._rewrite(rewriting.rewrite_text, one.path, needle)
-
-    def _rewrite(self, rewrite: Callable[[Path, Needle], None], path: Path, needle: Needle) -> None:
-        for _ in range(_PASSES):
-            try:
-                rewrite(path, needle)
-            except WriteConflict:  # somebody saved just now
+        """All that belongs to no store. Turns may add lines to conversations and temporary files,
+        unless they are `unused`: broken, or found by the pass before."""
+        for one in found:
+            in_use = one.kind is Kind.TEMPORARY or (
+                one.kind is Kind.CONVERSATION and one.path.suffix == SUFFIX
+            )
+            if not _changes(one) or one.kind is Kind.STORE or (in_use and one.path not in unused):
                 continue
-            return
+            for _ in range(_PASSES):
+                try:
+                    take_out(one, matcher)
+                except WriteConflict:  # somebody saved just now
+                    continue
+                except NanobotError as error:
+                    _warn(matcher, error)
+                break
 
 
-async def _trying(needle: Needle, work: Awaitable[object]) -> None:
+async def _trying(matcher: TextMatcher, work: Awaitable[object]) -> None:
     """What refuses stands in the report: it holds the text at the end."""
     try:
         await work
     except NanobotError as error:
-        _warn(needle, error)
+        _warn(matcher, error)
 
 
-def _warn(needle: Needle, error: NanobotError) -> None:
-    logger.warning("while erasing: {}", needle.redact_plain(str(error)))
+def _warn(matcher: TextMatcher, error: NanobotError) -> None:
+    logger.warning("while erasing: {}", matcher.redact_plain(str(error)))
 
 
-def _is_in_use(one: Holding) -> bool:
-    """Whether turns may add lines to the file while we look at it."""
-    return one.kind is Kind.CONVERSATION and one.path.suffix == SUFFIX
+def _changes(one: Occurrence) -> bool:
+    """Whether an erasure takes the text out of the file."""
+    return one.in_text and one.kind not in LEFT_ALONE
 
 
-def _is_ours(one: Holding) -> bool:
-    """Whether another pass may remove it."""
-    if one.kind in LEFT_ALONE or one.count <= 0:
-        return False
-    return one.is_text or one.kind in _OWNED | _REMOVED | {Kind.TEMPORARY}
+def _reasons(found: Sequence[Occurrence], *, afterwards: bool = False) -> list[str]:
+    """The files that stay, each with the reason; `afterwards` all of them."""
+    again = "if it is in the id of a chat or person, it stays; otherwise try again"
+    reasons = [(one.shown, _reason(one) or (again if afterwards else "")) for one in found]
+    return [f"{shown}: {reason}" for shown, reason in reasons if reason]
+
+
+def _reason(one: Occurrence) -> str:
+    """Why an erasure does not change a file; empty where it does."""
+    if not one.is_readable:
+        return "it cannot be read"
+    if one.kind in LEFT_ALONE:
+        return LEFT_ALONE[one.kind]
+    if one.in_name and _IN_ADDRESS.search(one.shown):
+        return "it is in the id of a chat or person, by which I know who talks to me, and stays"
+    if one.in_name:
+        return "its name or its folder's says it: rename it"
+    if not one.is_text and one.kind is Kind.TEXT:
+        return "it is no text file: delete it if you can do without"
+    return ""
+
+
+def _items(lines: Sequence[str]) -> list[str]:
+    more = len(lines) - _SHOWN
+    return [f"- {line}" for line in (*lines[:_SHOWN], *([f"and {more} more"] if more > 0 else []))]
+
+
+def _count(files: Sequence[object] | set[Path]) -> str:
+    return f"{len(files):,} file{'' if len(files) == 1 else 's'}"

@@ -29,7 +29,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.memory.documents import ALL_FACTS, PENDING, TRACKED
 from nanobot.memory.forgetting.forgotten import Forgotten, Record
-from nanobot.memory.forgetting.needle import LEAST, keeping_structure
+from nanobot.memory.forgetting.matcher import LEAST, keeping_structure
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
 from nanobot.memory.store.store import MemoryStore

@@ -342,7 +342,7 @@ class MemoryService:
         if erase:
             self._refuse_to_erase_in(scope)
             erasure = await self._eraser.plan(text)
-            gone = await self._eraser.apply(erasure)
+            gone = await self._eraser.apply(text)
             return answers.of_forgetting(gone.text, gone.as_json(), found=not erasure.is_empty)
         plan = await self._forgetter.plan(text, self.memory(scope).scope)
         done = await self._forgetter.apply(plan)
@@ -350,7 +350,7 @@ class MemoryService:
 
     async def strike(self, text: str) -> Report:
         """Erase a text alone, in all scopes: nothing that was said with it is forgotten."""
-        done = await self._eraser.strike(text)
+        done = await self._eraser.apply(text, forgets=False)
         return answers.of_forgetting(done.text, done.as_json(), found=True)
 
     async def rebuild(self) -> Report:

@@ -17,7 +17,6 @@ from dulwich.pack import Pack
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Completion, Step
 from nanobot.errors import NanobotError
-from nanobot.memory.forgetting.holdings import Kind
 from nanobot.memory.versions.version import Change
 from nanobot.messages import Message
 from nanobot.security.paths import Root
@@ -127,7 +126,7 @@ async def test_no_byte_of_the_home_holds_the_text(home: RealHome) -> None:
     await filled(home)
     assert len(places(home.folder)) > 20
 
-    report = await home.eraser.apply(await home.eraser.plan(SECRET))
+    report = await home.eraser.apply(SECRET)
 
     assert places(home.folder) == []
     assert report.is_complete
@@ -136,7 +135,7 @@ async def test_no_byte_of_the_home_holds_the_text(home: RealHome) -> None:
 
 async def test_all_else_stays_and_goes_on(home: RealHome) -> None:
     await filled(home)
-    await home.eraser.apply(await home.eraser.plan(SECRET))
+    await home.eraser.apply(SECRET)
 
     session = await home.sessions.get_or_create(KEY)
     assert [m.content for m in session.messages if m.role == "user"] == ["I like tea"]
@@ -161,19 +160,21 @@ async def test_all_else_stays_and_goes_on(home: RealHome) -> None:
 async def test_versions_keep_their_numbers(home: RealHome) -> None:
     await filled(home)
     before = [(version.number, version.when) for version in home.versions.log()]
-    await home.eraser.apply(await home.eraser.plan(SECRET))
+    await home.eraser.apply(SECRET)
     after = [(version.number, version.when) for version in home.versions.log()]
     assert after[-len(before) :] == before
 
 
-async def test_the_plan_counts_by_kind_and_tells_nothing(home: RealHome) -> None:
+async def test_the_plan_names_the_files_and_tells_nothing(home: RealHome) -> None:
     await filled(home)
     before = {path: path.read_bytes() for path in home.folder.rglob("*.md")}
 
     plan = await home.eraser.plan(SECRET)
 
-    for kind in set(Kind) - {Kind.CONFIGURATION, Kind.REPOSITORY, Kind.TEMPORARY, Kind.OTHER}:
-        assert f"- {kind}: " in plan.text, kind
+    assert len(plan.occurrences) > 20
+    for one in plan.occurrences[:20]:
+        assert f"- {one.shown}\n" in plan.text
+    assert "- and " in plan.text
     assert "backups" in plan.text
     assert "Qopuvi" not in plan.text
     assert "Qopuvi" not in json.dumps(plan.as_json())
@@ -184,7 +185,7 @@ async def test_an_open_session_no_longer_shows_it(home: RealHome) -> None:
     await home.say(KEY, f"it is called {SECRET} and it likes to swim in the sea")
     session = await home.sessions.get_or_create(KEY)
     revision = session.revision
-    await home.eraser.apply(await home.eraser.plan(SECRET))
+    await home.eraser.apply(SECRET)
     assert session.revision != revision
     assert "Qopuvi" not in str(session.messages)
 
@@ -196,7 +197,7 @@ async def test_media_go_with_a_message_that_said_nothing_else(home: RealHome) ->
         session.add_message(Message("user", content, media=(name,)))
     await home.sessions.save(session)
 
-    await home.eraser.apply(await home.eraser.plan(SECRET))
+    await home.eraser.apply(SECRET)
 
     assert [path.name for path in (home.folder / "media").iterdir()] == ["b.png"]
 
@@ -208,7 +209,7 @@ async def test_what_it_does_not_change_is_named(home: RealHome) -> None:
     (workspace / "about Qopuvi").mkdir()
     (workspace / "about Qopuvi" / "empty.txt").write_text("x")
 
-    report = await home.eraser.apply(await home.eraser.plan(SECRET))
+    report = await home.eraser.apply(SECRET)
 
     assert "config.yaml: your settings" in report.text
     assert "scan.bin: it is no text file" in report.text
@@ -227,7 +228,7 @@ async def test_broken_and_leftover_conversation_files_are_cleaned(home: RealHome
     (folder / "archive" / "telegram_6" / "0001.jsonl").write_bytes(line + b"\n")
     (folder / ".telegram_7.jsonl.tmp").write_bytes(line)
 
-    report = await home.eraser.apply(await home.eraser.plan(SECRET))
+    report = await home.eraser.apply(SECRET)
 
     assert report.is_complete
     assert places(home.folder) == []
@@ -239,7 +240,7 @@ async def test_a_short_text_does_not_cost_a_photo(home: RealHome) -> None:
     photo = home.folder / "media" / "other.png"
     photo.write_bytes(PNG + b"\xff Ann \xff")
     await home.say(KEY, "this is Ann speaking about the weather")
-    await home.eraser.apply(await home.eraser.plan("Ann"))
+    await home.eraser.apply("Ann")
     assert photo.exists()
 
 
@@ -274,7 +275,7 @@ async def test_killed_at_any_point_it_leaves_whole_files_and_can_be_finished(
             assert [text.replace(SECRET, "[erased]") for text in said] == [
                 "I call it [erased], remember", "I like tea", "I call it [erased], remember",
             ]  # fmt: skip
-            report = await home.eraser.apply(await home.eraser.plan(SECRET))
+            report = await home.eraser.apply(SECRET)
             assert report.is_complete
         assert places(tmp_path / str(last)) == []
 
@@ -287,7 +288,7 @@ async def test_whose_conversation_it_is_stays_and_is_said_to_stay(home: RealHome
     await home.sessions.save(session)
     await home.index.refresh()
 
-    report = await home.eraser.apply(await home.eraser.plan(number))
+    report = await home.eraser.apply(number)
 
     metadata = home.sessions.metadata_of(f"whatsapp:{number}")
     assert (metadata["sender"], metadata["chat"]) == (number, number)

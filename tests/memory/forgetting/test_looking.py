@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from nanobot.memory.forgetting.erase import EraseReport
-from nanobot.memory.forgetting.holdings import Home, Kind
-from nanobot.memory.forgetting.needle import Needle
+from nanobot.memory.forgetting.matcher import TextMatcher
+from nanobot.memory.forgetting.occurrences import Home, Kind
 
 SECRET = "Zarnetka Qopuvi"
 
 
 def kinds(home: Home) -> dict[str, Kind]:
-    return {held.shown: held.kind for held in home.holdings(Needle(SECRET))}
+    return {held.shown: held.kind for held in home.occurrences(TextMatcher(SECRET))}
 
 
 def write(path: Path) -> None:
@@ -23,13 +23,13 @@ def write(path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_read_is_named(closed_home: Path) -> None:
-    (held,) = Home(closed_home.parent, closed_home).holdings(Needle(SECRET))
+    (held,) = Home(closed_home.parent, closed_home).occurrences(TextMatcher(SECRET))
     report = EraseReport((), (held,))
     assert not report.is_complete
     assert "- home: it cannot be read" in report.text
 
 
-@pytest.mark.parametrize(("name", "kind"), [("media", Kind.MEDIA), ("workspace", Kind.WORKSPACE)])
+@pytest.mark.parametrize(("name", "kind"), [("media", Kind.REMOVED), ("workspace", Kind.TEXT)])
 def test_folders_of_its_own_on_another_disk_are_searched(
     tmp_path: Path, name: str, kind: Kind
 ) -> None:
@@ -54,5 +54,5 @@ def test_a_workspace_elsewhere_is_searched_once(tmp_path: Path) -> None:
     home.mkdir()
     write(tmp_path / "elsewhere" / "notes.txt")
     (home / "workspace").symlink_to(tmp_path / "elsewhere")
-    found = Home(home, tmp_path / "elsewhere").holdings(Needle(SECRET))
+    found = Home(home, tmp_path / "elsewhere").occurrences(TextMatcher(SECRET))
     assert [held.path for held in found] == [tmp_path / "elsewhere" / "notes.txt"]

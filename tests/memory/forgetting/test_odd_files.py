@@ -24,7 +24,7 @@ async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
 
 
 async def erased(home: RealHome) -> EraseReport:
-    return await home.eraser.apply(await home.eraser.plan(SECRET))
+    return await home.eraser.apply(SECRET)
 
 
 def holding(folder: Path) -> list[str]:

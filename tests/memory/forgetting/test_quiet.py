@@ -79,7 +79,7 @@ async def test_a_dream_cut_short_in_any_scope_does_not_write_back_what_was_erase
             clock=home.clock,
             quiet=dream.forgetting,
         )
-        report = await eraser.apply(await eraser.plan(SECRET))
+        report = await eraser.apply(SECRET)
         assert report.left == ()
         for scope in ("owner", guest):
             assert not (await dream.run(scope, trigger="schedule")).learned

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.errors import NanobotError
-from nanobot.memory.forgetting.needle import ERASED, Needle, blot, keeping_structure
+from nanobot.memory.forgetting.matcher import ERASED, TextMatcher, keeping_structure
 
 TEXT = "Zoë Müller-Straße 4711"
 
@@ -32,9 +32,9 @@ TEXT = "Zoë Müller-Straße 4711"
     ],
 )
 def test_a_text_is_found_in_every_form(text: str) -> None:
-    needle = Needle(TEXT)
-    assert needle.is_in(f"before {text} after")
-    assert not needle.is_in(needle.redact(f"before {text} after"))
+    matcher = TextMatcher(TEXT)
+    assert matcher.is_in(f"before {text} after")
+    assert not matcher.is_in(matcher.redact(f"before {text} after"))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_text_is_found_in_every_form(text: str) -> None:
     [
         ("Πάτρας Οδυσσεύς", "Πάτρας ΟΔΥΣΣΕΎΣ"),
         ("Nguyễn Việt", "Nguy\u00ea\u0303n Vi\u00ea\u0323t"),
-        ("Nguyễn Việt", "Nguye\u0303\u0302n Vie\u0302\u0323t"),
+        ("Nguyễn Việt", "Nguye\u0302\u0303n Vie\u0323\u0302t"),
         ("ab\u0323\u0307cdefg", "ab\u0307\u0323cdefg"),
         ("istanbul hilton", "İstanbul Hilton"),
         ("ISPARTA", "ısparta"),
@@ -54,35 +54,35 @@ def test_a_text_is_found_in_every_form(text: str) -> None:
 )
 def test_the_spellings_of_a_letter_are_the_same(text: str, other: str) -> None:
     for one, two in ((text, other), (other, text)):
-        assert Needle(one).is_in(f"at {two} it")
-        assert Needle(one).is_in(json.dumps(f"at {two} it"))
-        assert list(Needle(one).spans(two.encode())) == [(0, len(two.encode()))]
+        assert TextMatcher(one).is_in(f"at {two} it")
+        assert TextMatcher(one).is_in(json.dumps(f"at {two} it"))
+        assert TextMatcher(one).redact(two) == ERASED
 
 
 def test_a_short_text_counts_only_as_a_word_of_its_own() -> None:
-    needle = Needle("Ann")
-    assert needle.redact("Ann's channel, ann; ANNA") == f"{ERASED}'s channel, {ERASED}; ANNA"
-    assert needle.redact('{"content":"hi\\nAnn"}') == f'{{"content":"hi\\n{ERASED}"}}'
+    matcher = TextMatcher("Ann")
+    assert matcher.redact("Ann's channel, ann; ANNA") == f"{ERASED}'s channel, {ERASED}; ANNA"
+    assert matcher.redact('{"content":"hi\\nAnn"}') == f'{{"content":"hi\\n{ERASED}"}}'
     for text in ("“Ann”", "—Ann…", "我妹妹Ann住这儿", "\u00bfAnn?"):
-        assert needle.is_in(text), text
-        assert needle.is_in(json.dumps(text)), text
+        assert matcher.is_in(text), text
+        assert matcher.is_in(json.dumps(text)), text
     for text in ("éAnn", "Annə", "Анн", "Ann1", "xAnn"):
-        assert not needle.is_in(text), text
-        assert not needle.is_in(json.dumps(text)), text
-    assert Needle("王小明").is_in("我是王小明呀")
-    assert Needle("walrus").is_in("Walruses")
+        assert not matcher.is_in(text), text
+        assert not matcher.is_in(json.dumps(text)), text
+    assert TextMatcher("王小明").is_in("我是王小明呀")
+    assert TextMatcher("walrus").is_in("Walruses")
 
 
 @pytest.mark.parametrize("text", ["", "ab", " a  ", "...", "   "])
 def test_too_little_text_is_refused(text: str) -> None:
     with pytest.raises(NanobotError):
-        Needle(text)
+        TextMatcher(text)
 
 
 def test_what_tells_records_apart_stays() -> None:
-    needle = Needle("telegram")
+    matcher = TextMatcher("telegram")
     line = '{"key":"telegram:1","telegram":1,"content":"on telegram","metadata":{"x":"telegram"}}'
-    redacted = needle.redact(line)
+    redacted = matcher.redact(line)
     assert json.loads(redacted) == {
         "key": "telegram:1",
         "telegram": 1,
@@ -93,40 +93,30 @@ def test_what_tells_records_apart_stays() -> None:
 
 def test_the_names_of_tools_stay_and_their_arguments_do_not() -> None:
     call = {"name": "read_file", "arguments": '{"path":"read_file.md"}'}
-    redacted = json.loads(Needle("read_file").redact(json.dumps({"function": call})))
+    redacted = json.loads(TextMatcher("read_file").redact(json.dumps({"function": call})))
     assert redacted == {"function": {"name": "read_file", "arguments": f'{{"path":"{ERASED}.md"}}'}}
 
 
 def test_lines_of_json_are_redacted_one_by_one() -> None:
     lines = '{"content":"a walrus"}\n\n{"content":"a  cat"}\n'
     assert (
-        Needle("walrus").redact(lines) == f'{{"content":"a {ERASED}"}}\n\n{{"content":"a  cat"}}\n'
+        TextMatcher("walrus").redact(lines)
+        == f'{{"content":"a {ERASED}"}}\n\n{{"content":"a  cat"}}\n'
     )
 
 
 def test_a_file_of_facts_loses_whole_lines() -> None:
     text = "# Facts\n- sister Ann, in Oslo\n- a cat\n- my sister\n  Ann again\nend"
-    assert Needle("sister Ann").without_lines(text) == "# Facts\n- a cat\nend"
-    assert Needle("sister Ann").without_lines("sister Ann") == ""
-
-
-def test_versions_keep_their_subject() -> None:
-    message = '[Dream] learned a walrus\n\nOperation: {"new":"- a walrus"}\n'
-    redacted = Needle("walrus").redact_version(message)
-    assert redacted == f'[Dream] learned a {ERASED}\n\nOperation: {{"new":"- a {ERASED}"}}\n'
-    assert Needle("walrus").redact_version("- a walrus\n- a cat\n") == "- a cat\n"
+    assert TextMatcher("sister Ann").without_lines(text) == "# Facts\n- a cat\nend"
+    assert TextMatcher("sister Ann").without_lines("sister Ann") == ""
 
 
 def test_what_is_put_in_its_place_is_as_long() -> None:
-    data = b"a walrus, a  WALRUS"
-    patched = bytearray(data)
-    for start, end in Needle("a walrus").spans(data):
-        patched[start:end] = blot(end - start)
-    assert patched == b"[erased], [erased]*"
+    assert TextMatcher("a walrus").blot("a walrus, a  WALRUS") == "[erased], [erased]*"
 
 
 def test_a_history_keeps_its_types_times_and_sessions() -> None:
-    redact = keeping_structure(Needle("2026-03-10").redact_plain, {"cli:2026-03-10"})
+    redact = keeping_structure(TextMatcher("2026-03-10").redact_plain, {"cli:2026-03-10"})
     kept = ["2026-03-10T18:00:00+01:00", "cli:2026-03-10", "consolidation"]
     assert [redact(text) for text in kept] == kept
     assert redact("on 2026-03-10 it rained") == f"on {ERASED} it rained"
@@ -137,11 +127,11 @@ def test_whatever_is_redacted_is_gone_and_json_stays_json(
     text: str, before: str, after: str
 ) -> None:
     try:
-        needle = Needle(text)
+        matcher = TextMatcher(text)
     except NanobotError:
         return
-    if needle.is_in(ERASED):
+    if matcher.is_in(ERASED):
         return
     line = json.dumps({"content": f"{before} {text} {after}"})
-    redacted = needle.redact(line)
-    assert not needle.is_in(json.loads(redacted)["content"])
+    redacted = matcher.redact(line)
+    assert not matcher.is_in(json.loads(redacted)["content"])
