@@ -21,7 +21,7 @@ import { bare, isLid, otherId, type Own, userOf } from './jids.js'
 import type { Jid } from './protocol.js'
 import { type Clock, keepNewest, type Log } from './runtime.js'
 
-export class Auth {
+export class Auth implements AuthenticationState {
   readonly creds: AuthenticationCreds
   readonly keys: Keys
   /** `creds.json`; what it was before the last change is `creds.json.old`. */
@@ -42,11 +42,6 @@ export class Auth {
   /** Whether an account is linked. */
   get paired(): boolean {
     return this.creds.me !== undefined && this.creds.account !== undefined
-  }
-
-  /** As Baileys wants it. */
-  get state(): AuthenticationState {
-    return { creds: this.creds, keys: this.keys }
   }
 
   /** Our own two ids, '' where one is not known. */

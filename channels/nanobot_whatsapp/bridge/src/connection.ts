@@ -94,7 +94,7 @@ export class Connection {
   #config(): UserFacingSocketConfig {
     const { auth, groups, log, version, online } = this.parts
     return {
-      auth: auth.state,
+      auth,
       version,
       logger: baileysLogger(log),
       browser: ['nanobot', 'Chrome', '1.0.0'],

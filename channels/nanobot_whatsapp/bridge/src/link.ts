@@ -14,7 +14,6 @@ import { RequestFailed } from './errors.js'
 import {
   type FromDaemon,
   type Hello,
-  type Jid,
   Lines,
   type LogLevel,
   parseLine,
@@ -23,7 +22,6 @@ import {
   type ReplyData,
   type ReplyError,
   type Request,
-  type StateReport,
   type ToDaemon,
   type Welcome,
   WINDOW,
@@ -47,11 +45,10 @@ export interface Session {
  * that we have it.
  */
 export interface Outlet {
-  state(report: StateReport): void
-  qr(data: string): void
-  pairCode(code: string): void
-  identity(lid: Jid, number: Jid): void
+  say(said: Said): void
 }
+
+export type Said = Extract<ToDaemon, { type: 'state' | 'qr' | 'pair_code' | 'identity' }>
 
 const WELCOME_WITHIN = 10_000
 const MOST_REQUESTS = 64
@@ -121,22 +118,11 @@ export class Link implements Outlet {
     this.#end(ending)
   }
 
-  state(report: StateReport): void {
-    this.#send({ type: 'state', ...report, detail: report.detail.slice(0, MOST_WORDS) })
-    this.#identified ||= report.me !== null || ['need_pairing', 'logged_out'].includes(report.state)
+  say(said: Said): void {
+    this.#send(said)
+    if (said.type !== 'state') return
+    this.#identified ||= said.me !== null || ['need_pairing', 'logged_out'].includes(said.state)
     this.#sendEvents()
-  }
-
-  qr(data: string): void {
-    this.#send({ type: 'qr', data })
-  }
-
-  pairCode(code: string): void {
-    this.#send({ type: 'pair_code', code })
-  }
-
-  identity(lid: Jid, number: Jid): void {
-    this.#send({ type: 'identity', lid, number })
   }
 
   /** A sink of the log: takes a message while the daemon is there, and drops it if it is slow. */

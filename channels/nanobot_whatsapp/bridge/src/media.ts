@@ -17,9 +17,8 @@ import {
 import { open, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DEFAULT_ORIGIN, getMediaKeys, type MediaType } from 'baileys'
-import { RequestFailed } from './errors.js'
+import { RequestFailed, wordsOf } from './errors.js'
 import type { EventMedia, MediaKind, MediaRef } from './protocol.js'
-import type { Clock } from './runtime.js'
 
 const HOST = 'mmg.whatsapp.net'
 const HOSTS = '.whatsapp.net'
@@ -105,55 +104,48 @@ export interface Downloaded {
   readonly size: number
 }
 
-export class Downloads {
-  /** `folder/name` must be there and belong to nobody else. */
-  constructor(
-    private readonly folder: string,
-    private readonly name: string,
-    private readonly clock: Clock,
-  ) {}
-
-  /** Fetch a file of at most `limit` bytes; rejects with `RequestFailed`. */
-  async fetch(ref: MediaRef, limit: number): Promise<Downloaded> {
-    const file = fileOf(ref)
-    const url = file && urlOf(file)
-    if (!url) throw new RequestFailed('refused', 'this is not a file on WhatsApp')
-    const abort = new AbortController()
-    const patience = this.clock.after(PATIENCE, () => {
-      abort.abort()
-    })
-    try {
-      return await this.#fetch(file, url, limit, abort.signal)
-    } finally {
-      patience()
-      abort.abort()
-    }
+/**
+ * Fetch a file of at most `limit` bytes into `folder/name`, which must be there and belong to
+ * nobody else; rejects with `RequestFailed`.
+ */
+export async function download(
+  folder: string,
+  name: string,
+  ref: MediaRef,
+  limit: number,
+): Promise<Downloaded> {
+  const file = fileOf(ref)
+  const url = file && urlOf(file)
+  if (!url) throw new RequestFailed('refused', 'this is not a file on WhatsApp')
+  const path = join(name, randomBytes(12).toString('hex'))
+  const whole = join(folder, path)
+  const abort = new AbortController()
+  try {
+    const signal = AbortSignal.any([abort.signal, AbortSignal.timeout(PATIENCE)])
+    return { path, size: await save(file, await bodyOf(url, limit, signal), whole, limit) }
+  } catch (error) {
+    await rm(whole, { force: true })
+    if (error instanceof RequestFailed) throw error
+    const words = `WhatsApp's file cannot be fetched: ${wordsOf(error)}`
+    throw new RequestFailed('later', words, LATER)
+  } finally {
+    abort.abort()
   }
+}
 
-  async #fetch(
-    file: FileRef,
-    url: string,
-    limit: number,
-    signal: AbortSignal,
-  ): Promise<Downloaded> {
-    const body = await bodyOf(url, limit, signal)
-    const path = join(this.name, randomBytes(12).toString('hex'))
-    const whole = join(this.folder, path)
-    const handle = await open(whole, 'wx', 0o600)
-    try {
-      let size = 0
-      for await (const bytes of decrypted(body, file)) {
-        size += bytes.length
-        if (size > limit) throw tooLarge(limit)
-        await handle.writeFile(bytes)
-      }
-      return { path, size }
-    } catch (error) {
-      await rm(whole, { force: true })
-      throw error
-    } finally {
-      await handle.close()
+/** The size of the file that was written. */
+async function save(file: FileRef, body: Body, path: string, limit: number): Promise<number> {
+  const handle = await open(path, 'wx', 0o600)
+  try {
+    let size = 0
+    for await (const bytes of decrypted(body, file)) {
+      size += bytes.length
+      if (size > limit) throw tooLarge(limit)
+      await handle.writeFile(bytes)
     }
+    return size
+  } finally {
+    await handle.close()
   }
 }
 
@@ -169,28 +161,16 @@ export function urlOf({ path, url }: FileRef): string | null {
 type Body = AsyncIterable<Uint8Array>
 
 async function bodyOf(url: string, limit: number, signal: AbortSignal): Promise<Body> {
-  const response = await asked(url, signal)
-  if (!response.ok || response.body === null) throw answered(response.status)
+  const headers = { Origin: DEFAULT_ORIGIN }
+  const response = await fetch(url, { headers, redirect: 'error', signal })
+  const { status, body } = response
+  if (status === 429 || status >= 500) throw new Error(`the host answered ${status}`)
+  if (!response.ok || body === null) {
+    throw new RequestFailed('refused', `WhatsApp does not have the file any more (${status})`)
+  }
   const length = Number(response.headers.get('content-length') ?? 0)
   if (length > limit + CODE + PADDING) throw tooLarge(limit)
-  return passing(response.body)
-}
-
-async function asked(url: string, signal: AbortSignal): Promise<Response> {
-  try {
-    return await fetch(url, { headers: { Origin: DEFAULT_ORIGIN }, redirect: 'error', signal })
-  } catch (error) {
-    throw unreachable(error)
-  }
-}
-
-/** The body, whose failures are the network's. */
-async function* passing(body: Body): Body {
-  try {
-    yield* body
-  } catch (error) {
-    throw unreachable(error)
-  }
+  return body
 }
 
 async function* decrypted(body: Body, { kind, key, sha256 }: FileRef): Body {
@@ -226,18 +206,6 @@ function ending(cipher: Decipher): Uint8Array {
 
 function equal(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && timingSafeEqual(a, b)
-}
-
-function answered(status: number): RequestFailed {
-  if (status === 429 || status >= 500) {
-    return new RequestFailed('later', `WhatsApp's file host answered ${status}`, LATER)
-  }
-  return new RequestFailed('refused', `WhatsApp does not have the file any more (${status})`)
-}
-
-function unreachable(error: unknown): RequestFailed {
-  const words = error instanceof Error ? error.message : String(error)
-  return new RequestFailed('later', `WhatsApp's file host cannot be reached: ${words}`, LATER)
 }
 
 function tooLarge(limit: number): RequestFailed {

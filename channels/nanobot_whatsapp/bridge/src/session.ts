@@ -17,16 +17,18 @@ import { privateFolder } from './disk.js'
 import { RequestFailed, wordsOf } from './errors.js'
 import type { Outlet, Session } from './link.js'
 import { isGroup, otherId } from './jids.js'
-import { Downloads } from './media.js'
+import { download } from './media.js'
 import type { Me, ReplyData, Request, State, Welcome } from './protocol.js'
 import { Receiver } from './receive.js'
 import type { Clock, Log } from './runtime.js'
 import { SentStore } from './send.js'
 import type { Spool } from './spool.js'
 
+const DOWNLOADS = 'downloads'
 const SOON = 5
 const REPLACED_WAIT = 300
 const VERSION_WITHIN = 10_000
+const LONGEST_DETAIL = 1000
 
 export interface SessionParts {
   /** Where auth, the sent store and downloads lie. */
@@ -50,7 +52,6 @@ type Wait = number | null
 
 export class WhatsAppSession implements Session {
   readonly #backoff = new Backoff(Math.random)
-  readonly #downloads: Downloads
   /** Which WhatsApp Web we say we are: Baileys' own, until WhatsApp wants a newer one. */
   #version: WAVersion = DEFAULT_CONNECTION_CONFIG.version
   #welcome: Welcome | null = null
@@ -61,14 +62,13 @@ export class WhatsAppSession implements Session {
   #wake: () => void = () => undefined
 
   constructor(private readonly parts: SessionParts) {
-    const { folder, clock } = parts
-    for (const name of ['downloads', 'tmp']) {
+    const { folder } = parts
+    for (const name of [DOWNLOADS, 'tmp']) {
       rmSync(join(folder, name), { recursive: true, force: true })
       privateFolder(join(folder, name))
     }
     // Baileys puts what it uploads into files there: out of the sight of others, and removed here.
     process.env['TMPDIR'] = join(folder, 'tmp')
-    this.#downloads = new Downloads(folder, 'downloads', clock)
   }
 
   start(welcome: Welcome): void {
@@ -124,7 +124,8 @@ export class WhatsAppSession implements Session {
     const auth = new Auth(join(folder, 'auth'), clock, log)
     auth.keys.onLearned((lid, number) => {
       const pair = [`${lid}@lid`, `${number}@s.whatsapp.net`] as const
-      if (otherId(...pair, auth.own) !== '') outlet.identity(...pair)
+      if (otherId(...pair, auth.own) === '') return
+      outlet.say({ type: 'identity', lid: pair[0], number: pair[1] })
     })
     const sent = new SentStore(join(folder, 'sent.jsonl'), clock, log)
     const groups = new Groups(clock)
@@ -149,7 +150,7 @@ export class WhatsAppSession implements Session {
       },
       qr: (data) => {
         this.#report('need_pairing', 'waiting to be linked')
-        if (welcome.pair === 'qr') this.parts.outlet.qr(data)
+        if (welcome.pair === 'qr') this.parts.outlet.say({ type: 'qr', data })
         if (welcome.pair !== 'code' || open.isCodeAsked) return
         open.isCodeAsked = true
         void this.#pairByCode(connection, welcome.number)
@@ -165,7 +166,8 @@ export class WhatsAppSession implements Session {
   async #pairByCode({ sock }: Connection, number: string): Promise<void> {
     try {
       const code = await sock.requestPairingCode(number)
-      this.parts.outlet.pairCode(`${code.slice(0, 4)}-${code.slice(4)}`)
+      const words = `${code.slice(0, 4)}-${code.slice(4)}`
+      this.parts.outlet.say({ type: 'pair_code', code: words })
     } catch (error) {
       this.parts.log('warning', `WhatsApp gave no code to link with: ${wordsOf(error)}`)
     }
@@ -226,7 +228,7 @@ export class WhatsAppSession implements Session {
         return this.#connected().sender.send(request.params)
       case 'download': {
         const { ref, limit } = request.params
-        return { ...(await this.#downloads.fetch(ref, limit)) }
+        return { ...(await download(this.parts.folder, DOWNLOADS, ref, limit)) }
       }
       case 'typing':
         return this.#show(async ({ sock }) => {
@@ -260,7 +262,9 @@ export class WhatsAppSession implements Session {
   }
 
   #report(state: State, detail = '', wait: Wait = null): void {
-    this.parts.outlet.state({ state, detail, retry_in: wait, me: this.#me() })
+    const me = this.#me()
+    const words = detail.slice(0, LONGEST_DETAIL)
+    this.parts.outlet.say({ type: 'state', state, detail: words, retry_in: wait, me })
   }
 
   #me(): Me | null {

@@ -67,7 +67,7 @@ async function running(t: TestContext, waiting: readonly string[] = []): Promise
   const link = new Link({ socket: join(folder, 'bridge.sock'), hello, spool, clock, log })
   const session = new ScriptedSession()
   session.started = () => {
-    link.state(CONNECTING)
+    link.say({ type: 'state', ...CONNECTING })
   }
   const ending = link.run(session)
   t.after(() => {
@@ -103,13 +103,13 @@ test('hello comes first, and nothing else before the welcome', async (t) => {
 
 test('what the session says reaches the daemon', async (t) => {
   const { daemon, link } = await welcomed(t)
-  link.state({ ...CONNECTING, state: 'open' })
+  link.say({ type: 'state', ...CONNECTING, state: 'open' })
   assert.deepEqual(await daemon.next(), { type: 'state', ...CONNECTING, state: 'open' })
-  link.qr('2@abc')
+  link.say({ type: 'qr', data: '2@abc' })
   assert.deepEqual(await daemon.next(), { type: 'qr', data: '2@abc' })
-  link.pairCode('ABCD-EFGH')
+  link.say({ type: 'pair_code', code: 'ABCD-EFGH' })
   assert.deepEqual(await daemon.next(), { type: 'pair_code', code: 'ABCD-EFGH' })
-  link.identity('888@lid', TO)
+  link.say({ type: 'identity', lid: '888@lid', number: TO })
   assert.deepEqual(await daemon.next(), { type: 'identity', lid: '888@lid', number: TO })
   assert.ok(link.log('warning', 'careful'))
   assert.deepEqual(await daemon.next(), { type: 'log', level: 'warning', message: 'careful' })
@@ -130,15 +130,15 @@ test('events are sent in order and leave the spool when they are confirmed', asy
 test('no event is sent before it is said whose account this is', async (t) => {
   const { daemon, session, link } = await running(t, ['A'])
   session.started = () => {
-    link.state({ ...CONNECTING, me: null })
+    link.say({ type: 'state', ...CONNECTING, me: null })
   }
   await daemon.next('hello')
   daemon.say(WELCOME)
   assert.equal((await daemon.next())['me'], null)
-  link.state({ ...CONNECTING, state: 'backoff', me: null })
+  link.say({ type: 'state', ...CONNECTING, state: 'backoff', me: null })
   assert.equal((await daemon.next())['state'], 'backoff')
   assert.equal(await daemon.echo(), 0)
-  link.state({ ...CONNECTING, state: 'need_pairing', me: null })
+  link.say({ type: 'state', ...CONNECTING, state: 'need_pairing', me: null })
   assert.equal((await daemon.next())['state'], 'need_pairing')
   assert.equal((await daemon.next())['seq'], 1, 'nobody is linked who could be said to be it')
 })
@@ -270,6 +270,6 @@ test('log lines are dropped and events wait while the daemon does not read', asy
 test('a daemon that never reads what it must get is given up', async (t) => {
   const { daemon, link, ending } = await welcomed(t)
   daemon.pause()
-  for (let i = 0; i < 20; i++) link.qr('x'.repeat(1_000_000))
+  for (let i = 0; i < 20; i++) link.say({ type: 'qr', data: 'x'.repeat(1_000_000) })
   assert.deepEqual((await ending).how, 'broken')
 })
