@@ -86,11 +86,6 @@ export class Connection {
     return this.#isOpen && this.#own === null
   }
 
-  /** End the connection. */
-  close(): void {
-    this.#stop({ words: 'closed', disk: false })
-  }
-
   #config(): UserFacingSocketConfig {
     const { auth, groups, log, version, online } = this.parts
     return {

@@ -35,8 +35,6 @@ export interface Session {
   start(welcome: Welcome): void
   /** Answer one request; rejects with `RequestFailed`. */
   request(request: Request): Promise<ReplyData>
-  /** Let go of WhatsApp and bring what is in hand to disk; called once, also after no start. */
-  stop(): Promise<void>
 }
 
 /**

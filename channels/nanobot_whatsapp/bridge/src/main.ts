@@ -18,8 +18,6 @@ import type { Hello } from './protocol.js'
 import { type Log, quietConsole, stderrLog, systemClock } from './runtime.js'
 import { Spool } from './spool.js'
 
-/** Milliseconds that the session has to bring its things to disk. */
-const GRACE = 1500
 /** Characters of the longest line of the log. */
 const LONGEST_LINE = 2000
 
@@ -54,30 +52,19 @@ async function main(socket: string, folder: string): Promise<number> {
   }
   const ending = await outlet.run(session)
   if (EXIT[ending.how] !== 0 || ending.how === 'goodbye') log('error', ending.reason)
-  await withinGrace(session.stop())
+  // Whatever is in hand may be interrupted anywhere.
   return EXIT[ending.how]
-}
-
-/** Wait for what is in hand, but not for ever: the daemon may be about to start the next helper. */
-async function withinGrace(work: Promise<void>): Promise<void> {
-  const late = new Promise<void>((resolve) => {
-    systemClock.after(GRACE, resolve)
-  })
-  await Promise.race([work, late])
 }
 
 /** A helper in a state that nobody foresaw is worth less than a new one; all else is on disk. */
 function dieOfSurprises(): void {
   const die = (error: unknown): void => {
-    stderrLog('error', `the helper failed: ${describe(error)}`)
+    const words = error instanceof Error ? (error.stack ?? error.message) : String(error)
+    stderrLog('error', `the helper failed: ${words}`)
     process.exit(70)
   }
   process.on('uncaughtException', die)
   process.on('unhandledRejection', die)
-}
-
-function describe(error: unknown): string {
-  return error instanceof Error ? (error.stack ?? error.message) : String(error)
 }
 
 function about(): Hello {
@@ -91,17 +78,12 @@ function about(): Hello {
   }
 }
 
-interface Arguments {
-  readonly socket: string
-  readonly folder: string
-}
-
-function readArguments(): Arguments | null {
+/** The socket and the folder, or null. */
+function readArguments(): readonly [string, string] | null {
   try {
     const options = { socket: { type: 'string' }, folder: { type: 'string' } } as const
     const { socket, folder } = parseArgs({ options }).values
-    if (socket === undefined || folder === undefined) return null
-    return { socket, folder: resolve(folder) }
+    return socket === undefined || folder === undefined ? null : [socket, resolve(folder)]
   } catch {
     return null
   }
@@ -113,4 +95,4 @@ if (given === null) {
   process.exit(64)
 }
 process.umask(0o077)
-process.exit(await main(given.socket, given.folder))
+process.exit(await main(...given))

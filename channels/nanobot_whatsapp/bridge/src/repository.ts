@@ -2,17 +2,17 @@
  * Baileys' Signal repository, made to keep what it decrypts and to be safe to be killed anywhere.
  *
  * As soon as a message was decrypted, Baileys tells WhatsApp that it has arrived, and WhatsApp
- * forgets it. What always holds here: a decryption is one transaction, in which the message is
+ * forgets it. Invariant: a decryption is one transaction, in which the message is
  * brought to disk first and the ratchet after it; only then does Baileys get to see the message. So
  * a message is in the spool, or it can be decrypted again when WhatsApp delivers it again.
  *
- * Three things in Baileys and libsignal would break that, and are mended here:
+ * Three things in Baileys and libsignal would break that, and are put right here:
  * - Encryption runs inside of a transaction that is committed after the message was sent, and with
  *   what was read at its beginning; so it could undo a decryption in between, and a kill in between
  *   would use a key twice. Here each step is a transaction of its own, whoever calls.
  * - libsignal runs the steps for one address in a queue and so in the context of another step,
  *   whose transaction then gets the keys. Here steps with one session never overlap.
- * - libsignal spoils sessions that it only tries, see `sessions.ts`.
+ * - libsignal spoils sessions that it only tries, see `withoutAttempts`.
  */
 
 import { AsyncResource } from 'node:async_hooks'
@@ -73,21 +73,19 @@ export function keeping(
   const outside = new AsyncResource('signal')
   const alone = <T>(work: () => Promise<T>): Promise<T> =>
     gate.pass(() => outside.runInAsyncScope(work))
-  const step = <T>(lock: () => Promise<string>, work: () => Promise<T>): Promise<T> =>
-    alone(async () => keys.transaction(work, await lock()))
-  const session = (jid: string) => (): Promise<string> => lockOf(jid, keys)
-  const group = (id: string) => (): Promise<string> => Promise.resolve(`group ${id}`)
+  const step = <T>(jid: string, work: () => Promise<T>): Promise<T> =>
+    alone(async () => keys.transaction(work, await lockOf(jid, keys)))
 
   async function decrypt(
     ciphertext: Uint8Array,
     type: Encrypted,
-    lock: () => Promise<string>,
+    jid: string,
     work: () => Promise<Uint8Array>,
   ): Promise<Uint8Array> {
     const stanza = receiver.stanzaOf(ciphertext)
     const done = { decrypted: false }
     try {
-      return await step(lock, async () => {
+      return await step(jid, async () => {
         const padded = await work()
         done.decrypted = true
         const message = decoded(padded)
@@ -108,11 +106,16 @@ export function keeping(
     given: Parameters<typeof inner.decryptMessage>[0],
   ): Promise<Uint8Array> {
     const address = inner.jidToSignalProtocolAddress(given.jid)
-    const before = (await keys.get('session', [address]))[address]
+    const record = async (): Promise<SessionRecord | undefined> => {
+      // Baileys says that these are bytes.
+      return (await keys.get('session', [address]))[address] as SessionRecord | undefined
+    }
+    const before = await record()
     const padded = await inner.decryptMessage(given)
-    const after = (await keys.get('session', [address]))[address]
-    if (given.type === 'msg' && after !== undefined) {
-      await keys.set({ session: { [address]: withoutAttempts(before, after) } })
+    const after = await record()
+    if (given.type === 'msg' && before !== undefined && after !== undefined) {
+      const put = withoutAttempts(before, after) as SessionRecord & Uint8Array
+      await keys.set({ session: { [address]: put } })
     }
     return padded
   }
@@ -135,17 +138,16 @@ export function keeping(
   return {
     ...inner,
     decryptMessage: (given) =>
-      decrypt(given.ciphertext, given.type, session(given.jid), () => withOneSession(given)),
+      decrypt(given.ciphertext, given.type, given.jid, () => withOneSession(given)),
     decryptGroupMessage: (given) =>
-      decrypt(given.msg, 'skmsg', group(given.group), () => inner.decryptGroupMessage(given)),
+      decrypt(given.msg, 'skmsg', given.group, () => inner.decryptGroupMessage(given)),
     // Baileys hands over each key once more; those that are worth having are taken by then.
     processSenderKeyDistributionMessage: () => Promise.resolve(),
-    encryptMessage: (given) => step(session(given.jid), () => inner.encryptMessage(given)),
-    encryptGroupMessage: (given) =>
-      step(group(given.group), () => inner.encryptGroupMessage(given)),
+    encryptMessage: (given) => step(given.jid, () => inner.encryptMessage(given)),
+    encryptGroupMessage: (given) => step(given.group, () => inner.encryptGroupMessage(given)),
     getSenderKeyDistributionMessage: (given) =>
-      step(group(given.group), () => inner.getSenderKeyDistributionMessage(given)),
-    injectE2ESession: (given) => step(session(given.jid), () => inner.injectE2ESession(given)),
+      step(given.group, () => inner.getSenderKeyDistributionMessage(given)),
+    injectE2ESession: (given) => step(given.jid, () => inner.injectE2ESession(given)),
     hasSenderKey: (given) => alone(() => inner.hasSenderKey(given)),
     getSessionInfo: (jid) => alone(() => inner.getSessionInfo(jid)),
     validateSession: (jid) => alone(() => inner.validateSession(jid)),
@@ -182,51 +184,35 @@ function decoded(padded: Uint8Array): proto.IMessage | null {
 /** One name for one session: a number that belongs to a LID shares the LID's. */
 async function lockOf(jid: string, keys: SignalKeyStoreWithTransaction): Promise<string> {
   const parts = jidDecode(jid)
-  if (parts === undefined) return jid
+  if (parts === undefined || isGroup(jid)) return jid
   const { user, device = 0, server } = parts
   const isNumber = server === 's.whatsapp.net' || server === 'hosted'
   const known = isNumber ? await keys.get('lid-mapping', [user]) : {}
   return `session ${known[user] ?? user}.${device}`
 }
 
-/*
- * What one decryption may change in what is kept of somebody's Signal sessions.
+/** What libsignal keeps of the sessions with one device. */
+interface SessionRecord {
+  readonly _sessions: Readonly<Record<string, { readonly indexInfo: { readonly used: number } }>>
+}
+
+/**
+ * `after` with the sessions as in `before` that were only tried.
  *
  * There can be many sessions with one device, and libsignal tries one after the other. An attempt
  * with the wrong one fails, but moves that session's ratchet, and libsignal keeps that: the other
  * side goes on with a session that we cannot read any more. So all but the one that worked are put
- * back.
+ * back. That one was stamped with the time.
  */
-
-interface Entry {
-  readonly indexInfo: { readonly used: number }
-}
-
-type Entries = Readonly<Record<string, Entry>>
-
-/** `after` with the sessions as in `before` that were only tried; both as libsignal keeps them. */
-export function withoutAttempts<T>(before: unknown, after: T): T {
-  const [old, now] = [entriesOf(before), entriesOf(after)]
-  if (old === null || now === null) return after
-  const worked = usedOne(old, now)
-  const entries = Object.entries(now).map(([key, entry]) => {
-    return [key, key === worked ? entry : (old[key] ?? entry)] as const
+function withoutAttempts(before: SessionRecord, after: SessionRecord): SessionRecord {
+  const [old, now] = [before._sessions, after._sessions]
+  const all = Object.entries(now)
+  const stamped = all.filter(([key, { indexInfo }]) => indexInfo.used !== old[key]?.indexInfo.used)
+  // Within one millisecond the stamp may be the same; then it is that of the latest session.
+  const candidates = stamped.length > 0 ? stamped : all
+  const [worked] = candidates.toSorted(([, a], [, b]) => b.indexInfo.used - a.indexInfo.used)
+  const entries = all.map(([key, entry]) => {
+    return [key, key === worked?.[0] ? entry : (old[key] ?? entry)] as const
   })
   return { ...after, _sessions: Object.fromEntries(entries) }
-}
-
-/** The session that worked: it was stamped with the time. */
-function usedOne(old: Entries, now: Entries): string | undefined {
-  const keys = Object.keys(now)
-  const stamp = (key: string): number => now[key]?.indexInfo.used ?? 0
-  const stamped = keys.filter((key) => stamp(key) !== old[key]?.indexInfo.used)
-  // Within one millisecond the stamp may be the same; then it is that of the latest session.
-  const candidates = stamped.length > 0 ? stamped : keys
-  return candidates.toSorted((a, b) => stamp(b) - stamp(a))[0]
-}
-
-function entriesOf(record: unknown): Entries | null {
-  if (typeof record !== 'object' || record === null || !('_sessions' in record)) return null
-  const entries = record._sessions
-  return typeof entries === 'object' && entries !== null ? (entries as Entries) : null
 }

@@ -147,12 +147,12 @@ async function readable(path: string | undefined): Promise<void> {
   }
 }
 
-function accept(ack: Ack): void {
-  if (ack === 'taken') return
-  if (ack === 'silent') throw unknown('no confirmation')
-  const words = `WhatsApp answered ${ack.refusal}`
-  if (STALE.has(ack.refusal)) throw unknown(words)
-  throw failure(ack.refusal) ?? new RequestFailed('refused', words)
+function accept(refusal: number | null): void {
+  if (refusal === 0) return
+  if (refusal === null) throw unknown('no confirmation')
+  const words = `WhatsApp answered ${refusal}`
+  if (STALE.has(refusal)) throw unknown(words)
+  throw failure(refusal) ?? new RequestFailed('refused', words)
 }
 
 /** What we know of the other's devices or of the group is old: the next attempt is a better one. */
@@ -184,41 +184,25 @@ const REFUSED: ReadonlyMap<number, string> = new Map([
   [463, 'WhatsApp does not let this account begin chats with people it does not know'],
 ])
 
-/* What the daemon wants to say, as Baileys' content; values in, values out. */
-
-/** What files are where nobody says. */
-const TYPES: Readonly<Record<OutFile['kind'], string>> = {
-  image: 'image/jpeg',
-  video: 'video/mp4',
-  audio: 'audio/mpeg',
-  voice: 'audio/ogg; codecs=opus',
-  document: 'application/octet-stream',
-}
-
-/** One message on WhatsApp. */
-export interface Piece {
-  readonly id: string
-  readonly content: AnyMessageContent
-}
-
-type OutFile = NonNullable<SendParams['file']>
-
 /**
- * The messages for one request; the last one has the id that was asked for. Sound has no caption on
- * WhatsApp, so that its text goes ahead as a message of its own.
+ * The messages for one request, as Baileys' content; the last one has the id that was asked for.
+ * Sound has no caption on WhatsApp, so that its text goes ahead as a message of its own.
  */
 export function piecesOf({ id, text, file }: SendParams): readonly Piece[] {
-  if (file === null) return [{ id, content: words(text) }]
-  if (text === '' || !isSound(file)) return [{ id, content: fileContent(file, text) }]
+  // Without a preview: Baileys fetches what a text links to where link-preview-js is installed.
+  const words = { text, linkPreview: null }
+  if (file === null) return [{ id, content: words }]
+  const isSound = file.kind === 'audio' || file.kind === 'voice'
+  if (text === '' || !isSound) return [{ id, content: fileContent(file, text) }]
   return [
-    { id: `${id}T`, content: words(text) },
+    { id: `${id}T`, content: words },
     { id, content: fileContent(file, '') },
   ]
 }
 
-/** Without a preview: Baileys fetches what a text links to where link-preview-js is installed. */
-function words(text: string): AnyMessageContent {
-  return { text, linkPreview: null }
+interface Piece {
+  readonly id: string
+  readonly content: AnyMessageContent
 }
 
 /** The quoted message, in as far as WhatsApp has to show it. */
@@ -228,14 +212,9 @@ export function quotedOf(to: Jid, quote: NonNullable<SendParams['quote']>): WAMe
   return { key: { remoteJid: to, id, fromMe, ...participant }, message: { conversation: text } }
 }
 
-function isSound({ kind }: OutFile): boolean {
-  return kind === 'audio' || kind === 'voice'
-}
-
-function fileContent(file: OutFile, text: string): AnyMediaMessageContent {
-  const media = { url: file.path }
+function fileContent(file: NonNullable<SendParams['file']>, text: string): AnyMediaMessageContent {
+  const [media, mimetype] = [{ url: file.path }, file.mime]
   const caption = text === '' ? {} : { caption: text }
-  const mimetype = file.mime || TYPES[file.kind]
   switch (file.kind) {
     case 'image':
       return { image: media, mimetype, ...caption }
@@ -250,25 +229,25 @@ function fileContent(file: OutFile, text: string): AnyMediaMessageContent {
   }
 }
 
-/** What WhatsApp said to a message; `silent`: nothing, for as long as we wanted to wait. */
-type Ack = 'taken' | 'silent' | { readonly refusal: number }
-
 /** WhatsApp's confirmations of what we sent, by id. */
 export class Acks {
-  readonly #waiting = new Map<string, (ack: Ack) => void>()
+  readonly #waiting = new Map<string, (refusal: number | null) => void>()
 
   constructor(private readonly clock: Clock) {}
 
-  /** The message's confirmation, waited for from now on and for so many milliseconds. */
-  expect(id: string, within: number): Promise<Ack> {
+  /**
+   * WhatsApp's number for why it refuses the message with this id, 0 if it takes it; null if it
+   * says nothing within `ms` milliseconds from now.
+   */
+  expect(id: string, ms: number): Promise<number | null> {
     return new Promise((resolve) => {
-      const end = (ack: Ack): void => {
+      const end = (refusal: number | null): void => {
         stop()
         if (this.#waiting.get(id) === end) this.#waiting.delete(id)
-        resolve(ack)
+        resolve(refusal)
       }
-      const stop = this.clock.after(within, () => {
-        end('silent')
+      const stop = this.clock.after(ms, () => {
+        end(null)
       })
       this.#waiting.set(id, end)
     })
@@ -276,14 +255,12 @@ export class Acks {
 
   /** Take an `ack` stanza of a message. */
   take({ attrs }: BinaryNode): void {
-    const refusal = attrs['error']
-    const ack = refusal === undefined ? 'taken' : { refusal: Number(refusal) }
-    this.#waiting.get(attrs['id'] ?? '')?.(ack)
+    this.#waiting.get(attrs['id'] ?? '')?.(Number(attrs['error'] ?? 0))
   }
 
   /** The connection is gone: nothing more will come. */
   close(): void {
-    for (const end of this.#waiting.values()) end('silent')
+    for (const end of this.#waiting.values()) end(null)
   }
 }
 

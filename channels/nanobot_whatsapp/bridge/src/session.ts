@@ -57,9 +57,6 @@ export class WhatsAppSession implements Session {
   #welcome: Welcome | null = null
   #account: Account | null = null
   #connection: Connection | null = null
-  #running: Promise<void> = Promise.resolve()
-  #stopping = false
-  #wake: () => void = () => undefined
 
   constructor(private readonly parts: SessionParts) {
     const { folder } = parts
@@ -73,16 +70,7 @@ export class WhatsAppSession implements Session {
 
   start(welcome: Welcome): void {
     this.#welcome = welcome
-    this.#running = this.#run(welcome)
-  }
-
-  async stop(): Promise<void> {
-    this.#stopping = true
-    this.#wake()
-    this.#connection?.close()
-    await this.#running
-    this.#account?.auth.keys.close()
-    this.#account?.sent.close()
+    void this.#run(welcome)
   }
 
   async request(request: Request): Promise<ReplyData> {
@@ -95,10 +83,12 @@ export class WhatsAppSession implements Session {
   }
 
   async #run(welcome: Welcome): Promise<void> {
-    while (!this.#stopping) {
+    for (;;) {
       const wait = await this.#attempt(welcome)
       if (wait === null) return
-      await this.#pause(wait)
+      await new Promise<void>((resolve) => {
+        this.parts.clock.after(wait * 1000, resolve)
+      })
     }
   }
 
@@ -110,7 +100,6 @@ export class WhatsAppSession implements Session {
         return null
       }
       const { closing, held } = await this.#connect(this.#account, welcome)
-      if (this.#stopping) return null
       return await this.#after(closing, held, welcome)
     } catch (error) {
       // The disk refuses, or something that nobody foresaw: neither is a reason never to try again.
@@ -271,17 +260,6 @@ export class WhatsAppSession implements Session {
     const auth = this.#account?.auth
     if (auth?.paired !== true) return null
     return { ...auth.own, name: auth.creds.me?.name ?? '' }
-  }
-
-  async #pause(seconds: number): Promise<void> {
-    if (this.#stopping || seconds <= 0) return
-    await new Promise<void>((resolve) => {
-      const cancel = this.parts.clock.after(seconds * 1000, resolve)
-      this.#wake = () => {
-        cancel()
-        resolve()
-      }
-    })
   }
 }
 

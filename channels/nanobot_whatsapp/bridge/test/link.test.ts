@@ -40,10 +40,6 @@ class ScriptedSession implements Session {
     this.requests.push(request)
     return this.answer()
   }
-
-  stop(): Promise<void> {
-    return Promise.resolve()
-  }
 }
 
 interface Running {
