@@ -209,7 +209,7 @@ def build_routines(base: Base, memory: Remembering, toolbox: Toolbox) -> Sequenc
         base.clock,
         every,
         ActiveHours(*settings.heartbeat.hours),
-        busy=base.stores.journal.is_busy,
+        base.stores.journal.is_busy,
     )
     return (*dreaming, *jobs, heartbeat)
 

@@ -14,14 +14,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 
-from loguru import logger
-
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.clock import Clock
 from nanobot.cron.job import SMALL_STEP
-from nanobot.cron.service import Alarm
+from nanobot.cron.service import Alarm, surviving
 from nanobot.cron.wording import address_of, moment_text
-from nanobot.errors import NanobotError
 from nanobot.messages import SILENT
 from nanobot.templates import render
 from nanobot.tooling.policy import OWNER
@@ -66,10 +63,6 @@ def beat_at(moment: datetime, every: timedelta) -> datetime:
     return _EPOCH + (moment - _EPOCH) // every * every
 
 
-async def _never_busy(_: str) -> bool:
-    return False
-
-
 class Heartbeat:
     """`read` gives the text of HEARTBEAT.md and may block, `template` is the text it begins with.
     `chat` gives the address of the chat that the owner used last, empty where there is none, and
@@ -84,8 +77,7 @@ class Heartbeat:
         clock: Clock,
         every: timedelta,
         hours: ActiveHours,
-        *,
-        busy: Callable[[str], Awaitable[bool]] = _never_busy,
+        busy: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._read, self._template, self._chat = read, template, chat
         self._publish, self._clock, self._every, self._hours = publish, clock, every, hours
@@ -103,7 +95,8 @@ class Heartbeat:
             now = self._clock.now()
             beat = beat_at(now, self._every)
             if beat > last and self._hours.cover(now):
-                await self._survive(beat)
+                with surviving("the heartbeat"):
+                    await self._beat(beat)
                 last = beat
             elif last - beat > SMALL_STEP:
                 last = beat
@@ -114,40 +107,29 @@ class Heartbeat:
         self._stopping = True
         self._alarm.ring()
 
-    async def _survive(self, beat: datetime) -> None:
-        try:
-            await self._beat(beat)
-        except NanobotError as error:
-            logger.error("no heartbeat this time: {} {}", error, error.hint)
-        except Exception as error:  # noqa: BLE001 - the boundary: the next one may go well
-            logger.opt(exception=error).error("no heartbeat this time")
-
     async def _beat(self, beat: datetime) -> None:
         if await self._busy(SESSION):
             return
         text = await asyncio.to_thread(self._read)
-        if not says_something(text, self._template):
-            return
         chat = await asyncio.to_thread(self._chat)
-        if chat:
-            await self._publish(self._message(beat, text[:MOST_TEXT], chat))
-
-    def _message(self, beat: datetime, text: str, chat: str) -> InboundMessage:
-        there = address_of(chat)
-        now = self._clock.now()
+        if not says_something(text, self._template) or not chat:
+            return
+        there, now = address_of(chat), self._clock.now()
         assert now.tzinfo is not None
-        due = moment_text(beat, now.tzinfo)
-        content = render("heartbeat.md", due=due, text=text.strip(), silent=SILENT)
-        return InboundMessage(
-            there.channel,
-            there.chat_id,
-            sender_id=NANOBOT,
-            content=content.rstrip("\n"),
-            event_id=f"heartbeat:{beat.isoformat()}",
-            timestamp=now,
-            thread_id=there.thread_id,
-            session_override=SESSION,
-            origin=NANOBOT,
-            begun_by="heartbeat",
-            scope=OWNER,
+        due, asked = moment_text(beat, now.tzinfo), text[:MOST_TEXT].strip()
+        content = render("heartbeat.md", due=due, text=asked, silent=SILENT)
+        await self._publish(
+            InboundMessage(
+                there.channel,
+                there.chat_id,
+                sender_id=NANOBOT,
+                content=content.rstrip("\n"),
+                event_id=f"heartbeat:{beat.isoformat()}",
+                timestamp=now,
+                thread_id=there.thread_id,
+                session_override=SESSION,
+                origin=NANOBOT,
+                begun_by="heartbeat",
+                scope=OWNER,
+            )
         )

@@ -200,13 +200,13 @@ class CronService:
     async def _round(self) -> datetime:
         """Run what is due; when to look again."""
         jobs: Sequence[Job] = ()
-        with _surviving("reading the jobs"):
+        with surviving("reading the jobs"):
             jobs = await self.jobs(EVERYONES)
         nearest = self._clock.now() + timedelta(seconds=LONGEST_WAIT)
         for job in jobs:
             if self._stopping:
                 break
-            with _surviving(f"job {job.id}"):
+            with surviving(f"job {job.id}"):
                 nearest = min(nearest, await self._attend(job) or nearest)
         return nearest
 
@@ -298,7 +298,8 @@ def _found(jobs: Jobs, id: str, scope: str) -> Job:
 
 
 @contextmanager
-def _surviving(what: str) -> Iterator[None]:
+def surviving(what: str) -> Iterator[None]:
+    """Log what goes wrong inside: the next time it may go well."""
     try:
         yield
     except NanobotError as error:

@@ -23,14 +23,14 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
 
-from nanobot.bus.sqlite import copy_to
+from nanobot.bus.sqlite import Database, copy_to
 from nanobot.clock import Clock
+from nanobot.commands import Operation
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import locked
 from nanobot.upkeep.contents import JOURNAL, SNAPSHOT, Item, may_be_linked, open_plain, walk
@@ -39,19 +39,6 @@ OPERATION = "backup.snapshot"
 _MOST_COPIED = 8 << 20
 """Bytes of the largest file that is copied while the journal stands still."""
 _LIST, _JOURNAL, _MEMORY_LOCK = "list.jsonl", "journal.db", "state/memory.git.lock"
-
-
-class JournalDatabase(Protocol):
-    """The journal's database, as far as a snapshot needs it."""
-
-    async def run(
-        self,
-        work: Callable[[sqlite3.Connection], None],
-        *,
-        afterwards: Callable[[sqlite3.Connection], None],
-    ) -> None:
-        """Run `work` in a transaction, and `afterwards` between it and the next one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +61,12 @@ class Taken:
 class BackupOperations:
     """The operations `backup.…` of one home. Whoever calls one holds `backups.alone`."""
 
-    def __init__(self, home: Path, journal: JournalDatabase, clock: Clock, *, live: bool) -> None:
+    def __init__(self, home: Path, journal: Database, clock: Clock, *, live: bool) -> None:
         self._home, self._journal, self._clock, self._live = home, journal, clock, live
         # Who asked may be gone, and somebody else ask, before the first one is taken.
         self._taking = asyncio.Lock()
 
-    def table(self) -> Mapping[str, Callable[[Mapping[str, object]], Awaitable[object]]]:
+    def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
         return {OPERATION: self._snapshot}
 

@@ -40,7 +40,7 @@ class Room:
             self.clock,
             every,
             ActiveHours(time(8), time(22)),
-            busy=self._is_busy,
+            self._is_busy,
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(heart.run_forever())
