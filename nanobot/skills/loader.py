@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from loguru import logger
@@ -29,6 +29,7 @@ from nanobot.security.documents import StateDocument, UnfitDocument, versioned_o
 from nanobot.security.paths import Place, Root
 from nanobot.skills.folder import (
     FOLDER,
+    MAIN,
     Fingerprint,
     Header,
     NotASkill,
@@ -163,15 +164,13 @@ class SkillsLoader:
         workspace: Root,
         state: Path,
         *,
-        builtin: Path = BUILT_IN,
         here: Surroundings | None = None,
         unwanted: Collection[str] = (),
     ) -> None:
-        self._workspace, self._builtin = workspace, builtin
+        self._workspace = workspace
         self._here = here or Surroundings()
         self._unwanted = frozenset(unwanted)
         self._scans: dict[str, tuple[Fingerprint, Skill]] = {}
-        self._packaged: Sequence[Skill] | None = None
         self._warned = ""
         self._lock = threading.RLock()
         advice = "Enable your skills again with `nanobot skills enable`."
@@ -183,7 +182,7 @@ class SkillsLoader:
         with self._lock:
             book = self.state.load()
             found = [self._own(place, book) for place in self._folders()]
-            found += [self._judged(skill, "enabled", book) for skill in self._shipped()]
+            found += [self._judged(skill, "enabled", book) for skill in _shipped()]
         return tuple(sorted(found, key=lambda skill: (skill.name, skill.source != "workspace")))
 
     def in_use(self, scope: str = OWNER) -> tuple[Skill, ...]:
@@ -204,7 +203,7 @@ class SkillsLoader:
         Raises `ToolError` where there is no such file, or where the skill was changed since.
         """
         if skill.source == "built-in":
-            contents = read_packaged(self._builtin / skill.name)
+            contents = read_packaged(BUILT_IN / skill.name)
         else:
             try:
                 contents = read(self.place_of(skill.name), path)
@@ -212,11 +211,10 @@ class SkillsLoader:
                 raise ToolError(f"the skill {skill.name} cannot be read any more") from error
             enabled = self.state.load().enabled.get(skill.name)
             if enabled is None or differences(enabled.files, contents.files):
+                name = skill.name
                 raise ToolError(
-                    f"the skill {skill.name} was changed since the owner enabled it and is not"
-                    " used",
-                    hint="They can look at it and enable it with"
-                    f" `nanobot skills enable {skill.name}`",
+                    f"the skill {name} was changed since the owner enabled it and is not used",
+                    hint=f"They can look at it and enable it with `nanobot skills enable {name}`",
                 )
         if not path:
             return parse(contents.main)[1].encode()
@@ -257,10 +255,9 @@ class SkillsLoader:
         skill, enabled = known[1], book.enabled.get(name)
         if enabled is None:
             return self._judged(skill, "new", book)
-        changes = differences(enabled.files, skill.files)
-        status: Status = "changed" if changes else "enabled"
         skill = replace(skill, everyone=enabled.everyone)
-        return self._judged(skill, status, book, changes)
+        changes = differences(enabled.files, skill.files)
+        return self._judged(skill, "changed" if changes else "enabled", book, changes)
 
     def _judged(
         self, skill: Skill, status: Status, book: Book, changes: tuple[str, ...] = ()
@@ -273,19 +270,16 @@ class SkillsLoader:
         missing, install = lacking(skill.header, self._here)
         return replace(skill, status=status, changes=changes, missing=missing, install=install)
 
-    def _shipped(self) -> Sequence[Skill]:
-        if self._packaged is None:
-            places = sorted(path for path in self._builtin.iterdir() if path.is_dir())
-            found = (
-                skill_of(path.name, "built-in", partial(read_packaged, path))
-                for path in places
-                if is_skill_name(path.name)
-            )
-            self._packaged = [replace(skill, everyone=True) for skill in found]
-        return self._packaged
-
     def _warn(self, problem: str) -> None:
         """Said once: the folder is looked at with every message."""
         if problem != self._warned:
             self._warned = problem
             logger.warning("{}", problem)
+
+
+@cache
+def _shipped() -> Sequence[Skill]:
+    """The built-in skills."""
+    folders = sorted(path.parent for path in BUILT_IN.glob(f"*/{MAIN}"))
+    found = (skill_of(path.name, "built-in", partial(read_packaged, path)) for path in folders)
+    return [replace(skill, everyone=True) for skill in found]
