@@ -118,14 +118,10 @@ class ReadFile:
         if not content:
             return ToolResult(f"[{place.shown} is empty]")
         if mime := image_type(content):
-            return _image(place, content, mime)
+            return image_result(place.shown, content, mime)
         if content.startswith(b"%PDF-") and self.pdf_text is not None:
             content = self.pdf_text(content).encode()
-        if kind := binary_kind(content):
-            raise ToolError(
-                f"{place.shown} is binary ({kind}, {len(content):,} bytes); "
-                "it cannot be shown as text"
-            )
+        refuse_binary(place.shown, content)
         return ToolResult(_excerpt(place, content, arguments.start_line, arguments.end_line))
 
 
@@ -153,9 +149,7 @@ class ListDir:
         entries = place.entries()
         if not entries:
             return ToolResult(f"[{place.shown} is empty]")
-        lines = [_listed(entry) for entry in entries[:MAX_LISTED]]
-        while sum(map(len, lines)) + len(lines) > MAX_TEXT:
-            del lines[-10:]
+        lines = fitting([_listed(entry) for entry in entries], MAX_LISTED)
         if len(lines) < len(entries):
             lines.append(f"[{len(lines)} of {len(entries)} entries; find_files finds the others]")
         return ToolResult("\n".join(lines))
@@ -199,15 +193,30 @@ def _names_near(place: Place) -> list[str]:
     return near
 
 
-def _image(place: Place, content: bytes, mime: str) -> ToolResult:
+def image_result(what: str, content: bytes, mime: str) -> ToolResult:
+    """An image, under a line that says which. Raises `ToolError` for one that is too large."""
     if len(content) > MAX_IMAGE:
-        raise ToolError(
-            f"{place.shown} has {len(content):,} bytes; images may have {MAX_IMAGE:,} at most"
-        )
+        raise ToolError(f"{what} has {len(content):,} bytes; images may have {MAX_IMAGE:,} at most")
     return ToolResult(
-        f"[image {place.shown}, {mime}, {len(content):,} bytes]",
+        f"[image {what}, {mime}, {len(content):,} bytes]",
         images=((base64.b64encode(content).decode(), mime),),
     )
+
+
+def refuse_binary(what: str, content: bytes) -> None:
+    """Raise `ToolError` for content that is no text."""
+    if kind := binary_kind(content):
+        raise ToolError(
+            f"{what} is binary ({kind}, {len(content):,} bytes); it cannot be shown as text"
+        )
+
+
+def fitting(lines: list[str], most: int) -> list[str]:
+    """The first of `lines`, at most so many, that fit a result."""
+    shown = lines[:most]
+    while sum(map(len, shown)) + len(shown) > MAX_TEXT:
+        del shown[-10:]
+    return shown
 
 
 def _excerpt(place: Place, content: bytes, start: int, end: int | None) -> str:

@@ -29,7 +29,7 @@ from nanobot.security.paths import Entry, Place
 from nanobot.tooling import Arguments, Caller, RootsOf, ToolResult
 from nanobot.tools import matching
 from nanobot.tools.matching import Answer, Request, Source
-from nanobot.tools.reading import MAX_TEXT, binary_kind, missing
+from nanobot.tools.reading import MAX_TEXT, binary_kind, fitting, missing
 
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 _MAX_PATTERN, _MAX_CHOICES = 300, 64
@@ -183,9 +183,7 @@ class FindFiles:
             if matches(place.names[len(folder.names) :]):
                 found.append(f"{place.shown}/" if entry.kind == "folder" else place.shown)
         found.sort()
-        shown = found[:MAX_FOUND]
-        while sum(map(len, shown)) + len(shown) > MAX_TEXT:
-            del shown[-10:]
+        shown = fitting(found, MAX_FOUND)
         if len(shown) < len(found):
             shown.append(f"[{len(shown)} of {len(found)} matches; narrow the pattern]")
         if visited == MAX_VISITED:

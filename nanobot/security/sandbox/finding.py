@@ -1,8 +1,6 @@
-"""The proof that a sandbox holds: a command that tries to get out, and what became of it.
+"""Which sandbox works here, proven by a command that tries to get out of it.
 
-What it says of itself is one half; the other is looked at from outside.
-
-Which sandbox works here, proven by a command that tries to get out of it.
+What that says of itself is one half; the other is looked at from outside.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import os
 import shutil
 import socket
 import tempfile
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -106,15 +105,7 @@ async def _run(sandbox: Sandbox, confined: Confined, ground: _Ground) -> tuple[s
     )
     command = (interpreter(), "-E", "-s", "-S", str(_PROBE), *arguments)
     launch = sandbox.launch(command, confined)
-    child = await asyncio.create_subprocess_exec(
-        *launch.argv,
-        env=launch.env,
-        cwd=launch.cwd,
-        start_new_session=True,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    child = await launch.spawn(stdin=DEVNULL, stdout=PIPE)
     try:
         async with asyncio.timeout(_SECONDS):
             said, complaints = await child.communicate()

@@ -5,8 +5,10 @@ Each way is a `Launch`, the instructions for the program that does it (`nanobot.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -56,8 +58,7 @@ class Confined:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """For `asyncio.create_subprocess_exec(*argv, env=…, cwd=…, pass_fds=…,
-    start_new_session=True)`, in a thread that lives as long as the command.
+    """What starts a command.
 
     The process is the leader of a group: end it by killing the group. What is left of it, in
     whatever way it ended, is cleared away by a watcher, which holds standard error open until it
@@ -68,6 +69,22 @@ class Launch:
     env: Mapping[str, str]
     cwd: str | None = None
     pass_fds: tuple[int, ...] = ()
+
+    async def spawn(
+        self, *, stdin: int, stdout: int, stderr: int = PIPE
+    ) -> asyncio.subprocess.Process:
+        """Start it, in a thread that lives as long as the command. Raises `OSError` and
+        `ValueError`."""
+        return await asyncio.create_subprocess_exec(
+            *self.argv,
+            env=self.env,
+            cwd=self.cwd,
+            pass_fds=self.pass_fds,
+            start_new_session=True,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+        )
 
 
 class Sandbox(Protocol):

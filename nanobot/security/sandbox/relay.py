@@ -1,6 +1,4 @@
-"""What is asked of a proxy, and what it answers: HTTP, as far as that.
-
-The way from a sandbox into the network: an HTTP proxy that listens inside and decides outside.
+"""The way from a sandbox into the network: an HTTP proxy that listens inside and decides outside.
 
 A sandbox has no network but its own loopback. There, a listener is made before the command starts,
 and handed over to this process through a socket that the command never sees. So no program is
@@ -13,92 +11,30 @@ import asyncio
 import socket
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 from nanobot.errors import ToolError
-from nanobot.security.egress import EgressRefused, parse_url
+from nanobot.security.egress import Egress, parse_url
 from nanobot.tasks import Background
 
-_LONGEST_HEAD = 32 * 1024
 _OURS = (b"proxy-", b"connection:", b"keep-alive:", b"host:", b"upgrade:")
 """Beginnings of header lines that are not passed on; the host is the one that was asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Where somebody wants to go. `confirmation` tells them that they are there, `forwarded` is
-    what they said to the other side so far."""
-
-    host: str
-    port: int
-    confirmation: bytes
-    forwarded: bytes
-
-
-async def read_ask(reader: asyncio.StreamReader) -> Ask | bytes:
-    """Read a request's head: what it asks for, or the answer to one that cannot be."""
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.LimitOverrunError:
-        return refusal(431, "this head is too long")
-    if len(head) > _LONGEST_HEAD:
-        return refusal(431, "this head is too long")
-    try:
-        return _asked(head)
-    except EgressRefused as error:
-        return refusal(403, str(error))
-    except (ValueError, UnicodeDecodeError):
-        return refusal(400, "this is a proxy for HTTP, and that was not a request to one")
-
-
-def refusal(status: int, text: str) -> bytes:
-    """A whole answer that says no."""
-    body = f"nanobot: {text}\n".encode()
-    head = f"HTTP/1.1 {status} Refused\r\nContent-Type: text/plain; charset=utf-8\r\n"
-    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
-
-
-def _asked(head: bytes) -> Ask:
-    first, *headers = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    method, target, version = first.decode("ascii").split(" ")
-    if not version.startswith("HTTP/1.") or not method.isalpha():
-        raise ValueError(version)
-    if method == "CONNECT":
-        url = parse_url(f"https://{target}/")
-        return Ask(url.host, url.port, b"HTTP/1.1 200 Connected\r\n\r\n", b"")
-    url = parse_url(target)
-    if url.scheme != "http":
-        raise ValueError(target)
-    lines = [f"{method} {url.target} HTTP/1.1".encode(), f"Host: {url.place}".encode()]
-    lines += [line for line in headers if not line.lower().startswith(_OURS)]
-    return Ask(url.host, url.port, b"", b"\r\n".join([*lines, b"Connection: close", b"", b""]))
 
 
 _CONNECTIONS = 32
 """At a time; one more is closed at once."""
 
 _SECONDS_TO_ASK = 30.0
+_LONGEST_HEAD = 32 * 1024
 _CHUNK = 64 * 1024
-
-
-class Connects(Protocol):
-    """The way out, as far as a relay needs it: `Egress` is one."""
-
-    async def connect(
-        self, host: str, port: int
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Raises `ToolError` where it may not be or fails."""
-        ...
 
 
 class NetworkRelay:
     """The network of one command: `async with NetworkRelay(egress) as path`, and `path` is what
     `Sandbox.launch` gets. Nothing of it is left afterwards."""
 
-    def __init__(self, egress: Connects) -> None:
+    def __init__(self, egress: Egress) -> None:
         self._egress = egress
         self._background = Background()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -140,7 +76,9 @@ class NetworkRelay:
             if not descriptors:
                 return
             listener = socket.socket(fileno=descriptors[0])
-            self._server = await asyncio.start_server(self._came, sock=listener, limit=_CHUNK)
+            self._server = await asyncio.start_server(
+                self._came, sock=listener, limit=_LONGEST_HEAD
+            )
             await loop.sock_sendall(way, b"+")
 
     def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -152,32 +90,59 @@ class NetworkRelay:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
-                async with asyncio.timeout(_SECONDS_TO_ASK):
-                    ask = await read_ask(reader)
-                if isinstance(ask, Ask):
-                    await self._answer(ask, reader, writer)
-                else:
-                    writer.write(ask)
+                await self._answer(reader, writer)
                 await writer.drain()
         finally:
             writer.close()
 
-    async def _answer(
-        self, ask: Ask, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            far_reader, far_writer = await self._egress.connect(ask.host, ask.port)
+            async with asyncio.timeout(_SECONDS_TO_ASK):
+                host, port, confirmation, forwarded = _asked(await reader.readuntil(b"\r\n\r\n"))
+            far_reader, far_writer = await self._egress.connect(host, port)
+        except asyncio.LimitOverrunError:
+            writer.write(_refusal(431, "this head is too long"))
+            return
         except ToolError as error:
-            writer.write(refusal(403, str(error)))
+            writer.write(_refusal(403, str(error)))
+            return
+        except ValueError:
+            writer.write(_refusal(400, "this proxy is for HTTP, and that was no request to one"))
             return
         try:
-            writer.write(ask.confirmation)
-            far_writer.write(ask.forwarded)
+            writer.write(confirmation)
+            far_writer.write(forwarded)
             async with asyncio.TaskGroup() as both:
                 both.create_task(_pump(reader, far_writer))
                 both.create_task(_pump(far_reader, writer))
         finally:
             far_writer.close()
+
+
+def _asked(head: bytes) -> tuple[str, int, bytes, bytes]:
+    """Host and port that a request's head names, what tells its sender that they are there, and
+    what they have said to the other side so far. Raises `EgressRefused` and `ValueError`."""
+    first, *headers = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    method, target, version = first.decode("ascii").split(" ")
+    if not version.startswith("HTTP/1.") or not method.isalpha():
+        raise ValueError(version)
+    if method == "CONNECT":
+        url = parse_url(f"https://{target}/")
+        return url.host, url.port, b"HTTP/1.1 200 Connected\r\n\r\n", b""
+    url = parse_url(target)
+    if url.scheme != "http":
+        raise ValueError(target)
+    lines = [f"{method} {url.target} HTTP/1.1".encode(), f"Host: {url.place}".encode()]
+    lines += [line for line in headers if not line.lower().startswith(_OURS)]
+    forwarded = b"\r\n".join([*lines, b"Connection: close", b"", b""])
+    return url.host, url.port, b"", forwarded
+
+
+def _refusal(status: int, text: str) -> bytes:
+    """A whole answer that says no."""
+    body = f"nanobot: {text}\n".encode()
+    head = f"HTTP/1.1 {status} Refused\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
 
 
 async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

@@ -153,7 +153,10 @@ async def program(
     import anyio
     from mcp.shared.message import SessionMessage
 
-    process = await _start(launch)
+    try:
+        process = await launch.spawn(stdin=PIPE, stdout=PIPE)
+    except (OSError, ValueError) as error:
+        raise ToolError(f"it cannot be started: {error}") from error
     tasks = Background()
     incoming, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_send, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
@@ -170,16 +173,6 @@ async def program(
         await tasks.drain(0)
         for other in (incoming, outgoing):
             other.close()
-
-
-async def _start(launch: Launch) -> Process:
-    try:
-        return await asyncio.create_subprocess_exec(
-            *launch.argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=dict(launch.env),
-            cwd=launch.cwd, pass_fds=launch.pass_fds, start_new_session=True,
-        )  # fmt: skip
-    except (OSError, ValueError) as error:
-        raise ToolError(f"it cannot be started: {error}") from error
 
 
 async def _end(process: Process) -> None:

@@ -16,6 +16,7 @@ import codecs
 import os
 import re
 import signal
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -290,7 +291,11 @@ async def _piped(
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read, "rb", 0)
         )
-        child = await _started(launch, write, transport)
+        try:
+            child = await launch.spawn(stdin=DEVNULL, stdout=write, stderr=write)
+        except BaseException:
+            transport.close()
+            raise
     finally:
         os.close(write)
     try:
@@ -298,25 +303,6 @@ async def _piped(
     finally:
         _signal(child, signal.SIGKILL)
         transport.close()
-
-
-async def _started(
-    launch: Launch, output: int, reading: asyncio.BaseTransport
-) -> asyncio.subprocess.Process:
-    try:
-        return await asyncio.create_subprocess_exec(
-            *launch.argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=launch.env,
-            cwd=launch.cwd,
-            pass_fds=launch.pass_fds,
-            start_new_session=True,
-        )
-    except BaseException:
-        reading.close()
-        raise
 
 
 def _signal(child: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -11,7 +11,6 @@ fetching one of them often, both are counted.
 from __future__ import annotations
 
 import asyncio
-import base64
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -36,7 +35,7 @@ from nanobot.security.egress import (
 from nanobot.tooling import Arguments, Caller, Risk, ToolResult
 from nanobot.tooling.policy import OWNER
 from nanobot.tooling.schema import parse_arguments
-from nanobot.tools.reading import binary_kind, image_type
+from nanobot.tools.reading import image_result, image_type, refuse_binary
 from nanobot.tools.web.pages import decode, is_wide, read_page
 from nanobot.tools.web.search import SEARCH
 
@@ -44,8 +43,6 @@ FETCH = "web_fetch"
 
 PIECE = 12_000
 """Characters of a page in one result."""
-
-MAX_IMAGE = 5_000_000
 
 MOST_UNASKED = 10
 """Addresses that are fetched in one conversation before the owner is asked about the next."""
@@ -297,7 +294,7 @@ class WebFetch:
                 hint=_HINTS.get(answer.status, ""),
             )
         if mime := image_type(answer.body):
-            return _image(answer, mime)
+            return image_result(answer.url, answer.body, mime)
         title, text = await asyncio.to_thread(self._text, answer)
         return ToolResult(_piece(answer.url, title, text, arguments.start))
 
@@ -313,12 +310,8 @@ class WebFetch:
                 raise ToolError(f"{answer.url} is a PDF, and PDFs are not read here")
             return "", self.pdf_text(answer.body)
         declared = answer.headers.get("content-type", "")
-        kind = "" if is_wide(answer.body, declared) else binary_kind(answer.body)
-        if kind:
-            raise ToolError(
-                f"{answer.url} is binary ({kind}, {len(answer.body):,} bytes); "
-                "it cannot be shown as text"
-            )
+        if not is_wide(answer.body, declared):
+            refuse_binary(answer.url, answer.body)
         text = decode(answer.body, declared)
         if not _is_html(answer.content_type, text):
             return "", text
@@ -331,16 +324,6 @@ def _is_html(content_type: str, text: str) -> bool:
         return True
     sniffed = content_type in ("", "application/octet-stream", "binary/octet-stream")
     return sniffed and _HTML.match(text[:2_000]) is not None
-
-
-def _image(answer: EgressResponse, mime: str) -> ToolResult:
-    size = len(answer.body)
-    if size > MAX_IMAGE:
-        raise ToolError(f"{answer.url} is an image of {size:,} bytes, more than can be shown")
-    return ToolResult(
-        f"URL: {answer.url}\n[image, {mime}, {size:,} bytes]",
-        images=((base64.b64encode(answer.body).decode(), mime),),
-    )
 
 
 def _piece(url: str, title: str, text: str, start: int) -> str:
