@@ -7,8 +7,7 @@ Looking entry points up costs 50 ms, so it is done only where channels are confi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
-from typing import Protocol, runtime_checkable
+from importlib.metadata import EntryPoint, entry_points
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
@@ -30,16 +29,6 @@ class NoOptions(BaseModel):
     """For adapters without settings of their own."""
 
 
-@runtime_checkable
-class Called(Protocol):
-    """Settings of an adapter that its platform calls at an address of ours."""
-
-    @property
-    def webhook_url(self) -> str:
-        """The public address; empty where it is not called."""
-        ...
-
-
 class BrokenAdapter(Exception):
     """An installed adapter's settings cannot be used; the text says what is wrong with them."""
 
@@ -51,15 +40,6 @@ def installed_channels() -> Mapping[str, EntryPoint | None]:
         point.name for point in points.select(group=CHANNELS_GROUP) if point.name != TERMINAL
     )
     return found | {point.name: point for point in points.select(group=SETTINGS_GROUP)}
-
-
-def shipped_channels() -> Mapping[str, EntryPoint]:
-    """The channels with settings of their own that come with nanobot itself."""
-    try:
-        points = distribution("nanobot").entry_points.select(group=SETTINGS_GROUP)
-    except PackageNotFoundError:
-        return {}
-    return {point.name: point for point in points}
 
 
 def options_model(point: EntryPoint | None) -> type[BaseModel]:
@@ -101,9 +81,10 @@ def options_of(channels: Mapping[str, ChannelSettings], name: str) -> BaseModel:
 
 
 def webhook_hosts(channels: Mapping[str, ChannelSettings]) -> tuple[str, ...]:
-    """The public host names under which channels are called."""
-    running: list[object] = [channel.options for channel in channels.values() if channel.enabled]
-    urls = [options.webhook_url for options in running if isinstance(options, Called)]
+    """The public host names under which platforms call channels, by the `webhook_url` that such a
+    channel's own settings have."""
+    running = [channel.options for channel in channels.values() if channel.enabled]
+    urls = [str(getattr(options, "webhook_url", "")) for options in running]
     return tuple(host for url in urls if (host := urlsplit(url).hostname))
 
 
@@ -113,16 +94,13 @@ def check_owner(checker: Checker) -> Mapping[str, tuple[str, ...]]:
     A channel may be one that an embedding program brings, so an unknown name is no problem.
     """
     owner = checker.section(("owner",))
-    if TERMINAL in owner:
-        hint = "Delete this line; who can use the terminal is the owner."
-        checker.problem(("owner", TERMINAL), "the built-in channel has no list", hint)
     settings = checker.validate(OwnerSettings, {"owner": owner}, ())
     if settings is None:
         return {}
     installed = sorted(installed_channels())
     for name in settings.owner:
-        if name not in (*installed, TERMINAL):
-            hint = suggestion(name, installed) if installed else "It has no effect so far."
+        if name not in installed:
+            hint = suggestion(name, installed)
             checker.warn(("owner", name), "no such channel is installed", hint)
     return settings.owner
 
@@ -131,14 +109,8 @@ def _check_channel(
     checker: Checker, name: str, installed: Mapping[str, EntryPoint | None]
 ) -> ChannelSettings | None:
     path = ("channels", name)
-    if name == TERMINAL:
-        hint = "Delete this section; `nanobot agent` always works."
-        checker.problem(path, "the built-in channel has no settings", hint)
-        return None
     if name not in installed:
-        none = "No channel is installed besides the built-in cli."
-        hint = suggestion(name, sorted(installed)) if installed else none
-        checker.problem(path, "no such channel is installed", hint)
+        checker.problem(path, "no such channel is installed", suggestion(name, sorted(installed)))
         return None
     section = checker.section(path)
     common = checker.validate(ChannelSettings, _common(section), path)

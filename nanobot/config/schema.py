@@ -36,7 +36,6 @@ from nanobot.config.channels import (
     BrokenAdapter,
     installed_channels,
     options_model,
-    shipped_channels,
 )
 from nanobot.config.memory import OwnerSettings
 from nanobot.config.settings import SECTIONS, ChannelSettings
@@ -166,7 +165,11 @@ def _adapter_models() -> Iterator[tuple[str, type[BaseModel]]]:
 
 def settings_table() -> str:
     """The Markdown table of every key: type, default and meaning."""
-    shipped = {name: options_model(point) for name, point in sorted(shipped_channels().items())}
+    shipped = {
+        name: options_model(point)
+        for name, point in sorted(installed_channels().items())
+        if point and point.dist and point.dist.name == "nanobot"
+    }
     tops: dict[str, type[BaseModel]] = {
         **SECTIONS,
         "owner": OwnerSettings,

@@ -113,9 +113,7 @@ class ExecSettings(Strict):
                 "must be at most `max_timeout_seconds`",
                 "Raise that, or lower this.",
             )
-        for index, path in enumerate(self.paths):
-            if reason := unfit_to_show(Path(path), home):
-                yield Fault(("paths", index), reason, "Name the folder that is needed, no more.")
+        yield from unfit_to_show("paths", self.paths, home)
 
 
 class SearchSettings(Strict):
@@ -198,7 +196,8 @@ class ToolSettings(Strict):
 
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}", re.ASCII)
-_PROGRAM_ONLY = ("args", "env", "paths", "writable", "network")
+_COMMAND_ONLY = ("args", "env", "paths", "writable", "network")
+_URL_ONLY = ("headers",)
 
 
 class McpServerSettings(Strict):
@@ -247,30 +246,16 @@ class McpServerSettings(Strict):
         if self.command and self.url:
             hint = "Keep one of `command` and `url`."
             yield Fault(("url",), "does not go with `command`", hint)
-        elif self.url:
-            yield from self._not_for_addresses()
-        elif self.command:
-            yield from self._not_for_programs()
-        else:
+        elif not self.command and not self.url:
             hint = "Write `command:` with a program, or `url:` with an address."
             yield Fault((), "needs a `command` or a `url`", hint)
-        for index, path in enumerate(self.paths):
-            if reason := unfit_to_show(Path(path), home):
-                yield Fault(("paths", index), reason, "Name the folder that is needed, no more.")
-        for index, path in enumerate(self.writable):
-            if reason := unfit_to_show(Path(path), home):
-                yield Fault(("writable", index), reason, "Name another folder.")
-
-    def _not_for_addresses(self) -> Iterator[Fault]:
-        for key in _PROGRAM_ONLY:
-            if getattr(self, key):
-                hint = "Leave it out; it is for servers that are programs."
-                yield Fault((key,), "has no effect beside `url`", hint)
-
-    def _not_for_programs(self) -> Iterator[Fault]:
-        if self.headers:
-            hint = "Leave it out; programs get keys by `env`."
-            yield Fault(("headers",), "has no effect beside `command`", hint)
+        else:
+            kind, useless = ("command", _URL_ONLY) if self.command else ("url", _COMMAND_ONLY)
+            for key in useless:
+                if getattr(self, key):
+                    yield Fault((key,), f"has no effect beside `{kind}`", "Leave it out.")
+        yield from unfit_to_show("paths", self.paths, home)
+        yield from unfit_to_show("writable", self.writable, home)
 
 
 class McpSettings(Strict):

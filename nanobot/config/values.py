@@ -305,19 +305,24 @@ def schedule_in(text: str) -> Schedule | None:
         return None
 
 
-def unfit_to_show(path: Path, home: Path) -> str:
-    """Why programs of the agent may not read `path`, which is absolute; empty where they may.
+def unfit_to_show(key: str, paths: Iterable[str], home: Path) -> Iterator[Fault]:
+    """What is wrong with `paths`, which are absolute, for programs of the agent to see.
 
     Showing nanobot's own folder, or anything above it or in it, would undo the sandbox: it holds
     keys, sessions and the control socket. The workspace is no exception: a command could put a link
     there between the check and the use.
     """
-    path, home = path.resolve(), home.resolve()
-    if path in (Path("/proc"), Path("/dev"), Path("/sys"), Path("/run")):
-        return "holds no files but the system itself"
-    if home.is_relative_to(path):
-        return "would show nanobot's own folder, with its keys and sessions"
-    return "is in nanobot's own folder" if path.is_relative_to(home) else ""
+    home = home.resolve()
+    for index, path in enumerate(Path(text).resolve() for text in paths):
+        reason = ""
+        if path in (Path("/proc"), Path("/dev"), Path("/sys"), Path("/run")):
+            reason = "holds no files but the system itself"
+        elif home.is_relative_to(path):
+            reason = "would show nanobot's own folder, with its keys and sessions"
+        elif path.is_relative_to(home):
+            reason = "is in nanobot's own folder"
+        if reason:
+            yield Fault((key, index), reason, "Name the folder that is needed, no more.")
 
 
 def _absolute(text: str) -> str:

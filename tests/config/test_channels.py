@@ -191,12 +191,6 @@ def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home)
             id="misspelt channel",
         ),
         pytest.param(
-            "channels:\n  cli:\n",
-            "HOME/config.yaml:2: channels.cli: the built-in channel has no settings\n"
-            "  Delete this section; `nanobot agent` always works.",
-            id="built-in channel",
-        ),
-        pytest.param(
             "channels:\n  plain: true\n",
             "HOME/config.yaml:2: channels.plain: must be a section with keys\n"
             "  Write `plain:` and beneath it, indented, its keys.",

@@ -74,11 +74,6 @@ ACCOUNTS = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
             "HOME/config.yaml:1: owner: must be a section with keys\n"
             "  Write `owner:` and beneath it, indented, its keys.",
         ),
-        (
-            "owner:\n  cli: [me]\n",
-            "HOME/config.yaml:2: owner.cli: the built-in channel has no list\n"
-            "  Delete this line; who can use the terminal is the owner.",
-        ),
     ],
 )
 def test_a_wrong_value_is_named_with_its_line_and_the_fix(

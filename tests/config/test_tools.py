@@ -96,12 +96,12 @@ def tools(*lines: str) -> str:
         (
             server("url: https://example.org/mcp", "network: true"),
             "5: mcp.servers.files.network: has no effect beside `url`\n"
-            "  Leave it out; it is for servers that are programs.",
+            "  Leave it out.",
         ),
         (
             server("command: npx", "headers: {Authorization: x}"),
             "5: mcp.servers.files.headers: has no effect beside `command`\n"
-            "  Leave it out; programs get keys by `env`.",
+            "  Leave it out.",
         ),
         (
             server("url: https://example.org/mcp?key=1"),
