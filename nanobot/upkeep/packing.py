@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nanobot.errors import NanobotError, StorageError
+from nanobot.io import write_new
 from nanobot.upkeep.contents import Head, Item, open_plain
 
 _MAGIC = b"age-encryption.org/v1"
@@ -53,11 +54,7 @@ def make_identity(path: Path, made_at: str) -> str:
     public = str(identity.to_public())
     text = f"# made {made_at}\n# public key: {public}\n{identity}\n"
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        write_new(path, [text.encode()])
     except FileExistsError:
         raise NanobotError(
             f"{path} exists already", hint="Keep it if it is a key that backups were made for."

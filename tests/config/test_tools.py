@@ -95,13 +95,11 @@ def tools(*lines: str) -> str:
         ),
         (
             server("url: https://example.org/mcp", "network: true"),
-            "5: mcp.servers.files.network: has no effect beside `url`\n"
-            "  Leave it out.",
+            "5: mcp.servers.files.network: has no effect beside `url`\n  Leave it out.",
         ),
         (
             server("command: npx", "headers: {Authorization: x}"),
-            "5: mcp.servers.files.headers: has no effect beside `command`\n"
-            "  Leave it out.",
+            "5: mcp.servers.files.headers: has no effect beside `command`\n  Leave it out.",
         ),
         (
             server("url: https://example.org/mcp?key=1"),

@@ -278,7 +278,7 @@ def json_object(answer: str, keys: set[str]) -> Mapping[str, object] | None:
     return None
 
 
-def one_line(text: str) -> str:
+def bare_line(text: str) -> str:
     """`text` as one line without an age mark, of bounded length."""
     return _MARK.sub("", " ".join(text.split()))[:_LONGEST_FACT].rstrip()
 
@@ -301,10 +301,10 @@ def _items(key: str, value: object, count: int) -> Iterator[Item]:
     kind, path = _KINDS[key]
     for raw in items(value) if isinstance(value, list) else [value]:
         fields = {"text": raw} if isinstance(raw, str) else mapping(raw)
-        quote = one_line(string(fields.get("quote")))
-        text = one_line(string(fields.get("text"))) or quote
+        quote = bare_line(string(fields.get("quote")))
+        text = bare_line(string(fields.get("text"))) or quote
         if bare(text).strip("#-*_ "):
-            replaces = one_line(string(fields.get("replaces")) or string(fields.get("old")))
+            replaces = bare_line(string(fields.get("replaces")) or string(fields.get("old")))
             yield Item(kind, text, path, replaces, _number(fields.get("entry"), count), quote)
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from nanobot.errors import ToolError
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.dream.phase1 import MANNER, PERSON, Entry, Item, Kind, json_object, one_line
+from nanobot.memory.dream.phase1 import MANNER, PERSON, Entry, Item, Kind, bare_line, json_object
 from nanobot.memory.store.guard import bare, fact_lines, indent, lost_facts, standing
 from nanobot.memory.taint import quotation
 from nanobot.memory.text.layout import is_heading, lines_of
@@ -240,9 +240,9 @@ def parse(answer: str) -> list[Edit] | None:
     edits = []
     for raw in items(found.get("edits")):
         fields = mapping(raw)
-        old, new = (one_line(string(fields.get(key))) for key in ("old", "new"))
+        old, new = (bare_line(string(fields.get(key))) for key in ("old", "new"))
         if old or new:
-            edits.append(Edit(old, new, one_line(string(fields.get("section")))))
+            edits.append(Edit(old, new, bare_line(string(fields.get("section")))))
     return edits
 
 

@@ -22,13 +22,14 @@ from typing import Protocol
 from nanobot.commands import Answer, CommandCall
 from nanobot.memory.scopes import Scopes, is_group
 from nanobot.memory.service.service import MemoryService
-from nanobot.memory.service.views import count, minute, one_line
+from nanobot.memory.service.views import count, minute
 from nanobot.memory.versions.version import Version
 from nanobot.messages import Message
 from nanobot.session.catalogue import SessionInfo
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
+from nanobot.text import shortened
 
 _SHOWN = 10
 _PREVIEW = 60
@@ -73,7 +74,7 @@ class ContinueCommand:
         lines = [
             f"- `/continue {info.key}`: {minute(info.updated_at)}, "
             f"{count(len(await self._tail(info.key)), 'message')}, "
-            f"“{one_line(info.preview, _PREVIEW)}”"
+            f"“{shortened(info.preview, _PREVIEW)}”"
             for info in infos[:_SHOWN]
         ]
         return "\n".join(["Your other conversations, the latest first:", "", *lines])
@@ -164,7 +165,7 @@ class DiscardCommand:
             yield f"- files it changed: {shown}{more} (`/discard {UNDO}`)"
         for version in learned:
             undo = f"`/dream-restore --version {version.number}`"
-            yield f"- in memory: {one_line(version.summary, 120)} ({undo})"
+            yield f"- in memory: {shortened(version.summary, 120)} ({undo})"
         calls = Counter(call.name for message in gone for call in message.tool_calls)
         done = {name: times for name, times in calls.items() if self._has_effects(name)}
         told = [f"{name} ({times})" if times > 1 else name for name, times in done.items()]

@@ -21,7 +21,7 @@ from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.search.tool import Retired
 from nanobot.memory.store.pending import PendingFact
 from nanobot.memory.versions.version import TAGS, Author, SyncResult, Version
-from nanobot.text import visible
+from nanobot.text import shortened, visible
 
 _FACTS_SHOWN = 60
 _LINE = 300
@@ -83,12 +83,12 @@ def overview_text(view: Overview) -> str:
 
 def search_text(query: Query, result: SearchResult, retired: Sequence[Retired]) -> str:
     """The hits, best first, each with what was said around it; before them what is past."""
-    lines = [f"- no longer true since {day}: {one_line(line)}" for day, line in retired]
+    lines = [f"- no longer true since {day}: {shortened(line, _LINE)}" for day, line in retired]
     known = {hit.passage.id for hit in result.hits}
     for hit in result.hits:
         lines += _hit(hit, known)
     if not result.hits:
-        looked = ", ".join(result.terms) or one_line(query.text, 80)
+        looked = ", ".join(result.terms) or shortened(query.text, 80)
         near = f" Words that come close: {', '.join(result.near)}." if result.near else ""
         lines.append(f"Nothing was found for: {looked}.{near}")
     return "\n".join(lines)
@@ -121,7 +121,7 @@ def version_line(version: Version) -> str:
     paths = ", ".join(version.paths)
     if len(version.paths) > _PATHS_SHOWN:
         paths = count(len(version.paths), "file")
-    return f"{version.number}  {minute(version.when)}  {tag} {one_line(summary, 160)} ({paths})"
+    return f"{version.number}  {minute(version.when)}  {tag} {shortened(summary, 160)} ({paths})"
 
 
 def restored_to_text(number: int, made: int) -> str:
@@ -180,7 +180,7 @@ def held_text(facts: Sequence[PendingFact]) -> str:
     asked = "remember this" if all(fact.line for fact in facts) else "change memory like this"
     lines = [
         f"**May I {asked}?**\n{fence}\n{text}\n{fence}",
-        f"I worded it after reading text from elsewhere ({one_line(origins, _NEIGHBOUR)}), so it"
+        f"I worded it after reading text from elsewhere ({shortened(origins, _NEIGHBOUR)}), so it"
         " waits for your word.",
     ]
     if len(facts) > 1:
@@ -192,7 +192,7 @@ def held_text(facts: Sequence[PendingFact]) -> str:
 
 def decision_text(done: str, facts: Sequence[PendingFact], left: int) -> str:
     """What became of facts that waited."""
-    lines = [f"{done}:", *(f"- {one_line(_change(fact))}" for fact in facts)]
+    lines = [f"{done}:", *(f"- {shortened(_change(fact), _LINE)}" for fact in facts)]
     if not facts:
         lines = ["No such fact waits: it was decided on already, or `/memory pending` has it."]
     if left:
@@ -221,10 +221,10 @@ def sync_text(remote: str, result: SyncResult) -> str:
         if result.devices
         else "no other device has been there yet"
     )
-    lines = [f"Memory is in step with {one_line(remote, 200)}: {news}."]
+    lines = [f"Memory is in step with {shortened(remote, 200)}: {news}."]
     if result.conflicts:
         lines += ["Both sides of these lines were kept; look at them:"]
-        lines += [f"- {one_line(conflict)}" for conflict in result.conflicts]
+        lines += [f"- {shortened(conflict, _LINE)}" for conflict in result.conflicts]
     return "\n".join(lines)
 
 
@@ -248,12 +248,6 @@ def minute(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M}"
 
 
-def one_line(text: str, width: int = _LINE) -> str:
-    """The beginning of `text` as one line of at most `width` characters."""
-    line = " ".join(text[: width * 4].split())
-    return line if len(line) <= width else f"{line[: width - 1]}…"
-
-
 def indented(lines: Iterable[str]) -> str:
     """A block that stays as it is, in Markdown as well."""
     return "\n".join(f"    {line}".rstrip() for line in lines)
@@ -268,7 +262,7 @@ def _facts(file: FileView) -> list[str]:
     shown: list[str] = []
     for line in file.lines[:_FACTS_SHOWN]:
         gap = [""] if shown and line.startswith("#") else []
-        shown += [*gap, one_line(line)]
+        shown += [*gap, shortened(line, _LINE)]
     if len(file.lines) > _FACTS_SHOWN:
         shown.append(f"… and {len(file.lines) - _FACTS_SHOWN:,} more lines in {file.path}")
     return shown
@@ -298,7 +292,7 @@ def _counts(view: Overview) -> Iterable[str]:
 def _pending(fact: PendingFact) -> str:
     origins = ", ".join(fact.origins) or "elsewhere"
     where = f"from {origins}, {fact.day.isoformat()}, for {fact.path}"
-    return f"{fact.number}: {one_line(_change(fact), _HELD_SIZE)} [{where}]"
+    return f"{fact.number}: {shortened(_change(fact), _HELD_SIZE)} [{where}]"
 
 
 def _change(fact: PendingFact) -> str:
@@ -326,4 +320,4 @@ def _place(passage: Passage) -> str:
 
 def _said(passage: Passage, width: int) -> str:
     who = {"user": "you", "assistant": "nanobot"}.get(passage.speaker, passage.speaker)
-    return f"{who}: {one_line(passage.text, width)}" if who else one_line(passage.text, width)
+    return f"{who}: {shortened(passage.text, width)}" if who else shortened(passage.text, width)

@@ -149,7 +149,7 @@ class Message:
     @property
     def text(self) -> str:
         """The whole message."""
-        subject = f"{TAGS[self.change.author]} {_one_line(self.change.summary)}".rstrip()
+        subject = f"{TAGS[self.change.author]} {' '.join(self.change.summary.split())}".rstrip()
         return "\n".join([subject[:_SUBJECT_LENGTH], "", *self._trailers(), ""])
 
     @classmethod
@@ -202,11 +202,11 @@ class Message:
         if self.scope:
             yield f"Scope: {self.scope}"
         if change.session:
-            yield f"Session: {_one_line(change.session)}"
+            yield f"Session: {' '.join(change.session.split())}"
         if change.turn:
-            yield f"Turn: {_one_line(change.turn)}"
+            yield f"Turn: {' '.join(change.turn.split())}"
         if change.run:
-            yield f"Run: {_one_line(change.run)}"
+            yield f"Run: {' '.join(change.run.split())}"
         if change.cursors:
             yield f"History: {', '.join(map(str, change.cursors))}"
         for step in change.operations:
@@ -231,7 +231,3 @@ def _first(fields: Mapping[str, list[str]], name: str) -> str:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(", ") if part.isdecimal())
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -66,7 +66,7 @@ def test_no_answer_breaks_the_reading(answer: str) -> None:
 def test_ages_stand_behind_the_lines_and_are_taken_off_again() -> None:
     shown = phase1.aged("# A\n- Likes tea\n- new", {"- Likes tea": 12})
     assert shown == "# A\n- Likes tea  ← 12 d\n- new"
-    assert phase1.one_line("- Likes tea  ← 12 d") == "- Likes tea"
+    assert phase1.bare_line("- Likes tea  ← 12 d") == "- Likes tea"
 
 
 def test_edits_are_read_with_or_without_the_object_around_them() -> None:
