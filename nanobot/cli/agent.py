@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client
-from nanobot.cli.command import WrongUsage, add, add_json, home_of
+from nanobot.cli.command import WrongUsage, add
 from nanobot.cli.gateway import connected
 from nanobot.cli.show import fitted
 from nanobot.config import not_imported
@@ -57,7 +57,7 @@ def add_agent(commands: Commands) -> None:
         default=DEFAULT_SESSION,
         help="the conversation (default: %(default)s)",
     )
-    add_json(agent)
+    agent.json()
 
 
 def _agent(options: argparse.Namespace) -> int:
@@ -65,7 +65,7 @@ def _agent(options: argparse.Namespace) -> int:
         raise WrongUsage(
             f"{options.session!r} is no session key", hint="One looks like cli:direct or cli:work."
         )
-    home = home_of(options)
+    home = options.home
     if hint := not_imported(home):
         sys.stderr.write(fitted(f"note: {hint}\n", sys.stderr))
     if options.message is None and sys.stdin.isatty() and sys.stdout.isatty():

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING
 from nanobot.cli.command import (
     WrongUsage,
     add,
-    add_json,
     asked,
-    home_of,
     put,
     put_data,
     to_json,
@@ -32,7 +30,7 @@ from nanobot.text import expanduser
 from nanobot_cli.text import clean, one_line
 
 if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
+    from nanobot.cli.command import Commands, Parser
     from nanobot.upkeep.backups import Made
     from nanobot.upkeep.restoring import Found, Restored
     from nanobot.upkeep.unpacking import Unpacked
@@ -65,52 +63,37 @@ def add_backup(commands: Commands) -> None:
     backup.usage = "%(prog)s [-h] [FILE | list | verify FILE | keygen FILE] [options]"
     backup.description = _BACKUP
     backup.formatter_class = argparse.RawDescriptionHelpFormatter
-    backup.add_argument(
-        "what",
-        nargs="?",
-        type=words,
-        metavar="WHAT",
-        help="the file to make, or one of list, verify and keygen",
+    backup.argument(
+        "what", "WHAT", "the file to make, or one of list, verify and keygen", nargs="?", type=words
     )
-    backup.add_argument(
-        "file", nargs="?", type=words, metavar="FILE", help="the backup to verify, the key to make"
-    )
-    backup.add_argument(
-        "--no-media", action="store_true", help="leave out files that were sent and received"
-    )
-    backup.add_argument(
+    backup.argument("file", "FILE", "the backup to verify, the key to make", nargs="?", type=words)
+    backup.flag("--no-media", "leave out files that were sent and received")
+    backup.option(
         "--recipient",
+        "AGE1…",
+        "encrypt it for this public key of age (default: backup.recipient in config.yaml)",
         default="",
-        metavar="AGE1…",
-        help="encrypt it for this public key of age (default: backup.recipient in config.yaml)",
     )
     _add_identity(backup)
-    add_json(backup)
+    backup.json()
 
     restore = add(commands, "restore", "make a home out of a backup", _restore)
     restore.description = _RESTORE
     restore.formatter_class = argparse.RawDescriptionHelpFormatter
-    restore.add_argument("file", type=words, metavar="FILE", help="the backup")
-    restore.add_argument(
-        "--to", default="", metavar="HOME", help="where to (default: the home, as with --home)"
-    )
+    restore.argument("file", "FILE", "the backup", type=words)
+    restore.option("--to", "HOME", "where to (default: the home, as with --home)", default="")
     _add_identity(restore)
-    restore.add_argument(
-        "--replace", action="store_true", help="where a home is there already: keep it aside"
-    )
-    restore.add_argument(
+    restore.flag("--replace", "where a home is there already: keep it aside")
+    restore.flag(
         "--resume",
-        action="store_true",
-        help="go on with what was under way when it was made, even if that was finished since;"
-        " otherwise `nanobot queue` has it",
+        "go on with what was under way when it was made, even if that was finished "
+        "since; otherwise `nanobot queue` has it",
     )
-    add_json(restore)
+    restore.json()
 
 
-def _add_identity(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--identity", default="", metavar="FILE", help="the secret key of an encrypted backup"
-    )
+def _add_identity(parser: Parser) -> None:
+    parser.option("--identity", "FILE", "the secret key of an encrypted backup", default="")
 
 
 def _backup(options: argparse.Namespace) -> int:
@@ -140,7 +123,7 @@ def _make(options: argparse.Namespace) -> int:
     from nanobot.upkeep.packing import check_recipient
     from nanobot.upkeep.snapshot import OPERATION, Taken
 
-    home = home_of(options)
+    home = options.home
     if not home.is_dir():
         raise NanobotError(f"there is no home in {home}", hint="`nanobot onboard` makes one.")
     settings = load_settings(home)
@@ -176,7 +159,7 @@ def _list(options: argparse.Namespace) -> int:
     from nanobot.config.load import load_settings
     from nanobot.upkeep import backups
 
-    home = home_of(options)
+    home = options.home
     settings = load_settings(home)
     zone = SystemClock(settings.agent.timezone).now().tzinfo
     folder = backups.folder_of(home, settings.backup.folder)
@@ -267,7 +250,7 @@ def _restore(options: argparse.Namespace) -> int:
     _log_errors_only()
     file = expanduser(options.file).absolute()
     expect_file(file)
-    home = expanduser(options.to).absolute() if options.to else home_of(options)
+    home = expanduser(options.to).absolute() if options.to else options.home
     expect_room(home, replace=options.replace)
     with ExitStack() as stack:
         if not is_empty(home) and not is_unfinished(home):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client, NoGateway
-from nanobot.cli.command import add, add_group, add_json, asked, home_of, put_data
+from nanobot.cli.command import add, add_group, asked, put_data
 from nanobot.cli.gateway import state_folder
 from nanobot.cli.show import Data, field, records, table
 from nanobot.errors import NanobotError
@@ -37,23 +37,23 @@ def add_channels(commands: Commands) -> None:
         "sign in at a channel, see how they are doing",
         "Sign in at a channel, and see how the channels are doing.",
     )
-    add_json(add(what, "status", "how each channel is doing", _status))
+    add(what, "status", "how each channel is doing", _status).json()
     login = add(what, "login", "sign in at a channel that wants it, such as whatsapp", _login)
-    login.add_argument("name", metavar="NAME", help="the channel: whatsapp")
-    login.add_argument(
+    login.argument("name", "NAME", "the channel: whatsapp")
+    login.option(
         "--pair-code",
-        metavar="NUMBER",
+        "NUMBER",
+        "get a code to type into the phone with this number, instead of a picture to scan",
         default="",
-        help="get a code to type into the phone with this number, instead of a picture to scan",
     )
 
 
 def _status(options: argparse.Namespace) -> int:
-    return put_data(options, asked(home_of(options), "channels.status"), _status_text)
+    return put_data(options, asked(options.home, "channels.status"), _status_text)
 
 
 def _login(options: argparse.Namespace) -> int:
-    login(home_of(options), options.name, options.pair_code)
+    login(options.home, options.name, options.pair_code)
     return 0
 
 

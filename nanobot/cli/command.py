@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable
 from datetime import date, tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from nanobot.cli.show import Data, fitted, text
 from nanobot.config import home_folder
@@ -21,7 +22,7 @@ from nanobot.text import expanduser
 from nanobot_cli.text import clean
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Commands = argparse._SubParsersAction["Parser"]
 
 
 class WrongUsage(NanobotError):
@@ -30,11 +31,62 @@ class WrongUsage(NanobotError):
     exit_code = 2
 
 
+_WRONG_WORD = re.compile(
+    r"argument [A-Z]+: invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """Suggests the command that was probably meant, as argparse does from Python 3.14 on; what it
+    prints fits the terminal."""
+
+    def format_help(self) -> str:
+        return fitted(super().format_help())
+
+    def error(self, message: str) -> NoReturn:
+        import difflib
+
+        wrong = _WRONG_WORD.fullmatch(message)
+        if wrong is not None:
+            near = difflib.get_close_matches(wrong[1], re.findall("'(.*?)'", wrong[2]), n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"`{self.prog} --help` lists them."
+            message = f"there is no command {wrong[1]!r}. {hint}"
+        self.print_usage(sys.stderr)
+        self.exit(2, fitted(f"{self.prog}: error: {message}\n", sys.stderr))
+
+    def argument(self, name: str, metavar: str, summary: str, **more: Any) -> Self:
+        """A word at its place."""
+        self.add_argument(name, metavar=metavar, help=summary, **more)
+        return self
+
+    option = argument
+    """An option with a value."""
+
+    def flag(self, name: str, summary: str, short: str = "") -> Self:
+        """An option without a value."""
+        names = (short, name) if short else (name,)
+        self.add_argument(*names, action="store_true", help=summary)
+        return self
+
+    def json(self) -> Self:
+        """The option of commands whose result machines can have."""
+        return self.flag("--json", "print JSON")
+
+    def yes(self, summary: str = "do not ask") -> Self:
+        """The option of commands that call `agreed`."""
+        return self.flag("--yes", summary)
+
+    def count(self, default: int, what: str) -> Self:
+        """The option that says how many of something are shown."""
+        summary = f"how many {what} (default: %(default)s)"
+        return self.option("-n", "N", summary, type=count, default=default)
+
+
 def add(
     commands: Commands, name: str, summary: str, run: Callable[[argparse.Namespace], int]
-) -> argparse.ArgumentParser:
+) -> Parser:
     """A command; `run` takes its namespace and returns the exit code."""
-    parser: argparse.ArgumentParser = commands.add_parser(
+    parser: Parser = commands.add_parser(
         name, help=summary, description=summary[0].upper() + summary[1:] + "."
     )
     parser.set_defaults(run=run)
@@ -51,22 +103,6 @@ def add_group(commands: Commands, name: str, summary: str, description: str = ""
 
     parser.set_defaults(run=show)
     return parser.add_subparsers(dest="what", metavar="WHAT")
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """The option of commands whose result machines can have."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def add_yes(parser: argparse.ArgumentParser, summary: str = "do not ask") -> None:
-    """The option of commands that call `agreed`."""
-    parser.add_argument("--yes", action="store_true", help=summary)
-
-
-def add_count(parser: argparse.ArgumentParser, default: int, what: str) -> None:
-    """The option that says how many of something are shown."""
-    summary = f"how many {what} (default: %(default)s)"
-    parser.add_argument("-n", type=count, default=default, metavar="N", help=summary)
 
 
 def count(text: str) -> int:
@@ -93,7 +129,8 @@ def day(text: str) -> str:
 
 def home_of(options: argparse.Namespace) -> Path:
     """The home that a command line means, absolute."""
-    return expanduser(options.home).absolute() if options.home else home_folder()
+    given = options.given_home
+    return expanduser(given).absolute() if given else home_folder()
 
 
 def zone_of(home: Path) -> tzinfo | None:

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 from nanobot.cli.command import (
     add,
     add_group,
-    add_json,
     asked,
-    home_of,
     put_data,
     put_text,
     words,
@@ -35,44 +33,41 @@ def add_cron(commands: Commands) -> None:
     """`nanobot cron …`."""
     summary = "schedule reminders and recurring work"
     what = add_group(commands, "cron", summary)
-    add_json(add(what, "list", "what is scheduled", _list))
+    add(what, "list", "what is scheduled", _list).json()
     new = add(what, "add", "schedule something", _add)
-    new.add_argument(
+    new.argument(
         "schedule",
+        "SCHEDULE",
+        "'in 20m', 'at 2026-12-01T09:00', 'every 2h' or a cron expression ('0 8 * * 1-5')",
         type=words,
-        metavar="SCHEDULE",
-        help="'in 20m', 'at 2026-12-01T09:00', 'every 2h' or a cron expression ('0 8 * * 1-5')",
     )
-    new.add_argument("message", type=words, metavar="MESSAGE", help="what the agent is to do then")
-    new.add_argument("--name", metavar="NAME", help="what the job is called")
-    new.add_argument(
+    new.argument("message", "MESSAGE", "what the agent is to do then", type=words)
+    new.option("--name", "NAME", "what the job is called")
+    new.option(
         "--chat",
-        metavar="CHANNEL:ID",
-        help="where it speaks, as `sessions list` shows it (default: the chat that the owner used"
-        " last)",
+        "CHANNEL:ID",
+        "where it speaks, as `sessions list` shows it (default: the chat that the owner used last)",
     )
-    new.add_argument(
-        "--zone", metavar="ZONE", help="the schedule's time zone (default: agent.timezone)"
-    )
-    add_json(new)
+    new.option("--zone", "ZONE", "the schedule's time zone (default: agent.timezone)")
+    new.json()
     for name, summary in _CHANGES:
         change = add(what, name, summary, _change)
-        change.add_argument("id", type=words, metavar="ID", help="as `cron list` shows it")
-        add_json(change)
+        change.argument("id", "ID", "as `cron list` shows it", type=words)
+        change.json()
 
 
 def _list(options: argparse.Namespace) -> int:
-    return put_data(options, asked(home_of(options), "cron.list"), _list_text)
+    return put_data(options, asked(options.home, "cron.list"), _list_text)
 
 
 def _add(options: argparse.Namespace) -> int:
     given = {"schedule": options.schedule, "message": options.message}
     given |= {k: v for k in ("name", "chat", "zone") if (v := getattr(options, k))}
-    return put_text(options, asked(home_of(options), "cron.add", **given))
+    return put_text(options, asked(options.home, "cron.add", **given))
 
 
 def _change(options: argparse.Namespace) -> int:
-    return put_text(options, asked(home_of(options), f"cron.{options.what}", id=options.id))
+    return put_text(options, asked(options.home, f"cron.{options.what}", id=options.id))
 
 
 def _list_text(data: Data) -> str:

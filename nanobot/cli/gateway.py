@@ -20,7 +20,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from nanobot.cli.client import SILENCE, Client, ConnectionLost, NoGateway
-from nanobot.cli.command import add, home_of
+from nanobot.cli.command import add
 from nanobot.errors import HomeLocked
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _run(options: argparse.Namespace) -> int:
     """
     from nanobot.config.load import load_settings
 
-    home = home_of(options)
+    home = options.home
     _expect_free(home)
     settings = load_settings(home)  # what is wrong is said before more is loaded
     import asyncio

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
     add,
-    add_json,
-    add_yes,
     expect_consent,
-    home_of,
     put,
     put_data,
     said_yes,
@@ -34,33 +31,31 @@ _WIDTH = 500
 def add_import(commands: Commands) -> None:
     """`nanobot import`."""
     command = add(commands, "import", "take over a home of HKUDS/nanobot (nanobot-ai)", _import)
-    command.add_argument(
+    command.argument(
         "source",
+        "FROM",
+        "that home, which is only read (default: ~/.nanobot)",
         nargs="?",
         default="~/.nanobot",
-        metavar="FROM",
-        help="that home, which is only read (default: ~/.nanobot)",
     )
-    command.add_argument(
+    command.option(
         "--to",
-        metavar="HOME",
-        help="the new home, which must be empty or not there yet (default: as without this command;"
-        " where that is FROM itself, FROM is moved to FROM.before-import)",
+        "HOME",
+        "the new home, which must be empty or not there yet (default: as without this "
+        "command; where that is FROM itself, FROM is moved to FROM.before-import)",
     )
-    command.add_argument(
-        "--workspace", metavar="DIR", help="its workspace (default: as its configuration says)"
-    )
-    command.add_argument(
+    command.option("--workspace", "DIR", "its workspace (default: as its configuration says)")
+    command.option(
         "--owner",
+        "CHANNEL:ID",
+        "an account of yours, such as telegram:12345; needed where more than one "
+        "person was let in; may be given several times",
         action="append",
         default=[],
-        metavar="CHANNEL:ID",
-        help="an account of yours, such as telegram:12345; needed where more than one person was"
-        " let in; may be given several times",
     )
-    command.add_argument("--dry-run", action="store_true", help="only show what would be done")
-    add_yes(command, "do it without being asked")
-    add_json(command)
+    command.flag("--dry-run", "only show what would be done")
+    command.yes("do it without being asked")
+    command.json()
 
 
 def _import(options: argparse.Namespace) -> int:
@@ -69,7 +64,7 @@ def _import(options: argparse.Namespace) -> int:
     from nanobot.importing.importer import carry_out, prepare
 
     source = expanduser(options.source).absolute()
-    target = expanduser(options.to).absolute() if options.to else home_of(options)
+    target = expanduser(options.to).absolute() if options.to else options.home
     workspace = expanduser(options.workspace).absolute() if options.workspace else None
     clock = SystemClock()
     _tell(f"Looking at {source} …")

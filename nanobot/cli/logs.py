@@ -15,7 +15,7 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import add, add_count, add_json, home_of, put, to_json, zone_of
+from nanobot.cli.command import add, put, to_json, zone_of
 from nanobot.cli.show import Data, field, table
 from nanobot.errors import StorageError
 
@@ -40,30 +40,26 @@ _WIDTH = 100
 def add_logs(commands: Commands) -> None:
     """`nanobot logs`."""
     logs = add(commands, "logs", "what nanobot has been doing", _logs)
-    add_count(logs, 50, "lines")
-    logs.add_argument(
-        "-f", "--follow", action="store_true", help="go on with new lines until Ctrl-C"
-    )
-    logs.add_argument(
-        "--turn", default="", metavar="ID", help="of this turn only, as `turn show` takes it"
-    )
+    logs.count(50, "lines")
+    logs.flag("--follow", "go on with new lines until Ctrl-C", "-f")
+    logs.option("--turn", "ID", "of this turn only, as `turn show` takes it", default="")
     logs.add_argument(
         "--level", choices=_LEVELS, default=_LEVELS[0], help="nothing less important than this"
     )
-    logs.add_argument("--json", action="store_true", help="print JSON, one object a line")
+    logs.flag("--json", "print JSON, one object a line")
 
 
 def add_audit(commands: Commands) -> None:
     """`nanobot audit`."""
     audit = add(commands, "audit", "what tools were allowed, refused and done", _audit)
-    add_count(audit, 20, "entries")
-    audit.add_argument("--tool", default="", metavar="T", help="of this tool only")
-    audit.add_argument("--session", default="", metavar="KEY", help="of this conversation only")
-    add_json(audit)
+    audit.count(20, "entries")
+    audit.option("--tool", "T", "of this tool only", default="")
+    audit.option("--session", "KEY", "of this conversation only", default="")
+    audit.json()
 
 
 def _logs(options: argparse.Namespace) -> int:
-    home, chosen = home_of(options), (options.n, options.level, options.turn)
+    home, chosen = options.home, (options.n, options.level, options.turn)
     return show(home, *chosen, follow=options.follow, as_json=options.json)
 
 
@@ -121,7 +117,7 @@ def _audit(options: argparse.Namespace) -> int:
         tool, session = record.get("tool"), record.get("session")
         return options.tool in ("", tool) and options.session in ("", session)
 
-    home = home_of(options)
+    home = options.home
     path = home / "logs" / FILE
     try:
         records = newest_records(path, holds, options.n)

@@ -83,6 +83,7 @@ def _guarded(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    from nanobot.cli.command import home_of
     from nanobot.cli.parser import build_parser
 
     parser = build_parser()
@@ -93,6 +94,7 @@ def _run(arguments: list[str]) -> int:
     if options.command is None:
         parser.print_help()
         return 0
+    options.home = home_of(options)
     return int(options.run(options))
 
 

@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING
 from nanobot.cli.command import (
     add,
     add_group,
-    add_json,
-    add_yes,
     asked,
     expect_consent,
-    home_of,
     put,
     put_data,
     said_yes,
@@ -41,23 +38,23 @@ def add_mcp(commands: Commands) -> None:
         "look after MCP servers and their tools",
         "Look after MCP servers, which are set up in config.yaml, and their tools.",
     )
-    add_json(add(what, "list", "all servers and how they are doing", _list))
+    add(what, "list", "all servers and how they are doing", _list).json()
     check = add(what, "check", "start a server, show its tools, ask about new ones", _check)
     approve = add(what, "approve", "accept tools that are new or changed", _approve)
     for command in (check, approve):
-        command.add_argument("name", metavar="NAME", help="as `mcp list` shows it")
-    add_yes(approve)
-    add_json(check)
-    add_json(approve)
+        command.argument("name", "NAME", "as `mcp list` shows it")
+    approve.yes()
+    check.json()
+    approve.json()
 
 
 def _list(options: argparse.Namespace) -> int:
-    return put_data(options, asked(home_of(options), "mcp.list"), _list_text)
+    return put_data(options, asked(options.home, "mcp.list"), _list_text)
 
 
 def _check(options: argparse.Namespace) -> int:
     """In a terminal it asks about what waits to be accepted."""
-    data = asked(home_of(options), "mcp.check", server=options.name)
+    data = asked(options.home, "mcp.check", server=options.name)
     if _names(data, "waiting") and not options.json and sys.stdin.isatty():
         options.yes = False
         return _approve(options)
@@ -67,7 +64,7 @@ def _check(options: argparse.Namespace) -> int:
 def _approve(options: argparse.Namespace) -> int:
     """Shows what is new or different, asks, and accepts just that; 1 where nothing was accepted."""
     expect_consent(options, "Tools should be looked at first; `--yes` accepts them unseen.")
-    home = home_of(options)
+    home = options.home
     waiting = asked(home, "mcp.waiting", server=options.name)
     digest = text(waiting, "digest")
     if not (options.json and digest):

@@ -15,13 +15,10 @@ from nanobot.cli.command import (
     WrongUsage,
     add,
     add_group,
-    add_json,
-    add_yes,
     asked,
     count,
     day,
     expect_consent,
-    home_of,
     put,
     put_text,
     said_yes,
@@ -31,7 +28,7 @@ from nanobot.cli.show import Data, text
 from nanobot.errors import NanobotError
 
 if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
+    from nanobot.cli.command import Commands, Parser
 
 ROLES = ("user", "assistant", "tool")
 SOURCES = ("message", "history", "note", "memory", "library")
@@ -56,35 +53,32 @@ def add_memory(commands: Commands) -> None:
     _finish(add(what, "show", "what is remembered, and how much", _do))
     _add_search(what)
     why = add(what, "why", "where a remembered line comes from", _do)
-    why.add_argument("text", type=words, metavar="TEXT", help="words of the line")
+    why.argument("text", "TEXT", "words of the line", type=words)
     _finish(why)
     log = add(what, "log", "what a change of memory did, the latest by default", _do)
-    log.add_argument("version", type=count, nargs="?", metavar="VERSION", help="its number")
+    log.argument("version", "VERSION", "its number", type=count, nargs="?")
     _finish(log)
     restore = add(what, "restore", "list the changes, undo one, or go back to one", _restore)
     choice = restore.add_mutually_exclusive_group(required=True)
     choice.add_argument("--list", action="store_true", help="the latest changes")
     choice.add_argument("--version", type=count, metavar="N", help="undo this change")
-    choice.add_argument(
-        "--to", type=count, metavar="N", help="bring all files back to what they were after it"
-    )
+    back = "bring all files back to what they were after it"
+    choice.add_argument("--to", type=count, metavar="N", help=back)
     _finish(restore)
     forget = add(what, "forget", "forget a fact and what it rests on", _forget)
-    forget.add_argument("text", type=words, metavar="TEXT", help="words of it")
-    forget.add_argument(
-        "--erase", action="store_true", help="also remove the text from everything that is stored"
-    )
-    add_yes(forget)
+    forget.argument("text", "TEXT", "words of it", type=words)
+    forget.flag("--erase", "also remove the text from everything that is stored")
+    forget.yes()
     _finish(forget)
     _finish(add(what, "pending", "facts that wait to be confirmed", _do))
     for name, summary in (("accept", "remember facts that waited"), ("drop", "give them up")):
         decide = add(what, name, summary, _decide)
-        decide.add_argument("numbers", nargs="+", metavar="N", help="as `memory pending` shows")
+        decide.argument("numbers", "N", "as `memory pending` shows", nargs="+")
         _finish(decide)
-    add_json(add(what, "rebuild", "make the search index anew", _do))
+    add(what, "rebuild", "make the search index anew", _do).json()
     sync = add(what, "sync", "share the long-term files through a git repository", _do)
-    sync.add_argument("remote", metavar="REMOTE", help="its address or folder")
-    add_json(sync)
+    sync.argument("remote", "REMOTE", "its address or folder")
+    sync.json()
 
 
 def add_dream(commands: Commands) -> None:
@@ -96,28 +90,24 @@ def add_dream(commands: Commands) -> None:
 
 def _add_search(what: Commands) -> None:
     search = add(what, "search", "search everything that was said and written down", _do)
-    search.add_argument("text", type=words, metavar="TEXT", help="what to look for")
-    search.add_argument("--session", metavar="KEY", help="in this conversation only")
-    search.add_argument("--since", type=day, metavar="DATE", help="from this day on, as 2026-11-21")
-    search.add_argument("--until", type=day, metavar="DATE", help="up to this day")
+    search.argument("text", "TEXT", "what to look for", type=words)
+    search.option("--session", "KEY", "in this conversation only")
+    search.option("--since", "DATE", "from this day on, as 2026-11-21", type=day)
+    search.option("--until", "DATE", "up to this day", type=day)
     search.add_argument("--role", choices=ROLES, help="said by")
     search.add_argument("--source", choices=SOURCES, help="in this kind of text only")
-    limit = "how many results (default: 10)"
-    search.add_argument("-n", type=count, dest="limit", metavar="N", help=limit)
+    search.option("-n", "N", "how many results (default: 10)", type=count, dest="limit")
     _finish(search)
 
 
-def _finish(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--scope",
-        metavar="NAME",
-        default="owner",
-        help="whose memory: owner (default), people/…, groups/…",
+def _finish(parser: Parser) -> None:
+    parser.option(
+        "--scope", "NAME", "whose memory: owner (default), people/…, groups/…", default="owner"
     )
-    add_json(parser)
+    parser.json()
 
 
-_NOT_OPERANDS = frozenset({"home", "command", "what", "run", "json", "yes", "list"})
+_NOT_OPERANDS = frozenset({"home", "given_home", "command", "what", "run", "json", "yes", "list"})
 
 
 def _do(options: argparse.Namespace, operation: str = "") -> int:
@@ -129,7 +119,7 @@ def _asked(options: argparse.Namespace, operation: str) -> Data:
     given = {key: value for key, value in vars(options).items() if value is not None}
     given = {key: value for key, value in given.items() if key not in _NOT_OPERANDS}
     try:
-        return asked(home_of(options), f"memory.{operation}", **given)
+        return asked(options.home, f"memory.{operation}", **given)
     except NanobotError as error:
         error.hint = _named(error.hint)
         raise

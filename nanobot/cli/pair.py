@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 from nanobot.cli.command import (
     add,
     add_group,
-    add_json,
     asked,
-    home_of,
     put_data,
     put_text,
     words,
@@ -39,21 +37,19 @@ def add_pair(commands: Commands) -> None:
         "Let people and groups talk to this nanobot. Whoever writes to it for the first"
         " time gets a code, which you approve here.",
     )
-    add_json(add(what, "list", "who asked, and who was let in", _list))
+    add(what, "list", "who asked, and who was let in", _list).json()
     approve = add(what, "approve", "let somebody in", _approve)
-    approve.add_argument(
+    approve.argument(
         "code",
+        "CODE",
+        "the code that they were given, or CHANNEL:ID as `pair list` shows it",
         type=words,
-        metavar="CODE",
-        help="the code that they were given, or CHANNEL:ID as `pair list` shows it",
     )
-    approve.add_argument("--owner", action="store_true", help="this is you: make them the owner")
-    add_json(approve)
+    approve.flag("--owner", "this is you: make them the owner")
+    approve.json()
     revoke = add(what, "revoke", "shut somebody out again", _revoke)
-    revoke.add_argument(
-        "id", type=_address, metavar="CHANNEL:ID", help="as `pair list` shows it: telegram:12345"
-    )
-    add_json(revoke)
+    revoke.argument("id", "CHANNEL:ID", "as `pair list` shows it: telegram:12345", type=_address)
+    revoke.json()
 
 
 def _address(text: str) -> str:
@@ -64,16 +60,16 @@ def _address(text: str) -> str:
 
 
 def _list(options: argparse.Namespace) -> int:
-    return put_data(options, asked(home_of(options), "pair.list"), _list_text)
+    return put_data(options, asked(options.home, "pair.list"), _list_text)
 
 
 def _approve(options: argparse.Namespace) -> int:
     given = {"code": options.code, "owner": options.owner}
-    return _put(options, asked(home_of(options), "pair.approve", **given))
+    return _put(options, asked(options.home, "pair.approve", **given))
 
 
 def _revoke(options: argparse.Namespace) -> int:
-    return _put(options, asked(home_of(options), "pair.revoke", id=options.id))
+    return _put(options, asked(options.home, "pair.revoke", id=options.id))
 
 
 def _put(options: argparse.Namespace, data: Data) -> int:

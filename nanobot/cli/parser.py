@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
-import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from nanobot import __version__
 from nanobot.cli.agent import add_agent
 from nanobot.cli.backup import add_backup
 from nanobot.cli.channels import add_channels
-from nanobot.cli.command import add, add_group, home_of, put, to_json
+from nanobot.cli.command import Parser, add, add_group, put, to_json
 from nanobot.cli.cron import add_cron
 from nanobot.cli.doctor import add_doctor
 from nanobot.cli.gateway import add_gateway
@@ -39,40 +37,15 @@ _EPILOG = """\
 away, 75 another nanobot owns the home, 78 the configuration is wrong, 130 interrupted."""
 
 
-_WRONG_WORD = re.compile(
-    r"argument [A-Z]+: invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL
-)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Suggests the command that was probably meant, as argparse does from Python 3.14 on; what it
-    prints fits the terminal."""
-
-    def format_help(self) -> str:
-        return fitted(super().format_help())
-
-    def error(self, message: str) -> NoReturn:
-        import difflib
-
-        wrong = _WRONG_WORD.fullmatch(message)
-        if wrong is not None:
-            near = difflib.get_close_matches(wrong[1], re.findall("'(.*?)'", wrong[2]), n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"`{self.prog} --help` lists them."
-            message = f"there is no command {wrong[1]!r}. {hint}"
-        self.print_usage(sys.stderr)
-        self.exit(2, fitted(f"{self.prog}: error: {message}\n", sys.stderr))
-
-
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """The whole grammar; each command's namespace has `run`, which takes the namespace."""
-    parser: argparse.ArgumentParser = _Parser(
-        prog="nanobot",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
+    parser = Parser(prog="nanobot", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("-V", "--version", action="version", version=f"nanobot {__version__}")
     parser.add_argument(
-        "--home", metavar="DIR", help="where nanobot lives (default: $NANOBOT_HOME or ~/.nanobot)"
+        "--home",
+        dest="given_home",
+        metavar="DIR",
+        help="where nanobot lives (default: $NANOBOT_HOME or ~/.nanobot)",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     add_onboard(commands)
@@ -111,7 +84,7 @@ def _config_check(options: argparse.Namespace) -> int:
     """Raises `ConfigError` for what is wrong, prints what is doubtful."""
     from nanobot.config.load import load_settings
 
-    home = home_of(options)
+    home = options.home
     for warning in load_settings(home).warnings:
         put(fitted(f"warning: {warning}\n"))
     path = home / "config.yaml"

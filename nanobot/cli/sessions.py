@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
     add,
-    add_count,
     add_group,
-    add_json,
     asked,
-    home_of,
     put,
     put_data,
     put_text,
@@ -39,33 +36,33 @@ if TYPE_CHECKING:
 def add_sessions(commands: Commands) -> None:
     """`nanobot sessions …`."""
     what = add_group(commands, "sessions", "look into conversations")
-    add_json(add(what, "list", "all conversations, latest first", _list))
+    add(what, "list", "all conversations, latest first", _list).json()
     show = add(what, "show", "the latest messages of one", _show)
-    show.add_argument("key", metavar="KEY", help="as `sessions list` shows it")
-    add_count(show, 20, "messages")
-    add_json(show)
+    show.argument("key", "KEY", "as `sessions list` shows it")
+    show.count(20, "messages")
+    show.json()
 
 
 def add_turn(commands: Commands) -> None:
     """`nanobot turn …`."""
     what = add_group(commands, "turn", "look into one turn")
     show = add(what, "show", "prompt, memory, tools, tokens and time of a turn", _turn)
-    show.add_argument("id", metavar="ID", help="as `nanobot agent -m … --json` shows it")
-    add_json(show)
+    show.argument("id", "ID", "as `nanobot agent -m … --json` shows it")
+    show.json()
 
 
 def add_queue(commands: Commands) -> None:
     """`nanobot queue …`."""
     what = add_group(commands, "queue", "look into and mend what waits or failed")
-    add_json(add(what, "list", "messages that wait or failed", _queue))
+    add(what, "list", "messages that wait or failed", _queue).json()
     for name, summary in (("retry", "try one again"), ("drop", "give one up")):
         change = add(what, name, summary, _change)
-        change.add_argument("id", metavar="ID", help="as `queue list` shows it: in-12, out-7")
-        add_json(change)
+        change.argument("id", "ID", "as `queue list` shows it: in-12, out-7")
+        change.json()
 
 
 def _list(options: argparse.Namespace) -> int:
-    home = home_of(options)
+    home = options.home
     sessions = _manager(home).list_sessions()
     if options.json:
         data = [
@@ -91,7 +88,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    home = home_of(options)
+    home = options.home
     messages = deque(_manager(home).read_messages(options.key), maxlen=options.n)
     if options.json:
         return put(to_json({"key": options.key, "messages": list(map(_fields, messages))}))
@@ -154,7 +151,7 @@ def _message(message: Data) -> str:
 
 
 def _turn(options: argparse.Namespace) -> int:
-    return put_data(options, asked(home_of(options), "turn.show", id=options.id), _turn_text)
+    return put_data(options, asked(options.home, "turn.show", id=options.id), _turn_text)
 
 
 def _turn_text(turn: Data) -> str:
@@ -196,12 +193,12 @@ def _tool(tool: Data) -> str:
 
 
 def _queue(options: argparse.Namespace) -> int:
-    data = asked(home_of(options), "queue.list")
+    data = asked(options.home, "queue.list")
     return put(to_json(data) if options.json else _queue_text(data))
 
 
 def _change(options: argparse.Namespace) -> int:
-    return put_text(options, asked(home_of(options), f"queue.{options.what}", id=options.id))
+    return put_text(options, asked(options.home, f"queue.{options.what}", id=options.id))
 
 
 def _queue_text(queue: Data) -> str:

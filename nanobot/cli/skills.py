@@ -14,11 +14,8 @@ from nanobot.cli.command import (
     WrongUsage,
     add,
     add_group,
-    add_json,
-    add_yes,
     agreed,
     asked,
-    home_of,
     put,
     put_data,
     to_json,
@@ -30,7 +27,7 @@ from nanobot.text import expanduser
 from nanobot_cli.text import clean
 
 if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
+    from nanobot.cli.command import Commands, Parser
 
 _WIDTH = 100
 _ROWS = (
@@ -51,41 +48,35 @@ def add_skills(commands: Commands) -> None:
         "the workspace is used once you have enabled it, and for as long as none of its files "
         "changes.",
     )
-    add_json(add(what, "list", "all skills and how they stand", _list))
+    add(what, "list", "all skills and how they stand", _list).json()
     show = _named(add(what, "show", "what a skill contains", _show))
-    show.add_argument("file", nargs="?", default="", metavar="FILE", help="one of its files")
-    add_json(show)
+    show.argument("file", "FILE", "one of its files", nargs="?", default="")
+    show.json()
     _add_consent(_named(add(what, "enable", "show a skill, and let the model use it", _enable)))
-    add_json(_named(add(what, "disable", "keep a skill from the model", _disable)))
+    _named(add(what, "disable", "keep a skill from the model", _disable)).json()
     install = add(what, "install", "copy a skill into the workspace and enable it", _install)
-    install.add_argument(
-        "path", type=words, metavar="PATH", help="a folder in the Agent Skills format"
-    )
-    install.add_argument(
-        "--replace", action="store_true", help="put it in the place of one of the same name"
-    )
+    install.argument("path", "PATH", "a folder in the Agent Skills format", type=words)
+    install.flag("--replace", "put it in the place of one of the same name")
     _add_consent(install)
 
 
-def _named(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument("name", type=words, metavar="NAME", help="as `skills list` shows it")
+def _named(parser: Parser) -> Parser:
+    parser.argument("name", "NAME", "as `skills list` shows it", type=words)
     return parser
 
 
-def _add_consent(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--everyone", action="store_true", help="also for people other than the owner"
-    )
-    add_yes(parser)
-    add_json(parser)
+def _add_consent(parser: Parser) -> None:
+    parser.flag("--everyone", "also for people other than the owner")
+    parser.yes()
+    parser.json()
 
 
 def _list(options: argparse.Namespace) -> int:
-    return put_data(options, asked(home_of(options), "skills.list"), _list_text)
+    return put_data(options, asked(options.home, "skills.list"), _list_text)
 
 
 def _show(options: argparse.Namespace) -> int:
-    home, name = home_of(options), options.name
+    home, name = options.home, options.name
     if not options.file:
         return put_data(options, asked(home, "skills.show", name=name), _skill_text)
     data = asked(home, "skills.file", name=name, file=options.file)
@@ -94,7 +85,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _enable(options: argparse.Namespace) -> int:
     """Shows what a skill contains, asks, and enables just that; 1 where the answer was no."""
-    home = home_of(options)
+    home = options.home
     data = asked(home, "skills.show", name=options.name)
     if not agreed(options, _skill_text(data), f"\nEnable {field(data, 'name')}?"):
         return 1
@@ -103,7 +94,7 @@ def _enable(options: argparse.Namespace) -> int:
 
 
 def _disable(options: argparse.Namespace) -> int:
-    data = asked(home_of(options), "skills.disable", name=options.name)
+    data = asked(options.home, "skills.disable", name=options.name)
     return put_data(options, data, _status_text)
 
 
@@ -115,7 +106,7 @@ def _install(options: argparse.Namespace) -> int:
             hint="Download it first (`git clone`, or unpack the archive), look at it, and name"
             " that folder.",
         )
-    home, place = home_of(options), str(expanduser(options.path).absolute())
+    home, place = options.home, str(expanduser(options.path).absolute())
     data = asked(home, "skills.package", path=place)
     name = field(data, "name")
     if data.get("replaces") and not options.replace:

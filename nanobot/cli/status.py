@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
-from nanobot.cli.command import add, add_json, asked, home_of, put, to_json
+from nanobot.cli.command import add, asked, put, to_json
 from nanobot.cli.gateway import state_folder
 from nanobot.cli.show import (
     Data,
@@ -44,14 +44,12 @@ _SILENT = "the gateway runs but does not answer"
 def add_status(commands: Commands) -> None:
     """`nanobot status`."""
     status = add(commands, "status", "what runs, how well, and what waits", _status)
-    status.add_argument(
-        "--check", action="store_true", help="a line, and exit code 1 unless a gateway works"
-    )
-    add_json(status)
+    status.flag("--check", "a line, and exit code 1 unless a gateway works")
+    status.json()
 
 
 def _status(options: argparse.Namespace) -> int:
-    return status(home_of(options), as_json=options.json, check=options.check)
+    return status(options.home, as_json=options.json, check=options.check)
 
 
 def status(home: Path, *, as_json: bool, check: bool, patience: float = PATIENCE_SECONDS) -> int:

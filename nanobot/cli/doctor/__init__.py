@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from nanobot.cli.command import add, add_json, home_of, put, to_json
+from nanobot.cli.command import add, put, to_json
 from nanobot.cli.show import table
 from nanobot.cli.status import PATIENCE_SECONDS
 from nanobot.errors import ConfigError, NanobotError
@@ -70,12 +70,11 @@ Check = tuple[str, Callable[[], Iterable[Finding]]]
 def add_doctor(commands: Commands) -> None:
     """`nanobot doctor`."""
     doctor = add(commands, "doctor", "check that everything works, and say what to mend", _doctor)
-    doctor.add_argument(
+    doctor.flag(
         "--ask-model",
-        action="store_true",
-        help="also have the model and its fallbacks answer one short question, which costs tokens",
+        "also have the model and its fallbacks answer one short question, which costs tokens",
     )
-    add_json(doctor)
+    doctor.json()
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -86,7 +85,7 @@ def _doctor(options: argparse.Namespace) -> int:
     from nanobot.security.redaction import Redactor
 
     log_to_console("error", Redactor())
-    home = home_of(options)
+    home = options.home
     try:
         settings = load_settings(home)
     except ConfigError as error:

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nanobot.cli.command import WrongUsage, add, add_json, count, home_of, words
+from nanobot.cli.command import WrongUsage, add, count, words
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
@@ -37,27 +37,15 @@ def add_onboard(commands: Commands) -> None:
     parser = add(commands, "onboard", "set nanobot up, or change how it is set up", _onboard)
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument(
-        "--non-interactive", action="store_true", help="ask nothing; do what the options say"
-    )
+    parser.flag("--non-interactive", "ask nothing; do what the options say")
     for name, metavar, summary in _TEXTS:
         parser.add_argument(name, type=words, metavar=metavar, help=summary)
-    parser.add_argument(
-        "--api-key-stdin", action="store_true", help="read the API key from standard input"
-    )
-    parser.add_argument(
-        "--context-window", type=count, default=0, metavar="TOKENS", help="what the model takes"
-    )
-    parser.add_argument(
-        "--offline", action="store_true", help="the small built-in model, to try nanobot out"
-    )
-    parser.add_argument(
-        "--no-test", action="store_true", help="write everything down without trying it"
-    )
-    parser.add_argument(
-        "--restart", action="store_true", help="restart the gateway if one is running"
-    )
-    add_json(parser)
+    parser.flag("--api-key-stdin", "read the API key from standard input")
+    parser.option("--context-window", "TOKENS", "what the model takes", type=count, default=0)
+    parser.flag("--offline", "the small built-in model, to try nanobot out")
+    parser.flag("--no-test", "write everything down without trying it")
+    parser.flag("--restart", "restart the gateway if one is running")
+    parser.json()
 
 
 def _onboard(options: argparse.Namespace) -> int:
@@ -67,8 +55,8 @@ def _onboard(options: argparse.Namespace) -> int:
     texts = {name: getattr(options, name) or "" for name in _names()}
     return onboard(
         OnboardOptions(
-            home=home_of(options),
-            home_is_chosen=bool(options.home or os.environ.get("NANOBOT_HOME")),
+            home=options.home,
+            home_is_chosen=bool(options.given_home or os.environ.get("NANOBOT_HOME")),
             attended=not options.non_interactive,
             as_json=options.json,
             test=not options.no_test,

@@ -6,10 +6,10 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import add, add_count, add_group, add_json
+from nanobot.cli.command import add, add_group
 
 if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
+    from nanobot.cli.command import Commands, Parser
     from nanobot.cli.service.unit import Place
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
@@ -26,37 +26,26 @@ def add_service(commands: Commands) -> None:
     install = _add_place(
         add(what, "install", "install or renew the service and start it", _install)
     )
-    install.add_argument(
+    install.option(
         "--user",
-        metavar="NAME",
+        "NAME",
+        "with --system: who it runs as (default: nanobot, who is made if need be)",
         default="",
-        help="with --system: who it runs as (default: nanobot, who is made if need be)",
     )
-    install.add_argument(
-        "--no-start", action="store_true", help="write and enable it, but do not start it now"
-    )
-    install.add_argument(
-        "--dry-run", action="store_true", help="print the unit file and change nothing"
-    )
+    install.flag("--no-start", "write and enable it, but do not start it now")
+    install.flag("--dry-run", "print the unit file and change nothing")
     _add_place(add(what, "uninstall", "stop the service and take it away", _uninstall))
     status = _add_place(add(what, "status", "whether it runs, and how well", _status))
-    add_json(status)
+    status.json()
     logs = _add_place(add(what, "logs", "what systemd and nanobot say about it", _logs))
-    add_count(logs, 50, "lines")
-    logs.add_argument(
-        "-f", "--follow", action="store_true", help="go on with new lines until Ctrl-C"
-    )
+    logs.count(50, "lines")
+    logs.flag("--follow", "go on with new lines until Ctrl-C", "-f")
 
 
-def _add_place(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument(
-        "--system", action="store_true", help="a service of the machine instead of yours"
-    )
-    parser.add_argument(
-        "--name",
-        type=_name,
-        metavar="NAME",
-        help="another one beside the first: its unit is nanobot-NAME",
+def _add_place(parser: Parser) -> Parser:
+    parser.flag("--system", "a service of the machine instead of yours")
+    parser.option(
+        "--name", "NAME", "another one beside the first: its unit is nanobot-NAME", type=_name
     )
     return parser
 
@@ -73,7 +62,7 @@ def _install(options: argparse.Namespace) -> int:
 
     place = Place.of(options.name or "", system=options.system)
     start, dry_run = not options.no_start, options.dry_run
-    return install(place, options.home or "", options.user, start=start, dry_run=dry_run)
+    return install(place, options.given_home or "", options.user, start=start, dry_run=dry_run)
 
 
 def _uninstall(options: argparse.Namespace) -> int:
