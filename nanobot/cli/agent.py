@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client
-from nanobot.cli.command import WrongUsage, add
+from nanobot.cli.command import WrongUsage, add, fitted
 from nanobot.cli.gateway import connected
-from nanobot.cli.show import fitted
 from nanobot.config import not_imported
 from nanobot.errors import NanobotError
 from nanobot_cli.text import Question, clean, file_line, question_of, ways, without_escapes

@@ -18,12 +18,14 @@ from nanobot.cli.command import (
     WrongUsage,
     add,
     asked,
+    fitted,
     put,
     put_data,
+    size,
+    table,
     to_json,
     words,
 )
-from nanobot.cli.show import fitted, size, table
 from nanobot.config import command_for
 from nanobot.errors import NanobotError
 from nanobot.text import expanduser

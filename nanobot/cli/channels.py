@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client, NoGateway
-from nanobot.cli.command import add, add_group, asked, put_data
+from nanobot.cli.command import Data, add, add_group, asked, field, put_data, records, table
 from nanobot.cli.gateway import state_folder
-from nanobot.cli.show import Data, field, records, table
 from nanobot.errors import NanobotError
 
 if TYPE_CHECKING:

@@ -9,14 +9,18 @@ import argparse
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Data,
     add,
     add_group,
     asked,
+    field,
     put_data,
     put_text,
+    records,
+    table,
+    warning,
     words,
 )
-from nanobot.cli.show import Data, field, records, table, warning
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands

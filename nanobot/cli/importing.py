@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from nanobot.cli.command import (
     add,
     expect_consent,
+    fitted,
     put,
     put_data,
     said_yes,
+    table,
 )
-from nanobot.cli.show import fitted, table
 from nanobot.text import expanduser
 from nanobot_cli.text import clean, one_line
 

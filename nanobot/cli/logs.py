@@ -15,8 +15,7 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import add, put, to_json, zone_of
-from nanobot.cli.show import Data, field, table
+from nanobot.cli.command import Data, add, field, put, table, to_json, zone_of
 from nanobot.errors import StorageError
 
 if TYPE_CHECKING:

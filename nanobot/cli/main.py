@@ -99,7 +99,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _complain(message: str, hint: str = "") -> None:
-    from nanobot.cli.show import fitted
+    from nanobot.cli.command import fitted
     from nanobot_cli.text import clean
 
     if _output_is_stuck():

@@ -13,15 +13,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Data,
     add,
     add_group,
     asked,
     expect_consent,
+    field,
+    indent,
+    number,
     put,
     put_data,
+    record,
+    records,
     said_yes,
+    table,
+    text,
+    warning,
 )
-from nanobot.cli.show import Data, field, indent, number, record, records, table, text, warning
 from nanobot_cli.text import clean, one_line
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Data,
     WrongUsage,
     add,
     add_group,
@@ -22,9 +23,9 @@ from nanobot.cli.command import (
     put,
     put_text,
     said_yes,
+    text,
     words,
 )
-from nanobot.cli.show import Data, text
 from nanobot.errors import NanobotError
 
 if TYPE_CHECKING:

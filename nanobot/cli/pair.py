@@ -10,14 +10,21 @@ import argparse
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Data,
     add,
     add_group,
     asked,
+    field,
+    indent,
+    number,
     put_data,
     put_text,
+    records,
+    table,
+    text,
+    warning,
     words,
 )
-from nanobot.cli.show import Data, field, indent, number, records, table, text, warning
 from nanobot.text import duration
 from nanobot_cli.text import one_line
 

@@ -9,7 +9,7 @@ from nanobot import __version__
 from nanobot.cli.agent import add_agent
 from nanobot.cli.backup import add_backup
 from nanobot.cli.channels import add_channels
-from nanobot.cli.command import Parser, add, add_group, put, to_json
+from nanobot.cli.command import Parser, add, add_group, fitted, put, to_json
 from nanobot.cli.cron import add_cron
 from nanobot.cli.doctor import add_doctor
 from nanobot.cli.gateway import add_gateway
@@ -21,7 +21,6 @@ from nanobot.cli.onboard import add_onboard
 from nanobot.cli.pair import add_pair
 from nanobot.cli.service import add_service
 from nanobot.cli.sessions import add_queue, add_sessions, add_turn
-from nanobot.cli.show import fitted
 from nanobot.cli.skills import add_skills
 from nanobot.cli.status import add_status
 

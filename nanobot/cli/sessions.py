@@ -13,16 +13,23 @@ from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Data,
     add,
     add_group,
     asked,
+    field,
+    fitted,
+    indent,
+    number,
     put,
     put_data,
     put_text,
+    records,
+    table,
+    text,
     to_json,
     zone_of,
 )
-from nanobot.cli.show import Data, field, fitted, indent, number, records, table, text
 from nanobot_cli.text import clean, one_line
 
 if TYPE_CHECKING:

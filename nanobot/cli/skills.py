@@ -11,17 +11,24 @@ import argparse
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Data,
     WrongUsage,
     add,
     add_group,
     agreed,
     asked,
+    field,
+    indent,
+    number,
     put,
     put_data,
+    records,
+    table,
+    text,
     to_json,
+    warning,
     words,
 )
-from nanobot.cli.show import Data, field, indent, number, records, table, text, warning
 from nanobot.errors import NanobotError
 from nanobot.text import expanduser
 from nanobot_cli.text import clean

@@ -13,20 +13,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
-from nanobot.cli.command import add, asked, put, to_json
-from nanobot.cli.gateway import state_folder
-from nanobot.cli.show import (
+from nanobot.cli.command import (
     Data,
+    add,
+    asked,
     counts,
     field,
     fitted,
     indent,
     number,
+    put,
     record,
     records,
     size,
     table,
+    to_json,
 )
+from nanobot.cli.gateway import state_folder
 from nanobot.config import not_imported
 from nanobot.text import duration
 

@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from nanobot.cli.command import add, put, to_json
-from nanobot.cli.show import table
+from nanobot.cli.command import add, put, table, to_json
 from nanobot.cli.status import PATIENCE_SECONDS
 from nanobot.errors import ConfigError, NanobotError
 from nanobot_cli.text import clean

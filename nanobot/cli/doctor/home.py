@@ -25,8 +25,8 @@ from urllib.parse import quote
 from loguru import logger
 
 from nanobot import __version__
+from nanobot.cli.command import size
 from nanobot.cli.doctor import Case, Finding
-from nanobot.cli.show import size
 from nanobot.clock import Clock
 from nanobot.config import not_imported
 from nanobot.errors import StorageError

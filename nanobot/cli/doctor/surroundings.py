@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from nanobot import __version__
 from nanobot.bus.events import TERMINAL
 from nanobot.channel.entry_points import Check, CheckFinding, CheckRequest
+from nanobot.cli.command import field, record, records
 from nanobot.cli.doctor import Case, Finding
 from nanobot.cli.service.unit import Place, account
-from nanobot.cli.show import field, record, records
 from nanobot.cli.status import is_silent, of_gateway
 from nanobot.errors import NanobotError, ProviderUnavailable
 from nanobot.text import duration

@@ -23,12 +23,11 @@ from nanobot.channel.entry_points import Person, Setup, SetupRequest, SetupResul
 from nanobot.cli.agent import Consent
 from nanobot.cli.channels import lent, login
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
-from nanobot.cli.command import put, to_json
+from nanobot.cli.command import indent, number, put, table, to_json
 from nanobot.cli.gateway import connected, state_folder
 from nanobot.cli.onboard.files import Before, Part, basics_of, change, check, write
 from nanobot.cli.onboard.model import ask_model, from_environment, given_model
 from nanobot.cli.onboard.people import Answers, Unanswered
-from nanobot.cli.show import indent, number, table
 from nanobot.clock import SystemClock, system_zone_name
 from nanobot.config import command_for
 from nanobot.config.environment import variable_for

@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nanobot.cli.command import put, put_data
+from nanobot.cli.command import Data, field, fitted, indent, put, put_data, record, records, table
 from nanobot.cli.logs import show as show_log
 from nanobot.cli.service.unit import MARK, Account, Place, Unit, account, planned_unit
-from nanobot.cli.show import Data, field, fitted, indent, record, records, table
 from nanobot.cli.status import of_gateway
 from nanobot.errors import HomeLocked, NanobotError, StorageError
 from nanobot.gateway.lock import HomeLock
