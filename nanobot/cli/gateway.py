@@ -266,17 +266,17 @@ def _begin_log(settings: Settings, *, on_console: bool) -> None:
     """Set the log up as the owner wishes; not on the console where somebody chats. Raises
     `StorageError` where the home cannot be made."""
     from nanobot.app.base import make_home, secret_values
-    from nanobot.logs import LOG_FILE, Console, Stored, log_to, log_warnings
+    from nanobot.logs import LOG_FILE, Console, LogFile, log_to, log_warnings
     from nanobot.security.redaction import Redactor
 
     make_home(settings.home)
     chosen = settings.log
-    outputs: list[Console | Stored] = []
+    outputs: list[Console | LogFile] = []
     if on_console:
         outputs.append(Console(sys.stderr, chosen.format))
     if chosen.file:
         path = settings.home / "logs" / LOG_FILE
-        outputs.append(Stored(path, chosen.max_megabytes * 1_000_000, chosen.keep))
+        outputs.append(LogFile(path, chosen.max_megabytes * 1_000_000, chosen.keep))
     log_to(outputs, chosen.level, Redactor(secret_values(settings)), settings.agent.timezone)
     log_warnings(settings.warnings)
 

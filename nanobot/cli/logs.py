@@ -20,7 +20,7 @@ from nanobot.errors import StorageError
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
-    from nanobot.logs.output import LogLine
+    from nanobot.logs import LogLine
     from nanobot.security.audit import Record
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -73,8 +73,7 @@ def show(
 ) -> int:
     """Print the last `count` lines from `level` on, those of one turn where it is named; with
     `follow` new ones too, until somebody interrupts it."""
-    from nanobot.logs import LOG_FILE
-    from nanobot.logs.output import LEVELS, Tail, newest_lines
+    from nanobot.logs import LEVELS, LOG_FILE, Tail, newest_lines
 
     def holds(line: LogLine) -> bool:
         important = LEVELS.index(line.level) >= LEVELS.index(level)

@@ -5,10 +5,10 @@ bytes each. A request names its operation in `op` and may carry an `id`, which e
 carries back. `chat` answers with events for as long as the turn runs; every other operation answers
 with one line, `{"ok": true, "data": …}` or `{"ok": false, "error": …, "hint": …}`.
 
-What always holds: only a peer with our own user id is heard; a bad request costs that request an
-error and nothing else; a connection may have many requests under way; a client that does not read
-is dropped rather than waited for. The socket is reached through `/proc/self/fd`, because its
-address may be no longer than 107 bytes and a home's path may be.
+Invariants: only a peer with our own user id is heard; a bad request costs that request an error and
+nothing else, and one beyond the cap its connection; a connection may have many requests under way;
+a client that does not read is dropped rather than waited for. The socket is reached through
+`/proc/self/fd`, because its address may be no longer than 107 bytes and a home's path may be.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ _UCRED = struct.Struct("3i")
 class ControlConnection:
     """One client. Sending never waits: one that does not read in time loses the connection."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
 
     @property
@@ -59,32 +58,12 @@ class ControlConnection:
             return
         self._writer.write(json.dumps(event, separators=(",", ":")).encode("ascii") + b"\n")
 
-    async def next_line(self) -> bytes:
-        """The next line, empty at the end of the stream; raises `_TooLong` beyond the cap."""
-        try:
-            return await self._reader.readuntil(b"\n")
-        except asyncio.IncompleteReadError:
-            return b""
-        except asyncio.LimitOverrunError as error:
-            await self._skip_line(error.consumed)
-            raise _TooLong from None
-
     async def close(self, grace: float) -> None:
         """Let the client read what was sent, for at most `grace` seconds."""
         self._writer.close()
         with contextlib.suppress(OSError, TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), grace)
         self._writer.transport.abort()
-
-    async def _skip_line(self, known: int) -> None:
-        while True:
-            await self._reader.readexactly(known)
-            try:
-                await self._reader.readuntil(b"\n")
-            except asyncio.LimitOverrunError as error:
-                known = error.consumed
-            else:
-                return
 
 
 Chat = Callable[[Mapping[str, object], ControlConnection], Awaitable[None]]
@@ -110,7 +89,8 @@ class ControlServer:
             self._directory = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             listener = self._bind()
         except OSError as error:
-            self._close_directory()
+            if self._directory >= 0:
+                os.close(self._directory)
             raise StorageError.of(self._folder / SOCKET_NAME, error) from error
         self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=MAX_FRAME)
 
@@ -122,7 +102,7 @@ class ControlServer:
         self._server = None
         with contextlib.suppress(FileNotFoundError):
             os.unlink(SOCKET_NAME, dir_fd=self._directory)
-        self._close_directory()
+        os.close(self._directory)
         await self._requests.drain(grace)
         await asyncio.gather(*(connection.close(grace) for connection in self._connections))
 
@@ -139,17 +119,12 @@ class ControlServer:
             raise
         return listener
 
-    def _close_directory(self) -> None:
-        if self._directory >= 0:
-            os.close(self._directory)
-            self._directory = -1
-
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = ControlConnection(reader, writer)
+        connection = ControlConnection(writer)
         self._connections.add(connection)
         try:
             if _peer_uid(writer) == os.geteuid():
-                await self._read(connection)
+                await self._read(reader, connection)
             else:
                 connection.send(_failure(None, "this gateway belongs to another user"))
         except OSError as error:  # the client is gone, perhaps in the middle of a line
@@ -158,17 +133,15 @@ class ControlServer:
             self._connections.discard(connection)
             writer.close()
 
-    async def _read(self, connection: ControlConnection) -> None:
+    async def _read(self, reader: asyncio.StreamReader, connection: ControlConnection) -> None:
         room = asyncio.Semaphore(_MAX_RUNNING)
         while not connection.closed:
             try:
-                line = await connection.next_line()
-            except _TooLong:
+                line = await reader.readuntil(b"\n")
+            except asyncio.LimitOverrunError:
                 connection.send(_failure(None, f"a request may have {MAX_FRAME} bytes, not more"))
-                continue
-            except asyncio.IncompleteReadError:
                 return
-            if not line:
+            except asyncio.IncompleteReadError:
                 return
             if line.isspace():
                 continue
@@ -203,10 +176,6 @@ class ControlServer:
                 hint=f"It knows: {known}. A gateway of another version may still run: restart it.",
             )
         return await operation({key: value for key, value in request.items() if key != "op"})
-
-
-class _TooLong(Exception):
-    """A line beyond the cap; it has been skipped."""
 
 
 def _parse(line: bytes) -> dict[str, object]:

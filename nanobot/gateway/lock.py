@@ -98,18 +98,8 @@ def _holder(path: Path) -> int:
     deadline = time.monotonic() + _PID_PATIENCE
     while True:
         text = path.read_bytes().strip()
-        if text.isdigit() and _alive(pid := int(text)):
-            return pid
+        if text.isdigit() and Path(f"/proc/{int(text)}").exists():
+            return int(text)
         if time.monotonic() >= deadline:
             return 0
         time.sleep(0.01)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True

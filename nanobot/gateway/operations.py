@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nanobot.bus.journal import InboxEntry, JournalReports, OutboxPart
+from nanobot.bus.journal import InboxEntry, JournalReports, OutboxPart, QueueRow
 from nanobot.commands import Operation, text_argument
 from nanobot.errors import UnknownSession
 from nanobot.messages import Message
@@ -57,26 +57,13 @@ class Operations:
         inbox, outbox = await self._reports.queue()
         return {
             "inbox": [
-                {
-                    "id": row.id,
-                    "session": row.place,
-                    "state": row.state,
-                    "attempts": row.attempts,
-                    "received_at": row.since,
-                    "text": row.text,
-                    "reason": row.reason,
-                }
-                for row in inbox
+                {"session": row.place, "received_at": row.since, **_row(row)} for row in inbox
             ],
             "outbox": [
                 {
-                    "id": row.id,
                     "channel": row.place.partition(":")[0],
                     "chat_id": row.place.partition(":")[2],
-                    "state": row.state,
-                    "attempts": row.attempts,
-                    "text": row.text,
-                    "reason": row.reason,
+                    **_row(row),
                 }
                 for row in outbox
             ],
@@ -106,9 +93,15 @@ class Operations:
         turn = await self._reports.turn(turn_id)
         report = turn.report
         first = _number(report, "first_seq")
-        stored = await self._messages(turn.session_key, first or 1)
+        try:
+            messages = self._sessions.read_messages(turn.session_key, first or 1)
+            stored = await asyncio.to_thread(list, messages)
+        except UnknownSession:  # its first turn still runs, or somebody removed the file
+            stored = []
         own = [message for message in stored if message.turn_id == turn_id]
         before = [m for m in stored if own and m.seq < own[0].seq][-_MOST_SHOWN:]
+        prompt, cached = _number(report, "prompt_tokens"), _number(report, "cached_tokens")
+        completion = _number(report, "completion_tokens")
         return {
             "id": turn.id,
             "session": turn.session_key,
@@ -116,14 +109,10 @@ class Operations:
             "started_at": turn.started_at,
             "model": report.get("model") or self._model,
             "milliseconds": _number(report, "milliseconds"),
-            "prompt_tokens": _number(report, "prompt_tokens"),
-            "completion_tokens": _number(report, "completion_tokens"),
-            "cached_tokens": _number(report, "cached_tokens"),
-            "cost": self._prices.cost(
-                prompt=_number(report, "prompt_tokens"),
-                cached=_number(report, "cached_tokens"),
-                completion=_number(report, "completion_tokens"),
-            ),
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "cached_tokens": cached,
+            "cost": self._prices.cost(prompt=prompt, cached=cached, completion=completion),
             "tools": _tools(own, report.get("tool_milliseconds")),
             "memory": _memory(report.get("memory")),
             "system_prompt": turn.system_prompt,
@@ -131,11 +120,10 @@ class Operations:
             "new_messages": [_shown(message) for message in own],
         }
 
-    async def _messages(self, key: str, first: int) -> list[Message]:
-        try:
-            return await asyncio.to_thread(list, self._sessions.read_messages(key, first))
-        except UnknownSession:  # its first turn still runs, or somebody removed the file
-            return []
+
+def _row(row: QueueRow) -> dict[str, object]:
+    names = ("id", "state", "attempts", "text", "reason")
+    return {name: getattr(row, name) for name in names}
 
 
 def _shown(message: Message) -> dict[str, object]:

@@ -1,20 +1,444 @@
-"""The log: where lines go, what one looks like, and reading it again.
+"""The log: its lines, its file with rotation, where it goes, and reading it again.
 
-What always holds: a line is redacted before it goes anywhere, with its traceback; what is logged
-during a turn carries the turn's id; writing the log never raises, whatever the disk does.
+Invariants: a line is redacted before it goes anywhere, with its traceback; what is logged during a
+turn carries the turn's id; writing the log never raises, whatever the disk does.
+
+`nanobot.log` becomes `nanobot.log.1`, that `nanobot.log.2` and so on; the oldest goes. Every line
+is in exactly one of them. What the disk refuses is lost, which is reported once on standard error,
+and writing goes on when it can; a line that was cut short never runs into the next one.
+
+A stored line is one JSON object in ASCII: `time` (ISO 8601 with the offset from UTC), `level`
+(`debug`, `info`, `warning` or `error`), `turn` (if it was logged during one), `where` (module and
+line), `message`, and `error` (a traceback, if there is one). The log is set up once per process, by
+the command that starts it; what other packages log through the standard library goes the same way.
+
+Reading works on the files alone, so a gateway may run or not. A line that cannot be read is left
+out. Files are told apart by their number on the disk, because their names move on.
 """
 
-from nanobot.logs.output import Console, Counted, Stored, log_to, log_to_console, log_warnings
+from __future__ import annotations
 
-__all__ = [
-    "LOG_FILE",
-    "Console",
-    "Counted",
-    "Stored",
-    "log_to",
-    "log_to_console",
-    "log_warnings",
-]
+import json
+import logging
+import os
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TextIO
+from zoneinfo import ZoneInfo
+
+from loguru import logger
+
+from nanobot.io import write_all
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from loguru import Message, Record
+
+    from nanobot.security.redaction import Redactor
 
 LOG_FILE = "nanobot.log"
 """The name of the log in a home's `logs/`."""
+
+_OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
+"""Longer ones are dates: copies that somebody keeps."""
+
+
+def say(stream: TextIO, text: str) -> None:
+    """Write a line where somebody may read it."""
+    with suppress(OSError, ValueError):  # nobody reads it any more
+        stream.write(f"{text}\n")
+        stream.flush()
+
+
+def _complain(text: str) -> None:
+    say(sys.stderr, text)
+
+
+class LogFile:
+    """The log at `path` as JSON, of up to `max_bytes`, with `keep` older files beside it.
+    `complain` is told of trouble. Calls come from one thread at a time."""
+
+    def __init__(
+        self,
+        path: Path,
+        max_bytes: int,
+        keep: int,
+        complain: Callable[[str], None] = _complain,
+    ) -> None:
+        self._path, self._max_bytes, self._keep = path, max_bytes, keep
+        self._complain = complain
+        self._descriptor = -1
+        self._refused = False
+        self._stuck = False
+
+    def put(self, line: LogLine) -> None:
+        """Add a line. Never raises."""
+        self.write(line.to_json())
+
+    def write(self, line: str) -> None:
+        """Add a line. Never raises."""
+        data = line.encode("utf-8", "backslashreplace") + b"\n"
+        try:
+            self._open()
+            size = os.fstat(self._descriptor).st_size
+            if size and size + len(data) > self._max_bytes:
+                self._rotate()
+            write_all(self._descriptor, data)
+        except OSError as error:
+            self.close()  # opened anew, it is looked at anew
+            if not self._refused:
+                self._complain(f"the log {self._path} cannot be written: {error.strerror or error}")
+            self._refused = True
+        else:
+            self._refused = False
+
+    def close(self) -> None:
+        """Let go of the file; the next line opens it again."""
+        if self._descriptor >= 0:
+            with suppress(OSError):
+                os.close(self._descriptor)
+        self._descriptor = -1
+
+    def _open(self) -> None:
+        """Open the file, also where somebody has moved it away or removed it."""
+        if self._descriptor >= 0 and self._is_in_place():
+            return
+        self.close()
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._descriptor = os.open(self._path, _OPEN, 0o600)
+        size = os.fstat(self._descriptor).st_size
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            write_all(self._descriptor, b"\n")
+
+    def _is_in_place(self) -> bool:
+        ours = os.fstat(self._descriptor)
+        try:
+            return os.path.samestat(ours, os.stat(self._path))  # noqa: PTH116 - for each line
+        except FileNotFoundError:
+            return False
+
+    def _rotate(self) -> None:
+        """Begin a new file; where the disk refuses that, the old one grows."""
+        try:
+            for surplus in older_files(self._path)[self._keep :]:
+                surplus.unlink(missing_ok=True)
+            numbers = range(1, self._keep + 1)
+            names = [self._path, *(self._path.with_name(f"{self._path.name}.{n}") for n in numbers)]
+            for newer, older in zip(names[-2::-1], names[:0:-1], strict=True):
+                with suppress(FileNotFoundError):
+                    newer.replace(older)
+        except OSError as error:
+            if not self._stuck:
+                self._complain(f"no new log can be begun: {error.strerror or error}")
+            self._stuck = True
+        else:
+            self._stuck = False
+        self._open()
+
+
+def older_files(path: Path) -> list[Path]:
+    """The older files of the log at `path` that are there, the newest first."""
+    found = {}
+    for file in path.parent.glob(f"{path.name}.*"):
+        number = file.name.removeprefix(f"{path.name}.")
+        if _NUMBER.fullmatch(number):
+            found[int(number)] = file
+    return [found[number] for number in sorted(found)]
+
+
+LEVELS = ("debug", "info", "warning", "error")
+"""From the least to the most important."""
+
+_MOST_MESSAGE = 10_000
+_MOST_ERROR = 30_000
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_COLOURS = {"debug": "2", "warning": "33", "error": "31"}
+_DIM = "2"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line, redacted. `turn` and `error` are empty where there is none."""
+
+    time: str
+    level: str
+    where: str
+    message: str
+    turn: str = ""
+    error: str = ""
+
+    @classmethod
+    def of(cls, record: Record, redactor: Redactor, zone: tzinfo | None = None) -> LogLine:
+        """What loguru hands on, its time in `zone` (None: the system's). What is endless is
+        shortened, once it is redacted."""
+        error, turn = record["exception"], record["extra"].get("turn", "")
+        trace = ""
+        if error is not None and error.value is not None:
+            trace = "".join(traceback.format_exception(error.value)).rstrip()
+        message, trace = redactor.redact(record["message"]), redactor.redact(trace)
+        if len(message) > _MOST_MESSAGE:
+            message = f"{message[:_MOST_MESSAGE]}… ({len(message):,} characters)"
+        if len(trace) > _MOST_ERROR:
+            trace = f"… ({len(trace):,} characters)\n{trace[-_MOST_ERROR:]}"
+        return cls(
+            record["time"].astimezone(zone).isoformat(timespec="milliseconds"),
+            level_of(record["level"].no),
+            f"{record['name']}:{record['line']}",
+            message,
+            redactor.redact(str(turn)),
+            trace,
+        )
+
+    @classmethod
+    def parse(cls, stored: bytes) -> LogLine | None:
+        """What `to_json` made; None for anything else."""
+        try:
+            data = json.loads(stored)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(data, dict):
+            return None
+        names = ("time", "level", "where", "message", "turn", "error")
+        values = [value for name in names if isinstance(value := data.get(name, ""), str)]
+        return cls(*values) if len(values) == len(names) and data.get("level") in LEVELS else None
+
+    def to_json(self) -> str:
+        """The stored form, without the end of the line."""
+        fields = {"time": self.time, "level": self.level, "turn": self.turn}
+        fields |= {"where": self.where, "message": self.message, "error": self.error}
+        return json.dumps({k: v for k, v in fields.items() if v or k == "message"})
+
+    def to_text(self, *, colours: bool = False) -> str:
+        """For people: one line, what follows the first line of the message or is a traceback moved
+        to the right, so that no message looks like a line of its own. Nothing in it can control a
+        terminal."""
+        turn = f"[{self.turn}] " if self.turn else ""
+        where = "" if self.level == "info" else f"  ({self.where})"
+        level = self.level.upper().ljust(7)
+        time, message = _safe(self.time[:19].replace("T", " ")), _indented(_safe(self.message))
+        error = f"\n    {_indented(_safe(self.error))}" if self.error else ""
+        turn, where = _safe(turn), _safe(where)
+        if colours:
+            level = _in_colour(level, _COLOURS.get(self.level, ""))
+            time, turn, where, error = (_in_colour(t, _DIM) for t in (time, turn, where, error))
+        return f"{time} {level} {turn}{message}{where}{error}"
+
+
+def level_of(number: int) -> str:
+    """The level that loguru's or the standard library's number stands for."""
+    return LEVELS[max(0, min(number // 10, 4) - 1)]
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n    ")
+
+
+def _safe(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def _in_colour(text: str, colour: str) -> str:
+    return f"\x1b[{colour}m{text}\x1b[0m" if text and colour else text
+
+
+Form = Literal["auto", "text", "json"]
+"""`auto`: text in a terminal, JSON elsewhere."""
+
+
+class Console:
+    """A stream that a person looks at, or a machine. Nothing stops where nobody reads it."""
+
+    def __init__(self, stream: TextIO, form: Form) -> None:
+        self._stream = stream
+        in_terminal = stream.isatty()
+        self._colours = in_terminal and not os.environ.get("NO_COLOR")
+        self._as_text = form == "text" or (form == "auto" and in_terminal)
+
+    def put(self, line: LogLine) -> None:
+        """Show a line. Never raises."""
+        shown = line.to_text(colours=self._colours) if self._as_text else line.to_json()
+        say(self._stream, shown)
+
+
+def log_to(
+    outputs: Sequence[Console | LogFile], level: str, redactor: Redactor, zone: str = ""
+) -> None:
+    """Everything from `level` on goes to these, and to nothing else any more; times are those of
+    `zone`, an IANA name (empty: the system's)."""
+    logger.remove()
+    threading.excepthook = _log_dead_thread
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if isinstance(handler, _FromStandardLogging):
+            root.removeHandler(handler)
+    root.addHandler(_FromStandardLogging(logging.WARNING))
+    times = ZoneInfo(zone) if zone else None
+
+    def sink(message: Message) -> None:
+        try:
+            line = LogLine.of(message.record, redactor, times)
+            for output in outputs:
+                output.put(line)
+        except Exception as error:  # noqa: BLE001 - the boundary: loguru would print it unredacted
+            say(sys.stderr, f"a line of the log was lost: {type(error).__name__}")
+
+    if outputs:
+        logger.add(sink, level=level.upper(), format=unformatted)
+
+
+def log_to_console(level: str, redactor: Redactor, zone: str = "") -> None:
+    """For a command: everything from `level` on goes to standard error, for people."""
+    log_to((Console(sys.stderr, "text"),), level, redactor, zone)
+
+
+def unformatted(_: Record) -> str:
+    """A format of loguru's for sinks that look at the record alone."""
+    return ""
+
+
+def log_warnings(warnings: Sequence[str]) -> None:
+    """What the owner should fix in the configuration."""
+    for warning in warnings:
+        logger.warning("{}", warning)
+
+
+class _FromStandardLogging(logging.Handler):
+    """Hands on what other packages log."""
+
+    def emit(self, standard: logging.LogRecord) -> None:
+        try:
+            text = standard.getMessage()
+        except Exception:  # noqa: BLE001 - the boundary: arguments of others that do not fit the text
+            text = str(standard.msg)
+
+        def say_where(record: Record) -> None:
+            record["name"], record["line"] = standard.name, standard.lineno
+
+        error = standard.exc_info[1] if standard.exc_info else None
+        log = logger.patch(say_where).opt(exception=error)
+        log.log(level_of(standard.levelno).upper(), "{}", text)
+
+
+def _log_dead_thread(args: threading.ExceptHookArgs) -> None:
+    """A thread that ends by a fault is told in the log, not only on standard error."""
+    name = args.thread.name if args.thread else "without a name"
+    if args.exc_value is not None:
+        logger.opt(exception=args.exc_value).critical("the thread {} died", name)
+
+
+class Counted:
+    """Counts the log's warnings and errors from `begin` to `close`, whatever level is written. The
+    log must have been set up before: setting it up again ends the counting."""
+
+    def __init__(self) -> None:
+        self.warnings = 0
+        self.errors = 0
+        self._sink: int | None = None
+
+    def begin(self) -> None:
+        """Count from now on."""
+        if self._sink is None:
+            self._sink = logger.add(self._count, level="WARNING", format=unformatted)
+
+    async def close(self) -> None:
+        """Count no more."""
+        if self._sink is not None:
+            with suppress(ValueError):  # the log was set up anew meanwhile
+                logger.remove(self._sink)
+        self._sink = None
+
+    def _count(self, message: Message) -> None:
+        if message.record["level"].no >= logger.level("ERROR").no:
+            self.errors += 1
+        else:
+            self.warnings += 1
+
+
+Wanted = Callable[[LogLine], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far the log was read: a file's number on the disk, and bytes."""
+
+    inode: int = 0
+    offset: int = 0
+
+
+def newest_lines(path: Path, wanted: Wanted, limit: int) -> tuple[tuple[LogLine, ...], Mark]:
+    """The last `limit` lines of the log at `path` that are `wanted`, the oldest first, and where
+    they end. Raises `OSError`."""
+    found: list[LogLine] = []
+    mark = Mark()
+    seen = set[int]()
+    for file in (path, *older_files(path)):
+        read = _read(file)
+        if read is None or read[0].inode in seen:  # it moved on while we looked
+            continue
+        start, content = read
+        whole = content[: content.rfind(b"\n") + 1]
+        mark = mark if seen else Mark(start.inode, len(whole))
+        seen.add(start.inode)
+        lines = filter(wanted, filter(None, map(LogLine.parse, reversed(whole.split(b"\n")))))
+        found.extend(islice(lines, limit - len(found)))
+        if len(found) >= limit:
+            break
+    return tuple(reversed(found)), mark
+
+
+class Tail:
+    """What is added to the log at `path` after a mark."""
+
+    def __init__(self, path: Path, mark: Mark) -> None:
+        self._path, self._mark = path, mark
+
+    def new_lines(self) -> Iterator[LogLine]:
+        """What was added since the last time, over any number of files. Raises `OSError`."""
+        files = self._files()
+        if not files:  # it was removed: numbers on the disk are used again
+            self._mark = Mark()
+        for file, inode in files:
+            read = _read(file, self._mark)
+            if read is None or read[0].inode != inode:  # a new one was begun just now: next time
+                return
+            start, content = read
+            whole = content[: content.rfind(b"\n") + 1]
+            self._mark = Mark(inode, start.offset + len(whole))
+            yield from filter(None, map(LogLine.parse, whole.split(b"\n")))
+
+    def _files(self) -> list[tuple[Path, int]]:
+        """The file that was read last and those that were begun after it; only the newest where
+        that one is gone."""
+        files = []
+        for file in (self._path, *older_files(self._path)):
+            with suppress(FileNotFoundError):
+                files.append((file, file.stat().st_ino))
+                if files[-1][1] == self._mark.inode:
+                    return files[::-1]
+        return files[:1]
+
+
+def _read(file: Path, since: Mark = Mark()) -> tuple[Mark, bytes] | None:
+    """Where reading began, and what the file holds from there: from the mark on where that is of
+    this file, which may have been truncated since. None where there is no such file."""
+    try:
+        with file.open("rb") as stream:
+            status = os.fstat(stream.fileno())
+            goes_on = status.st_ino == since.inode and status.st_size >= since.offset
+            offset = stream.seek(since.offset if goes_on else 0)
+            return Mark(status.st_ino, offset), stream.read()
+    except FileNotFoundError:
+        return None

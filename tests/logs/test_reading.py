@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nanobot.cli.main import main
-from nanobot.logs.output import LogFile, LogLine, Mark, Tail, newest_lines
+from nanobot.logs import LogFile, LogLine, Mark, Tail, newest_lines
 
 
 class Writer:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from nanobot.logs import Counted, Stored, log_to
-from nanobot.logs.output import LogFile, LogLine, older_files
+from nanobot.logs import Counted, LogFile, LogLine, log_to, older_files
 from nanobot.security.redaction import REDACTED, Redactor
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
@@ -34,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def log(path: Path) -> Iterator[Log]:
     """The log as a service sets it up; gives what stands in its file."""
-    log_to((Stored(path, 1_000_000, 3),), "debug", Redactor([SECRET]))
+    log_to((LogFile(path, 1_000_000, 3),), "debug", Redactor([SECRET]))
     yield lambda: [json.loads(line) for line in path.read_text().splitlines()]
     logger.remove()
 
@@ -51,7 +50,7 @@ def test_a_line_is_an_object_with_its_time_level_place_and_message(log: Log, pat
 
 
 def test_times_are_those_of_the_zone_that_is_named(path: Path) -> None:
-    log_to((Stored(path, 1_000_000, 3),), "info", Redactor(), "Asia/Kathmandu")
+    log_to((LogFile(path, 1_000_000, 3),), "info", Redactor(), "Asia/Kathmandu")
     logger.info("said")
     logger.remove()
     assert json.loads(path.read_text())["time"].endswith("+05:45")

@@ -26,7 +26,7 @@ from nanobot.cli.status import of_gateway
 from nanobot.errors import HomeLocked, NanobotError, StorageError
 from nanobot.gateway.lock import HomeLock
 from nanobot.io import replace_file
-from nanobot.logs.output import LogLine
+from nanobot.logs import LogLine
 from nanobot_cli.text import clean, one_line
 
 _SECONDS = 240.0
