@@ -44,11 +44,14 @@ Root = Literal["home", "workspace"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A name somewhere below a root: its `path` within it, and the size of a file in bytes. Where
-    `problem` is not empty it is no plain file, and that says what it is."""
+    """A name somewhere below a root: its `path` within it, its `place` on the disk, how it is
+    `shown` to people, and the size of a file in bytes. Where `problem` is not empty it is no plain
+    file, and that says what it is."""
 
     root: Root
     path: str
+    place: Path
+    shown: str
     size: int = 0
     problem: str = ""
 
@@ -71,12 +74,6 @@ class Source:
         if self.workspace is None or not self.workspace.is_relative_to(self.home):
             return ""
         return self.workspace.relative_to(self.home).as_posix()
-
-    def path_of(self, found: Found) -> Path:
-        """Where it lies."""
-        base = self.home if found.root == "home" else self.workspace
-        assert base is not None  # nothing was found in a workspace that is not there
-        return base / found.path
 
 
 def locate(home: Path, workspace: Path | None, target: Path) -> Source:
@@ -132,9 +129,16 @@ def _workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:
     return found.resolve() if found else None
 
 
-def _walk(folder: Path, root: Root, skip: Callable[[str], bool]) -> Iterator[Found]:
+def _walk(source: Source, root: Root, folder: Path, skip: Callable[[str], bool]) -> Iterator[Found]:
     """Everything below `folder`, folders themselves left out, save the paths that `skip` names."""
     waiting = [""]
+
+    def found(path: str, size: int = 0, problem: str = "") -> Found:
+        place = folder / path
+        is_inside = place.is_relative_to(source.home)
+        shown = place.relative_to(source.home) if is_inside else place
+        return Found(root, path, place, str(shown), size, problem)
+
     while waiting:
         prefix = waiting.pop()
         try:
@@ -144,18 +148,18 @@ def _walk(folder: Path, root: Root, skip: Callable[[str], bool]) -> Iterator[Fou
                     if skip(path):
                         continue
                     if len(os.fsencode(path)) > _LONGEST or path.count("/") > _DEEPEST:
-                        yield Found(root, path, problem="its path is too long")
+                        yield found(path, problem="its path is too long")
                     elif entry.is_dir(follow_symlinks=False):
                         waiting.append(f"{path}/")
                     elif entry.is_symlink():
                         to = Path(entry.path).readlink()
-                        yield Found(root, path, problem=f"a link to {to}, which was not followed")
+                        yield found(path, problem=f"a link to {to}, which was not followed")
                     elif entry.is_file(follow_symlinks=False):
-                        yield Found(root, path, entry.stat(follow_symlinks=False).st_size)
+                        yield found(path, entry.stat(follow_symlinks=False).st_size)
                     else:
-                        yield Found(root, path, problem="it is no regular file")
+                        yield found(path, problem="it is no regular file")
         except OSError as error:
-            yield Found(root, prefix.rstrip("/") or ".", problem=reason(error))
+            yield found(prefix.rstrip("/") or ".", problem=reason(error))
 
 
 @contextmanager
@@ -191,15 +195,16 @@ class Gathering:
     def __init__(self, source: Source, folder: Path | None, report: Report) -> None:
         self._source, self._folder, self._report = source, folder, report
         # What comes twice, as the workspace holds the home, is the workspace's.
-        places = {source.path_of(found): found for found in self._everything()}
+        places = {found.place: found for found in self._everything()}
         self._left = {(found.root, found.path): found for found in places.values()}
 
     def _everything(self) -> Iterator[Found]:
         source = self._source
-        yield from _walk(source.home, "home", lambda path: source.whole and path == source.inside)
+        is_workspace = source.inside if source.whole else None
+        yield from _walk(source, "home", source.home, lambda path: path == is_workspace)
         if source.workspace is not None:
             skip = (lambda _: False) if source.whole else _is_no_part
-            yield from _walk(source.workspace, "workspace", skip)
+            yield from _walk(source, "workspace", source.workspace, skip)
 
     def get(self, root: Root, path: str) -> Found | None:
         """A plain file that was not dealt with yet."""
@@ -216,12 +221,12 @@ class Gathering:
         """A file's content; empty where there is none, where it is larger, and where it cannot be
         read: that is told once it is dealt with."""
         with suppress(OSError):
-            return read_small(self._source.path_of(found), limit) if found is not None else b""
+            return read_small(found.place, limit) if found is not None else b""
         return b""
 
     def opened(self, found: Found) -> AbstractContextManager[BinaryIO]:
         """A file, for reading. Raises `OSError`."""
-        return opened(self._source.path_of(found))
+        return opened(found.place)
 
     def take(self, kind: Kind, found: Found, target: str) -> None:
         """Copy a file to `target`."""
@@ -250,7 +255,7 @@ class Gathering:
         """Copy a file that came with a message; its path in the new home, empty where it cannot be
         read."""
         try:
-            data = read_small(self._source.path_of(found), found.size)
+            data = read_small(found.place, found.size)
         except OSError as error:
             self.leave("media", found, error)
             return ""
@@ -283,13 +288,6 @@ class Gathering:
         if self._folder is not None:
             (self._folder / target).unlink(missing_ok=True)
 
-    def shown(self, found: Found) -> str:
-        """The path of a file for people: within the home where it is in there."""
-        if found.root == "home":
-            return found.path
-        inside = self._source.inside
-        return f"{inside}/{found.path}" if inside else str(self._source.path_of(found))
-
     def _copy(
         self,
         kind: Kind,
@@ -305,21 +303,14 @@ class Gathering:
             return
         try:
             with self.opened(found) as file:
-                before = os.fstat(file.fileno())
                 if self._folder:
                     self.write(copy, iter(lambda: file.read(_BLOCK), b""))
-                    if before.st_mode & stat.S_IXUSR:
+                    if os.fstat(file.fileno()).st_mode & stat.S_IXUSR:
                         (self._folder / copy).chmod(0o700)
-                after = os.fstat(file.fileno())
         except OSError as error:
             self.remove(copy)
             self.leave(kind, found, error)
             return
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            self._report.ask(
-                f"{self.shown(found)}: it changed while it was read: stop the other program, and"
-                " import again."
-            )
         self._done(kind, found, outcome, target or copy, note, count)
 
     def _done(
@@ -332,12 +323,12 @@ class Gathering:
         count: int = 0,
     ) -> None:
         del self._left[found.root, found.path]
-        item = Item(kind, self.shown(found), outcome, target, note, found.size, count)
+        item = Item(kind, found.shown, outcome, target, note, found.size, count)
         self._report.items.append(item)
 
     def _original(self, found: Found) -> str:
-        if found.root == "workspace" and self._source.inside:
-            return f"{self._report.originals}/home/{self._source.inside}/{found.path}"
+        if found.place.is_relative_to(self._source.home):
+            return f"{self._report.originals}/home/{found.shown}"
         return f"{self._report.originals}/{found.root}/{found.path}"
 
 
