@@ -7,10 +7,13 @@ easily never seen; that is why a bare `asyncio.create_task` is banned everywhere
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from loguru import logger
+
+from nanobot.clock import Clock
 
 T = TypeVar("T")
 
@@ -66,6 +69,36 @@ class Background:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.opt(exception=error).error("background task {} failed", task.get_name())
+
+
+class Periodic(ABC):
+    """Work that is done again and again beside everything else: first after `first` seconds, then
+    every `every`."""
+
+    def __init__(self, clock: Clock, every: float, first: float = 0.0) -> None:
+        self._clock, self._every, self._first = clock, every, first
+        self._running: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    async def once(self) -> None:
+        """Do it. What it raises is logged: the next time may go well."""
+
+    async def run_forever(self) -> None:
+        """Until `stop`."""
+        self._running = asyncio.current_task()
+        if self._first:
+            await self._clock.sleep(self._first)
+        while True:
+            try:
+                await self.once()
+            except Exception as error:  # noqa: BLE001 - the boundary: the next time may go well
+                logger.opt(exception=error).warning("{} failed: {}", type(self).__name__, error)
+            await self._clock.sleep(self._every)
+
+    def stop(self) -> None:
+        """Begin nothing more; a thread that works for it ends by itself."""
+        if self._running is not None:
+            self._running.cancel()
 
 
 def is_cancelled() -> bool:

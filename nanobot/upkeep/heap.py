@@ -18,6 +18,7 @@ import gc
 from collections.abc import Callable
 
 from nanobot.clock import Clock
+from nanobot.tasks import Periodic
 
 EVERY_SECONDS = 10.0
 
@@ -36,27 +37,19 @@ _ARENAS = 1
 in."""
 
 
-class Heap:
+class Heap(Periodic):
     """Looks after the memory of a process that is ours alone; made before its threads are."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self._trim = clock, _give_back()
-        self._running: asyncio.Task[None] | None = None
+        super().__init__(clock, EVERY_SECONDS, EVERY_SECONDS)
+        self._trim = _give_back()
         self._seen = _young_collections()
         self._set_aside = 0
 
-    async def run_forever(self) -> None:
-        """Again and again, until `stop`."""
-        self._running = asyncio.current_task()
-        while True:
-            await self._clock.sleep(EVERY_SECONDS)
-            if self.tidy():
-                await asyncio.to_thread(self._trim)
-
-    def stop(self) -> None:
-        """Do no more."""
-        if self._running is not None:
-            self._running.cancel()
+    async def once(self) -> None:
+        """Tidy up, and give pages back if that was worth it."""
+        if self.tidy():
+            await asyncio.to_thread(self._trim)
 
     def tidy(self) -> bool:
         """Collect what is in circles, if enough was made since the last time; whether it was."""

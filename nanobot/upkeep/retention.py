@@ -29,6 +29,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.security import audit
 from nanobot.security.paths import Entry, Root
+from nanobot.tasks import Periodic
 
 LOOK_SECONDS = 20.0
 """Between two looks at the disk."""
@@ -73,7 +74,7 @@ def has_room(folder: Path, needed: int) -> bool:
         return True
 
 
-class Room:
+class Room(Periodic):
     """Watches the disk that holds `home`. `free` gives the free bytes there; `tell` says a text to
     the owner, the same name once."""
 
@@ -86,31 +87,16 @@ class Room:
         tell: Callable[[str, str], Awaitable[None]],
         free: Callable[[Path], int] = free_bytes,
     ) -> None:
+        super().__init__(clock, LOOK_SECONDS)
         self._home, self._reserve = home, reserve_megabytes * _MEGABYTE
-        self._intake, self._clock = intake, clock
-        self._tell, self._free = tell, free
-        self._running: asyncio.Task[None] | None = None
+        self._intake, self._tell, self._free = intake, tell, free
         self._untold = False
         self.text = ""
         """What is wrong, for people; empty where there is room. It is logged with the health."""
         self.hint = f"Free some space on the disk that holds {home}; it goes on by itself then."
 
-    async def run_forever(self) -> None:
-        """Look again and again, until `stop`."""
-        self._running = asyncio.current_task()
-        while True:
-            try:
-                await self._look()
-            except Exception as error:  # noqa: BLE001 - the boundary: who holds must look again
-                logger.opt(exception=error).warning("looking at the disk failed: {}", error)
-            await self._clock.sleep(LOOK_SECONDS)
-
-    def stop(self) -> None:
-        """Look no more."""
-        if self._running is not None:
-            self._running.cancel()
-
-    async def _look(self) -> None:
+    async def once(self) -> None:
+        """Look at the disk, and do what follows from it."""
         try:
             free = self._free(self._home)
         except OSError as error:  # nobody knows: all stays as it is
@@ -188,7 +174,7 @@ def surplus(
     return going
 
 
-class Retention:
+class Retention(Periodic):
     """Applies the `limits` to a home. `awaited` gives the names of media that messages refer to
     which are not answered or not sent yet."""
 
@@ -199,25 +185,12 @@ class Retention:
         clock: Clock,
         awaited: Callable[[], Awaitable[Container[str]]],
     ) -> None:
-        self._home, self._limits, self._clock = home, limits, clock
-        self._awaited = awaited
-        self._running: asyncio.Task[None] | None = None
+        super().__init__(clock, _DAY, _SETTLED_SECONDS)
+        self._home, self._limits, self._awaited = home, limits, awaited
 
-    async def run_forever(self) -> None:
-        """Once a while after the start, then each day, until `stop`."""
-        self._running = asyncio.current_task()
-        await self._clock.sleep(_SETTLED_SECONDS)
-        while True:
-            try:
-                await self.sweep()
-            except Exception as error:  # noqa: BLE001 - the boundary: tomorrow is another day
-                logger.opt(exception=error).warning("retention was cut short: {}", error)
-            await self._clock.sleep(_DAY)
-
-    def stop(self) -> None:
-        """Begin nothing more. What is under way stops between two files."""
-        if self._running is not None:
-            self._running.cancel()
+    async def once(self) -> None:
+        """Sweep; what goes wrong is tried again a day later."""
+        await self.sweep()
 
     async def sweep(self) -> Swept:
         """Remove what has to go. Raises `StorageError`."""
