@@ -3,7 +3,7 @@
 NanobotError                 anything a person should read; carries `hint`, the fix
 ├── ConfigError              nothing starts; says file, line, key
 ├── HomeLocked               another process owns this home (exit code 75)
-├── StorageError             the disk refused; nothing was lost, try again when it is mended
+├── StorageError             the disk refused; nothing was lost, try again when it is fixed
 ├── UnknownSession           a key that names no conversation
 ├── ProviderError            the model could not answer
 │   ├── ProviderBusy         wait `retry_after` seconds, then ask again
@@ -19,7 +19,7 @@ NanobotError                 anything a person should read; carries `hint`, the 
 │   ├── SendLater            try again after `retry_after` seconds
 │   ├── SendUnknown          it may have arrived; repeated once
 │   └── SendRefused          it never will
-├── ChannelOff               a channel stays off until a person mends its settings
+├── ChannelOff               a channel stays off until a person fixes its settings
 └── TurnStopped              someone stopped this turn; unwind quietly
 """
 
@@ -77,7 +77,7 @@ class StorageError(NanobotError):
     def __init__(self, path: Path | str, reason: str, *, hint: str = "") -> None:
         super().__init__(
             f"cannot use {path}: {reason}",
-            hint=hint or "Free some space or mend the permissions; nothing already stored is lost.",
+            hint=hint or "Free some space or fix the permissions; nothing already stored is lost.",
         )
         self.path = path
 

@@ -32,7 +32,7 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def not_imported(home: Path) -> str:
-    """What to do first in a home that HKUDS/nanobot left behind and nobody imported; else empty."""
+    """What to do first in a home of HKUDS/nanobot that was not imported; else empty."""
     if not (home / "config.json").is_file() or not (home / "workspace").is_dir():
         return ""
     return (

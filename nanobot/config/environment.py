@@ -32,7 +32,7 @@ _BOM = "\ufeff"
 
 def fits(value: str) -> bool:
     """Whether a value can stand on a line: without line breaks of any kind, which would let it say
-    more than itself, and characters that nobody sees."""
+    more than itself, and invisible characters."""
     return value.isprintable()
 
 

@@ -140,7 +140,7 @@ class Checker:
     ) -> M | None:
         """`section`, which stands at `path`, as a `model`; None where problems were found.
 
-        `also_known` are keys of the section that belong to somebody else.
+        `also_known` are keys of the section that another model checks.
         """
         if not section and not any(field.is_required() for field in model.model_fields.values()):
             return model.model_construct()  # spares building its validator

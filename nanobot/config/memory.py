@@ -38,7 +38,7 @@ class MemorySettings(Strict):
     """Whether groups are answered with the owner's memory as well as their own."""
     library: bool = True
     """Whether the documents in `workspace/library/` are searched with the rest."""
-    # Constructed, lest importing this builds its validator.
+    # Constructed, so that importing this builds no validator.
     embeddings: EmbeddingSettings = EmbeddingSettings.model_construct()
     """Search by meaning, as an addition to search by words."""
 

@@ -1,7 +1,5 @@
-"""What the settings of each model beside the main one have in common.
-
-The settings of the language model and of what helps it: its fallbacks, and the model that turns
-speech into text. Rules between keys are in `faults`.
+"""The settings of the language model and of what helps it: fallbacks, and the models for speech and
+for embeddings.
 """
 
 from __future__ import annotations
@@ -145,7 +143,7 @@ class ModelSettings(Strict):
     """Models to ask, in this order, when the main one cannot answer; each is a name or a mapping
     with `name`, `base_url` and `api_key`."""
 
-    # Constructed, lest importing this builds its validator.
+    # Constructed, so that importing this builds no validator.
     transcription: TranscriptionSettings = TranscriptionSettings.model_construct()
     """What turns speech into text."""
     prices: PriceSettings = PriceSettings.model_construct()
@@ -215,12 +213,10 @@ class ModelSettings(Strict):
                 yield no_key("fallbacks", index, "api_key")
 
     def _no_room(self) -> Fault:
-        answer, reserve = self.max_completion_tokens, self._reserve
-        most = self.context_window - reserve - LEAST_PROMPT_TOKENS
-        lower = f", or `max_completion_tokens` to {most:,} or less" if most > 0 else ""
+        least = self.context_window - self.prompt_tokens + LEAST_PROMPT_TOKENS
         return Fault(
             ("context_window",),
             f"leaves {max(0, self.prompt_tokens):,} tokens for the prompt; "
             f"it needs {LEAST_PROMPT_TOKENS:,}",
-            f"Set it to {answer + reserve + LEAST_PROMPT_TOKENS:,} or more{lower}.",
+            f"Set it to {least:,} or more, or `max_completion_tokens` to less.",
         )

@@ -1,11 +1,8 @@
-"""Pages of the documentation that are made from the code: checked, or written anew.
+"""The settings described: as a JSON Schema for editors, and as the Markdown table of
+docs/configuration.md.
 
-The settings described: as a JSON Schema for editors, as a Markdown table for people.
-
-Keeps the table of settings in docs/configuration.md true.
-
-python -m nanobot.config.schema            say whether it is (exit code 1 when it is not)
-python -m nanobot.config.schema --write    write it anew
+python -m nanobot.config.schema            say whether the table is current (exit code 1 if not)
+python -m nanobot.config.schema --write    rewrite it
 """
 
 from __future__ import annotations
@@ -44,10 +41,10 @@ from nanobot.config.settings import SECTIONS, ChannelSettings
 def kept_current(
     page: Path, render: Callable[[str], str], what: str, arguments: Sequence[str] | None = None
 ) -> int:
-    """The command line of a page: check it or, with --write, mend it; the exit code. `render` makes
-    the page from what stands there, empty where there is none; `what` says what is made."""
+    """The command line of a generated page: check it or, with --write, rewrite it; the exit code.
+    `render` makes it from the present text, empty where there is none; `what` says what is made."""
     parser = argparse.ArgumentParser(description=f"Check {what}.")
-    parser.add_argument("--write", action="store_true", help="write it anew")
+    parser.add_argument("--write", action="store_true", help="rewrite it")
     parser.add_argument("page", nargs="?", type=Path, default=page)
     chosen = parser.parse_args(arguments)
     place: Path = chosen.page
@@ -119,7 +116,13 @@ def _target(schema: Json, definitions: Json) -> Json:
 def config_schema() -> Json:
     """A JSON Schema (draft 2020-12) of config.yaml, the installed channels included."""
     adapters = dict(_adapter_models())
-    models, definitions = _definitions([*SECTIONS.values(), ChannelSettings, *adapters.values()])
+    tops: list[type[BaseModel]] = [
+        *SECTIONS.values(),
+        OwnerSettings,
+        ChannelSettings,
+        *adapters.values(),
+    ]
+    models, definitions = _definitions(tops)
     common = definitions.pop("ChannelSettings")["properties"]
     channels = {}
     for name, model in adapters.items():
@@ -132,7 +135,6 @@ def config_schema() -> Json:
         }
     fallbacks = definitions["ModelSettings"]["properties"]["fallbacks"]
     fallbacks["items"] = {"anyOf": [{"type": "string", "minLength": 1}, fallbacks["items"]]}
-    people = {"type": "array", "items": {"type": "string", "minLength": 1}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "nanobot's config.yaml",
@@ -140,11 +142,7 @@ def config_schema() -> Json:
         "additionalProperties": False,
         "properties": {
             **{name: models[model] for name, model in SECTIONS.items()},
-            "owner": {
-                "description": descriptions(OwnerSettings)["owner"],
-                "type": "object",
-                "additionalProperties": people,
-            },
+            **definitions.pop("OwnerSettings")["properties"],
             "channels": {
                 "description": "The channels to run, by name.",
                 "type": "object",
@@ -260,7 +258,7 @@ def with_current_table(page: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the page or, with --write, mend it; the exit code."""
+    """Check the page or, with --write, rewrite it; the exit code."""
     return kept_current(PAGE, with_current_table, "the table", arguments)
 
 

@@ -260,7 +260,7 @@ class Settings(Strict):
     """All of it, and the home that it was loaded for.
 
     `owner` are the owner's ids by channel; `warnings` are sentences for the owner about what works
-    but should be mended.
+    but should be fixed.
     """
 
     home: Path

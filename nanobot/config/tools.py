@@ -1,7 +1,4 @@
-"""The settings of tools: what is asked about, the shell, the web, helpers.
-
-The settings of MCP servers: programs and addresses that bring tools of others.
-"""
+"""The settings of tools: what is asked about, the shell, the web, helpers, and MCP servers."""
 
 from __future__ import annotations
 
@@ -103,7 +100,7 @@ class ExecSettings(Strict):
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """`environment` with its secrets told."""
+        """`environment` with its secrets in plain text."""
         return revealed(self.environment)
 
     def faults(self, home: Path) -> Iterator[Fault]:
@@ -157,7 +154,7 @@ class WebSettings(Strict):
     """Megabytes of the largest page or file that is fetched."""
     timeout_seconds: Seconds = 30.0
     """Seconds that one fetch may take in all."""
-    # Constructed, lest importing this builds its validator.
+    # Constructed, so that importing this builds no validator.
     search: SearchSettings = SearchSettings.model_construct()
     """Web search."""
 
@@ -234,12 +231,12 @@ class McpServerSettings(Strict):
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """`env` with its secrets told."""
+        """`env` with its secrets in plain text."""
         return revealed(self.env)
 
     @property
     def revealed_headers(self) -> Mapping[str, str]:
-        """`headers` with their values told."""
+        """`headers` with their values in plain text."""
         return revealed(self.headers)
 
     def faults(self, home: Path) -> Iterator[Fault]:

@@ -416,7 +416,7 @@ def test_too_little_room_for_the_prompt_says_which_numbers_would_do(home: Home) 
     assert home.complaint("model:\n  context_window: 8192\n") == (
         "HOME/config.yaml:2: model.context_window: leaves 0 tokens for the prompt; "
         "it needs 2,000\n"
-        "  Set it to 11,216 or more, or `max_completion_tokens` to 5,168 or less."
+        "  Set it to 11,216 or more, or `max_completion_tokens` to less."
     )
     home.write("model: {context_window: 11216}\n")
     assert home.load().model.prompt_tokens == 2_000
