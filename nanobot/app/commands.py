@@ -38,7 +38,7 @@ from nanobot.gateway.status import Status
 from nanobot.io import replace_file
 from nanobot.memory.service.commands import MemoryCommands, Questions
 from nanobot.memory.service.continuing import ContinueCommand, DiscardCommand
-from nanobot.memory.service.operations import MemoryOperations
+from nanobot.memory.service.operations import memory_operations
 from nanobot.memory.service.service import MemoryService
 from nanobot.messages import ATTACHED
 from nanobot.security.paths import Root
@@ -75,7 +75,7 @@ def build_operations(
     return {
         **status.table(),
         **queue.table(),
-        **MemoryOperations(memory.service).table(),
+        **memory_operations(memory.service),
         **pairing.table(),
         **SkillsOperations(toolbox.skills.service).table(),
         **CronOperations(toolbox.cron, base.known, base.clock).table(),

@@ -40,7 +40,7 @@ from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
 from nanobot.logs import log_to_console
-from nanobot.memory.service.operations import MemoryOperations
+from nanobot.memory.service.operations import memory_operations
 from nanobot.security.paths import Root
 from nanobot.security.redaction import Redactor
 from nanobot.session.manager import SessionManager
@@ -117,7 +117,7 @@ async def _on_memory(settings: Settings) -> AsyncIterator[Table]:
     await stores.journal.open()
     try:
         await memory.recover()
-        yield MemoryOperations(memory.service).table()
+        yield memory_operations(memory.service)
     finally:
         await memory.close()
         await provider.close()

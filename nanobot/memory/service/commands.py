@@ -321,7 +321,7 @@ class MemoryCommands:
     async def _restore(self, call: CommandCall) -> Answer:
         words = call.arguments.replace("=", " ").split()
         if words in ([], ["--list"]):
-            return Answer((await self._service.restore_list(self._scope(call))).text)
+            return Answer((await self._service.versions(self._scope(call))).text)
         number = _number(words[-1])
         if words[:-1] not in ([], ["--version"], ["--to"]) or number is None:
             return Answer(f"Write it as: /dream-restore {_RESTORE}")

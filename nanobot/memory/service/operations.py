@@ -7,169 +7,120 @@ Whoever reaches these is the owner of the home. Arguments and results are JSON; 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import date
 
 from nanobot.errors import NanobotError
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Source
-from nanobot.memory.service.answers import Report
 from nanobot.memory.service.service import Filters, MemoryService
-from nanobot.session.records import JsonValue
-
-Arguments = Mapping[str, object]
-Answered = dict[str, JsonValue]
+from nanobot.memory.service.views import Report
 
 _SOURCES: tuple[Source, ...] = ("message", "history", "note", "memory", "library")
 _MOST_HITS = 100
 
 
-class MemoryOperations:
-    """The operations named `memory.…`."""
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """What an operation is called with. Raises `NanobotError` for a value of another kind."""
 
-    def __init__(self, service: MemoryService) -> None:
-        self._service = service
+    values: Mapping[str, object]
 
-    def table(self) -> Mapping[str, Callable[[Arguments], Awaitable[object]]]:
-        """By name, as they are called over the socket."""
-        operations: dict[str, Callable[[Arguments], Awaitable[Report]]] = {
-            "memory.show": self.show,
-            "memory.search": self.search,
-            "memory.why": self.why,
-            "memory.log": self.log,
-            "memory.versions": self.versions,
-            "memory.restore": self.restore,
-            "memory.forget_plan": self.forget_plan,
-            "memory.forget": self.forget,
-            "memory.pending": self.pending,
-            "memory.accept": self.accept,
-            "memory.drop": self.drop,
-            "memory.rebuild": self.rebuild,
-            "memory.sync": self.sync,
-            "memory.dream": self.dream,
-        }
-        return {name: _answering(operation) for name, operation in operations.items()}
+    @property
+    def scope(self) -> str:
+        return self.text("scope", needed=False) or OWNER
 
-    async def show(self, arguments: Arguments) -> Report:
-        """`scope`."""
-        return await self._service.show(_scope(arguments))
+    @property
+    def erase(self) -> bool:
+        return self.values.get("erase") is True
 
-    async def search(self, arguments: Arguments) -> Report:
-        """`text`, `scope`, and what narrows it down: `session`, `since`, `until`, `role`,
-        `source`, `limit`."""
-        source = _text(arguments, "source", needed=False)
-        filters = Filters(
-            session=_text(arguments, "session", needed=False),
-            since=_day(arguments, "since"),
-            until=_day(arguments, "until"),
-            role=_text(arguments, "role", needed=False),
+    def text(self, key: str, *, needed: bool = True) -> str:
+        value = self.values.get(key, "")
+        if not isinstance(value, str) or (needed and not value.strip()):
+            raise _lacks(key, "a text")
+        return value
+
+    def number(self, key: str) -> int | None:
+        value = self.values.get(key)
+        return None if value is None else _number(key, value)
+
+    def numbers(self) -> list[int]:
+        values = self.values.get("numbers")
+        if not isinstance(values, list) or not values:
+            raise _lacks("numbers", "a list of numbers")
+        return [_number("numbers", value) for value in values]
+
+    def day(self, key: str) -> date | None:
+        text = self.text(key, needed=False)
+        try:
+            return date.fromisoformat(text) if text else None
+        except ValueError:
+            raise _lacks(key, "a date such as 2026-11-21") from None
+
+    def filters(self) -> Filters:
+        source = self.text("source", needed=False)
+        return Filters(
+            session=self.text("session", needed=False),
+            since=self.day("since"),
+            until=self.day("until"),
+            role=self.text("role", needed=False),
             source=next((known for known in _SOURCES if known == source), ""),
-            limit=min(_number(arguments, "limit") or Filters().limit, _MOST_HITS),
-        )
-        return await self._service.search(_text(arguments, "text"), _scope(arguments), filters)
-
-    async def why(self, arguments: Arguments) -> Report:
-        """`text`, `scope`."""
-        return await self._service.why(_text(arguments, "text"), _scope(arguments))
-
-    async def log(self, arguments: Arguments) -> Report:
-        """`version` (the latest where there is none), `scope`."""
-        return await self._service.log(_number(arguments, "version"), _scope(arguments))
-
-    async def versions(self, arguments: Arguments) -> Report:
-        """`scope`."""
-        return await self._service.restore_list(_scope(arguments))
-
-    async def restore(self, arguments: Arguments) -> Report:
-        """`version`, the one to undo, or `to`, the one to go back to; `scope`."""
-        if (to := _number(arguments, "to")) is not None:
-            return await self._service.restore_to(to, _scope(arguments))
-        number = _number(arguments, "version")
-        if number is None:
-            raise _lacks("version", "a number")
-        return await self._service.restore(number, _scope(arguments))
-
-    async def forget_plan(self, arguments: Arguments) -> Report:
-        """`text`, `scope`, `erase`."""
-        return await self._service.forget_plan(
-            _text(arguments, "text"), _scope(arguments), erase=arguments.get("erase") is True
+            limit=min(self.number("limit") or Filters().limit, _MOST_HITS),
         )
 
-    async def forget(self, arguments: Arguments) -> Report:
-        """`text`, `scope`, `erase`."""
-        return await self._service.forget(
-            _text(arguments, "text"), _scope(arguments), erase=arguments.get("erase") is True
-        )
 
-    async def pending(self, arguments: Arguments) -> Report:
-        """`scope`."""
-        return await self._service.pending(_scope(arguments))
+def memory_operations(
+    service: MemoryService,
+) -> Mapping[str, Callable[[Mapping[str, object]], Awaitable[object]]]:
+    """The operations named `memory.…`, as they are called over the socket."""
+    operations: dict[str, Callable[[_Arguments], Awaitable[Report]]] = {
+        "memory.show": lambda given: service.show(given.scope),
+        "memory.search": lambda given: service.search(
+            given.text("text"), given.scope, given.filters()
+        ),
+        "memory.why": lambda given: service.why(given.text("text"), given.scope),
+        "memory.log": lambda given: service.log(given.number("version"), given.scope),
+        "memory.versions": lambda given: service.versions(given.scope),
+        "memory.restore": lambda given: _restore(service, given),
+        "memory.forget_plan": lambda given: service.forget_plan(
+            given.text("text"), given.scope, erase=given.erase
+        ),
+        "memory.forget": lambda given: service.forget(
+            given.text("text"), given.scope, erase=given.erase
+        ),
+        "memory.pending": lambda given: service.pending(given.scope),
+        "memory.accept": lambda given: service.accept(given.numbers(), given.scope),
+        "memory.drop": lambda given: service.drop(given.numbers(), given.scope),
+        "memory.rebuild": lambda given: service.rebuild(),
+        "memory.sync": lambda given: service.sync(given.text("remote")),
+        "memory.dream": lambda given: service.dream(given.scope),
+    }
 
-    async def accept(self, arguments: Arguments) -> Report:
-        """`numbers`, `scope`."""
-        return await self._service.accept(_numbers(arguments), _scope(arguments))
+    def answering(
+        operation: Callable[[_Arguments], Awaitable[Report]],
+    ) -> Callable[[Mapping[str, object]], Awaitable[object]]:
+        async def answer(arguments: Mapping[str, object]) -> object:
+            report = await operation(_Arguments(arguments))
+            return {**report.data, "text": report.text}
 
-    async def drop(self, arguments: Arguments) -> Report:
-        """`numbers`, `scope`."""
-        return await self._service.drop(_numbers(arguments), _scope(arguments))
+        return answer
 
-    async def rebuild(self, _: Arguments) -> Report:
-        """No arguments."""
-        return await self._service.rebuild()
-
-    async def sync(self, arguments: Arguments) -> Report:
-        """`remote`."""
-        return await self._service.sync(_text(arguments, "remote"))
-
-    async def dream(self, arguments: Arguments) -> Report:
-        """`scope`."""
-        return await self._service.dream(_scope(arguments))
-
-
-def _answering(
-    operation: Callable[[Arguments], Awaitable[Report]],
-) -> Callable[[Arguments], Awaitable[object]]:
-    async def answer(arguments: Arguments) -> Answered:
-        report = await operation(arguments)
-        return {**report.data, "text": report.text}
-
-    return answer
-
-
-def _scope(arguments: Arguments) -> str:
-    return _text(arguments, "scope", needed=False) or OWNER
+    return {name: answering(operation) for name, operation in operations.items()}
 
 
-def _text(arguments: Arguments, key: str, *, needed: bool = True) -> str:
-    value = arguments.get(key, "")
-    if not isinstance(value, str) or (needed and not value.strip()):
-        raise _lacks(key, "a text")
-    return value
+async def _restore(service: MemoryService, given: _Arguments) -> Report:
+    """`version` is the one to undo, `to` the one to go back to."""
+    if (to := given.number("to")) is not None:
+        return await service.restore_to(to, given.scope)
+    if (number := given.number("version")) is None:
+        raise _lacks("version", "a number")
+    return await service.restore(number, given.scope)
 
 
-def _number(arguments: Arguments, key: str) -> int | None:
-    value = arguments.get(key)
-    if value is None:
-        return None
+def _number(key: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise _lacks(key, "a number from 1")
     return value
-
-
-def _numbers(arguments: Arguments) -> list[int]:
-    values = arguments.get("numbers")
-    if not isinstance(values, list) or not values:
-        raise _lacks("numbers", "a list of numbers")
-    return [number for value in values if (number := _number({"numbers": value}, "numbers"))]
-
-
-def _day(arguments: Arguments, key: str) -> date | None:
-    text = _text(arguments, key, needed=False)
-    if not text:
-        return None
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise _lacks(key, "a date such as 2026-11-21") from None
 
 
 def _lacks(key: str, what: str) -> NanobotError:

@@ -1,10 +1,8 @@
-"""What the owner of a memory can do with it: look, search, explain, undo, confirm.
+"""What the owner of a memory can do with it: look, search, explain, undo, confirm, forget.
 
 The one place behind the slash commands and the command line. Every operation names the scope that
 it works on and touches no other; whoever calls it has settled whose scope that is. Each returns a
-`Report`: a text for people, and the same for machines. Forgetting is in `forgetting`.
-
-How much a scope holds, gathered from its files.
+`Report` (see `views`).
 """
 
 from __future__ import annotations
@@ -24,9 +22,8 @@ from nanobot.memory.forgetting.forgotten import Forgotten
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_scope
 from nanobot.memory.search import MemoryIndex, Query, Source
 from nanobot.memory.search.tool import retired_matching
-from nanobot.memory.service import answers
-from nanobot.memory.service.answers import Report
-from nanobot.memory.service.views import FileView, Overview
+from nanobot.memory.service import views
+from nanobot.memory.service.views import FileView, Overview, Report
 from nanobot.memory.store.notes import day_of
 from nanobot.memory.text.layout import is_heading
 from nanobot.memory.versions.gitstore import GitStore
@@ -34,72 +31,6 @@ from nanobot.memory.versions.sync import Sync
 from nanobot.memory.versions.version import Change, Revert, Version, scope_of
 from nanobot.memory.why import Explainer
 from nanobot.tokens import estimate_tokens
-
-_FOLDER = "memory"
-
-
-def overview_of(memory: Memory, versions: GitStore | None) -> Overview:
-    """What the files say; what Dream, the index and what waits would add is left at 0. Blocks."""
-    store = memory.store
-    files, trouble = _files(memory, versions)
-    latest = versions.log(memory.prefix, 1) if versions else []
-    return Overview(
-        scope=memory.scope,
-        files=files,
-        retired=len(store.retired()),
-        entries=memory.history.count(),
-        notes=_days_with_notes(memory),
-        latest_version=latest[0].number if latest else 0,
-        trouble=trouble,
-    )
-
-
-def _files(memory: Memory, versions: GitStore | None) -> tuple[tuple[FileView, ...], str]:
-    """The files that say anything, and why one could not be read."""
-    found, trouble = [], ""
-    for path in FACTS:
-        try:
-            if memory.store.facts(path):
-                found.append(_file(memory, versions, path))
-        except ToolError as error:
-            trouble = error.for_people()
-    return tuple(found), trouble
-
-
-def _file(memory: Memory, versions: GitStore | None, path: str) -> FileView:
-    text = memory.store.read(path)
-    snapshots = versions.lineage(memory.prefix + path) if versions else iter(())
-    latest = next(iter(snapshots), None)
-    facts = memory.store.facts(path)
-    return FileView(
-        path,
-        tuple(_under_headings(text, facts)),
-        facts=len(facts),
-        tokens=estimate_tokens(text),
-        changed=latest.version.when if latest else None,
-        author=latest.version.author if latest else "",
-    )
-
-
-def _under_headings(text: str, facts: Collection[str]) -> Iterator[str]:
-    """The facts in their order, each group after its heading."""
-    heading, known = "", set(facts)
-    for line in map(str.strip, text.splitlines()):
-        if is_heading(line):
-            heading = line
-        elif line in known:
-            if heading:
-                yield heading
-                heading = ""
-            yield line
-
-
-def _days_with_notes(memory: Memory) -> int:
-    folder = memory.root.place(_FOLDER)
-    if folder.stat() is None:
-        return 0
-    return sum(day_of(entry.name) is not None for entry in folder.entries())
-
 
 _LOG_LENGTH = 20
 
@@ -167,10 +98,10 @@ class MemoryService:
         """What is remembered, and how much there is of everything."""
         memory, versions, trouble = self.memory(scope), self._versions, ""
         try:
-            await self._record_hand_edits(memory)
+            await memory.store.record_hand_edits()
         except StorageError as error:  # what is remembered is in the files all the same
             versions, trouble = None, error.for_people()
-        overview = await asyncio.to_thread(overview_of, memory, versions)
+        overview = await asyncio.to_thread(_overview, memory, versions)
         overview = replace(
             overview,
             trouble=trouble or overview.trouble,
@@ -182,7 +113,7 @@ class MemoryService:
             others = await asyncio.to_thread(self._memories.existing)
             stats = await self._index.stats()
             overview = replace(overview, index=stats, others=tuple(others[1:]))
-        return answers.of_overview(overview)
+        return overview.report()
 
     async def search(self, text: str, scope: str, filters: Filters = EVERYTHING) -> Report:
         """What was said and written down about `text`, in this scope and those it may read."""
@@ -199,7 +130,7 @@ class MemoryService:
         )
         result = await self._index.search(query)
         retired = retired_matching(text, await asyncio.to_thread(memory.store.retired))
-        return answers.of_search(query, result, retired)
+        return views.searched(query, result, retired)
 
     async def why(self, text: str, scope: str) -> Report:
         """Where a remembered line comes from: its version, its history entry, what was said."""
@@ -208,22 +139,18 @@ class MemoryService:
 
     async def log(self, number: int | None, scope: str) -> Report:
         """What a change did, or the latest one; with its lines."""
-        memory = self.memory(scope)
-        versions = self._kept()
-        await self._record_hand_edits(memory)
+        memory, versions = await self._versioned(scope)
 
-        def read() -> tuple[Version, str] | None:
+        def read() -> Report:
             if number is not None:
                 version = versions.version(number, memory.prefix)
-            else:
-                latest = versions.log(memory.prefix, 1)
-                if not latest:
-                    return None
+            elif latest := versions.log(memory.prefix, 1):
                 version = latest[0]
-            return version, versions.diff(version.number, memory.prefix)
+            else:
+                return views.latest_versions([])
+            return views.one_version(version, versions.diff(version.number, memory.prefix))
 
-        found = await asyncio.to_thread(read)
-        return answers.of_versions([]) if found is None else answers.of_version(*found)
+        return await asyncio.to_thread(read)
 
     async def learned_in(self, session: str, since: datetime, scope: str) -> list[Version]:
         """The changes that a conversation led to since then and that still stand, newest first."""
@@ -246,12 +173,11 @@ class MemoryService:
 
         return await asyncio.to_thread(read)
 
-    async def restore_list(self, scope: str, limit: int = _LOG_LENGTH) -> Report:
+    async def versions(self, scope: str) -> Report:
         """The latest changes, newest first."""
-        memory = self.memory(scope)
-        versions = self._kept()
-        await self._record_hand_edits(memory)
-        return answers.of_versions(await asyncio.to_thread(versions.log, memory.prefix, limit))
+        memory, versions = await self._versioned(scope)
+        found = await asyncio.to_thread(versions.log, memory.prefix, _LOG_LENGTH)
+        return views.latest_versions(found)
 
     async def restore(self, number: int, scope: str) -> Report:
         """Undo one change and keep what came later; a version as well, so it can be undone.
@@ -259,55 +185,49 @@ class MemoryService:
         What cannot be undone, because it has changed since, is left and said. Raises
         `UnknownVersion`, and `NanobotError` for the version that holds the files as they were.
         """
-        memory = self.memory(scope)
-        versions = self._kept()
-        await self._record_hand_edits(memory)
+        memory, versions = await self._versioned(scope)
         version = await asyncio.to_thread(versions.version, number, memory.prefix)
         if version.author == "start":
             raise NanobotError(f"version {number} is where the versions begin: nothing is to undo")
         revert = await asyncio.to_thread(versions.reverted, number, memory.prefix)
-        made = await self._restore(memory, revert, f"undo change {version.number}")
-        return answers.of_restore(number, made, revert.conflicts)
+        made = await self._write_back(memory, versions, revert, f"undo change {version.number}")
+        return views.undone(number, made, revert.conflicts)
 
     async def restore_to(self, number: int, scope: str) -> Report:
         """Bring all long-term files of a scope back to what they were after version `number`; a
         version as well, so it can be undone. Raises `UnknownVersion`."""
-        memory = self.memory(scope)
-        versions = self._kept()
-        await self._record_hand_edits(memory)
+        memory, versions = await self._versioned(scope)
         revert = await asyncio.to_thread(versions.restored, number, memory.prefix)
-        made = await self._restore(memory, revert, f"back to version {number}")
-        return answers.of_restore_to(number, made)
+        made = await self._write_back(memory, versions, revert, f"back to version {number}")
+        return views.gone_back(number, made)
 
-    async def _restore(self, memory: Memory, revert: Revert, summary: str) -> int:
+    async def _write_back(
+        self, memory: Memory, versions: GitStore, revert: Revert, summary: str
+    ) -> int:
         """Write these texts as one version; its number, 0 where nothing was to be written."""
-        tip = await asyncio.to_thread(self._kept().tip_number)
+        tip = await asyncio.to_thread(versions.tip_number)
         change, made = Change("restore", summary, run=f"restore {tip + 1}"), 0
         for path, text in revert.texts.items():
-            made = await memory.store.replace(
-                path.removeprefix(memory.prefix),
-                text,
-                expected=revert.expected.get(path),
-                change=change,
-            )
+            inside, expected = path.removeprefix(memory.prefix), revert.expected[path]
+            made = await memory.store.replace(inside, text, expected=expected, change=change)
         return made
 
     async def pending(self, scope: str) -> Report:
         """The facts that wait to be confirmed, numbered."""
-        return answers.of_pending(await self.memory(scope).pending.pending())
+        return views.waiting(await self.memory(scope).pending.pending())
 
     async def accept(self, names: Sequence[str | int], scope: str) -> Report:
         """Take facts that waited into memory; by their numbers as `pending` shows them, or by the
         codes of a notice."""
         pending = self.memory(scope).pending
         facts = await pending.accept(names)
-        return answers.of_decision("Remembered now", facts, len(await pending.pending()))
+        return views.decided("Remembered now", facts, len(await pending.pending()))
 
     async def drop(self, names: Sequence[str | int], scope: str) -> Report:
         """Give up facts that waited, named as for `accept`."""
         pending = self.memory(scope).pending
         facts = await pending.drop(names)
-        return answers.of_decision("Dropped", facts, len(await pending.pending()))
+        return views.decided("Dropped", facts, len(await pending.pending()))
 
     async def note(self, text: str, scope: str, origin: str = "") -> Report:
         """Write something into today's notes; `origin` says whose words it is if not the scope's
@@ -318,20 +238,15 @@ class MemoryService:
 
     async def dream(self, scope: str) -> Report:
         """Learn now from what was not read yet."""
-        return answers.of_dream(await self._dream.run(self.memory(scope).scope, trigger="command"))
+        return views.dreamt(await self._dream.run(self.memory(scope).scope, trigger="command"))
 
     async def forget_plan(self, text: str, scope: str, *, erase: bool = False) -> Report:
         """What forgetting would take away; `found` in the data says whether there is anything.
 
         Raises `NanobotError` for a text that says too little.
         """
-        plan: ForgetPlan | ErasePlan
-        if erase:
-            self._refuse_to_erase_in(scope)
-            plan = await self._eraser.plan(text)
-        else:
-            plan = await self._forgetter.plan(text, self.memory(scope).scope)
-        return answers.of_forgetting(plan.text, plan.as_json(), found=not plan.is_empty)
+        plan = await self._plan_to_forget(text, scope, erase=erase)
+        return Report(plan.text, {"found": not plan.is_empty, **plan.as_json()})
 
     async def forget(self, text: str, scope: str, *, erase: bool = False) -> Report:
         """Forget: it leaves files, search and prompts, and is not learned again from what was said.
@@ -339,70 +254,113 @@ class MemoryService:
         With `erase` the text also leaves everything that is stored, in all scopes. Raises as
         `forget_plan` does.
         """
-        if erase:
-            self._refuse_to_erase_in(scope)
-            erasure = await self._eraser.plan(text)
-            gone = await self._eraser.apply(text)
-            return answers.of_forgetting(gone.text, gone.as_json(), found=not erasure.is_empty)
-        plan = await self._forgetter.plan(text, self.memory(scope).scope)
-        done = await self._forgetter.apply(plan)
-        return answers.of_forgetting(done.text, done.as_json(), found=not plan.is_empty)
+        plan = await self._plan_to_forget(text, scope, erase=erase)
+        if isinstance(plan, ForgetPlan):
+            forgotten = await self._forgetter.apply(plan)
+            return Report(forgotten.text, {"found": not plan.is_empty, **forgotten.as_json()})
+        erased = await self._eraser.apply(text)
+        return Report(erased.text, {"found": not plan.is_empty, **erased.as_json()})
 
     async def strike(self, text: str) -> Report:
         """Erase a text alone, in all scopes: nothing that was said with it is forgotten."""
         done = await self._eraser.apply(text, forgets=False)
-        return answers.of_forgetting(done.text, done.as_json(), found=True)
+        return Report(done.text, {"found": True, **done.as_json()})
 
     async def rebuild(self) -> Report:
         """Make the search index anew."""
         await self._index.rebuild()
-        return answers.of_index(await self._index.stats())
+        return views.rebuilt(await self._index.stats())
 
     async def sync(self, remote: str) -> Report:
         """Share the long-term files with the owner's other devices, through a git repository."""
-        versions, loop = self._kept(), asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         forgotten: dict[str, Forgotten] = {}
-        for scope in self._memories.existing():
-            await self._record_hand_edits(self._memories.of(scope))
+        _, versions = await self._versioned(OWNER)
+
+        def memory_with(path: str) -> Memory:
+            return self.memory((scope_of(path) or "").rstrip("/") or OWNER)
 
         def write(path: str, expected: str | None, text: str, change: Change) -> None:
-            writing = self._write_synced(path, expected, text, change)
+            memory = memory_with(path)
+            inside = path.removeprefix(memory.prefix)
+            writing = memory.store.replace(inside, text, expected=expected, change=change)
             asyncio.run_coroutine_threadsafe(writing, loop).result()
 
         def hides(path: str, line: str) -> bool:
-            memory = self._memory_with(path)
+            memory = memory_with(path)
             known = forgotten.setdefault(memory.scope, Forgotten(memory.root))
             return known.hides_line(line)
 
         result = await asyncio.to_thread(Sync(versions, write, hides).run, remote)
-        return answers.of_sync(remote, result)
+        return views.synced(remote, result)
 
-    async def _write_synced(
-        self, path: str, expected: str | None, text: str, change: Change
-    ) -> None:
-        memory = self._memory_with(path)
-        inside = path.removeprefix(memory.prefix)
-        await memory.store.replace(inside, text, expected=expected, change=change)
-
-    def _memory_with(self, path: str) -> Memory:
-        """The memory of which another device changed the file `path`."""
-        prefix = scope_of(path)
-        if prefix is None:
-            raise NanobotError(f"another device may not write {path!r}")
-        return self.memory(prefix.rstrip("/") or OWNER)
-
-    def _refuse_to_erase_in(self, scope: str) -> None:
-        if self.memory(scope).scope != OWNER:
+    async def _plan_to_forget(
+        self, text: str, scope: str, *, erase: bool
+    ) -> ForgetPlan | ErasePlan:
+        scope = self.memory(scope).scope
+        if not erase:
+            return await self._forgetter.plan(text, scope)
+        if scope != OWNER:
             raise NanobotError(
                 "erasing reaches every file and every scope, so it is the owner's alone",
                 hint="Without --erase this scope alone forgets.",
             )
+        return await self._eraser.plan(text)
 
-    async def _record_hand_edits(self, memory: Memory) -> None:
-        if self._versions is not None:
-            await memory.store.record_hand_edits()
-
-    def _kept(self) -> GitStore:
+    async def _versioned(self, scope: str) -> tuple[Memory, GitStore]:
+        """The memory of a scope and its versions, what was edited by hand among them."""
+        memory = self.memory(scope)
         if self._versions is None:
             raise NanobotError("changes of memory are not kept here, so there are no versions")
-        return self._versions
+        await memory.store.record_hand_edits()
+        return memory, self._versions
+
+
+def _overview(memory: Memory, versions: GitStore | None) -> Overview:
+    """What the files say; what Dream, the index and what waits would add is left at 0. Blocks."""
+    files, trouble = list[FileView](), ""
+    for path in FACTS:
+        try:
+            if facts := memory.store.facts(path):
+                files.append(_file(memory, versions, path, facts))
+        except ToolError as error:
+            trouble = error.for_people()
+    folder = memory.root.place("memory")
+    entries = folder.entries() if folder.stat() else []
+    latest = versions.log(memory.prefix, 1) if versions else []
+    return Overview(
+        scope=memory.scope,
+        files=tuple(files),
+        retired=len(memory.store.retired()),
+        entries=memory.history.count(),
+        notes=sum(day_of(entry.name) is not None for entry in entries),
+        latest_version=latest[0].number if latest else 0,
+        trouble=trouble,
+    )
+
+
+def _file(memory: Memory, versions: GitStore | None, path: str, facts: Collection[str]) -> FileView:
+    text = memory.store.read(path)
+    snapshots = versions.lineage(memory.prefix + path) if versions else iter(())
+    latest = next(snapshots, None)
+    return FileView(
+        path,
+        tuple(_under_headings(text, facts)),
+        facts=len(facts),
+        tokens=estimate_tokens(text),
+        changed=latest.version.when if latest else None,
+        author=latest.version.author if latest else "",
+    )
+
+
+def _under_headings(text: str, facts: Collection[str]) -> Iterator[str]:
+    """The facts in their order, each group after its heading."""
+    heading, known = "", set(facts)
+    for line in map(str.strip, text.splitlines()):
+        if is_heading(line):
+            heading = line
+        elif line in known:
+            if heading:
+                yield heading
+                heading = ""
+            yield line

@@ -1,35 +1,43 @@
-"""What people read about memory, in a chat or in a terminal of 80 columns. Pure.
+"""What `MemoryService` answers: a text for people and the same as JSON for machines. Pure.
 
-The texts are plain Markdown that reads well as it is: lists, and blocks indented by four spaces for
-what must stay aligned. Remembered text is shown as it was written, so whoever prints to a terminal
-takes control characters out.
+The texts are plain Markdown that reads well as it is, in a chat or in a terminal of 80 columns:
+lists, and blocks indented by four spaces for what must stay aligned. Remembered text is shown as it
+was written, so whoever prints to a terminal takes control characters out. Times in JSON are ISO
+8601 with their offset; a field that has nothing to say is empty, not absent.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from itertools import accumulate
 from typing import Literal
 
 from nanobot.bus.journal import Usage
 from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.dream.state import DreamReport
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.search.tool import Retired
 from nanobot.memory.store.pending import PendingFact
 from nanobot.memory.versions.version import TAGS, Author, SyncResult, Version
+from nanobot.session.records import JsonValue
 from nanobot.text import shortened, visible
 
-_FACTS_SHOWN = 60
-_LINE = 300
-_NEIGHBOUR = 120
-_DIFF_SHOWN = 200
-_PATHS_SHOWN = 3
+_LINE, _NEIGHBOUR = 300, 120
+_FACTS_SHOWN, _DIFF_SHOWN, _PATHS_SHOWN = 60, 200, 3
 _HELD, _HELD_SIZE = 8, 3_000
 _NOTHING_INDEXED = IndexStats(0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an operation found or did: `text` for people, `data` for machines."""
+
+    text: str
+    data: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,24 @@ class FileView:
     tokens: int
     changed: datetime | None = None
     author: Author | Literal[""] = ""
+
+    @property
+    def text(self) -> str:
+        """How much it holds, in a line of a list."""
+        by = f" {TAGS[self.author]}" if self.author else ""
+        changed = f", changed {minute(self.changed)}{by}" if self.changed else ""
+        size = f"{count(self.facts, 'fact')}, about {count(self.tokens, 'token')}"
+        return f"- {self.path}: {size}{changed}"
+
+    def shown(self) -> Iterator[str]:
+        """Its facts, as far as they are shown."""
+        if self.path != LONG_TERM:
+            yield from (f"From {self.path}:", "")
+        for number, line in enumerate(self.lines[:_FACTS_SHOWN]):
+            yield from ("",) if number and line.startswith("#") else ()
+            yield shortened(line, _LINE)
+        if len(self.lines) > _FACTS_SHOWN:
+            yield f"… and {len(self.lines) - _FACTS_SHOWN:,} more lines in {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +88,63 @@ class Overview:
     others: tuple[str, ...] = ()
     trouble: str = ""
 
+    def report(self) -> Report:
+        """The facts, then how much there is of everything."""
+        title = "What I remember" + ("" if self.scope == OWNER else f" in {self.scope}")
+        blocks = [f"{title}:"]
+        if not any(file.path == LONG_TERM for file in self.files):
+            blocks.append(f"Nothing yet: there are no facts in {LONG_TERM}.")
+        blocks += ["\n".join(file.shown()) for file in self.files]
+        sizes = [file.text for file in self.files]
+        blocks.append("\n".join(["Where it is:", "", *sizes, *self._counts()]))
+        if self.pending:
+            wait = count(self.pending, "fact waits", "facts wait")
+            blocks.append(f"{wait} for your word: `/memory pending`.")
+        if self.trouble:
+            blocks.append(f"Not all is well: {self.trouble}")
+        return Report("\n\n".join(blocks), self._data())
 
-def overview_text(view: Overview) -> str:
-    """What is remembered: the facts, then how much there is of everything."""
-    title = "What I remember" + ("" if view.scope == OWNER else f" in {view.scope}")
-    blocks = [f"{title}:"]
-    if not any(file.path == LONG_TERM for file in view.files):
-        blocks.append(f"Nothing yet: there are no facts in {LONG_TERM}.")
-    for file in view.files:
-        head = [] if file.path == LONG_TERM else [f"From {file.path}:", ""]
-        blocks.append("\n".join([*head, *_facts(file)]))
-    blocks.append("\n".join(["Where it is:", "", *map(_file, view.files), *_counts(view)]))
-    if view.pending:
-        wait = count(view.pending, "fact waits", "facts wait")
-        blocks.append(f"{wait} for your word: `/memory pending`.")
-    if view.trouble:
-        blocks.append(f"Not all is well: {view.trouble}")
-    return "\n\n".join(blocks)
+    def _counts(self) -> Iterator[str]:
+        unread = f", {self.unread:,} of them not yet read by Dream" if self.unread else ""
+        yield f"- history: {count(self.entries, 'entry', 'entries')}{unread}"
+        yield f"- daily notes: {count(self.notes, 'day')}"
+        if self.retired:
+            yield f"- memory/retired.md: {count(self.retired, 'fact')} that are no longer true"
+        if self.latest_version:
+            yield f"- versions: {self.latest_version:,} is the latest; `/dream-restore --list`"
+        if self.index != _NOTHING_INDEXED:
+            yield f"- searchable: {index_text(self.index)}"
+        if self.others:
+            yield f"- other scopes: {', '.join(self.others)}"
+
+    def _data(self) -> dict[str, JsonValue]:
+        files: list[JsonValue] = [
+            {
+                "path": file.path,
+                "lines": list(file.lines),
+                "facts": file.facts,
+                "tokens": file.tokens,
+                "changed": file.changed.isoformat() if file.changed else "",
+                "author": file.author,
+            }
+            for file in self.files
+        ]
+        return {
+            "scope": self.scope,
+            "facts": [line for file in self.files if file.path == LONG_TERM for line in file.lines],
+            "files": files,
+            "history": {"entries": self.entries, "unread": self.unread},
+            "notes": self.notes,
+            "retired": self.retired,
+            "pending": self.pending,
+            "latest_version": self.latest_version,
+            "index": asdict(self.index),
+            "scopes": list(self.others),
+            "trouble": self.trouble,
+        }
 
 
-def search_text(query: Query, result: SearchResult, retired: Sequence[Retired]) -> str:
+def searched(query: Query, result: SearchResult, retired: Sequence[Retired]) -> Report:
     """The hits, best first, each with what was said around it; before them what is past."""
     lines = [f"- no longer true since {day}: {shortened(line, _LINE)}" for day, line in retired]
     known = {hit.passage.id for hit in result.hits}
@@ -91,76 +154,134 @@ def search_text(query: Query, result: SearchResult, retired: Sequence[Retired]) 
         looked = ", ".join(result.terms) or shortened(query.text, 80)
         near = f" Words that come close: {', '.join(result.near)}." if result.near else ""
         lines.append(f"Nothing was found for: {looked}.{near}")
-    return "\n".join(lines)
+    hits: list[JsonValue] = [
+        {
+            **_passage(hit.passage),
+            "score": round(hit.score, 4),
+            "before": [_passage(passage) for passage in hit.before],
+            "after": [_passage(passage) for passage in hit.after],
+        }
+        for hit in result.hits
+    ]
+    data: dict[str, JsonValue] = {
+        "hits": hits,
+        "terms": list(result.terms),
+        "near": list(result.near),
+        "retired": [{"day": str(day), "line": line} for day, line in retired],
+    }
+    return Report("\n".join(lines), data)
 
 
-def version_text(version: Version, diff: str) -> str:
+def one_version(version: Version, diff: str) -> Report:
     """One change: when, by whom, why, and the lines."""
     lines = diff.rstrip().splitlines()
     more = len(lines) - _DIFF_SHOWN
     shown = [*lines[:_DIFF_SHOWN], *([f"… {more:,} more lines"] if more > 0 else [])]
-    return f"{version_line(version)}\n\n{indented(shown)}"
+    text = f"{_version_line(version)}\n\n{indented(shown)}"
+    return Report(text, {**_version(version), "diff": diff})
 
 
-def versions_text(versions: Sequence[Version]) -> str:
+def latest_versions(versions: Sequence[Version]) -> Report:
     """The latest changes, newest first."""
-    if not versions:
-        return "Nothing has changed yet: there are no versions."
-    lines = [f"- {version_line(version)}" for version in versions]
-    how = (
-        "To undo change N: `/dream-restore --version N`. To go back to what was remembered then: "
-        "`/dream-restore --to N`."
-    )
-    return "\n".join([*lines, "", how])
+    text = "Nothing has changed yet: there are no versions."
+    if versions:
+        lines = [f"- {_version_line(version)}" for version in versions]
+        how = (
+            "To undo change N: `/dream-restore --version N`. To go back to what was remembered "
+            "then: `/dream-restore --to N`."
+        )
+        text = "\n".join([*lines, "", how])
+    return Report(text, {"versions": [_version(version) for version in versions]})
 
 
-def version_line(version: Version) -> str:
-    """A version on one line: `12  2026-11-21 14:03  [Dream] learned 3 facts (USER.md)`."""
-    tag = TAGS[version.author]
-    summary = version.summary.removeprefix(tag).strip() or "a change"
-    paths = ", ".join(version.paths)
-    if len(version.paths) > _PATHS_SHOWN:
-        paths = count(len(version.paths), "file")
-    return f"{version.number}  {minute(version.when)}  {tag} {shortened(summary, 160)} ({paths})"
-
-
-def restored_to_text(number: int, made: int) -> str:
-    """What going back to version `number` did."""
-    if not made:
-        return f"All files are as they were after version {number}."
-    return (
-        f"All files are again as they were after version {number}. To take that back: "
-        f"`/dream-restore --version {made}`."
-    )
-
-
-def restored_text(number: int, made: int, conflicts: Sequence[str]) -> str:
-    """What undoing change `number` did, and what stood in its way."""
+def undone(number: int, made: int, conflicts: Sequence[str]) -> Report:
+    """What undoing change `number` did, and what stood in its way; `made` is the version that it
+    became, 0 for none."""
     lines = []
     if made:
-        lines.append(
-            f"Change {number} is undone. To take that back: `/dream-restore --version {made}`."
-        )
+        lines.append(f"Change {number} is undone. {_take_back(made)}")
     elif not conflicts:
         lines.append(f"Nothing of change {number} stands any more, so there was nothing to undo.")
     if conflicts:
         lines.append("This was left as it is, because it has changed since:")
         lines += [f"- {conflict}" for conflict in conflicts]
-    return "\n".join(lines)
+    versions: list[JsonValue] = [made] if made else []
+    data: dict[str, JsonValue] = {
+        "undone": number, "versions": versions, "conflicts": list(conflicts),
+    }  # fmt: skip
+    return Report("\n".join(lines), data)
 
 
-def pending_text(facts: Sequence[PendingFact]) -> str:
+def gone_back(number: int, made: int) -> Report:
+    """What going back to version `number` did."""
+    text = f"All files are {'again ' if made else ''}as they were after version {number}."
+    return Report(
+        f"{text} {_take_back(made)}" if made else text,
+        {"to": number, "versions": [made] if made else []},
+    )
+
+
+def waiting(facts: Sequence[PendingFact]) -> Report:
     """The facts that wait, and how to decide."""
+    lines = ["Nothing waits for your word."]
+    if facts:
+        lines = [
+            "I worded these after I had read text from elsewhere, so I do not take them for true "
+            "yet:",
+            "",
+            *(f"- {_pending(fact)}" for fact in facts),
+            "",
+            "`/memory accept N` remembers one, `/memory drop N` gives it up.",
+        ]
+    return Report("\n".join(lines), {"pending": [_fact(fact) for fact in facts]})
+
+
+def decided(done: str, facts: Sequence[PendingFact], left: int) -> Report:
+    """What became of facts that waited; `left` wait still."""
+    lines = [f"{done}:", *(f"- {shortened(_change(fact), _LINE)}" for fact in facts)]
     if not facts:
-        return "Nothing waits for your word."
-    lines = [
-        "I worded these after I had read text from elsewhere, so I do not take them for true yet:",
-        "",
-        *(f"- {_pending(fact)}" for fact in facts),
-        "",
-        "`/memory accept N` remembers one, `/memory drop N` gives it up.",
-    ]
-    return "\n".join(lines)
+        lines = ["No such fact waits: it was decided on already, or `/memory pending` has it."]
+    if left:
+        lines.append(f"{count(left, 'fact waits', 'facts wait')} still: `/memory pending`.")
+    return Report("\n".join(lines), {"facts": [_fact(fact) for fact in facts], "left": left})
+
+
+def dreamt(report: DreamReport) -> Report:
+    """What a Dream came to."""
+    data: dict[str, JsonValue] = {
+        "scope": report.scope,
+        "entries": report.entries,
+        "learned": list(report.learned),
+        "retired": list(report.retired),
+        "held_back": list(report.held_back),
+        "refused": list(report.refused),
+        "versions": list(report.versions),
+        "problem": report.problem,
+    }
+    return Report(report.digest, data)
+
+
+def rebuilt(stats: IndexStats) -> Report:
+    """What is searchable."""
+    return Report(f"The index is made anew: {index_text(stats)}.", asdict(stats))
+
+
+def synced(remote: str, result: SyncResult) -> Report:
+    """What came from other devices, and what could not be merged."""
+    news = "no other device has been there yet"
+    if result.devices:
+        changes = count(len(result.numbers), "change") if result.numbers else "nothing new"
+        news = f"{changes} came from {count(len(result.devices), 'other device')}"
+    lines = [f"Memory is in step with {shortened(remote, 200)}: {news}."]
+    if result.conflicts:
+        lines.append("Both sides of these lines were kept; look at them:")
+        lines += [f"- {shortened(conflict, _LINE)}" for conflict in result.conflicts]
+    data: dict[str, JsonValue] = {
+        "versions": list(result.numbers),
+        "devices": list(result.devices),
+        "conflicts": list(result.conflicts),
+    }
+    return Report("\n".join(lines), data)
 
 
 def shown_of_held(facts: Sequence[PendingFact]) -> Sequence[PendingFact]:
@@ -190,16 +311,6 @@ def held_text(facts: Sequence[PendingFact]) -> str:
     return "\n".join(lines)
 
 
-def decision_text(done: str, facts: Sequence[PendingFact], left: int) -> str:
-    """What became of facts that waited."""
-    lines = [f"{done}:", *(f"- {shortened(_change(fact), _LINE)}" for fact in facts)]
-    if not facts:
-        lines = ["No such fact waits: it was decided on already, or `/memory pending` has it."]
-    if left:
-        lines.append(f"{count(left, 'fact waits', 'facts wait')} still: `/memory pending`.")
-    return "\n".join(lines)
-
-
 def index_text(stats: IndexStats) -> str:
     """What is searchable, in a few words."""
     vectors = f", {stats.vectors:,} with vectors" if stats.vectors else ""
@@ -211,35 +322,15 @@ def index_text(stats: IndexStats) -> str:
     )
 
 
-def sync_text(remote: str, result: SyncResult) -> str:
-    """What came from other devices, and what could not be merged."""
-    others = count(len(result.devices), "other device")
-    news = (
-        f"{count(len(result.numbers), 'change')} came from {others}"
-        if result.numbers
-        else f"nothing new came from {others}"
-        if result.devices
-        else "no other device has been there yet"
-    )
-    lines = [f"Memory is in step with {shortened(remote, 200)}: {news}."]
-    if result.conflicts:
-        lines += ["Both sides of these lines were kept; look at them:"]
-        lines += [f"- {shortened(conflict, _LINE)}" for conflict in result.conflicts]
-    return "\n".join(lines)
-
-
 def usage_text(rows: Iterable[tuple[str, Usage]], learning: Usage | None = None) -> str:
     """Tokens by stretch of time, aligned; `learning` is what memory itself used this month."""
-    lines = [_usage_line(name, usage, "turn") for name, usage in rows]
+    named = [(name, usage, "turn") for name, usage in rows]
     if learning is not None:
-        lines.append(_usage_line("  memory, besides", learning, "call"))
-    return "Tokens used:\n\n" + indented(lines)
-
-
-def _usage_line(name: str, usage: Usage, unit: str) -> str:
-    return (
+        named.append(("  memory, besides", learning, "call"))
+    return "Tokens used:\n\n" + indented(
         f"{name:<18} {usage.prompt:>11,} in ({usage.cached:,} cached)  {usage.completion:>9,} out"
         f"  {count(usage.turns, unit)}"
+        for name, usage, unit in named
     )
 
 
@@ -258,35 +349,32 @@ def count(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
-def _facts(file: FileView) -> list[str]:
-    shown: list[str] = []
-    for line in file.lines[:_FACTS_SHOWN]:
-        gap = [""] if shown and line.startswith("#") else []
-        shown += [*gap, shortened(line, _LINE)]
-    if len(file.lines) > _FACTS_SHOWN:
-        shown.append(f"… and {len(file.lines) - _FACTS_SHOWN:,} more lines in {file.path}")
-    return shown
+def _version_line(version: Version) -> str:
+    """A version on one line: `12  2026-11-21 14:03  [Dream] learned 3 facts (USER.md)`."""
+    tag = TAGS[version.author]
+    summary = version.summary.removeprefix(tag).strip() or "a change"
+    paths = ", ".join(version.paths)
+    if len(version.paths) > _PATHS_SHOWN:
+        paths = count(len(version.paths), "file")
+    return f"{version.number}  {minute(version.when)}  {tag} {shortened(summary, 160)} ({paths})"
 
 
-def _file(file: FileView) -> str:
-    size = f"{count(file.facts, 'fact')}, about {count(file.tokens, 'token')}"
-    by = f" {TAGS[file.author]}" if file.author else ""
-    changed = f", changed {minute(file.changed)}{by}" if file.changed else ""
-    return f"- {file.path}: {size}{changed}"
+def _version(version: Version) -> dict[str, JsonValue]:
+    return {
+        "version": version.number,
+        "commit": version.commit,
+        "when": version.when.isoformat(),
+        "author": version.author,
+        "summary": version.summary,
+        "paths": list(version.paths),
+        "session": version.change.session,
+        "turn": version.change.turn,
+        "history": list(version.change.cursors),
+    }
 
 
-def _counts(view: Overview) -> Iterable[str]:
-    unread = f", {view.unread:,} of them not yet read by Dream" if view.unread else ""
-    yield f"- history: {count(view.entries, 'entry', 'entries')}{unread}"
-    yield f"- daily notes: {count(view.notes, 'day')}"
-    if view.retired:
-        yield f"- memory/retired.md: {count(view.retired, 'fact')} that are no longer true"
-    if view.latest_version:
-        yield f"- versions: {view.latest_version:,} is the latest; `/dream-restore --list`"
-    if view.index != _NOTHING_INDEXED:
-        yield f"- searchable: {index_text(view.index)}"
-    if view.others:
-        yield f"- other scopes: {', '.join(view.others)}"
+def _take_back(version: int) -> str:
+    return f"To take that back: `/dream-restore --version {version}`."
 
 
 def _pending(fact: PendingFact) -> str:
@@ -303,9 +391,21 @@ def _change(fact: PendingFact) -> str:
     return f"{visible(fact.line)}{instead}"
 
 
-def _hit(hit: Hit, known: set[str]) -> Iterable[str]:
+def _fact(fact: PendingFact) -> dict[str, JsonValue]:
+    return {
+        "number": fact.number,
+        "day": fact.day.isoformat(),
+        "from": list(fact.origins),
+        "path": fact.path,
+        "line": fact.line,
+        "replaces": fact.old,
+    }
+
+
+def _hit(hit: Hit, known: set[str]) -> Iterator[str]:
     """A hit with what was said around it, unless that is `known` from elsewhere on the page."""
-    yield f"- {_place(hit.passage)}{_said(hit.passage, _LINE)}"
+    when = f"{minute(hit.passage.when)}, " if hit.passage.when else ""
+    yield f"- [{when}{hit.passage.place}] {_said(hit.passage, _LINE)}"
     around = [("before", hit.before[-1:]), ("after", hit.after[:1])]
     for where, passage in ((where, passage) for where, found in around for passage in found):
         if passage.id not in known:
@@ -313,11 +413,22 @@ def _hit(hit: Hit, known: set[str]) -> Iterable[str]:
             yield f"  - {where}: {_said(passage, _NEIGHBOUR)}"
 
 
-def _place(passage: Passage) -> str:
-    when = f"{minute(passage.when)}, " if passage.when else ""
-    return f"[{when}{passage.place}] "
-
-
 def _said(passage: Passage, width: int) -> str:
     who = {"user": "you", "assistant": "nanobot"}.get(passage.speaker, passage.speaker)
     return f"{who}: {shortened(passage.text, width)}" if who else shortened(passage.text, width)
+
+
+def _passage(passage: Passage) -> dict[str, JsonValue]:
+    return {
+        "id": passage.id,
+        "source": passage.source,
+        "scope": passage.scope,
+        "session": passage.session,
+        "seq": passage.seq,
+        "role": passage.role,
+        "speaker": passage.speaker,
+        "when": passage.when.isoformat() if passage.when else "",
+        "text": passage.text,
+        "origin": passage.origin,
+        "place": passage.place,
+    }

@@ -12,7 +12,7 @@ import pytest
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.service.operations import MemoryOperations
+from nanobot.memory.service.operations import memory_operations
 from nanobot.memory.service.service import Filters
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.versions.version import Change, UnknownVersion
@@ -201,7 +201,7 @@ async def test_what_was_changed_together_is_one_version_and_one_undo(owned: Owne
     (owned.workspace / "SOUL.md").write_text("# Soul\n\n- Mine\n")
     gone = ["- Ada works at the bakery."]
     last = await store.retire(LONG_TERM, gone, Change("dream", "retired 1", run="dream 1"))
-    listed = (await owned.service.restore_list(OWNER)).data["versions"]
+    listed = (await owned.service.versions(OWNER)).data["versions"]
     assert isinstance(listed, list)
     shown = [(v["version"], v["summary"], v["paths"]) for v in listed]  # type: ignore[index, call-overload]
     files = ["USER.md", "memory/retired.md", LONG_TERM]
@@ -253,7 +253,7 @@ async def test_hand_edits_are_changes_of_the_person(owned: Owned) -> None:
     await owned.remember("Ada likes blue.")
     path = owned.workspace / LONG_TERM
     path.write_text(path.read_text() + "- I wrote this.\n")
-    listed = await owned.service.restore_list(OWNER)
+    listed = await owned.service.versions(OWNER)
     assert "[You]" in listed.text.splitlines()[0]
     assert json.loads(json.dumps(listed.data))["versions"][0]["author"] == "you"
 
@@ -387,7 +387,7 @@ async def test_what_one_device_forgot_does_not_come_back_from_another(tmp_path: 
 
 
 async def test_operations_take_and_give_json(owned: Owned) -> None:
-    table = MemoryOperations(owned.service).table()
+    table = memory_operations(owned.service)
     await owned.remember("Ada likes blue.")
     answers: dict[str, dict[str, object]] = {
         "memory.show": {},
@@ -437,4 +437,4 @@ async def test_arguments_that_make_no_sense_are_refused(
     owned: Owned, name: str, arguments: dict[str, object]
 ) -> None:
     with pytest.raises(NanobotError, match="the operation needs"):
-        await MemoryOperations(owned.service).table()[name](arguments)
+        await memory_operations(owned.service)[name](arguments)
