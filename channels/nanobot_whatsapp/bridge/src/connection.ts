@@ -14,7 +14,6 @@ import {
   DEFAULT_CONNECTION_CONFIG,
   type GroupMetadata,
   makeWASocket,
-  type SignalAuthState,
   type SignalKeyStoreWithTransaction,
   type SocketConfig,
   type UserFacingSocketConfig,
@@ -23,14 +22,13 @@ import {
   type WAVersion,
 } from 'baileys'
 import type { Auth } from './auth.js'
-import { closingOf, expireOf, wordsOf } from './errors.js'
+import { type Closing, closingOf, wordsOf } from './errors.js'
 import { bare, isGroup, isPublic } from './jids.js'
 import type { Jid } from './protocol.js'
 import type { Receiver } from './receive.js'
 import { Gate, keeping } from './repository.js'
 import { baileysLogger, type Clock, keepNewest, type Log } from './runtime.js'
 import { Sender, type SentStore } from './send.js'
-import type { Closing } from './session.js'
 
 /** WhatsApp has 20 s for each answer. */
 const ANSWER_WITHIN = 20_000
@@ -52,28 +50,24 @@ export interface ConnectionParts {
   qr(data: string): void
 }
 
-/** Why our side ended a connection. */
-type Own = Pick<Closing, 'words' | 'disk'>
-
 export class Connection {
   readonly sock: WASocket
   readonly sender: Sender
   readonly ended: Promise<Closing>
+  /** Whether WhatsApp takes messages from us. */
+  isOpen = false
   readonly #gate: Gate
   #end: (closing: Closing) => void = () => undefined
-  #own: Own | null = null
-  #isOpen = false
+  /** Why our side ended it. */
+  #stopped: Closing | null = null
 
   constructor(private readonly parts: ConnectionParts) {
     const { auth, groups, clock, log } = parts
     this.ended = new Promise((resolve) => {
       this.#end = resolve
     })
-    const failed = (error: unknown): void => {
-      this.#diskFailed(error)
-    }
-    this.#gate = new Gate(failed)
-    auth.keys.onFailure(failed)
+    this.#gate = new Gate(this.#diskFailed)
+    auth.keys.onFailure(this.#diskFailed)
     this.sock = withoutSurprises(() => makeWASocket(this.#config()), log)
     groups.connected((group) => this.sock.groupMetadata(group))
     const logger = baileysLogger(log)
@@ -81,13 +75,8 @@ export class Connection {
     this.#listen()
   }
 
-  /** Whether WhatsApp takes messages from us. */
-  get isOpen(): boolean {
-    return this.#isOpen && this.#own === null
-  }
-
   #config(): UserFacingSocketConfig {
-    const { auth, groups, log, version, online } = this.parts
+    const { auth, groups, receiver, log, version, online } = this.parts
     return {
       auth,
       version,
@@ -106,21 +95,16 @@ export class Connection {
       transactionOpts: { maxCommitRetries: 1, delayBetweenTriesMs: 0 },
       cachedGroupMetadata: (group) => groups.metadata(group),
       getMessage: (key) => this.#message(key),
-      makeSignalRepository: this.#repository,
-    }
-  }
-
-  readonly #repository: SocketConfig['makeSignalRepository'] = (state, logger, numbersToLids) => {
-    const lids: typeof numbersToLids = async (numbers) => {
-      try {
-        return await numbersToLids?.(numbers)
-      } catch {
+      makeSignalRepository: (state, logger, numbersToLids) => {
         // Without the LID a message is read by the number; with an error it would be refused.
-        return []
-      }
+        const lids: typeof numbersToLids = async (numbers) =>
+          numbersToLids?.(numbers).catch(() => [])
+        const inner = DEFAULT_CONNECTION_CONFIG.makeSignalRepository(state, logger, lids)
+        // Baileys has made the keys that it was given into these.
+        const keys = state.keys as SignalKeyStoreWithTransaction
+        return keeping(inner, keys, receiver, this.#gate)
+      },
     }
-    const inner = DEFAULT_CONNECTION_CONFIG.makeSignalRepository(state, logger, lids)
-    return keeping(inner, transactional(state), this.parts.receiver, this.#gate)
   }
 
   #listen(): void {
@@ -131,7 +115,7 @@ export class Connection {
         log('debug', `a message was not read: ${wordsOf(error)}`)
       },
       stuck: (seconds) => {
-        this.#stop({ words: `a message could not be read within ${seconds} s`, disk: false })
+        this.#stop(`a message could not be read within ${seconds} s`)
       },
     })
     ws.prependListener('CB:message', (stanza: BinaryNode) => {
@@ -169,19 +153,16 @@ export class Connection {
   #changed({ connection, qr, lastDisconnect }: Partial<ConnectionState>): void {
     if (qr !== undefined) this.parts.qr(qr)
     if (connection === 'open') {
-      this.#isOpen = true
+      this.isOpen = true
       this.parts.opened()
     }
     if (connection === 'close') this.#closed(lastDisconnect?.error)
   }
 
   #closed(error: unknown): void {
-    this.#isOpen = false
+    this.isOpen = false
     this.sender.acks.close()
-    const own = this.#own
-    const closing = own
-      ? { code: 0, expire: 0, ...own }
-      : { code: closingOf(error), expire: expireOf(error), words: wordsOf(error), disk: false }
+    const closing = this.#stopped ?? closingOf(error)
     const hanging = this.parts.clock.after(END_WITHIN, () => {
       // Nobody knows what it waits for, and there is no going on beside it: better a new process.
       throw new Error('work on the keys does not end')
@@ -201,14 +182,15 @@ export class Connection {
     }
   }
 
-  #diskFailed(error: unknown): void {
-    this.#stop({ words: `cannot write to disk: ${wordsOf(error)}`, disk: true })
+  readonly #diskFailed = (error: unknown): void => {
+    this.#stop(`cannot write to disk: ${wordsOf(error)}`, true)
   }
 
   /** End it from our side: nothing leaves from now on. */
-  #stop(own: Own): void {
-    if (this.#own !== null) return
-    this.#own = own
+  #stop(words: string, disk = false): void {
+    if (this.#stopped !== null) return
+    this.#stopped = { code: 0, words, expire: 0, disk }
+    this.isOpen = false
     void this.#gate.close()
     void this.sock.end(undefined)
   }
@@ -239,11 +221,6 @@ function withoutSurprises(make: () => WASocket, log: Log): WASocket {
   } finally {
     EventEmitter.captureRejections = before
   }
-}
-
-function transactional({ keys }: SignalAuthState): SignalKeyStoreWithTransaction {
-  if (!('transaction' in keys)) throw new TypeError('Baileys gave a key store without transactions')
-  return keys
 }
 
 const FRESH = 10 * 60_000

@@ -29,18 +29,30 @@ export function refusalOf(error: unknown): number {
   return Number.isSafeInteger(code) ? code : 0
 }
 
-/** WhatsApp's number for the end of a connection; 0 if it was not WhatsApp that ended it. */
-export function closingOf(error: unknown): number {
-  // Where the connection itself failed the number is a guess, or that of a proxy in between.
-  if (fieldOf(error, 'data') instanceof Error) return 0
-  const code = fieldOf(fieldOf(error, 'output'), 'statusCode')
-  return typeof code === 'number' ? code : 0
+/** How a connection ended. */
+export interface Closing {
+  /** WhatsApp's number for it; 0 if it was not WhatsApp that ended the connection. */
+  readonly code: number
+  /** In words, for people. */
+  readonly words: string
+  /** Seconds that WhatsApp wants us to stay away, 0 if it does not say. */
+  readonly expire: number
+  /** Our disk refused to keep something. */
+  readonly disk: boolean
 }
 
-/** Seconds that WhatsApp shuts the account out for; 0 if it does not say. */
-export function expireOf(error: unknown): number {
-  const seconds = Number(fieldOf(fieldOf(error, 'data'), 'expire'))
-  return Number.isFinite(seconds) && seconds > 0 ? seconds : 0
+/** How WhatsApp, or something in between, has ended a connection. */
+export function closingOf(error: unknown): Closing {
+  const data = fieldOf(error, 'data')
+  const expire = Number(fieldOf(data, 'expire'))
+  const code = fieldOf(fieldOf(error, 'output'), 'statusCode')
+  return {
+    // Where the connection itself failed the number is a guess, or that of a proxy in between.
+    code: typeof code === 'number' && !(data instanceof Error) ? code : 0,
+    words: wordsOf(error),
+    expire: expire > 0 && Number.isFinite(expire) ? expire : 0,
+    disk: false,
+  }
 }
 
 export function wordsOf(error: unknown): string {

@@ -14,7 +14,7 @@ import { DEFAULT_CONNECTION_CONFIG, fetchLatestWaWebVersion, type WAVersion } fr
 import { Auth } from './auth.js'
 import { Connection, Groups } from './connection.js'
 import { privateFolder } from './disk.js'
-import { RequestFailed, wordsOf } from './errors.js'
+import { type Closing, RequestFailed, wordsOf } from './errors.js'
 import type { Outlet, Session } from './link.js'
 import { isGroup, otherId } from './jids.js'
 import { download } from './media.js'
@@ -261,18 +261,6 @@ export class WhatsAppSession implements Session {
     if (auth?.paired !== true) return null
     return { ...auth.own, name: auth.creds.me?.name ?? '' }
   }
-}
-
-/** How a connection ended. */
-export interface Closing {
-  /** WhatsApp's number for it; 0 if it was not WhatsApp that ended the connection. */
-  readonly code: number
-  /** In words, for people. */
-  readonly words: string
-  /** Seconds that WhatsApp wants us to stay away, 0 if it does not say. */
-  readonly expire: number
-  /** Our disk refused to keep something. */
-  readonly disk: boolean
 }
 
 /** What to do after the end of a connection. */
