@@ -26,27 +26,17 @@ import {
   type Welcome,
   WINDOW,
 } from './protocol.js'
-import type { Clock, Log } from './runtime.js'
+import type { Clock } from './runtime.js'
 import type { Spool } from './spool.js'
 
-/** What the link asks of WhatsApp. */
+/** WhatsApp's side; it reports what happens to the link. */
 export interface Session {
-  /** Begin, as the daemon wishes; called once. Trouble is a state, not an error. */
-  start(welcome: Welcome): void
   /** Answer one request; rejects with `RequestFailed`. */
   request(request: Request): Promise<ReplyData>
 }
 
-/**
- * Where a session says what happens; none of these waits or fails. Messages do not come this way:
- * a session puts them into the spool, because a message has to be on disk before WhatsApp hears
- * that we have it.
- */
-export interface Outlet {
-  say(said: Said): void
-}
-
-export type Said = Extract<ToDaemon, { type: 'state' | 'qr' | 'pair_code' | 'identity' }>
+/** What a session reports to the daemon. */
+export type Report = Extract<ToDaemon, { type: 'state' | 'qr' | 'pair_code' | 'identity' }>
 
 const WELCOME_WITHIN = 10_000
 const MOST_REQUESTS = 64
@@ -69,10 +59,11 @@ export interface LinkParts {
   readonly hello: Hello
   readonly spool: Spool
   readonly clock: Clock
-  readonly log: Log
+  /** Begin as the daemon wishes; called once. */
+  begin(welcome: Welcome): Session
 }
 
-export class Link implements Outlet {
+export class Link {
   readonly #ended: Promise<Ending>
   #end: (ending: Ending) => void = () => undefined
   #over = false
@@ -92,9 +83,8 @@ export class Link implements Outlet {
     })
   }
 
-  /** Connect and serve `session` until the connection has ended; never rejects. */
-  async run(session: Session): Promise<Ending> {
-    this.#session = session
+  /** Connect and serve a session until the connection has ended; never rejects. */
+  async run(): Promise<Ending> {
     const socket = connect({ path: this.parts.socket })
     this.#socket = socket
     const patience = this.parts.clock.after(WELCOME_WITHIN, () => {
@@ -116,14 +106,18 @@ export class Link implements Outlet {
     this.#end(ending)
   }
 
-  say(said: Said): void {
-    this.#send(said)
-    if (said.type !== 'state') return
-    this.#identified ||= said.me !== null || ['need_pairing', 'logged_out'].includes(said.state)
+  /**
+   * Pass on what a session reports. Messages do not come this way: they go into the spool, because
+   * they have to be on disk before WhatsApp hears that we have them.
+   */
+  report(report: Report): void {
+    this.#send(report)
+    if (report.type !== 'state') return
+    this.#identified ||= report.me !== null || ['need_pairing', 'logged_out'].includes(report.state)
     this.#sendEvents()
   }
 
-  /** A sink of the log: takes a message while the daemon is there, and drops it if it is slow. */
+  /** Whether the daemon is there for the log; if it is slow, the message is dropped. */
   log(level: LogLevel, message: string): boolean {
     if (!this.#welcomed || this.#over) return false
     if (this.#unread <= LOGS_UP_TO) this.#send({ type: 'log', level, message })
@@ -191,7 +185,7 @@ export class Link implements Outlet {
         this.#refuse(said.id, { code: 'refused', message: said.reason })
         return
       case 'unknown':
-        this.parts.log('debug', `the daemon said something unknown: ${said.name}`)
+        this.log('debug', `the daemon said something unknown: ${said.name}`)
     }
   }
 
@@ -201,7 +195,7 @@ export class Link implements Outlet {
       throw new ProtocolError(`the daemon speaks protocol ${welcome.protocol}, not ${PROTOCOL}`)
     }
     this.#welcomed = true
-    this.#session?.start(welcome)
+    this.#session = this.parts.begin(welcome)
   }
 
   /** Send the events that wait, as far as the daemon confirms and reads them. */
@@ -220,7 +214,7 @@ export class Link implements Outlet {
   }
 
   async #answer(id: number, request: Request): Promise<void> {
-    if (this.#session === null || !this.#welcomed || this.#requests >= MOST_REQUESTS) {
+    if (this.#session === null || this.#requests >= MOST_REQUESTS) {
       this.#refuse(id, { code: 'later', message: 'too much at once', retry_after: 5 })
       return
     }
@@ -238,7 +232,7 @@ export class Link implements Outlet {
   /** Any other error is a fault of ours: said so, and the message's fate is open. */
   #fault(request: Request, error: unknown): ReplyError {
     const message = `${request.method} failed: ${String(error)}`
-    this.parts.log('error', message)
+    this.log('error', message)
     return { code: request.method === 'send' ? 'unknown' : 'refused', message }
   }
 

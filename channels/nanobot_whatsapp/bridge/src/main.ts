@@ -40,17 +40,23 @@ async function main(socket: string, folder: string): Promise<number> {
   quietConsole(log)
   privateFolder(folder)
   const spool = new Spool(join(folder, 'spool'), systemClock, log)
-  const outlet = new Link({ socket, hello: about(), spool, clock: systemClock, log })
-  link = outlet
   // Baileys takes most of a second to load, and wrong arguments need none of it.
   const { WhatsAppSession } = await import('./session.js')
-  const session = new WhatsAppSession({ folder, spool, outlet, log, clock: systemClock })
+  const clock = systemClock
+  const daemon: Link = new Link({
+    socket,
+    hello: about(),
+    spool,
+    clock,
+    begin: (welcome) => new WhatsAppSession({ folder, spool, link: daemon, log, clock, welcome }),
+  })
+  link = daemon
   for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
     process.on(name, () => {
-      outlet.end({ how: 'asked', reason: name })
+      daemon.end({ how: 'asked', reason: name })
     })
   }
-  const ending = await outlet.run(session)
+  const ending = await daemon.run()
   if (EXIT[ending.how] !== 0 || ending.how === 'goodbye') log('error', ending.reason)
   // Whatever is in hand may be interrupted anywhere.
   return EXIT[ending.how]

@@ -15,7 +15,7 @@ import { Auth } from './auth.js'
 import { Connection, Groups } from './connection.js'
 import { privateFolder } from './disk.js'
 import { type Closing, RequestFailed, wordsOf } from './errors.js'
-import type { Outlet, Session } from './link.js'
+import type { Link, Session } from './link.js'
 import { isGroup, otherId } from './jids.js'
 import { download } from './media.js'
 import type { Me, ReplyData, Request, State, Welcome } from './protocol.js'
@@ -34,7 +34,9 @@ export interface SessionParts {
   /** Where auth, the sent store and downloads lie. */
   readonly folder: string
   readonly spool: Spool
-  readonly outlet: Outlet
+  readonly link: Link
+  /** How the daemon wants it. */
+  readonly welcome: Welcome
   readonly log: Log
   readonly clock: Clock
 }
@@ -54,7 +56,6 @@ export class WhatsAppSession implements Session {
   readonly #backoff = new Backoff(Math.random)
   /** Which WhatsApp Web we say we are: Baileys' own, until WhatsApp wants a newer one. */
   #version: WAVersion = DEFAULT_CONNECTION_CONFIG.version
-  #welcome: Welcome | null = null
   #account: Account | null = null
   #connection: Connection | null = null
 
@@ -66,11 +67,7 @@ export class WhatsAppSession implements Session {
     }
     // Baileys puts what it uploads into files there: out of the sight of others, and removed here.
     process.env['TMPDIR'] = join(folder, 'tmp')
-  }
-
-  start(welcome: Welcome): void {
-    this.#welcome = welcome
-    void this.#run(welcome)
+    void this.#run()
   }
 
   async request(request: Request): Promise<ReplyData> {
@@ -82,9 +79,9 @@ export class WhatsAppSession implements Session {
     }
   }
 
-  async #run(welcome: Welcome): Promise<void> {
+  async #run(): Promise<void> {
     for (;;) {
-      const wait = await this.#attempt(welcome)
+      const wait = await this.#attempt()
       if (wait === null) return
       await new Promise<void>((resolve) => {
         this.parts.clock.after(wait * 1000, resolve)
@@ -92,15 +89,15 @@ export class WhatsAppSession implements Session {
     }
   }
 
-  async #attempt(welcome: Welcome): Promise<Wait> {
+  async #attempt(): Promise<Wait> {
     try {
       this.#account ??= this.#open()
-      if (!this.#account.auth.paired && welcome.pair === 'none') {
+      if (!this.#account.auth.paired && this.parts.welcome.pair === 'none') {
         this.#report('need_pairing', 'no account is linked')
         return null
       }
-      const { closing, held } = await this.#connect(this.#account, welcome)
-      return await this.#after(closing, held, welcome)
+      const { closing, held } = await this.#connect(this.#account)
+      return await this.#after(closing, held)
     } catch (error) {
       // The disk refuses, or something that nobody foresaw: neither is a reason never to try again.
       return this.#later(wordsOf(error), 0)
@@ -109,12 +106,12 @@ export class WhatsAppSession implements Session {
 
   /** Open the account, made if need be; throws if the disk refuses. */
   #open(): Account {
-    const { folder, spool, clock, log, outlet } = this.parts
+    const { folder, spool, clock, log, link } = this.parts
     const auth = new Auth(join(folder, 'auth'), clock, log)
     auth.keys.onLearned((lid, number) => {
       const pair = [`${lid}@lid`, `${number}@s.whatsapp.net`] as const
       if (otherId(...pair, auth.own) === '') return
-      outlet.say({ type: 'identity', lid: pair[0], number: pair[1] })
+      link.report({ type: 'identity', lid: pair[0], number: pair[1] })
     })
     const sent = new SentStore(join(folder, 'sent.jsonl'), clock, log)
     const groups = new Groups(clock)
@@ -122,8 +119,8 @@ export class WhatsAppSession implements Session {
   }
 
   /** One connection; `held` is how many milliseconds it was open. */
-  async #connect(account: Account, welcome: Welcome): Promise<{ closing: Closing; held: number }> {
-    const { clock, log } = this.parts
+  async #connect(account: Account): Promise<{ closing: Closing; held: number }> {
+    const { clock, log, welcome } = this.parts
     const open = { since: 0, isCodeAsked: false }
     this.#report('connecting')
     account.auth.beginAnew()
@@ -139,7 +136,7 @@ export class WhatsAppSession implements Session {
       },
       qr: (data) => {
         this.#report('need_pairing', 'waiting to be linked')
-        if (welcome.pair === 'qr') this.parts.outlet.say({ type: 'qr', data })
+        if (welcome.pair === 'qr') this.parts.link.report({ type: 'qr', data })
         if (welcome.pair !== 'code' || open.isCodeAsked) return
         open.isCodeAsked = true
         void this.#pairByCode(connection, welcome.number)
@@ -156,14 +153,14 @@ export class WhatsAppSession implements Session {
     try {
       const code = await sock.requestPairingCode(number)
       const words = `${code.slice(0, 4)}-${code.slice(4)}`
-      this.parts.outlet.say({ type: 'pair_code', code: words })
+      this.parts.link.report({ type: 'pair_code', code: words })
     } catch (error) {
       this.parts.log('warning', `WhatsApp gave no code to link with: ${wordsOf(error)}`)
     }
   }
 
   /** What follows from the end of a connection. */
-  async #after(closing: Closing, held: number, welcome: Welcome): Promise<Wait> {
+  async #after(closing: Closing, held: number): Promise<Wait> {
     const { next, wait } = verdictOn(closing)
     switch (next) {
       case 'at_once':
@@ -179,7 +176,7 @@ export class WhatsAppSession implements Session {
       case 'logged_out':
         this.#forget()
         this.#report('logged_out', 'the phone has unlinked nanobot')
-        return welcome.pair === 'none' ? null : 0
+        return this.parts.welcome.pair === 'none' ? null : 0
       case 'backoff':
         return this.#later(closing.words, held)
     }
@@ -225,7 +222,7 @@ export class WhatsAppSession implements Session {
           await sock.sendPresenceUpdate(on ? 'composing' : 'paused', to)
         })
       case 'read':
-        if (this.#welcome?.read_receipts !== true) return {}
+        if (!this.parts.welcome.read_receipts) return {}
         return this.#show(async ({ sock }) => {
           const { chat, id, sender } = request.params
           const participant = isGroup(chat) ? { participant: sender } : {}
@@ -253,7 +250,7 @@ export class WhatsAppSession implements Session {
   #report(state: State, detail = '', wait: Wait = null): void {
     const me = this.#me()
     const words = detail.slice(0, LONGEST_DETAIL)
-    this.parts.outlet.say({ type: 'state', state, detail: words, retry_in: wait, me })
+    this.parts.link.report({ type: 'state', state, detail: words, retry_in: wait, me })
   }
 
   #me(): Me | null {

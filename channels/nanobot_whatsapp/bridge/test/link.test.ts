@@ -31,9 +31,10 @@ class ScriptedSession implements Session {
   started: () => void = () => undefined
   answer: () => Promise<ReplyData> = () => Promise.resolve({})
 
-  start(welcome: Welcome): void {
+  begin(welcome: Welcome): this {
     this.welcomes.push(welcome)
     this.started()
+    return this
   }
 
   request(request: Request): Promise<ReplyData> {
@@ -49,27 +50,27 @@ interface Running {
   readonly spool: Spool
   readonly clock: FakeClock
   readonly ending: Promise<Ending>
-  readonly logged: readonly string[]
 }
 
 async function running(t: TestContext, waiting: readonly string[] = []): Promise<Running> {
   const folder = await temporaryFolder(t)
   const daemon = await Daemon.listen(t, join(folder, 'bridge.sock'))
   const clock = new FakeClock()
-  const { log, lines } = recordedLog()
+  const { log } = recordedLog()
   const spool = new Spool(join(folder, 'spool'), clock, log)
   for (const id of waiting) spool.put(message(id))
   const hello = { bridge: '0.1.0', baileys: '7', node: 'v20', pid: 1 }
-  const link = new Link({ socket: join(folder, 'bridge.sock'), hello, spool, clock, log })
   const session = new ScriptedSession()
+  const begin = (welcome: Welcome): Session => session.begin(welcome)
+  const link = new Link({ socket: join(folder, 'bridge.sock'), hello, spool, clock, begin })
   session.started = () => {
-    link.say({ type: 'state', ...CONNECTING })
+    link.report({ type: 'state', ...CONNECTING })
   }
-  const ending = link.run(session)
+  const ending = link.run()
   t.after(() => {
     link.end({ how: 'asked', reason: 'the test is over' })
   })
-  return { daemon, link, session, spool, clock, ending, logged: lines }
+  return { daemon, link, session, spool, clock, ending }
 }
 
 async function welcomed(t: TestContext, waiting: readonly string[] = []): Promise<Running> {
@@ -99,13 +100,13 @@ test('hello comes first, and nothing else before the welcome', async (t) => {
 
 test('what the session says reaches the daemon', async (t) => {
   const { daemon, link } = await welcomed(t)
-  link.say({ type: 'state', ...CONNECTING, state: 'open' })
+  link.report({ type: 'state', ...CONNECTING, state: 'open' })
   assert.deepEqual(await daemon.next(), { type: 'state', ...CONNECTING, state: 'open' })
-  link.say({ type: 'qr', data: '2@abc' })
+  link.report({ type: 'qr', data: '2@abc' })
   assert.deepEqual(await daemon.next(), { type: 'qr', data: '2@abc' })
-  link.say({ type: 'pair_code', code: 'ABCD-EFGH' })
+  link.report({ type: 'pair_code', code: 'ABCD-EFGH' })
   assert.deepEqual(await daemon.next(), { type: 'pair_code', code: 'ABCD-EFGH' })
-  link.say({ type: 'identity', lid: '888@lid', number: TO })
+  link.report({ type: 'identity', lid: '888@lid', number: TO })
   assert.deepEqual(await daemon.next(), { type: 'identity', lid: '888@lid', number: TO })
   assert.ok(link.log('warning', 'careful'))
   assert.deepEqual(await daemon.next(), { type: 'log', level: 'warning', message: 'careful' })
@@ -126,15 +127,15 @@ test('events are sent in order and leave the spool when they are confirmed', asy
 test('no event is sent before it is said whose account this is', async (t) => {
   const { daemon, session, link } = await running(t, ['A'])
   session.started = () => {
-    link.say({ type: 'state', ...CONNECTING, me: null })
+    link.report({ type: 'state', ...CONNECTING, me: null })
   }
   await daemon.next('hello')
   daemon.say(WELCOME)
   assert.equal((await daemon.next())['me'], null)
-  link.say({ type: 'state', ...CONNECTING, state: 'backoff', me: null })
+  link.report({ type: 'state', ...CONNECTING, state: 'backoff', me: null })
   assert.equal((await daemon.next())['state'], 'backoff')
   assert.equal(await daemon.echo(), 0)
-  link.say({ type: 'state', ...CONNECTING, state: 'need_pairing', me: null })
+  link.report({ type: 'state', ...CONNECTING, state: 'need_pairing', me: null })
   assert.equal((await daemon.next())['state'], 'need_pairing')
   assert.equal((await daemon.next())['seq'], 1, 'nobody is linked who could be said to be it')
 })
@@ -198,10 +199,10 @@ test('requests do not wait for each other, and too many at once are put off', as
 })
 
 test('something unknown is passed over', async (t) => {
-  const { daemon, logged } = await welcomed(t)
+  const { daemon } = await welcomed(t)
   daemon.say({ type: 'dance' })
-  assert.equal(await daemon.echo(), 0)
-  assert.deepEqual(logged, ['debug: the daemon said something unknown: dance'])
+  const message = 'the daemon said something unknown: dance'
+  assert.deepEqual(await daemon.next(), { type: 'log', level: 'debug', message })
 })
 
 for (const line of ['garbage\n', '{"type":"ack"}\n', 'x'.repeat(MAX_LINE + 1)]) {
@@ -247,8 +248,9 @@ test('a daemon that cannot be reached is said to be so', async (t) => {
   const spool = new Spool(join(folder, 'spool'), new FakeClock(), log)
   const hello = { bridge: '0.1.0', baileys: '7', node: 'v20', pid: 1 }
   const socket = join(folder, 'none.sock')
-  const link = new Link({ socket, hello, spool, clock: new FakeClock(), log })
-  assert.equal((await link.run(new ScriptedSession())).how, 'unreachable')
+  const begin = (): Session => new ScriptedSession()
+  const link = new Link({ socket, hello, spool, clock: new FakeClock(), begin })
+  assert.equal((await link.run()).how, 'unreachable')
   await assert.rejects(stat(socket))
 })
 
@@ -266,6 +268,6 @@ test('log lines are dropped and events wait while the daemon does not read', asy
 test('a daemon that never reads what it must get is given up', async (t) => {
   const { daemon, link, ending } = await welcomed(t)
   daemon.pause()
-  for (let i = 0; i < 20; i++) link.say({ type: 'qr', data: 'x'.repeat(1_000_000) })
+  for (let i = 0; i < 20; i++) link.report({ type: 'qr', data: 'x'.repeat(1_000_000) })
   assert.deepEqual((await ending).how, 'broken')
 })
