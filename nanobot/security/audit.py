@@ -1,7 +1,7 @@
 """The audit log: one JSON line for each decision about a tool call, each answer of the owner's and
 each effect, in `logs/audit.jsonl`.
 
-What always holds: lines are only ever added; each is redacted and bounded; the file is readable by
+Invariant: lines are only ever added; each is redacted and bounded; the file is readable by
 its owner only; what cannot be written is said in the ordinary log and stops nothing.
 """
 

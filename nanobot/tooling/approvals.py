@@ -1,6 +1,6 @@
 """Asking the owner: one question for one call, answered once, by the owner, in time.
 
-What always holds:
+Invariants:
 
 - A question shows everything that decides what would happen, written by code from the call's
   parsed arguments, which are also what runs: the model words nothing of it.
@@ -13,19 +13,19 @@ What always holds:
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any
 
 from loguru import logger
 
 from nanobot.bus.events import Address, Button
+from nanobot.channel.health import within
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
-from nanobot.tasks import Background
 from nanobot.text import judged, visible
 from nanobot.tooling.policy import OWNER, Allowed, Ask, Denied
 from nanobot.tooling.values import Caller
@@ -147,32 +147,24 @@ class Approvals:
             logger.warning("the owner could not be asked: {}", error)
         if waiting.address is None:
             return Denied("this needs the owner's approval, and there is no chat to ask them in")
-        yes = await self._word(waiting)
-        if yes is None:
+        try:
+            async with self._pausing(caller.session_key):
+                yes = await within(self._clock, WAIT_SECONDS, _result(waiting.answer))
+        except TimeoutError:
             return Denied(
                 f"the owner was asked and did not answer within {WAIT_SECONDS / 60:g} minutes; "
                 "tell them what you wanted to do"
             )
         return Allowed() if yes else Denied("the owner was asked and said no; do not try it again")
 
-    async def _word(self, waiting: _Waiting) -> bool | None:
-        """The owner's word; None where none came in time."""
-        key = waiting.caller.session_key
-        timer = Background()
-        ended = timer.start(self._clock.sleep(WAIT_SECONDS), name="an approval's time")
-        try:
-            async with self._pausing(key):
-                either: set[asyncio.Future[Any]] = {ended, waiting.answer}
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-            await timer.drain(0)
-        return waiting.answer.result() if waiting.answer.done() else None
+
+async def _result(answer: asyncio.Future[bool]) -> bool:
+    return await answer
 
 
 def _text(caller: Caller, code: str, question: Ask) -> str:
     details = judged(question.risk.details)
-    fence = "`" * max(3, _longest_run(details) + 1)
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", details))])
     return "\n".join(
         (
             f"**May I {visible(question.risk.what)}?**",
@@ -181,11 +173,3 @@ def _text(caller: Caller, code: str, question: Ask) -> str:
             f"Within {WAIT_SECONDS / 60:g} minutes: /approve {code} or /deny {code}",
         )
     )
-
-
-def _longest_run(text: str) -> int:
-    longest = run = 0
-    for character in text:
-        run = run + 1 if character == "`" else 0
-        longest = max(longest, run)
-    return longest

@@ -1,6 +1,6 @@
 """Where commands and other people's programs run, and what they cannot do there.
 
-What always holds: a command sees the system's programs and libraries, its workspace and what it was
+Invariant: a command sees the system's programs and libraries, its workspace and what it was
 given, and nothing else of the disk; it writes only there; it has no environment, process, socket or
 network of ours. `find_sandbox` proves that, by a command that tries, before anything is run.
 

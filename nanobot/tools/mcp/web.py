@@ -1,6 +1,6 @@
 """Servers on the network, through the one way out.
 
-What always holds: each question has one answer of bounded size. There is no stream beside that: a
+Invariant: each question has one answer of bounded size. There is no stream beside that: a
 server could keep it busy for ever.
 """
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
 from pydantic import Field
 
+from nanobot.channel.health import within
 from nanobot.clock import Clock
 from nanobot.errors import ToolError
 from nanobot.text import printable
 from nanobot.tooling import Arguments, Caller, Risk, ToolResult
-from nanobot.tools.shell.process import first_of
 from nanobot.tools.shell.processes import Processes, Running, begin, changed_since
 from nanobot.tools.shell.shell import ExecArguments, Shell
 
@@ -175,12 +175,9 @@ def _with_state(output: str, state: str) -> str:
 
 
 async def _ends_within(running: Running, seconds: float, clock: Clock) -> bool:
-    if running.over.is_set() or seconds <= 0:
-        return running.over.is_set()
-    async with asyncio.TaskGroup() as tasks:
-        over = tasks.create_task(running.over.wait())
-        await first_of(clock, seconds, over)
-        over.cancel()
+    if seconds > 0 and not running.over.is_set():
+        with suppress(TimeoutError):
+            await within(clock, seconds, running.over.wait())
     return running.over.is_set()
 
 
