@@ -12,16 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from loguru import logger
 from telegram import MessageEntity
 
 from nanobot.bus.split import utf16_length
 from nanobot.channel.markdown import Dialect, Line, clean_source, is_parsed, lay_out
-
-if TYPE_CHECKING:
-    pass
 
 TEXT_LIMIT = 4096
 """UTF-16 units of a message."""

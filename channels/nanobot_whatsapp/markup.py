@@ -18,16 +18,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
-from typing import TYPE_CHECKING
 
 from loguru import logger
 
 from nanobot.bus.events import Button
 from nanobot.bus.split import utf16_length
 from nanobot.channel.markdown import Dialect, Line, Span, Style, clean_source, lay_out
-
-if TYPE_CHECKING:
-    pass
 
 TEXT_LIMIT = 4096
 """UTF-16 units of a message: the limit of the Cloud API. A linked device may send more."""
