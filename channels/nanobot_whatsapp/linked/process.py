@@ -21,11 +21,15 @@ import struct
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    closing,
+    suppress,
+)
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from loguru import logger
 
@@ -68,7 +72,13 @@ async def helper_running(
     """
     async with AsyncExitStack() as stack:
         try:
-            _lock_daemon(stack.enter_context(_open_lock(folder / "daemon.lock")))
+            ours = stack.enter_context(_open_lock(folder / "daemon.lock"))
+            if not _locked(ours):
+                other = _read_pid(ours) or "unknown"
+                raise HelperFailed(
+                    f"another nanobot (pid {other}) uses WhatsApp from here", hint="Stop it first."
+                )
+            _write_pid(ours, os.getpid())
             lock = stack.enter_context(_open_lock(folder / "helper.lock"))
             await _lock_helper(lock, folder, clock)
             listener = stack.enter_context(Listener(folder))
@@ -164,24 +174,19 @@ async def _connect(
     try:
         return await within(clock, START_SECONDS, connected())
     except TimeoutError:
-        raise HelperFailed(
-            f"the WhatsApp helper did not say hello within {START_SECONDS:.0f} s"
-        ) from None
+        late = f"the WhatsApp helper did not say hello within {START_SECONDS:.0f} s"
+        raise HelperFailed(late) from None
 
 
-class Listener:
+class Listener(AbstractContextManager["Listener"]):
     """Listens on `folder`/bridge.sock while inside, or until one has connected. Bound through
     `/proc/self/fd`: an address may have 107 bytes, and a folder's path more."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._directory = -1
-        self._socket: socket.socket | None = None
-
-    def __enter__(self) -> Self:
         """Raises `OSError`. A socket that a dead process left is replaced."""
-        self._directory = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._directory = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._is_open = True
         try:
             self._unlink()
             address = f"/proc/self/fd/{self._directory}/{SOCKET_NAME}"
@@ -192,19 +197,12 @@ class Listener:
         except OSError:
             self.close()
             raise
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def accept(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """The first connection of our own user; there is no second one."""
-        assert self._socket is not None
         while True:
             peer, _ = await asyncio.get_running_loop().sock_accept(self._socket)
             credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
@@ -216,26 +214,15 @@ class Listener:
 
     def close(self) -> None:
         """Stop listening; idempotent."""
-        if self._socket is None:
-            return
-        self._unlink()
-        self._socket.close()
-        self._socket = None
-        os.close(self._directory)
+        if self._is_open:
+            self._is_open = False
+            self._unlink()
+            self._socket.close()
+            os.close(self._directory)
 
     def _unlink(self) -> None:
         with suppress(FileNotFoundError):
             os.unlink(SOCKET_NAME, dir_fd=self._directory)
-
-
-def _lock_daemon(lock: FileIO) -> None:
-    """Be the one who runs a helper in the folder. Raises `HelperFailed` if somebody else does."""
-    if not _locked(lock):
-        raise HelperFailed(
-            f"another nanobot (pid {_read_pid(lock) or 'unknown'}) uses WhatsApp from here",
-            hint="Stop it first.",
-        )
-    _write_pid(lock, os.getpid())
 
 
 async def _lock_helper(lock: FileIO, folder: Path, clock: Clock) -> None:
