@@ -1,9 +1,7 @@
 """HTTP to the Bot API: a call gives Telegram's result, or raises one of the errors below.
 
-Invariants: no error, context or log line has an address in it, since addresses hold the token. An
-answer is never larger than a bound. A request ends within a bound of time even when its answer
-trickles in. Nothing waits for a free connection, so that no stuck one can starve the others. No
-redirect is followed, nothing is decompressed, and the environment names no proxy.
+No error, context or log line has an address in it, since addresses hold the token; see
+`nanobot.channel.http`.
 
 What can go wrong between us and Telegram, by what to do about it:
 
@@ -25,16 +23,12 @@ the addresses of the Bot API hold the token; and none of these has a cause or a 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from http import HTTPStatus
 from typing import Any
 
-import httpx
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -47,7 +41,14 @@ from telegram.error import (
 from telegram.request import BaseRequest, RequestData
 
 from nanobot.channel.documents import document_of
-from nanobot.channel.health import fault_in_words
+from nanobot.channel.http import (
+    Answer,
+    AnswerTooLarge,
+    BadAddress,
+    HttpClient,
+    HttpFault,
+    Unsent,
+)
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
 
 _WORDS = 300
@@ -152,32 +153,8 @@ def as_send_error(error: Exception) -> SendError:
             return SendUnknown(f"Telegram did not confirm it ({type(error).__name__})")
 
 
-_CONNECT = 10.0
-_WRITE = 30.0
-_IDLE = 30.0
-"""Seconds for which a connection without a request is kept."""
-_IDLE_CONNECTIONS = 20
-"""The library looks at each of them for each request."""
 _WITH_FILES = 600.0
 """Seconds that a request with files may take."""
-
-_UNSENT = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.ProxyError,
-    # A server acts on whole requests only: one that broke off while it was written had no effect.
-    httpx.WriteError,
-    httpx.WriteTimeout,
-    httpx.UnsupportedProtocol,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    body: bytes
-    retry_after: str
 
 
 class Wire:
@@ -187,26 +164,19 @@ class Wire:
     """
 
     def __init__(self, token: str, proxy: str, *, answer_bytes: int, seconds: float) -> None:
-        for name in ("httpx", "httpcore", "telegram"):  # below warnings, these log whole addresses
-            logging.getLogger(name).setLevel(logging.WARNING)
-        self._secret = token.partition(":")[2] or token
-        self._proxy = proxy or None
-        self._answer_bytes = answer_bytes
-        self._seconds = seconds
-        self._client: httpx.AsyncClient | None = self._new_client()
+        logging.getLogger("telegram").setLevel(logging.WARNING)  # below, it logs whole addresses
+        self._http = HttpClient(token.partition(":")[2] or token, proxy=proxy)
+        self._answer_bytes, self._seconds = answer_bytes, seconds
         self.date = ""
         """The `Date` of the newest answer, as it came."""
 
     async def aclose(self) -> None:
         """Cut all connections; requests that wait for an answer end with `MaybeSent`."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        await self._http.close()
 
     async def renew(self) -> None:
         """Cut all connections; the next request opens new ones."""
-        await self.aclose()
-        self._client = self._new_client()
+        await self._http.renew()
 
     async def post(
         self,
@@ -229,68 +199,28 @@ class Wire:
     async def get(self, url: str, limit: int, seconds: float) -> bytes:
         """A file of at most `limit` bytes. Raises a `TelegramError`."""
         answer = await self._request("GET", url, seconds, limit)
-        if answer.status != httpx.codes.OK:
+        if answer.status != HTTPStatus.OK:
             self._result(answer)
             raise ServerFault("an answer that is no file", answer.status)
         return answer.body
 
     async def _request(
         self, method: str, url: str, seconds: float, limit: int, **content: Any
-    ) -> _Answer:
-        failure: TelegramError
+    ) -> Answer:
         try:
-            async with asyncio.timeout(seconds):
-                return await self._exchange(method, url, seconds, limit, content)
-        except httpx.HTTPError as error:
-            text = fault_in_words(error, self._scrubbed(str(error))[:200])
-            failure = NotSent(text) if isinstance(error, _UNSENT) else MaybeSent(text)
-        except httpx.InvalidURL:
-            failure = BadRequest("Telegram names an address that is none")
-        except TimeoutError:
-            failure = MaybeSent(f"no whole answer within {seconds:.0f} s")
-        except OSError as error:
-            failure = NotSent(f"a file to send cannot be read ({error.strerror})")
-        raise failure  # outside of the handlers: httpx's own errors know the address
+            answer = await self._http.request(method, url, seconds, limit, **content)
+        except Unsent as error:
+            raise NotSent(str(error)) from None
+        except (AnswerTooLarge, BadAddress) as error:
+            # The effect of a call that was answered is unknown; fetching a file has none.
+            is_call = method == "POST" and isinstance(error, AnswerTooLarge)
+            raise (MaybeSent if is_call else BadRequest)(str(error)) from None
+        except HttpFault as error:
+            raise MaybeSent(str(error)) from None
+        self.date = answer.date
+        return answer
 
-    async def _exchange(
-        self, method: str, url: str, seconds: float, limit: int, content: dict[str, Any]
-    ) -> _Answer:
-        if self._client is None:
-            raise NotSent("the connection to Telegram is closed")
-        timeout = httpx.Timeout(connect=_CONNECT, read=seconds, write=_WRITE, pool=_CONNECT)
-        async with self._client.stream(method, url, timeout=timeout, **content) as response:
-            self.date = response.headers.get("Date", "")
-            body = bytearray()
-            length = response.headers.get("Content-Length", "")
-            is_too_large = length.isdigit() and int(length) > limit
-            if not is_too_large:
-                async for chunk in response.aiter_raw():
-                    body += chunk
-                    if is_too_large := len(body) > limit:
-                        break
-            if is_too_large:
-                # The effect of a call that was answered is unknown; fetching a file has none.
-                error = MaybeSent if method == "POST" else BadRequest
-                raise error(f"an answer of more than {limit:,} bytes")
-            retry_after = response.headers.get("Retry-After", "")
-            return _Answer(response.status_code, bytes(body), retry_after)
-
-    def _new_client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
-            headers={"User-Agent": "nanobot", "Accept-Encoding": "identity"},
-            proxy=self._proxy,
-            verify=_trusted(),
-            trust_env=False,
-            follow_redirects=False,
-            http2=False,
-            limits=httpx.Limits(
-                max_connections=None,
-                max_keepalive_connections=_IDLE_CONNECTIONS,
-                keepalive_expiry=_IDLE,
-            ),
-        )
-
-    def _result(self, answer: _Answer) -> object:
+    def _result(self, answer: Answer) -> object:
         status = answer.status
         try:
             document = document_of(answer.body)
@@ -303,20 +233,17 @@ class Wire:
                 code, said = document.get("error_code"), document.get("description")
                 raise refusal(
                     code if isinstance(code, int) else status,
-                    self._scrubbed(said) if isinstance(said, str) else "",
+                    self._http.scrubbed(said) if isinstance(said, str) else "",
                     document.get("parameters"),
                 )
         # An answer that Telegram itself would not give.
-        if status == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+        if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             raise BadRequest("the request is too large")
-        if status == httpx.codes.TOO_MANY_REQUESTS:
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
             raise Flooded(wait(answer.retry_after))
         if 200 <= status < 300:
             raise MaybeSent("an answer that is not Telegram's")
         raise ServerFault(f"HTTP status {status}", status)
-
-    def _scrubbed(self, text: str) -> str:
-        return text.replace(self._secret, "…")
 
 
 class ApiRequest(BaseRequest):
@@ -365,7 +292,7 @@ class ApiRequest(BaseRequest):
             short = messages if None not in messages else None
         if short:
             body = json.dumps({"ok": True, "result": short}).encode()
-        return int(httpx.codes.OK), body
+        return int(HTTPStatus.OK), body
 
 
 def _slim(message: object) -> dict[str, object] | None:
@@ -374,8 +301,3 @@ def _slim(message: object) -> dict[str, object] | None:
     if not isinstance(number, int):
         return None
     return {"message_id": number, "date": 1, "chat": {"id": 1, "type": "private"}}
-
-
-@cache
-def _trusted() -> ssl.SSLContext:
-    return httpx.create_ssl_context(trust_env=False)

@@ -24,19 +24,6 @@ _PARTING_SECONDS = 1.0
 _WARNINGS = 5
 _WARNING_SECONDS = 3600.0
 
-_FAULTS = {
-    "ConnectError": "no connection",
-    "ConnectTimeout": "no connection in time",
-    "PoolTimeout": "no connection in time",
-    "ProxyError": "the proxy does not let it through",
-    "ReadError": "the connection broke",
-    "ReadTimeout": "no answer in time",
-    "RemoteProtocolError": "the connection broke",
-    "WriteError": "the connection broke",
-    "WriteTimeout": "it could not be sent in time",
-}
-"""What the HTTP client's classes of errors mean: their names say little to people."""
-
 
 class HealthReporter:
     """Keeps `nanobot status` and the log informed of what keeps a channel from working.
@@ -187,10 +174,3 @@ def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def fault_in_words(error: Exception, said: str) -> str:
-    """What an error of the HTTP client means, with what it `said`, which must hold no secret."""
-    name = type(error).__name__
-    words = _FAULTS.get(name, name)
-    return f"{words} ({said})" if said else words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from nanobot.channel.health import fault_in_words
+from nanobot.channel.http import fault_in_words
 from nanobot_whatsapp.cloud.graph import explain
 
 

@@ -1,9 +1,8 @@
 """Client of the Graph API for one business number.
 
 Invariants: the token stands in a header of the request and nowhere else, not in an error or a log
-line, and is sent to no host but Meta's (or the configured one). Answers are bounded in size and
-requests in time, even when an answer trickles in. Redirects are not followed, nothing is
-decompressed, and proxies from the environment are ignored.
+line, and is sent to no host but Meta's (or the configured one). See `nanobot.channel.http` for
+bounds of size and time.
 
 What an answer reveals about the token and the account is reported for `nanobot status`. Errors are
 classified by what to do about them, by Meta's codes and never by its texts:
@@ -20,19 +19,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
-import httpx
-
-from nanobot.channel.health import HealthReporter, fault_in_words
+from nanobot.channel.health import HealthReporter
+from nanobot.channel.http import (
+    Answer,
+    AnswerTooLarge,
+    BadAddress,
+    HttpClient,
+    HttpFault,
+    Unsent,
+)
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import (
     ChannelOff,
@@ -49,8 +52,6 @@ from nanobot_whatsapp.settings import WhatsAppSettings
 DOWNLOAD_SECONDS = 50.0
 """For a file in all, attempts and pauses included: the core gives up after a minute."""
 
-_CONNECT_SECONDS = 10.0
-_WRITE_SECONDS = 30.0
 _CALL_SECONDS = 60.0
 _UPLOAD_SECONDS = 600.0
 _ANSWER_BYTES = 1_000_000
@@ -64,10 +65,6 @@ _HOST = re.compile(r"[a-z0-9.-]+", re.ASCII)
 _URL = re.compile(r"[!-~]{1,4000}")
 _META_HOSTS = (".fbsbx.com", ".fbcdn.net", ".whatsapp.net")
 """Where Meta keeps files."""
-
-_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-# A server acts on whole requests only, so one that broke off while it was written had no effect.
-_BROKEN_OFF = (httpx.WriteError, httpx.WriteTimeout, httpx.UnsupportedProtocol)
 
 Kind = Literal["token", "account", "busy", "fault", "window", "no"]
 """`token`: a person must fix the token or its rights. `account`: a person must fix the business
@@ -114,10 +111,7 @@ class MaybeSent(GraphError):
 
 
 class TooLarge(MaybeSent):
-    """An answer of more than `limit` bytes; the rest of it was not read."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"an answer of more than {limit:,} bytes")
+    """The answer exceeds its limit; the rest of it was not read."""
 
 
 class Fault(GraphError):
@@ -233,27 +227,15 @@ class Graph:
         clock: Clock | None = None,
         health: HealthReporter | None = None,
     ) -> None:
-        for name in ("httpx", "httpcore"):  # below warnings, these log addresses and headers
-            logging.getLogger(name).setLevel(logging.WARNING)
         self._options, self._clock, self._health = options, clock or SystemClock(), health
-        self._token = options.access_token
         self._root = f"/{options.api_version}"
         self._number = f"{self._root}/{quote(options.phone_number_id, safe='')}"
-        self._client = httpx.AsyncClient(
-            headers={  # httpx masks the first one where it prints them
-                "Authorization": f"Bearer {self._token.get_secret_value()}",
-                "User-Agent": "nanobot",
-                "Accept-Encoding": "identity",
-            },
-            verify=_ssl_context(),
-            trust_env=False,
-            follow_redirects=False,
-            limits=httpx.Limits(max_connections=None, keepalive_expiry=30.0),
-        )
+        token = options.access_token.get_secret_value()
+        self._http = HttpClient(token, headers={"Authorization": f"Bearer {token}"})
 
     async def close(self) -> None:
         """Cut all connections."""
-        await self._client.aclose()
+        await self._http.close()
 
     async def whoami(self) -> Identity:
         """Which number the token may use."""
@@ -332,22 +314,24 @@ class Graph:
             known = await self._call(
                 "GET", path, params={"phone_number_id": self._options.phone_number_id}
             )
-            _check_size(number_in(known, "file_size") or 0.0, limit)
-            request = self._download_request(text_in(known, "url"))
-            status, body, retry_after = await self._exchange(request, _CALL_SECONDS, limit)
-            if status != httpx.codes.OK:
-                self._result(status, body, retry_after)
-                raise Fault(f"HTTP status {status}")
+            if (number_in(known, "file_size") or 0.0) > limit:
+                raise _too_large(limit)
+            url = text_in(known, "url")
+            self._check_host(url)
+            answer = await self._exchange("GET", url, _CALL_SECONDS, limit)
+            if answer.status != HTTPStatus.OK:
+                self._result(answer)
+                raise Fault(f"HTTP status {answer.status}")
         except TooLarge:
-            raise SendRefused(f"the file has more than {limit:,} bytes") from None
+            raise _too_large(limit) from None
         except Refused as error:
             if error.kind in {"no", "token", "account"}:
                 raise SendRefused(f"WhatsApp does not give this file: {error}") from None
             raise
-        return body
+        return answer.body
 
-    def _download_request(self, url: str) -> httpx.Request:
-        """For a file at a host of Meta's: the token goes along. Raises `SendRefused` for others."""
+    def _check_host(self, url: str) -> None:
+        """The token goes along, so only to hosts of Meta's. Raises `SendRefused` for others."""
         try:
             parts = urlsplit(url if _URL.fullmatch(url) else "")
             host, port = parts.hostname or "", parts.port
@@ -360,72 +344,45 @@ class Graph:
         is_base = (parts.scheme, host, port) == (base.scheme, base.hostname, base.port)
         if not (is_meta or is_base) or parts.username is not None:
             raise SendRefused("WhatsApp names an address for this file that is not Meta's")
-        try:
-            return self._client.build_request("GET", url)
-        except (httpx.InvalidURL, ValueError):  # also of a host name that cannot be
-            raise Fault("an address that is none") from None
 
     async def _call(
         self, method: str, path: str, seconds: float = _CALL_SECONDS, **content: Any
     ) -> Raw:
-        """The answer; `content` is what `httpx.AsyncClient.build_request` accepts."""
-        request = self._client.build_request(method, f"{self._options.base_url}{path}", **content)
-        return self._result(*await self._exchange(request, seconds, _ANSWER_BYTES))
+        """The answer; `content` is what httpx accepts."""
+        url = f"{self._options.base_url}{path}"
+        return self._result(await self._exchange(method, url, seconds, _ANSWER_BYTES, **content))
 
     async def _exchange(
-        self, request: httpx.Request, seconds: float, limit: int
-    ) -> tuple[int, bytes, str]:
-        """Status, body and `Retry-After` of an answer."""
-        failure: GraphError
+        self, method: str, url: str, seconds: float, limit: int, **content: Any
+    ) -> Answer:
         try:
-            async with asyncio.timeout(seconds):
-                return await self._answer(request, seconds, limit)
-        except httpx.HTTPError as error:
-            text = fault_in_words(error, one_line(self._scrubbed(str(error)), 200))
-            is_unsent = isinstance(error, _UNSENT + _BROKEN_OFF)
-            failure = NotSent(text) if is_unsent else MaybeSent(text)
-        except TimeoutError:
-            failure = MaybeSent(f"no whole answer within {seconds:.0f} s")
-        except RuntimeError:  # how httpx reports that its client is closed
-            failure = NotSent("the connection to Meta is closed")
-        except OSError as error:
-            failure = NotSent(f"a file to send cannot be read ({error.strerror})")
-        raise failure  # outside of the handlers: httpx's own errors hold the request
+            return await self._http.request(method, url, seconds, limit, **content)
+        except AnswerTooLarge as error:
+            raise TooLarge(str(error)) from None
+        except Unsent as error:
+            raise NotSent(str(error)) from None
+        except BadAddress as error:
+            raise Fault(str(error)) from None
+        except HttpFault as error:
+            raise MaybeSent(str(error)) from None
 
-    async def _answer(
-        self, request: httpx.Request, seconds: float, limit: int
-    ) -> tuple[int, bytes, str]:
-        request.extensions["timeout"] = httpx.Timeout(
-            connect=_CONNECT_SECONDS, read=seconds, write=_WRITE_SECONDS, pool=_CONNECT_SECONDS
-        ).as_dict()
-        response = await self._client.send(request, stream=True)
-        try:
-            length = response.headers.get("Content-Length", "")
-            _check_size(int(length) if length.isdigit() else 0, limit)
-            body = bytearray()
-            async for chunk in response.aiter_raw():
-                body += chunk
-                _check_size(len(body), limit)
-        finally:
-            await response.aclose()
-        return response.status_code, bytes(body), response.headers.get("Retry-After", "")
-
-    def _result(self, status: int, body: bytes, retry_after: str) -> Raw:
+    def _result(self, answer: Answer) -> Raw:
         """The answer's document, unless it is an error."""
         try:
-            answer = json.loads(body)
+            document = json.loads(answer.body)
         except (ValueError, RecursionError):
-            answer = None
-        seconds = max(0.0, number_in({"": retry_after}, "") or 0.0)
-        if isinstance(answer, dict) and "error" in answer:
-            raise self._refusal(object_in(answer, "error"), status, seconds)
+            document = None
+        status = answer.status
+        seconds = max(0.0, number_in({"": answer.retry_after}, "") or 0.0)
+        if isinstance(document, dict) and "error" in document:
+            raise self._refusal(object_in(document, "error"), status, seconds)
         if status in {413, 429}:
             raise Refused(f"HTTP status {status}", code=0, status=status, seconds=seconds)
         if not 200 <= status < 300:
             raise Fault(f"HTTP status {status}")
-        if not isinstance(answer, dict):
+        if not isinstance(document, dict):
             raise MaybeSent("an answer that is not Meta's")
-        return answer
+        return document
 
     def _refusal(self, error: Raw, status: int, seconds: float) -> Refused:
         """Meta's error as ours, without anything that looks like a token; reports it if need be."""
@@ -443,14 +400,8 @@ class Graph:
         return refused
 
     def _scrubbed(self, text: str) -> str:
-        return _TOKEN_LIKE.sub("…", text.replace(self._token.get_secret_value(), "…"))
+        return _TOKEN_LIKE.sub("…", self._http.scrubbed(text))
 
 
-def _check_size(size: float, limit: int) -> None:
-    if size > limit:
-        raise TooLarge(limit)
-
-
-@cache
-def _ssl_context() -> ssl.SSLContext:
-    return httpx.create_ssl_context(trust_env=False)
+def _too_large(limit: int) -> SendRefused:
+    return SendRefused(f"the file has more than {limit:,} bytes")

@@ -1,0 +1,177 @@
+"""HTTP to the API of a platform.
+
+Invariants: no error, context or log line has an address or the secret in it. An answer is never
+larger than a bound. A request ends within a bound of time even when its answer trickles in. Nothing
+waits for a free connection, so that no stuck one can starve the others. No redirect is followed,
+nothing is decompressed, and the environment names no proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import httpx
+
+from nanobot.text import one_line
+
+_CONNECT_SECONDS = 10.0
+_WRITE_SECONDS = 30.0
+_IDLE_SECONDS = 30.0
+_IDLE_CONNECTIONS = 20
+"""The library looks at each of them for each request."""
+_WORDS_CHARACTERS = 200
+
+_UNSENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    # A server acts on whole requests only: one that broke off while it was written had no effect.
+    httpx.WriteError,
+    httpx.WriteTimeout,
+    httpx.UnsupportedProtocol,
+)
+_FAULTS = {
+    "ConnectError": "no connection",
+    "ConnectTimeout": "no connection in time",
+    "PoolTimeout": "no connection in time",
+    "ProxyError": "the proxy does not let it through",
+    "ReadError": "the connection broke",
+    "ReadTimeout": "no answer in time",
+    "RemoteProtocolError": "the connection broke",
+    "WriteError": "the connection broke",
+    "WriteTimeout": "it could not be sent in time",
+}
+"""What the library's classes of errors mean: their names say little to people."""
+
+
+class HttpFault(Exception):
+    """A request got no answer that can be read."""
+
+
+class Unsent(HttpFault):
+    """It never reached the server: try again, nothing can happen twice."""
+
+
+class Unconfirmed(HttpFault):
+    """It went out; whether the server acted on it is not known."""
+
+
+class AnswerTooLarge(Unconfirmed):
+    """The answer is larger than allowed; the rest of it was not read."""
+
+
+class BadAddress(HttpFault):
+    """There is no such address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server said; headers as they came, empty for none."""
+
+    status: int
+    body: bytes
+    retry_after: str
+    date: str
+
+
+class HttpClient:
+    """Connections to one platform; close it at the end. `secret` appears in no error."""
+
+    def __init__(
+        self, secret: str, *, headers: Mapping[str, str] | None = None, proxy: str = ""
+    ) -> None:
+        for name in ("httpx", "httpcore"):  # below warnings, these log addresses and headers
+            logging.getLogger(name).setLevel(logging.WARNING)
+        self._secret, self._proxy = secret, proxy or None
+        self._headers = {"User-Agent": "nanobot", "Accept-Encoding": "identity", **(headers or {})}
+        self._client: httpx.AsyncClient | None = self._new_client()
+
+    async def close(self) -> None:
+        """Cut all connections; requests that wait for an answer end with `Unconfirmed`."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def renew(self) -> None:
+        """Cut all connections; the next request opens new ones."""
+        await self.close()
+        self._client = self._new_client()
+
+    async def request(
+        self, method: str, url: str, seconds: float, limit: int, **content: Any
+    ) -> Answer:
+        """The answer, of at most `limit` bytes, within `seconds`; `content` as httpx takes it.
+        Raises `HttpFault`."""
+        failure: HttpFault
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._exchange(method, url, seconds, limit, content)
+        except httpx.HTTPError as error:
+            text = fault_in_words(error, one_line(self.scrubbed(str(error)), _WORDS_CHARACTERS))
+            failure = Unsent(text) if isinstance(error, _UNSENT) else Unconfirmed(text)
+        except (httpx.InvalidURL, ValueError):  # also of a host name that cannot be
+            failure = BadAddress("an address that is none")
+        except TimeoutError:
+            failure = Unconfirmed(f"no whole answer within {seconds:.0f} s")
+        except OSError as error:
+            failure = Unsent(f"a file to send cannot be read ({error.strerror})")
+        raise failure  # outside of the handlers: the library's own errors hold the request
+
+    async def _exchange(
+        self, method: str, url: str, seconds: float, limit: int, content: dict[str, Any]
+    ) -> Answer:
+        if self._client is None:
+            raise Unsent("the connection is closed")
+        timeout = httpx.Timeout(
+            connect=_CONNECT_SECONDS, read=seconds, write=_WRITE_SECONDS, pool=_CONNECT_SECONDS
+        )
+        async with self._client.stream(method, url, timeout=timeout, **content) as response:
+            headers, body = response.headers, bytearray()
+            length = headers.get("Content-Length", "")
+            is_too_large = length.isdigit() and int(length) > limit
+            if not is_too_large:
+                async for chunk in response.aiter_raw():
+                    body += chunk
+                    if is_too_large := len(body) > limit:
+                        break
+            if is_too_large:
+                raise AnswerTooLarge(f"an answer of more than {limit:,} bytes")
+            retry_after, date = headers.get("Retry-After", ""), headers.get("Date", "")
+            return Answer(response.status_code, bytes(body), retry_after, date)
+
+    def scrubbed(self, text: str) -> str:
+        """`text` without the secret."""
+        return text.replace(self._secret, "…")
+
+    def _new_client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            headers=self._headers,
+            proxy=self._proxy,
+            verify=_trusted(),
+            trust_env=False,
+            follow_redirects=False,
+            limits=httpx.Limits(
+                max_connections=None,
+                max_keepalive_connections=_IDLE_CONNECTIONS,
+                keepalive_expiry=_IDLE_SECONDS,
+            ),
+        )
+
+
+def fault_in_words(error: Exception, said: str) -> str:
+    """What an error of the HTTP client means, with what it `said`, which must hold no secret."""
+    name = type(error).__name__
+    words = _FAULTS.get(name, name)
+    return f"{words} ({said})" if said else words
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    return httpx.create_ssl_context(trust_env=False)
