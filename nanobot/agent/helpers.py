@@ -23,7 +23,7 @@ from functools import partial
 from loguru import logger
 from pydantic import Field
 
-from nanobot.agent.runner import AgentRunner, Unlogged
+from nanobot.agent.runner import AgentRunner, TurnLog
 from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.bus.journal import Journal
@@ -64,7 +64,7 @@ class HelperLimits:
     minutes: float = 30.0
 
 
-class _Log(Unlogged):
+class _Log(TurnLog):
     """Keeps what a helper has read."""
 
     def __init__(self, task: Message) -> None:

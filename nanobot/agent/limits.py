@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import date
-from typing import Literal
+from typing import Any, Literal
 
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import JournalReports
@@ -47,14 +47,6 @@ class DayLimit:
     tokens: int = 0
     warn_at: float = 0.8
 
-    def allows(self, used: int, prompt: int) -> bool:
-        """Whether a call with a prompt of so many tokens may begin once `used` are gone."""
-        return not self.tokens or used + prompt <= self.tokens
-
-    def is_near(self, used: int) -> bool:
-        """Whether it is time for the warning."""
-        return bool(self.tokens) and used >= self.warn_at * self.tokens
-
 
 class DayBudget:
     """Counts what today's calls use. `warn` tells the owner; it may raise anything."""
@@ -65,7 +57,7 @@ class DayBudget:
         reports: JournalReports,
         clock: Clock,
         background: Background,
-        warn: Callable[[str], Awaitable[object]],
+        warn: Callable[[str], Coroutine[Any, Any, object]],
     ) -> None:
         self._limit, self._reports, self._clock = limit, reports, clock
         self._background, self._warn = background, warn
@@ -77,9 +69,12 @@ class DayBudget:
         """Set aside the tokens of a prompt. Raises `BudgetSpent`, or `StorageError` where what was
         used before cannot be read."""
         if self._limit.tokens:
+            today = self._clock.now().date()
             async with self._loading:
-                await self._turn_to(self._clock.now().date())
-            if not self._limit.allows(self._used + self._reserved, prompt):
+                if self._day != today:
+                    known = await self._reports.spent(today)
+                    self._day, self._used, self._warned = today, known.tokens, known.warned
+            if self._used + self._reserved + prompt > self._limit.tokens:
                 raise BudgetSpent(self._limit.tokens)
         self._reserved += prompt
 
@@ -88,20 +83,12 @@ class DayBudget:
         self._reserved -= prompt
         if used and self._limit.tokens:
             self._used += used
-            near = self._limit.is_near(self._used) and not self._warned
+            near = self._used >= self._limit.warn_at * self._limit.tokens and not self._warned
             self._warned = self._warned or near
             self._reports.add_spent(self._day or self._clock.now().date(), used, warned=near)
             if near:
                 text = _WARNING.format(used=self._used, limit=self._limit.tokens)
-                self._background.start(self._told(text), name="warn of the budget")
-
-    async def _turn_to(self, today: date) -> None:
-        if self._day != today:
-            known = await self._reports.spent(today)
-            self._day, self._used, self._warned = today, known.tokens, known.warned
-
-    async def _told(self, text: str) -> None:
-        await self._warn(text)
+                self._background.start(self._warn(text), name="warn of the budget")
 
 
 class BudgetedProvider:
@@ -118,7 +105,9 @@ class BudgetedProvider:
         used = 0
         try:
             reply = await self._provider.complete(prompt, options, on_text)
-            used = _tokens_of(prompt, reply)
+            counted = reply.usage.prompt + reply.usage.completion  # where the provider does that
+            calls = sum(estimate_tokens(call.arguments) for call in reply.tool_calls)
+            used = counted or prompt.tokens + estimate_tokens(reply.text) + calls
         finally:
             self._budget.end(prompt.tokens, used)
         return reply
@@ -126,13 +115,6 @@ class BudgetedProvider:
     async def close(self) -> None:
         """See `Provider`."""
         await self._provider.close()
-
-
-def _tokens_of(prompt: Prompt, reply: Reply) -> int:
-    """What a call used, as the provider counts it or, where it does not, about."""
-    counted = reply.usage.prompt + reply.usage.completion
-    calls = sum(estimate_tokens(call.arguments) for call in reply.tool_calls)
-    return counted or prompt.tokens + estimate_tokens(reply.text) + calls
 
 
 class SenderRate:

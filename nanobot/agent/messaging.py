@@ -5,8 +5,8 @@ To the chat of its own conversation the tool may send anything. Another chat is 
 people are in it who may talk to the agent now, and only from the owner's conversation: that is a
 risk, for which the owner may have to be asked (see `nanobot.tooling.policy`). What is sent is in
 the outbox when the call returns, and files are kept as they were read, so that it arrives whatever
-happens afterwards. `Shown` remembers the files of a question by their content, and a call whose
-files have changed since is refused. What another conversation learns of it carries the taint of
+happens afterwards. The files of a question are remembered by their content, and a call whose files
+have changed since is refused. What another conversation learns of it carries the taint of
 whatever was read before it was written.
 """
 
@@ -38,70 +38,7 @@ from nanobot.text import one_line, printable
 from nanobot.tooling import Arguments, Caller, Risk, RootsOf, ToolResult
 from nanobot.tools.reading import Received, missing, nothing_received
 
-_DIGITS_SHOWN = 12
 _MOST_REMEMBERED = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Enclosure:
-    """A file as it was when it was read. `shown` is its path, `name` what it is sent as."""
-
-    shown: str
-    name: str
-    content: bytes
-
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of the content, in hexadecimal."""
-        return hashlib.sha256(self.content).hexdigest()
-
-    @property
-    def told(self) -> str:
-        """The file in a line, for somebody who must judge it."""
-        digest = self.digest[:_DIGITS_SHOWN]
-        return f"file: {self.shown} ({len(self.content):,} bytes, sha256 {digest})"
-
-
-def enclosure(place: Place, most: int, channel: str) -> Enclosure:
-    """Read a file of at most `most` bytes, which is what `channel` takes. Blocks; raises
-    `ToolError`."""
-    found = place.stat()
-    if found is None:
-        raise missing(place)
-    if found.kind == "folder":
-        raise ToolError(f"{place.shown} is a folder; only files can be sent")
-    if found.kind == "file" and found.size > most:
-        raise ToolError(f"{place.shown} has {found.size:,} bytes; {channel} takes at most {most:,}")
-    content = place.read_bytes(most)
-    if content is None:
-        raise missing(place)
-    if not content:
-        raise ToolError(f"{place.shown} is empty; an empty file cannot be sent")
-    return Enclosure(place.shown, printable(place.names[-1]), content)
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The files of the questions asked last, by the turn and the arguments of the call."""
-
-    _digests: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-
-    def remember(self, turn_id: str, call: str, digests: Sequence[str]) -> None:
-        """Files with these digests were shown for a call."""
-        self._digests.pop((turn_id, call), None)
-        self._digests[turn_id, call] = tuple(digests)
-        if len(self._digests) > _MOST_REMEMBERED:
-            del self._digests[next(iter(self._digests))]
-
-    def check(self, turn_id: str, call: str, digests: Sequence[str]) -> None:
-        """Raise `ToolError` where these are not the files that were shown for the call."""
-        known = self._digests.pop((turn_id, call), None)
-        if known != tuple(digests):
-            raise ToolError(
-                "a file has changed since this call was judged, so nothing was sent",
-                hint="Call again to send it as it is now.",
-            )
-
 
 MESSAGE = "message"
 MOST_FILES = 10
@@ -159,7 +96,7 @@ class SendMessage:
     others: Reachable
     clock: Clock
     received: Received = nothing_received
-    shown: Shown = field(default_factory=Shown)
+    shown: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     new_name: Callable[[], str] = lambda: secrets.token_hex(8)
     name: str = MESSAGE
     description: str = (
@@ -177,11 +114,11 @@ class SendMessage:
         address = await self._address(arguments.chat.strip(), caller, here)
         if address == here:
             return None
-        told, digests = await asyncio.to_thread(
-            self._judged, arguments.media, caller, address.channel
-        )
-        self.shown.remember(caller.turn_id, arguments.model_dump_json(), digests)
-        there = await asyncio.to_thread(self._title, address)
+        channel = address.channel
+        told, digests = await asyncio.to_thread(self._judged, arguments.media, caller, channel)
+        self._remember(caller.turn_id, arguments, digests)
+        titles = dict(await asyncio.to_thread(self.others.chats))
+        there = _shown(address.key, titles.get(address.key, ""))
         lines = [f"to: {there}, now", *told, arguments.text.strip()]
         return Risk("send", "send a message to another chat", "\n".join(lines).strip())
 
@@ -190,11 +127,13 @@ class SendMessage:
             raise ToolError("there is nothing to send", hint="Give a text, files, or both.")
         here = caller.address
         address = await self._address(arguments.chat.strip(), caller, here)
-        files, digests = await asyncio.to_thread(
-            self._kept, arguments.media, caller, address.channel
-        )
-        if address != here:
-            self.shown.check(caller.turn_id, arguments.model_dump_json(), digests)
+        channel = address.channel
+        files, digests = await asyncio.to_thread(self._kept, arguments.media, caller, channel)
+        if address != here and self._forget(caller.turn_id, arguments) != digests:
+            raise ToolError(
+                "a file has changed since this call was judged, so nothing was sent",
+                hint="Call again to send it as it is now.",
+            )
         message = OutboundMessage(
             address.channel, address.chat_id, arguments.text.strip(),
             tuple(files),
@@ -221,34 +160,48 @@ class SendMessage:
         await asyncio.to_thread(_refuse_closed, self.others, wanted)
         return Address.of(wanted)
 
-    def _title(self, there: Address) -> str:
-        """How a chat is shown to people. Blocks."""
-        return _shown(there.key, dict(self.others.chats()).get(there.key, ""))
+    def _remember(self, turn_id: str, arguments: MessageArguments, digests: list[str]) -> None:
+        """Files with these digests were shown for a call."""
+        self._forget(turn_id, arguments)
+        self.shown[turn_id, arguments.model_dump_json()] = digests
+        if len(self.shown) > _MOST_REMEMBERED:
+            del self.shown[next(iter(self.shown))]
 
-    def _files(self, paths: Sequence[str], caller: Caller, channel: str) -> Iterator[Enclosure]:
-        """The files as they are now, one after the other. Blocks; raises `ToolError`."""
+    def _forget(self, turn_id: str, arguments: MessageArguments) -> list[str] | None:
+        return self.shown.pop((turn_id, arguments.model_dump_json()), None)
+
+    def _files(
+        self, paths: Sequence[str], caller: Caller, channel: str
+    ) -> Iterator[tuple[Place, bytes, str]]:
+        """The files as they are now, one after the other, each with its SHA-256. Blocks; raises
+        `ToolError`."""
         most = min(self.limits_of(channel).file_bytes or MOST_BYTES, MOST_BYTES)
         roots = self.roots(caller)
         for path in paths:
-            yield enclosure(self.received(path, caller) or roots.place(path), most, channel)
+            place = self.received(path, caller) or roots.place(path)
+            content = _content(place, most, channel)
+            yield place, content, hashlib.sha256(content).hexdigest()
 
     def _judged(
         self, paths: Sequence[str], caller: Caller, channel: str
     ) -> tuple[list[str], list[str]]:
         """What to show of the files, and their digests. Blocks; raises `ToolError`."""
-        files = [(file.told, file.digest) for file in self._files(paths, caller, channel)]
-        return [told for told, _ in files], [digest for _, digest in files]
+        told, digests = [], []
+        for place, content, digest in self._files(paths, caller, channel):
+            told.append(f"file: {place.shown} ({len(content):,} bytes, sha256 {digest[:12]})")
+            digests.append(digest)
+        return told, digests
 
     def _kept(
         self, paths: Sequence[str], caller: Caller, channel: str
     ) -> tuple[list[Media], list[str]]:
         """Keep the files as they are now; they and their digests. Blocks; raises `ToolError` and
         `StorageError`."""
-        files = [
-            (self.store.put_outgoing(file.content, file.name), file.digest)
-            for file in self._files(paths, caller, channel)
-        ]
-        return [media for media, _ in files], [digest for _, digest in files]
+        media, digests = [], []
+        for place, content, digest in self._files(paths, caller, channel):
+            media.append(self.store.put_outgoing(content, printable(place.names[-1])))
+            digests.append(digest)
+        return media, digests
 
     async def _keep(self, message: OutboundMessage, there: Address, caller: Caller) -> str:
         """Let the other conversation know what was said there; what to add where it does not."""
@@ -297,6 +250,23 @@ class SendCommand:
         if there.key != call.session.key:
             await self.keep(_note(message, name, self.clock, NANOBOT))
         return Answer(f"Sent to {_shown(wanted[0], dict(chats)[wanted[0]])}.")
+
+
+def _content(place: Place, most: int, channel: str) -> bytes:
+    """A file of at most `most` bytes, which is what `channel` takes. Blocks; raises `ToolError`."""
+    found = place.stat()
+    if found is None:
+        raise missing(place)
+    if found.kind == "folder":
+        raise ToolError(f"{place.shown} is a folder; only files can be sent")
+    if found.kind == "file" and found.size > most:
+        raise ToolError(f"{place.shown} has {found.size:,} bytes; {channel} takes at most {most:,}")
+    content = place.read_bytes(most)
+    if content is None:
+        raise missing(place)
+    if not content:
+        raise ToolError(f"{place.shown} is empty; an empty file cannot be sent")
+    return content
 
 
 def _addressed(text: str, chats: Sequence[tuple[str, str]]) -> tuple[list[str], str]:
@@ -349,9 +319,9 @@ def said_already(messages: Sequence[Message], text: str) -> bool:
         for message in messages
         if message.name == MESSAGE and message.content.startswith(_SENT_HERE)
     }
-    calls = (call for message in messages for call in message.tool_calls)
-    sent = (_text_of(call.arguments) for call in calls if call.id in here)
-    return bool(text.strip()) and text.strip() in sent
+    calls = (call for message in messages for call in message.tool_calls if call.id in here)
+    said = text.strip()
+    return bool(said) and said in {_text_of(call.arguments) for call in calls}
 
 
 def _text_of(arguments: str) -> str:

@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
 from nanobot.agent.hooks import AgentHook
 from nanobot.clock import Clock
@@ -83,57 +82,30 @@ def groups_of(
     return groups
 
 
-class TurnLog(Protocol):
-    """Where a turn is written down as it happens."""
+class TurnLog:
+    """Where a turn is written down as it happens. This one keeps nothing: it is for turns that
+    nobody has to resume, and in which nobody else speaks."""
 
     async def replied(self, message: Message) -> None:
         """The model called tools."""
-        ...
 
     async def starting(self, call: ToolCall) -> None:
         """A tool with effects is about to run: this must be on disk first."""
-        ...
 
     async def finished(self, message: Message, *, effects: bool, seconds: float) -> None:
         """A tool's result, on disk before the next model call if the tool has effects."""
-        ...
 
     async def steered(self) -> Sequence[Message]:
         """Messages that arrived since, now part of this turn."""
-        ...
+        return ()
 
     async def corrections(self) -> Sequence[Message]:
         """What changed the question while its answer was written, now part of this turn: the
         answer is void then."""
-        ...
+        return ()
 
     async def told(self, message: Message) -> None:
         """The runner itself told the model something."""
-        ...
-
-
-class Unlogged:
-    """A log for turns that nobody has to resume."""
-
-    async def replied(self, message: Message) -> None:
-        """Nothing to keep."""
-
-    async def starting(self, call: ToolCall) -> None:
-        """Nothing to keep."""
-
-    async def finished(self, message: Message, *, effects: bool, seconds: float) -> None:
-        """Nothing to keep."""
-
-    async def steered(self) -> Sequence[Message]:
-        """Nobody else speaks."""
-        return ()
-
-    async def corrections(self) -> Sequence[Message]:
-        """Nobody else speaks."""
-        return ()
-
-    async def told(self, message: Message) -> None:
-        """Nothing to keep."""
 
 
 INTERRUPTED = (
@@ -224,7 +196,7 @@ class AgentRunner:
     ) -> Turn:
         """Answer `prompt`. Raises a `ProviderError` when the model could not; what had been done
         until then is in `log`."""
-        run = _Run(self, caller, log or Unlogged(), hook or AgentHook(), render, prompt)
+        run = _Run(self, caller, log or TurnLog(), hook or AgentHook(), render, prompt)
         options, begun, steps = options or CallOptions(), begun or Begun(), 0
         if begun.messages:
             steps = sum(message.role == "assistant" for message in begun.messages)

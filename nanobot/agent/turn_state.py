@@ -17,7 +17,7 @@ from nanobot.agent.hooks import AgentHook
 from nanobot.agent.intake import Intake
 from nanobot.agent.notifier import MessageSplitter
 from nanobot.agent.prompt import ContextBuilder, PromptSources, late_notice
-from nanobot.agent.runner import AgentRunner, Begun, open_calls
+from nanobot.agent.runner import AgentRunner, Begun, TurnLog, open_calls
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry, Journal, Step
@@ -79,7 +79,7 @@ class PromptRecord:
     tokens: int = 0
 
 
-class RunningTurn:
+class RunningTurn(TurnLog):
     """A turn under way: whom it answers, what it has said and done. The runner's `TurnLog`.
 
     `messages` are at every moment what the conversation gains if the turn ends now: the person's

@@ -16,7 +16,7 @@ from nanobot.agent.runner import (
     AgentRunner,
     Begun,
     Turn,
-    Unlogged,
+    TurnLog,
 )
 from nanobot.errors import ProviderGarbage, ToolError
 from nanobot.messages import Message, ToolCall
@@ -39,7 +39,7 @@ async def run(
     most: int = 10,
     begun: Begun | None = None,
     hook: AgentHook | None = None,
-    log: Unlogged | None = None,
+    log: TurnLog | None = None,
 ) -> Turn:
     registry = ToolRegistry()
     registry.register_all(tools)
@@ -306,7 +306,7 @@ async def test_steps_of_an_earlier_process_count_towards_the_limit() -> None:
 
 
 async def test_what_is_steered_in_stands_behind_the_results() -> None:
-    class Steering(Unlogged):
+    class Steering(TurnLog):
         async def steered(self) -> Sequence[Message]:
             return (Message("user", "and this too"),) if len(model.prompts) == 1 else ()
 
