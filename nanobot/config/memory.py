@@ -128,12 +128,6 @@ class HeartbeatSettings(Strict):
     """The hours of the day in which it happens, in your time zone; they may reach over midnight.
     `00:00-24:00`: always."""
 
-    @field_validator("every", mode="before")
-    @classmethod
-    def _off_as_yaml_has_it(cls, value: object) -> object:
-        """A bare `off` is false to other tools that write YAML."""
-        return "off" if value is False else value
-
     @field_validator("every")
     @classmethod
     def _usable_interval(cls, text: str) -> str:

@@ -101,6 +101,7 @@ class FallbackModel(Strict):
 
 
 S = TypeVar("S", EmbeddingSettings, TranscriptionSettings, FallbackModel)
+V = TypeVar("V", TranscriptionSettings, tuple[FallbackModel, ...])
 
 
 def completed(side: S, base_url: str, api_key: SecretStr) -> S:
@@ -158,23 +159,14 @@ class ModelSettings(Strict):
         elsewhere = data.get("base_url", OFFICIAL_API) != OFFICIAL_API
         return {**data, "provider": "openai"} if configured or elsewhere else data
 
-    @field_validator("fallbacks")
+    @field_validator("fallbacks", "transcription")
     @classmethod
-    def _complete(
-        cls, fallbacks: tuple[FallbackModel, ...], info: ValidationInfo
-    ) -> tuple[FallbackModel, ...]:
+    def _complete(cls, value: V, info: ValidationInfo) -> V:
         # Absent where they are wrong themselves, which is reported anyway.
-        url = info.data.get("base_url", "")
-        key = info.data.get("api_key", SecretStr(""))
-        return tuple(completed(fallback, url, key) for fallback in fallbacks)
-
-    @field_validator("transcription")
-    @classmethod
-    def _complete_transcription(
-        cls, transcription: TranscriptionSettings, info: ValidationInfo
-    ) -> TranscriptionSettings:
-        url = info.data.get("base_url", "")
-        return completed(transcription, url, info.data.get("api_key", SecretStr("")))
+        url, key = info.data.get("base_url", ""), info.data.get("api_key", SecretStr(""))
+        if isinstance(value, TranscriptionSettings):
+            return completed(value, url, key)
+        return tuple(completed(fallback, url, key) for fallback in value)
 
     @property
     def prompt_tokens(self) -> int:
