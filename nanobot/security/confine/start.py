@@ -15,9 +15,9 @@ import signal
 from collections.abc import Sequence
 from typing import NoReturn
 
-from nanobot.security.confine import folders, kernel, stage, watcher
+from nanobot.security.confine import folders, kernel, stage
 from nanobot.security.confine.spec import DEVICES, Refused, Spec
-from nanobot.security.confine.watcher import Noticing
+from nanobot.security.confine.watcher import Noticing, Watcher
 
 FREE_FOLDER = "work/"
 """Made where nothing new can stand beside what is protected."""
@@ -39,7 +39,7 @@ def start(spec: Spec, command: Sequence[str], again: Sequence[str]) -> NoReturn:
         spec = _with_own_folder(spec)
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     hears, tells = os.pipe() if spec.kind == "bubblewrap" else (-1, -1)
-    _leave_watcher(spec, noticing, hears, tells)
+    _leave_watcher(Watcher(spec, noticing), hears, tells)
     stage.yield_to_others()
     if spec.kind == "landlock":
         stage.in_landlock(spec, command)
@@ -88,17 +88,13 @@ def _with_own_folder(spec: Spec) -> Spec:
     return spec._replace(temporary=made, environment={**own, **spec.environment})
 
 
-def _leave_watcher(spec: Spec, noticing: Noticing | None, told: int, tells: int) -> None:
+def _leave_watcher(watcher: Watcher, told: int, tells: int) -> None:
     """Fork twice, so that the watcher is nobody's child: what this becomes waits for its own.
     `told` and `tells` are the ends of the pipe by which bubblewrap tells it what it started."""
-    me, owner = os.getpid(), os.getppid()
-    watched = watcher.Watched(me, os.pidfd_open(me), os.pidfd_open(owner), told)
-    before = watcher.Before.of(spec)
     between = os.fork()
     if between:
         os.waitpid(between, 0)
-        os.close(watched.process_gone)
-        os.close(watched.owner_gone)
+        watcher.close()
         if told >= 0:
             os.close(told)
         return
@@ -114,7 +110,7 @@ def _leave_watcher(spec: Spec, noticing: Noticing | None, told: int, tells: int)
         os.close(tells)
     os.chdir("/")
     try:
-        watcher.watch(spec, watched, noticing, before)
+        watcher.watch(told)
     finally:
         os._exit(0)
 

@@ -163,46 +163,74 @@ class Room(NamedTuple):
         return any(left < kept and had - left > kept // 4 for left, had, kept in both)
 
 
-class Watched(NamedTuple):
-    """The command's process and nanobot's, by id and by descriptor (readable when one is gone).
-    From `inside`, a pipe, comes which process bubblewrap has started as the first one in there; -1
-    without bubblewrap."""
+class Watcher:
+    """Made by the process that becomes the command: what that uses, fills and replaces is told from
+    how things are before there is a watcher, which may be late."""
 
-    process: int
-    process_gone: int
-    owner_gone: int
-    inside: int = -1
+    def __init__(self, spec: Spec, noticing: Noticing | None) -> None:
+        self._spec, self._noticing = spec, noticing
+        self._process, owner = os.getpid(), os.getppid()
+        # Descriptors that are readable when the command or nanobot is gone.
+        self._gone, self._owner_gone = os.pidfd_open(self._process), os.pidfd_open(owner)
+        self._usage = Usage(spec, self._process)
+        self._identities, self._free = _identities(spec), _free(spec)
 
+    def close(self) -> None:
+        """Leave all of it to the process that watches."""
+        os.close(self._gone)
+        os.close(self._owner_gone)
 
-class Before(NamedTuple):
-    """How things are before a command starts. What it uses, fills and replaces is told from that,
-    so it is taken before there is a watcher, which may be late."""
+    def watch(self, inside: int) -> None:
+        """Until the command is gone, then clear up. Says on standard error what went wrong. From
+        `inside`, a pipe, comes which process bubblewrap has started as the first one in there; -1
+        without bubblewrap."""
+        first = _first_inside(inside)
+        reason = self._until_the_end()
+        _end(self._process)
+        if first >= 0:
+            _end_inside(first)
+        self._usage.end()
+        if reason:
+            _say(f"stopped: {reason}")
+        for old, new in self._noticing.retire() if self._noticing else ():
+            _say(f"{old!r} was made while this command ran and is now called {new!r}")
+        if self._spec.temporary:
+            import shutil
 
-    usage: Usage
-    identities: tuple[tuple[int, int], ...]
-    free: list[Room]
+            shutil.rmtree(self._spec.temporary, ignore_errors=True)
 
-    @classmethod
-    def of(cls, spec: Spec) -> Before:
-        """Called by the process that becomes the command."""
-        return cls(Usage(spec, os.getpid()), _identities(spec), _free(spec))
+    def _until_the_end(self) -> str:
+        """Why the command is ended, empty where it ended by itself."""
+        noticing, ending, looks = self._noticing, select.poll(), 0
+        ending.register(self._gone, select.POLLIN)
+        ending.register(self._owner_gone, select.POLLIN)
+        if noticing and noticing.descriptor >= 0:
+            ending.register(noticing.descriptor, select.POLLIN)
+        while True:
+            threads, reason = self._looked_at()
+            if reason:
+                return reason
+            busy = threads > self._spec.limits.processes // 4
+            looks += 1
+            interval = _QUICK if busy or looks < _YOUNG else _SLOW
+            next_look = time.monotonic() + interval
+            while (left := next_look - time.monotonic()) > 0:
+                ready = {descriptor for descriptor, _ in ending.poll(left * 1_000)}
+                if ready & {self._gone, self._owner_gone}:
+                    return "" if self._gone in ready else "nanobot is gone"
+                if noticing and (reason := noticing.appeared()):
+                    return reason
 
-
-def watch(spec: Spec, watched: Watched, noticing: Noticing | None, before: Before) -> None:
-    """Until the command is gone, then clear up. Says on standard error what went wrong."""
-    usage = before.usage
-    first = _first_inside(watched.inside)
-    reason = _until_the_end(spec, watched, noticing, before)
-    _end(watched.process)
-    if first >= 0:
-        _end_inside(first)
-    usage.end()
-    if reason:
-        _say(f"stopped: {reason}")
-    for old, new in noticing.retire() if noticing else ():
-        _say(f"{old!r} was made while this command ran and is now called {new!r}")
-    if spec.temporary:
-        _remove(spec.temporary)
+    def _looked_at(self) -> tuple[int, str]:
+        threads, reason = self._usage.looked_at()
+        reserve = self._spec.limits.disk_megabytes * MEGABYTE
+        kept = Room(reserve, reserve // _BYTES_OF_A_FILE)
+        rooms = zip(_free(self._spec), self._free, strict=True)
+        if not reason and any(left.is_used_up(had, kept) for left, had in rooms):
+            reason = "the disk is nearly full"
+        if not reason and self._identities != _identities(self._spec):
+            reason = _REPLACED
+        return threads, reason
 
 
 def _end(session: int) -> None:
@@ -266,40 +294,6 @@ def _groups(session: int) -> set[int]:
     return found
 
 
-def _until_the_end(spec: Spec, watched: Watched, noticing: Noticing | None, before: Before) -> str:
-    ending = select.poll()
-    ending.register(watched.process_gone, select.POLLIN)
-    ending.register(watched.owner_gone, select.POLLIN)
-    if noticing and noticing.descriptor >= 0:
-        ending.register(noticing.descriptor, select.POLLIN)
-    looks = 0
-    while True:
-        threads, reason = before.usage.looked_at()
-        reason = reason or _filled(spec, before.free)
-        if not reason and before.identities != _identities(spec):
-            reason = "a protected file was replaced while it ran"
-        if reason:
-            return reason
-        busy = threads > spec.limits.processes // 4
-        looks += 1
-        interval = _QUICK if busy or looks < _YOUNG else _SLOW
-        next_look = time.monotonic() + interval
-        while (left := next_look - time.monotonic()) > 0:
-            ready = {descriptor for descriptor, _ in ending.poll(left * 1_000)}
-            if ready & {watched.process_gone, watched.owner_gone}:
-                return "" if watched.process_gone in ready else "nanobot is gone"
-            if noticing and (reason := noticing.appeared()):
-                return reason
-
-
-def _filled(spec: Spec, before: list[Room]) -> str:
-    reserve = spec.limits.disk_megabytes * MEGABYTE
-    kept = Room(reserve, reserve // _BYTES_OF_A_FILE)
-    now = _free(spec)
-    filled = any(left.is_used_up(had, kept) for left, had in zip(now, before, strict=True))
-    return "the disk is nearly full" if filled else ""
-
-
 def _free(spec: Spec) -> list[Room]:
     return [_room(path) for path in (spec.workspace, spec.temporary) if path]
 
@@ -324,12 +318,6 @@ def _identities(spec: Spec) -> tuple[tuple[int, int], ...]:
             status = os.lstat(path)
             found.append((status.st_dev, status.st_ino))
     return tuple(found)
-
-
-def _remove(folder: str) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _say(text: str) -> None:
