@@ -55,6 +55,7 @@ from bench.wire import Platform
 from nanobot.agent.turn import GAVE_UP
 from nanobot.app import build_gateway
 from nanobot.bus.journal import GIVE_UP_AFTER
+from nanobot.bus.sqlite_journal import documents_of
 from nanobot.config.load import load_settings
 from nanobot.cron.job import JobStore
 from nanobot.gateway.gateway import Gateway
@@ -210,7 +211,7 @@ def _faults_of_files(home: Path) -> Iterator[str]:
         key = key_of(path.stem)
         said = ("s1", *_EVENTS) if key == _CHAT else ()
         yield from faults_of_transcript(home, key, _PERSONS if said else _NEVER, said)
-    store = JobStore(home / "state" / "jobs.json")
+    store = JobStore(documents_of(home / "state"))
     jobs = store.load().jobs
     if store.problems or list((home / "state").glob("jobs.json.*")):
         yield f"jobs.json: {store.problems}"

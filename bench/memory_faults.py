@@ -185,7 +185,11 @@ async def _of_the_index(home: Path) -> list[str]:
     stores = build_stores(home, clock)
     provider = build_provider(settings.model, clock, Random(1))
     memory = build_memory(
-        settings, stores, provider, clock, access=build_access(settings, clock, ("wire",))
+        settings,
+        stores,
+        provider,
+        clock,
+        access=build_access(settings, stores.journal.state, clock, ("wire",)),
     )
     try:
         await memory.index.refresh()

@@ -18,6 +18,7 @@ from bench.crossings.world import SANDBOX, World
 from nanobot.agent.hooks import AgentHook
 from nanobot.app import build_gateway
 from nanobot.bus.events import Media, Quote, TurnEnded
+from nanobot.bus.sqlite_journal import documents_of
 from nanobot.clock import Clock
 from nanobot.config.load import load_settings
 from nanobot.gateway.gateway import Gateway
@@ -231,7 +232,7 @@ async def _living(gateway: Gateway) -> AsyncIterator[None]:
 
 
 async def _enable_a_skill(world: World, clock: Clock) -> None:
-    loader = SkillsLoader(Root(world.workspace), world.home / "state" / "skills.json")
+    loader = SkillsLoader(Root(world.workspace), documents_of(world.home / "state"))
     skill = loader.find("on")
     if skill is not None and not skill.enabled:
         await SkillsService(loader, clock).enable("on", skill.digest, everyone=False)

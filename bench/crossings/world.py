@@ -12,12 +12,13 @@ import re
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.crossings.canaries import GROUP, GUEST, OWNER, STRANGER, Canary
 from bench.crossings.listeners import FOREIGN, Listeners, listening
+from nanobot.bus.sqlite_journal import documents_of
 from nanobot.security.confine import autorun
 
 VARIABLE = "CROSSINGS_CANARY"
@@ -242,8 +243,9 @@ def _starts(path: Path) -> bool:
 
 def jobs_of(world: World) -> dict[str, Mapping[str, object]]:
     """The scheduled jobs as they are on disk, by id, without what running them changes."""
-    path = world.home / "state" / "jobs.json"
-    entries = json.loads(path.read_text())["jobs"] if path.exists() else []
+    with closing(documents_of(world.home / "state")) as documents:
+        stored = documents.read("jobs")
+    entries = json.loads(stored.content)["jobs"] if stored else []
     kept = (
         "schedule", "message", "channel", "chat_id", "thread_id", "scope", "enabled", "reminder"
     )  # fmt: skip

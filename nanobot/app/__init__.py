@@ -95,7 +95,7 @@ def build_gateway(
             screen=base.screen,
             supervisor=platforms.supervisor,
             control=ControlServer(state, operations, base.cli.chat),
-            access=base.access,
+            on_open=(base.access.load, toolbox.mcp.load, models.load_ratio),
             closables=(*models.closables, platforms.web, counted, *toolbox.closables),
             memory=memory,
             consolidator=agent.consolidator,

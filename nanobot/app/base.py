@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -22,6 +22,7 @@ from nanobot.agent.session_queue import Lanes
 from nanobot.bus.journal import Usage as TokenUsage
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
+from nanobot.bus.state import Document, StateStore, versioned_object
 from nanobot.channel import Channel
 from nanobot.clock import Clock, SystemClock
 from nanobot.commands import CommandRegistry
@@ -37,7 +38,7 @@ from nanobot.memory.store.template import install_template, template_folder
 from nanobot.providers.counter import MeteredProvider, Prices, Tiktoken, TokenCounter
 from nanobot.providers.port import Provider, Usage
 from nanobot.security.access import Access, AccessRules
-from nanobot.security.paths import Place, Root
+from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.tooling import SpillFolder
@@ -175,15 +176,16 @@ def build_embedder(settings: Settings, clock: Clock) -> OpenAIEmbedder | None:
     return OpenAIEmbedder(base_url=chosen.base_url, api_key=key, model=chosen.model, clock=clock)
 
 
-def build_counter(model: ModelSettings, state: Path, background: Background) -> TokenCounter:
-    """The token counter, which goes on from what was learned about the model before."""
-    place = Root(state, name="state folder").place("usage.json")
-    ratio = _ratios(place).get(model_name(model), 1.0)
+def build_counter(
+    model: ModelSettings, store: StateStore, background: Background
+) -> tuple[TokenCounter, Callable[[], None]]:
+    """The token counter, and what lets it go on from what was learned about the model before."""
+    name = model_name(model)
+    usage = Document[dict[str, float]](store, "usage", _decoded_ratios, _encoded_ratios, {})
 
     def write(learned: float) -> None:
-        ratios = _ratios(place) | {model_name(model): round(learned, 4)}
         try:
-            place.write_bytes(json.dumps({"version": 1, "token_ratios": ratios}).encode())
+            usage.change(lambda ratios: {**ratios, name: round(learned, 4)})
         except NanobotError as error:
             logger.warning("what was learned about token counts is not kept: {}", error)
 
@@ -191,7 +193,18 @@ def build_counter(model: ModelSettings, state: Path, background: Background) -> 
         background.start(asyncio.to_thread(write, learned), name="keep the token ratio")
 
     exact = None if model.provider == "offline" else Tiktoken(model.name)
-    return TokenCounter(ratio, keep, exact)
+    counter = TokenCounter(keep, exact)
+    return counter, lambda: counter.resume(usage.load().get(name, 1.0))
+
+
+def _encoded_ratios(ratios: Mapping[str, float]) -> bytes:
+    return json.dumps({"version": 1, "token_ratios": ratios}).encode()
+
+
+def _decoded_ratios(content: bytes) -> dict[str, float]:
+    ratios = versioned_object(content, 1).get("token_ratios")
+    pairs = ratios.items() if isinstance(ratios, dict) else ()
+    return {name: float(ratio) for name, ratio in pairs if isinstance(ratio, int | float)}
 
 
 def build_transcriber(
@@ -225,17 +238,6 @@ def secret_values(settings: Settings) -> Iterator[str]:
         yield secret.get_secret_value()
 
 
-def _ratios(place: Place) -> dict[str, float]:
-    """The stored ratios by model; none where the file is missing or makes no sense."""
-    try:
-        stored = json.loads(place.read_bytes(_RATIOS) or b"{}")
-    except (NanobotError, ValueError):
-        return {}
-    ratios = stored.get("token_ratios") if isinstance(stored, dict) else None
-    pairs = ratios.items() if isinstance(ratios, dict) else ()
-    return {name: float(ratio) for name, ratio in pairs if isinstance(ratio, int | float)}
-
-
 def about(settings: Settings) -> About:
     """What does not change while this nanobot runs."""
     model = settings.model
@@ -266,7 +268,9 @@ def enabled_channels(settings: Settings) -> Iterator[Channel]:
         yield found[name].load()(settings.channels[name].options)
 
 
-def build_access(settings: Settings, clock: Clock, everyone: Collection[str] = ()) -> Access:
+def build_access(
+    settings: Settings, store: StateStore, clock: Clock, everyone: Collection[str] = ()
+) -> Access:
     """Who may talk. On the channels in `everyone` whoever writes may, and is the owner."""
     rules = {
         name: AccessRules(
@@ -278,7 +282,7 @@ def build_access(settings: Settings, clock: Clock, everyone: Collection[str] = (
     }
     rules |= {name: AccessRules(everyone=True) for name in everyone}
     owners = {**dict.fromkeys(everyone, ("*",)), **settings.owner}
-    return Access(settings.home / "state" / "access.json", rules, owners, clock)
+    return Access(store, rules, owners, clock)
 
 
 def build_scopes(settings: Settings, access: Access) -> Scopes:
@@ -322,6 +326,7 @@ class Models:
     provider: Provider
     learner: Provider
     counter: TokenCounter
+    load_ratio: Callable[[], None]
     transcriber: Transcriber | None
     served: ServedModels | None
 
@@ -339,7 +344,9 @@ def build_base(
     stores = build_stores(settings.home, clock)
     cli = CliChannel()
     outlets = {c.name: c for c in (cli, *channels, *enabled_channels(settings))}
-    access = build_access(settings, clock, tuple(outlets) if admit_everyone else (cli.name,))
+    access = build_access(
+        settings, stores.journal.state, clock, tuple(outlets) if admit_everyone else (cli.name,)
+    )
     scopes = build_scopes(settings, access)
     screen, bus = Screen(outlets), MessageBus(stores.journal)
     reachable = [name for name in outlets if name != cli.name]
@@ -386,6 +393,7 @@ def build_models(base: Base, provider: Provider | None, learner: Provider | None
         reports.add_learning(clock.now().date(), used)
 
     learner = BudgetedProvider(learner, budget) if learner else answering
-    counter = build_counter(settings.model, base.stores.state, base.background)
+    counter, load_ratio = build_counter(settings.model, base.stores.journal.state, base.background)
     transcriber = build_transcriber(settings.model.transcription, clock, base.rng)
-    return Models(answering, MeteredProvider(learner, record), counter, transcriber, served)
+    learning = MeteredProvider(learner, record)
+    return Models(answering, learning, counter, load_ratio, transcriber, served)

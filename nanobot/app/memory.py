@@ -125,7 +125,7 @@ def build_memory(
         limits=DreamLimits(
             dreaming.batch, dreaming.max_calls, dreaming.max_tokens, remembered.model
         ),
-        state=stores.state / "dream.json",
+        state=stores.journal.state,
         on_digest=courier.tell_digest if courier and dreaming.digest else None,
         on_trouble=courier.tell_trouble if courier else None,
     )

@@ -21,6 +21,7 @@ from nanobot.agent.runner import AgentRunner
 from nanobot.app.base import Base, Models, Stores, secret_values
 from nanobot.app.memory import Remembering
 from nanobot.bus.events import Address, Button
+from nanobot.bus.state import StateStore
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.config.tools import McpServerSettings
@@ -140,7 +141,7 @@ def build_toolbox(
     base: Base, models: Models, memory: Remembering, extra_tools: Sequence[Tool]
 ) -> Toolbox:
     """All tools behind the one gate."""
-    settings, clock = base.settings, base.clock
+    settings, clock, state = base.settings, base.clock, base.stores.journal.state
     approvals = Approvals(partial(_ask, base), base.lanes.pausing, clock, new_code)
     redactor = Redactor(secret_values(settings))
     audit = AuditLog(settings.home / "logs" / "audit.jsonl", redactor, clock)
@@ -152,9 +153,9 @@ def build_toolbox(
         overflow=base.stores.spill,
     )
     files = CallersFiles(base.stores, memory)
-    skills = build_skills(settings, base.stores.workspace, clock)
+    skills = build_skills(settings, base.stores.workspace, state, clock)
     cron = CronService(
-        JobStore(base.stores.state / "jobs.json"),
+        JobStore(state),
         base.bus.note,
         clock,
         remind=partial(remind, base.bus.send, base.bus.note, base.splitter),
@@ -191,8 +192,7 @@ def build_toolbox(
     )
     helpers = build_helpers(base, models, tools)
     tools.register(Spawn(helpers))
-    mcp = build_mcp(settings, tools, clock, partial(base.courier.warn_elsewhere, ""))
-    mcp.load()
+    mcp = build_mcp(settings, tools, state, clock, partial(base.courier.warn_elsewhere, ""))
     tools.register_all(extra_tools)
     closables = (*egresses, mcp, base.processes)
     return Toolbox(tools, approvals, cron, skills, helpers, mcp, closables)
@@ -335,12 +335,12 @@ def build_helpers(base: Base, models: Models, tools: ToolRegistry) -> Helpers:
     )
 
 
-def build_skills(settings: Settings, workspace: Root, clock: Clock) -> Skills:
+def build_skills(settings: Settings, workspace: Root, store: StateStore, clock: Clock) -> Skills:
     """The skills in `workspace` and those that are built in."""
     path = _PROGRAMS if settings.tools.exec.sandbox != "none" else None
     loader = SkillsLoader(
         workspace,
-        settings.home / "state" / "skills.json",
+        store,
         here=Surroundings(
             which=partial(shutil.which, path=path),
             environ=lambda: settings.tools.exec.environment,
@@ -353,6 +353,7 @@ def build_skills(settings: Settings, workspace: Root, clock: Clock) -> Skills:
 def build_mcp(
     settings: Settings,
     registry: ToolRegistry,
+    store: StateStore,
     clock: Clock,
     tell: Callable[[str, str], Awaitable[None]] | None = None,
 ) -> McpServers:
@@ -372,8 +373,7 @@ def build_mcp(
     servers = [
         _server(name, entry) for name, entry in settings.mcp.servers.items() if entry.enabled
     ]
-    path = home / "state" / "mcp.json"
-    return McpServers(servers, connections, registry, path, clock, tell)
+    return McpServers(servers, connections, registry, store, clock, tell)
 
 
 def _server(name: str, entry: McpServerSettings) -> McpServer:

@@ -18,15 +18,20 @@ import os
 import shlex
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from loguru import logger
 
+from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.io import sync_folder
+
+_LOOKING = 10.0
+"""Seconds for looking through one database."""
 
 
 def copy_to(connection: sqlite3.Connection, path: Path) -> None:
@@ -58,7 +63,14 @@ def keep_before(connection: sqlite3.Connection, path: Path, version: int) -> Non
             older.unlink(missing_ok=True)
 
 
-def open_file(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
+Carry = Callable[[sqlite3.Connection, Path, int], list[Path]]
+"""Takes files of a folder into a database that had this version, in the caller's transaction. Gives
+back the files, which are renamed once that is durable."""
+
+
+def open_file(
+    path: Path, migrations: Sequence[str], carry: Carry | None = None
+) -> sqlite3.Connection:
     """Open or create the file. `migrations[n]` brings version n to n + 1; they only ever go
     forward. The file as it was before is kept beside it as `<name>.before-<version>`.
 
@@ -66,14 +78,54 @@ def open_file(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
     """
     connection = _connected(path)
     try:
-        _migrate(connection, path, migrations)
+        with contextlib.ExitStack() as unless_open:
+            unless_open.callback(connection.close)
+            _migrate(connection, path, migrations, carry)
+            unless_open.pop_all()
     except sqlite3.Error as error:
-        connection.close()
         raise storage_error(path, error) from error
-    except StorageError:
-        connection.close()
-        raise
+    except OSError as error:  # what could not be taken back is not begun
+        raise StorageError.of(error.filename or path, error) from error
     return connection
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A database opened for reading alone. One at rest is read as a file that nobody changes, so
+    that SQLite leaves nothing beside it. Raises `sqlite3.Error`."""
+    in_use = path.with_name(f"{path.name}-wal").exists()
+    how = "mode=ro" if in_use else "immutable=1"
+    db = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{how}", uri=True, timeout=_LOOKING)
+    db.text_factory = lambda data: data.decode("utf-8", "replace")
+    try:
+        yield db
+    finally:
+        db.close()
+
+
+def check_file(path: Path, clock: Clock) -> tuple[int, str]:
+    """The version of a database, and what is wrong with it as SQLite says it: empty for nothing
+    that is found in ten seconds."""
+    try:
+        with reading(path) as db:
+            version: int = db.execute("PRAGMA user_version").fetchone()[0]
+            return version, _damage(db, clock)
+    except sqlite3.Error as error:
+        return 0, str(error)
+
+
+def _damage(db: sqlite3.Connection, clock: Clock) -> str:
+    end = clock.monotonic() + _LOOKING
+    db.set_progress_handler(lambda: clock.monotonic() > end, 100_000)
+    try:
+        said = [str(row[0]) for row in db.execute("PRAGMA quick_check(3)")]
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return ""
+    finally:
+        db.set_progress_handler(None, 0)
+    return "" if said == ["ok"] else "; ".join(" ".join(line.split()) for line in said)[:300]
 
 
 def storable(text: str) -> str:
@@ -116,7 +168,9 @@ def _connected(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
+def _migrate(
+    connection: sqlite3.Connection, path: Path, migrations: Sequence[str], carry: Carry | None
+) -> None:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > len(migrations):
         raise StorageError(
@@ -125,15 +179,14 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[st
             hint="Install that version again, or start with another NANOBOT_HOME.",
         )
     if 0 < version < len(migrations):
-        try:
-            keep_before(connection, path, version)
-        except OSError as error:  # what could not be taken back is not begun
-            raise StorageError.of(path, error) from error
-    if version < len(migrations):
-        # All or none: what is kept beside it is the file that the older nanobot can open.
-        steps = ";\n".join(migrations[version:])
-        target = len(migrations)
-        connection.executescript(f"BEGIN;{steps};PRAGMA user_version={target};COMMIT")
+        keep_before(connection, path, version)
+    # All or none: what is kept beside it is the file that the older nanobot can open.
+    steps = ";\n".join(("BEGIN IMMEDIATE", *migrations[version:]))
+    connection.executescript(f"{steps};\nPRAGMA user_version={len(migrations)};")
+    carried = carry(connection, path.parent, version) if carry else []
+    connection.execute("COMMIT")
+    for file in carried:
+        file.replace(file.with_name(f"{file.name}.imported"))
 
 
 T = TypeVar("T")
@@ -375,9 +428,9 @@ class Database:
     """A SQLite file. `migrations[n]` brings version n to n + 1; they only ever go forward. The file
     as it was before is kept beside it as `<name>.before-<version>`."""
 
-    def __init__(self, path: Path, migrations: Sequence[str]) -> None:
+    def __init__(self, path: Path, migrations: Sequence[str], carry: Carry | None = None) -> None:
         self._path = path
-        self._migrations = migrations
+        self._migrations, self._carry = migrations, carry
         self._writer = Writer(path)
 
     def open(self) -> None:
@@ -385,7 +438,7 @@ class Database:
 
         Raises `StorageError` when the file cannot be used or comes from a newer nanobot.
         """
-        self._writer.start(open_file(self._path, self._migrations))
+        self._writer.start(open_file(self._path, self._migrations, self._carry))
 
     @property
     def is_open(self) -> bool:

@@ -54,7 +54,7 @@ from nanobot.bus.journal import (
     Step,
     Unfiled,
 )
-from nanobot.bus.sqlite import Database, Work, storable
+from nanobot.bus.sqlite import Database, Work, open_file, storable
 from nanobot.bus.sqlite_reports import (
     NOTICE,
     NOTICES,
@@ -64,6 +64,8 @@ from nanobot.bus.sqlite_reports import (
     load_part,
     stored_part,
 )
+from nanobot.bus.sqlite_state import TABLE as DOCUMENT_TABLE
+from nanobot.bus.sqlite_state import SqliteState, take_in
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 
@@ -173,7 +175,14 @@ MIGRATIONS = (
     "ALTER TABLE outbox ADD COLUMN in_doubt INTEGER NOT NULL DEFAULT 0",
     # How often a turn that was taken up asked the model since it last made progress.
     "ALTER TABLE turn ADD COLUMN asked INTEGER NOT NULL DEFAULT 0",
+    DOCUMENT_TABLE,
 )
+
+
+def documents_of(folder: Path) -> SqliteState:
+    """The documents beside the journal in `folder`, without the journal."""
+    path = folder / "journal.db"
+    return SqliteState(lambda: open_file(path, MIGRATIONS, take_in), folder)
 
 
 def with_button_ids(db: sqlite3.Connection, message: OutboundMessage, now: str) -> OutboundMessage:
@@ -393,8 +402,9 @@ class SqliteJournal:
     """The file at `path`. See `Journal` for what each method does."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        self.database = Database(path, MIGRATIONS)
-        self.reports: JournalReports = SqliteReports(self.database)
+        self.database = Database(path, MIGRATIONS, take_in)
+        self.state = documents_of(path.parent)
+        self.reports: JournalReports = SqliteReports(self.database, self.state)
         self._clock = clock
         self._pruned_at = clock.now()
 
@@ -408,6 +418,7 @@ class SqliteJournal:
 
     async def close(self) -> None:
         await self.database.close()
+        self.state.close()
 
     def receive(
         self, channel: str, messages: Sequence[InboundMessage], cursor: str | None = None

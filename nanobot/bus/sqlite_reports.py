@@ -16,10 +16,15 @@ well as a command that opens the file by itself.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import re
 import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import date, datetime
+from pathlib import Path
 
 from loguru import logger
 
@@ -41,8 +46,10 @@ from nanobot.bus.journal import (
     TurnRecord,
     Usage,
 )
-from nanobot.bus.sqlite import Database, storable
-from nanobot.errors import NanobotError
+from nanobot.bus.sqlite import Database, check_file, reading, storable
+from nanobot.bus.sqlite_state import SqliteState, stored_documents
+from nanobot.clock import Clock
+from nanobot.errors import NanobotError, StorageError
 
 
 def load_part(db: sqlite3.Connection, part_id: int) -> OutboxPart:
@@ -79,8 +86,8 @@ _EXCERPT = 80
 class SqliteReports:
     """The reports of the journal in `database`. See `JournalReports` for what each method gives."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, state: SqliteState) -> None:
+        self._database, self._state = database, state
 
     async def counts(self) -> QueueCounts:
         return await self._database.run(queue_counts)
@@ -119,7 +126,9 @@ class SqliteReports:
         self._database.post(lambda db: _add_spent(db, day, tokens, warned=warned), patient=True)
 
     async def erase(self, redact: Redact) -> int:
-        return await self._database.run(lambda db: redact_rows(db, redact), afterwards=compact)
+        changed = await self._database.run(lambda db: redact_rows(db, redact), afterwards=compact)
+        await asyncio.to_thread(self._state.copy)
+        return changed
 
     async def count_erasures(self, redact: Redact) -> int:
         return await self._database.run(lambda db: len(_changes(db, redact)))
@@ -381,8 +390,10 @@ TEXTS = (
     ("outbox", "reason"),
     ("button", "value"),
     ("helper", "if_lost"),
+    ("document", "content"),
 )
 """Where the journal keeps what people and models said. All else are ids, states and times."""
+_KEYS = {"step": ("turn_id", "number"), "document": ("name",)}
 
 
 def redact_rows(db: sqlite3.Connection, redact: Redact) -> int:
@@ -409,9 +420,10 @@ def _changes(
 ) -> list[tuple[str, str, tuple[str | int, ...]]]:
     found = []
     for table, column in TEXTS:
-        keys = ("turn_id", "number") if table == "step" else ("id",)
+        keys = _KEYS.get(table, ("id",))
         where = " AND ".join(f"{key} = ?" for key in keys)
-        statement = f"UPDATE {table} SET {column} = ? WHERE {where}"  # noqa: S608 - names from above
+        also = ", revision = revision + 1" if table == "document" else ""
+        statement = f"UPDATE {table} SET {column} = ?{also} WHERE {where}"  # noqa: S608
         rows = db.execute(
             f"SELECT {column}, {', '.join(keys)} FROM {table}"  # noqa: S608 - names from above
             f" WHERE {column} IS NOT NULL AND {column} != ''"
@@ -423,15 +435,49 @@ def _changes(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class JournalFound:
+    """A journal as it lies on the disk: of format `version`, with what `damage` says is wrong with
+    it. `documents` are by name, those included that are to be taken in at the next start."""
+
+    version: int = 0
+    damage: str = ""
+    counts: QueueCounts = field(default_factory=QueueCounts)
+    documents: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def inspect_journal(path: Path, clock: Clock) -> JournalFound:
+    """Look at the journal at `path`, of any version, without changing it; never raises for what is
+    wrong with it."""
+    version, damage = check_file(path, clock) if path.exists() else (0, "")
+    if damage:
+        return JournalFound(version, damage)
+    try:
+        if not version:
+            return JournalFound(documents=stored_documents(None, path.parent))
+        with reading(path) as db:
+            return JournalFound(version, "", queue_counts(db), stored_documents(db, path.parent))
+    except (sqlite3.Error, OSError) as error:
+        return JournalFound(version, str(error))
+
+
 REASON = "it was under way when the backup was made, and may have been done since"
 
 
-def set_aside(db: sqlite3.Connection) -> int:
-    """Let every message that waits, every part of a reply, and what is to be said of every helper
-    that was at work, be one that failed; how many.
+def set_aside(path: Path) -> int:
+    """In the journal at `path`, of any version, let every message that waits, every part of a
+    reply, and what is to be said of every helper that was at work, be one that failed; how many.
+    Raises `StorageError`."""
+    if not path.exists():
+        return 0
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as db, db:
+            return _set_aside(db)
+    except sqlite3.Error as error:
+        raise StorageError(path, str(error)) from error
 
-    Works on a journal of any version, within the caller's transaction.
-    """
+
+def _set_aside(db: sqlite3.Connection) -> int:
     db.execute("UPDATE turn SET state = 'failed' WHERE state = 'running'")
     messages = db.execute(
         "UPDATE inbox SET state = 'failed', reason = ? WHERE state IN ('received', 'working')",

@@ -25,7 +25,7 @@ from nanobot.app.memory import build_memory
 from nanobot.app.tools import build_mcp, build_skills
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Outgoing
-from nanobot.bus.sqlite_journal import SqliteJournal
+from nanobot.bus.sqlite_journal import SqliteJournal, documents_of
 from nanobot.clock import SystemClock
 from nanobot.commands import Operation
 from nanobot.config.load import load_settings
@@ -112,7 +112,7 @@ async def _on_memory(settings: Settings) -> AsyncIterator[Table]:
     clock = SystemClock(settings.agent.timezone)
     stores = build_stores(settings.home, clock)
     provider = build_provider(settings.model, clock, Random())  # noqa: S311 - spreads retries
-    access = build_access(settings, clock)
+    access = build_access(settings, stores.journal.state, clock)
     memory = build_memory(settings, stores, provider, clock, access=access)
     await stores.journal.open()
     try:
@@ -127,14 +127,18 @@ async def _on_memory(settings: Settings) -> AsyncIterator[Table]:
 
 @asynccontextmanager
 async def _on_access(settings: Settings) -> AsyncIterator[Table]:
-    access = build_access(settings, SystemClock(settings.agent.timezone))
+    access = build_access(
+        settings, documents_of(settings.home / "state"), SystemClock(settings.agent.timezone)
+    )
     yield Pairing(access).table()
 
 
 @asynccontextmanager
 async def _on_skills(settings: Settings) -> AsyncIterator[Table]:
     clock = SystemClock(settings.agent.timezone)
-    skills = build_skills(settings, Root(settings.home / "workspace"), clock)
+    skills = build_skills(
+        settings, Root(settings.home / "workspace"), documents_of(settings.home / "state"), clock
+    )
     yield SkillsOperations(skills.service).table()
 
 
@@ -143,7 +147,7 @@ async def _on_cron(settings: Settings) -> AsyncIterator[Table]:
     clock = SystemClock(settings.agent.timezone)
     journal = SqliteJournal(settings.home / "state" / "journal.db", clock)
     sessions = SessionManager(settings.home / "sessions", clock)
-    access = build_access(settings, clock)
+    access = build_access(settings, journal.state, clock)
     channels = [name for name, channel in settings.channels.items() if channel.enabled]
     known = KnownChats(sessions, build_scopes(settings, access), access, channels)
 
@@ -154,7 +158,7 @@ async def _on_cron(settings: Settings) -> AsyncIterator[Table]:
         await journal.send(turn_id, outgoing)
 
     service = CronService(
-        JobStore(settings.home / "state" / "jobs.json"),
+        JobStore(journal.state),
         publish,
         clock,
         remind=partial(remind, send, publish, lambda message: (message,)),
@@ -169,7 +173,7 @@ async def _on_cron(settings: Settings) -> AsyncIterator[Table]:
 @asynccontextmanager
 async def _on_mcp(settings: Settings) -> AsyncIterator[Table]:
     clock = SystemClock(settings.agent.timezone)
-    servers = build_mcp(settings, ToolRegistry(), clock)
+    servers = build_mcp(settings, ToolRegistry(), documents_of(settings.home / "state"), clock)
     servers.load()
     try:
         yield McpOperations(servers).table()

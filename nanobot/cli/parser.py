@@ -22,7 +22,7 @@ from nanobot.cli.pair import add_pair
 from nanobot.cli.service import add_service
 from nanobot.cli.sessions import add_queue, add_sessions, add_turn
 from nanobot.cli.skills import add_skills
-from nanobot.cli.status import add_status
+from nanobot.cli.status import add_state, add_status
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
@@ -51,6 +51,7 @@ def build_parser() -> Parser:
     add_agent(commands)
     add_gateway(commands)
     add_status(commands)
+    add_state(commands)
     add_logs(commands)
     add_service(commands)
     add_channels(commands)

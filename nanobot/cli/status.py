@@ -16,6 +16,7 @@ from nanobot.cli.client import Client, ConnectionLost, NoGateway
 from nanobot.cli.command import (
     Data,
     add,
+    add_group,
     asked,
     counts,
     field,
@@ -30,7 +31,9 @@ from nanobot.cli.command import (
     to_json,
 )
 from nanobot.cli.gateway import state_folder
+from nanobot.clock import SystemClock
 from nanobot.config import not_imported
+from nanobot.errors import NanobotError, StorageError
 from nanobot.text import duration
 
 if TYPE_CHECKING:
@@ -49,6 +52,28 @@ def add_status(commands: Commands) -> None:
     status = add(commands, "status", "what runs, how well, and what waits", _status)
     status.flag("--check", "a line, and exit code 1 unless a gateway works")
     status.json()
+
+
+def add_state(commands: Commands) -> None:
+    """`nanobot state`."""
+    what = add_group(commands, "state", "look at what nanobot keeps for itself")
+    show = add(what, "show", "print a document: jobs, access, skills, mcp, dream or usage", _show)
+    show.add_argument("name", nargs="?", metavar="NAME", help="of one; without, all are listed")
+
+
+def _show(options: argparse.Namespace) -> int:
+    from nanobot.bus.sqlite_reports import inspect_journal
+
+    path = home_of(options) / "state" / "journal.db"
+    found = inspect_journal(path, SystemClock())
+    if found.damage:
+        raise StorageError(path, found.damage, hint="`nanobot doctor` says what to do.")
+    names = ", ".join(sorted(found.documents)) or "none"
+    if options.name is None:
+        return put(f"Documents: {names}\n")
+    if options.name not in found.documents:
+        raise NanobotError(f"no document {options.name!r} is stored", hint=f"There are: {names}.")
+    return put(found.documents[options.name].decode("utf-8", "replace").rstrip() + "\n")
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ next one follows from its schedule, so that a changed time zone counts at once. 
 - `every` counts time that passes: a clock that is set back changes nothing about how soon it is due
   again.
 
-`state/jobs.json` holds them, readable by the owner of the home only. Nothing in it is overwritten
+The document `jobs` holds them. Nothing in it is overwritten
 that was not understood: a file that cannot be parsed is quarantined as it is, an entry that cannot
 be read is kept whole, and so are unknown fields. What somebody else wrote into the file meanwhile
 is read before anything is written.
@@ -22,15 +22,14 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from loguru import logger
 
 from nanobot.bus.events import Address
+from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
 from nanobot.clock import find_zone
 from nanobot.cron.schedule import At, Cron, Every, Schedule, ScheduleError, parse
-from nanobot.security.documents import StateDocument, UnfitDocument, versioned_object
 
 KEPT_RUNS = 20
 """Due times that a job remembers to have run for."""
@@ -221,14 +220,14 @@ def _value(name: str, kind: str, value: object) -> object:
     raise UnfitDocument(f"its {name!r} is not understood")
 
 
-_ADVICE = "Fix it and put it back in its place; its jobs do not run until then."
+_ADVICE = "Its jobs do not run. Fix it, save it as state/jobs.json, and start nanobot again."
 
 
-class JobStore(StateDocument[Jobs]):
-    """The jobs in the file at `path`, in an existing folder."""
+class JobStore(Document[Jobs]):
+    """The document `jobs`."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, self._decoded, encoded, Jobs(), _ADVICE, keep_unreadable=True)
+    def __init__(self, store: StateStore) -> None:
+        super().__init__(store, "jobs", self._decoded, encoded, Jobs(), _ADVICE)
         self._unread = ""
 
     @property
@@ -240,7 +239,7 @@ class JobStore(StateDocument[Jobs]):
         jobs = decoded(content)
         self._unread = " ".join(f"An entry is not used: {one}." for one in jobs.problems)
         if self._unread:
-            self._unread += f" It stays in {self.path} as it is."
+            self._unread += " It stays as it is."
             logger.error("{}", self._unread)
         return jobs
 

@@ -30,7 +30,6 @@ from nanobot.gateway.delivery import Dispatcher, Screen
 from nanobot.gateway.health import Notifier
 from nanobot.gateway.lock import HomeLock
 from nanobot.memory.consolidation.consolidator import MemoryConsolidator
-from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 
@@ -81,7 +80,8 @@ class Routine(Protocol):
 class GatewayParts:
     """What a gateway starts and ends. `routines` run beside everything else, unless there are no
     `chores`; `unhurried` owns background work that a command which hosts the gateway waits for;
-    `closables` are closed at the end, the last first."""
+    `on_open` is called once the journal is open, `on_start` once everything runs; `closables` are
+    closed at the end, the last first."""
 
     lock: HomeLock
     journal: Journal
@@ -93,13 +93,13 @@ class GatewayParts:
     screen: Screen
     supervisor: Supervisor
     control: ControlServer
-    access: Access
     closables: Sequence[Closable]
     memory: Remembers
     consolidator: MemoryConsolidator
     helpers: Helpers
     routines: Sequence[Routine]
     notifier: Notifier
+    on_open: Sequence[Callable[[], object]]
     on_start: Sequence[Callable[[], None]]
     chores: bool
     background: Background
@@ -169,8 +169,9 @@ class Gateway:
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         parts = self._parts
-        parts.access.load()
         await parts.journal.open()
+        for load in parts.on_open:
+            load()
         parts.bus.connect(parts.loop.accept, parts.dispatcher.submit)
         leftovers = await parts.journal.leftovers()
         for unfiled in leftovers.unfiled:

@@ -37,16 +37,15 @@ _WORKER_SECONDS = 10.0
 
 
 class TokenCounter:
-    """Counts for one model. `ratio` is where the running ratio begins; `keep` is called with it
-    when it has changed by more than 2 %. `exact` counts exactly."""
+    """Counts for one model. `keep` is called with the running ratio when it has changed by more
+    than 2 %. `exact` counts exactly."""
 
     def __init__(
         self,
-        ratio: float = 1.0,
         keep: Callable[[float], None] | None = None,
         exact: ExactCount | None = None,
     ) -> None:
-        self._ratio = self._kept = min(MOST_RATIO, max(LEAST_RATIO, ratio))
+        self._ratio = self._kept = 1.0
         self._keep, self._exact = keep, exact
         self._counted: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
@@ -54,6 +53,10 @@ class TokenCounter:
     def ratio(self) -> float:
         """Tokens per estimated token, from `LEAST_RATIO` to `MOST_RATIO`."""
         return self._ratio
+
+    def resume(self, ratio: float) -> None:
+        """Go on from a ratio that was learned before."""
+        self._ratio = self._kept = min(MOST_RATIO, max(LEAST_RATIO, ratio))
 
     def calibrate(self, estimated: int, reported: int) -> None:
         """Learn from a prompt of text only: what was estimated, what the provider counted."""

@@ -1,11 +1,11 @@
 """Finding skills: those in the workspace, over those that are built in; what each lacks here, and
-which of them the owner enabled, in exactly which form (`state/skills.json`).
+which of them the owner enabled, in exactly which form (the document `skills`).
 
 Invariants:
 
 - A workspace skill is `enabled` only while every file in its folder is as it was when the owner
   enabled it. What may be read of one is what was hashed in the same moment.
-- A `state/skills.json` that cannot be read in every detail enables nothing (see `StateDocument`).
+- A document `skills` that cannot be read in every detail enables nothing (see `Document`).
 
 The folder is looked at anew each time, and read again only where something changed. Blocks, shortly
 unless a large skill changed; may be used from several threads.
@@ -24,8 +24,8 @@ from pathlib import Path
 
 from loguru import logger
 
+from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
 from nanobot.errors import NanobotError, ToolError
-from nanobot.security.documents import StateDocument, UnfitDocument, versioned_object
 from nanobot.security.paths import Place, Root
 from nanobot.skills.folder import (
     FOLDER,
@@ -156,13 +156,13 @@ BUILT_IN = Path(__file__).with_name("builtin")
 
 
 class SkillsLoader:
-    """The skills of a home. `state` is the file that holds what the owner enabled, `here` what
+    """The skills of a home. `store` holds what the owner enabled, `here` what
     requirements are compared with, `unwanted` are names that the configuration turns off."""
 
     def __init__(
         self,
         workspace: Root,
-        state: Path,
+        store: StateStore,
         *,
         here: Surroundings | None = None,
         unwanted: Collection[str] = (),
@@ -174,7 +174,7 @@ class SkillsLoader:
         self._warned = ""
         self._lock = threading.RLock()
         advice = "Enable your skills again with `nanobot skills enable`."
-        self.state = StateDocument(state, _decoded, _encoded, Book(), advice)
+        self.state = Document(store, "skills", _decoded, _encoded, Book(), advice)
 
     def list(self) -> tuple[Skill, ...]:
         """All there are, by name; one in the workspace stands before a built-in one of the same

@@ -10,7 +10,6 @@ needs (SQLite's side files).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sqlite3
 import tempfile
@@ -19,7 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nanobot.bus.sqlite_journal import MIGRATIONS
-from nanobot.bus.sqlite_reports import queue_counts, set_aside
+from nanobot.bus.sqlite_reports import JournalFound, inspect_journal, set_aside
+from nanobot.bus.state import UnfitDocument
 from nanobot.clock import Clock
 from nanobot.cron.job import decoded
 from nanobot.errors import NanobotError, StorageError
@@ -27,7 +27,6 @@ from nanobot.io import FileOps
 from nanobot.memory.history.log import HISTORY, HistoryLog
 from nanobot.memory.versions.git import Repository
 from nanobot.memory.versions.gitstore import read_newest
-from nanobot.security.documents import UnfitDocument
 from nanobot.security.paths import Root
 from nanobot.session.jsonl_store import SessionFolder
 from nanobot.upkeep.contents import JOURNAL
@@ -37,10 +36,6 @@ from nanobot.upkeep.unpacking import Unpacked, unpack
 
 _NEEDED = ("state/", "sessions/", "workspace/memory/", "workspace/people/", "workspace/groups/")
 """What `examine` reads of a home; the rest need not be there."""
-
-_JOBS = "jobs.json"
-_LONGEST = 50_000_000
-"""Bytes of it beyond which no start reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +65,14 @@ def examine(home: Path, clock: Clock) -> Found:
             troubles.append(str(error))
             return 0
 
-    waiting, failed = _journal(home / JOURNAL, troubles)
+    journal = JournalFound(damage="there is none")
+    if (home / JOURNAL).exists():
+        journal = inspect_journal(home / JOURNAL, clock)
+    if journal.damage:
+        troubles.append(f"the journal cannot be used: {journal.damage}")
+    if journal.version > len(MIGRATIONS):
+        troubles.append(f"the journal is of a newer nanobot (format {journal.version})")
+    jobs, counts = journal.documents.get("jobs"), journal.counts
     folder, workspace = SessionFolder(home / "sessions", FileOps()), home / "workspace"
     keys = sorted(folder.keys())
     scopes = ["", *sorted(f"{path.relative_to(workspace)}/" for path in _others(workspace))]
@@ -79,9 +81,9 @@ def examine(home: Path, clock: Clock) -> Found:
         messages=sum(tried(_messages, folder, key, clock) for key in keys),
         versions=tried(_versions, home / "state" / "memory.git"),
         history=sum(tried(_history, workspace, scope, clock) for scope in scopes),
-        jobs=tried(_jobs, home / "state"),
-        waiting=waiting,
-        failed=failed,
+        jobs=tried(_jobs, jobs) if jobs else 0,
+        waiting=counts.received + counts.working + counts.outbox_pending,
+        failed=counts.failed + counts.dead,
     )
     # Where it lies now is nobody's business: it gets another place, or goes.
     return replace(found, troubles=tuple(one.replace(f"{home}/", "") for one in troubles))
@@ -90,28 +92,6 @@ def examine(home: Path, clock: Clock) -> Found:
 def _others(workspace: Path) -> list[Path]:
     """The folders of the scopes beside the owner's."""
     return [path for name in ("people", "groups") for path in (workspace / name).glob("*/")]
-
-
-def _journal(path: Path, troubles: list[str]) -> tuple[int, int]:
-    """How many rows are under way, and how many failed."""
-    if not path.exists():
-        troubles.append("there is no journal")
-        return 0, 0
-    try:
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-            db.text_factory = lambda data: data.decode("utf-8", "replace")
-            (state,) = db.execute("PRAGMA integrity_check(1)").fetchone()
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            counts = queue_counts(db)
-    except sqlite3.Error as error:
-        troubles.append(f"the journal cannot be read: {error}")
-        return 0, 0
-    if state != "ok":
-        troubles.append(f"the journal is damaged: {state}")
-    if version > len(MIGRATIONS):
-        troubles.append(f"the journal is of a newer nanobot (format {version})")
-    waiting = counts.received + counts.working + counts.outbox_pending
-    return waiting, counts.failed + counts.dead
 
 
 def _messages(folder: SessionFolder, key: str, clock: Clock) -> int:
@@ -129,19 +109,16 @@ def _versions(path: Path) -> int:
         repository.close()
 
 
-def _jobs(state: Path) -> int:
-    """Only looked at: who starts with a file that is none moves it aside."""
-    content = Root(state).place(_JOBS).read_bytes(_LONGEST)
-    if content is None:
-        return 0
+def _jobs(content: bytes) -> int:
+    """Only looked at: who starts with a document that cannot be used sets it aside."""
     try:
         jobs = decoded(content)
     except UnfitDocument as error:
-        raise NanobotError(f"state/{_JOBS} cannot be used: {error}") from error
+        raise NanobotError(f"the jobs cannot be used: {error}") from error
     except RecursionError as error:
-        raise NanobotError(f"state/{_JOBS} cannot be used: it is nested too deeply") from error
+        raise NanobotError("the jobs cannot be used: they are nested too deeply") from error
     if jobs.problems:
-        raise NanobotError(f"entries of state/{_JOBS} cannot be used: {'; '.join(jobs.problems)}")
+        raise NanobotError(f"entries of the jobs cannot be used: {'; '.join(jobs.problems)}")
     return len(jobs.jobs)
 
 
@@ -205,7 +182,7 @@ def restore(
             unpacked = unpack(file, identity, staging, progress=progress)
             aside = 0
             if unpacked.head.live and not resume:
-                aside = _set_aside(staging / JOURNAL)
+                aside = set_aside(staging / JOURNAL)
             found = examine(staging, clock)
             os.sync()  # thousands of files, which must be there when their folder gets its name
             previous = put_in_place(staging, home, clock.now())
@@ -231,13 +208,3 @@ def verify(
             return Restored(unpacked, examine(Path(folder), clock))
     except OSError as error:
         raise StorageError.of(error.filename or file, error) from error
-
-
-def _set_aside(journal: Path) -> int:
-    if not journal.exists():
-        return 0
-    try:
-        with contextlib.closing(sqlite3.connect(journal)) as db, db:
-            return set_aside(db)
-    except sqlite3.Error as error:
-        raise StorageError(journal, str(error)) from error

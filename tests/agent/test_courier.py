@@ -39,7 +39,7 @@ async def courier(folder: Path, *keys: str) -> AsyncIterator[tuple[Courier, list
     known = KnownChats(
         sessions,
         Scopes(lambda _, __: True),
-        Access(folder / "access.json", {}, {}, CLOCK),
+        Access(journal.state, {}, {}, CLOCK),
         ("telegram",),
         ("cli",),
     )

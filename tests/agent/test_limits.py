@@ -15,10 +15,8 @@ from nanobot.agent.limits import BudgetedProvider, DayBudget, DayLimit, SenderRa
 from nanobot.agent.runner import AgentRunner
 from nanobot.agent.turn import failure_text, is_passing
 from nanobot.bus.events import BegunBy, InboundMessage
-from nanobot.bus.journal import Spent
-from nanobot.bus.sqlite import Database
-from nanobot.bus.sqlite_journal import MIGRATIONS
-from nanobot.bus.sqlite_reports import SqliteReports
+from nanobot.bus.journal import JournalReports, Spent
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import BudgetSpent, ProviderUnavailable
 from nanobot.providers.port import CallOptions, Prompt, Toolset, Usage, user_message
 from nanobot.tasks import Background
@@ -39,7 +37,7 @@ def asking(tokens: int) -> Prompt:
 class Bench:
     """A budget on a real journal, and what its owner was told."""
 
-    reports: SqliteReports
+    reports: JournalReports
     clock: FakeClock
     background: Background = field(default_factory=Background)
     told: list[str] = field(default_factory=list)
@@ -68,10 +66,10 @@ class Ask:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    database = Database(tmp_path / "journal.db", MIGRATIONS)
-    database.open()
-    yield Bench(SqliteReports(database), FakeClock(EVENING))
-    await database.close()
+    journal = SqliteJournal(tmp_path / "journal.db", clock := FakeClock(EVENING))
+    await journal.open()
+    yield Bench(journal.reports, clock)
+    await journal.close()
 
 
 async def test_no_call_begins_that_would_take_the_day_over_its_limit(bench: Bench) -> None:

@@ -100,6 +100,6 @@ def test_of_a_backup_helpers_wait_for_a_word_as_well(path: Path) -> None:
         lost = encode_inbound(said("task:h1"))
         db.execute("INSERT INTO helper VALUES ('h0', '2026-03-02T08:00:00+00:00', 'broken')")
         db.execute("INSERT INTO helper VALUES ('h1', '2026-03-02T08:00:00+00:00', ?)", (lost,))
-        assert set_aside(db) == 3
+    assert set_aside(path) == 3
     assert rows(path, "SELECT count(*) FROM helper") == [(0,)]
     assert rows(path, "SELECT state FROM inbox WHERE event_id = 'task:h1'") == [("failed",)]

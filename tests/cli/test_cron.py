@@ -82,4 +82,7 @@ def test_without_a_gateway_the_home_itself_is_changed(here: Any, home: Path) -> 
     assert here("cron", "add", "every 2s", "x").returncode == 1
     assert here("cron", "remove", "nope").returncode == 1
     assert here("cron", "remove", added["id"]).returncode == 0
-    assert json.loads((home / "state" / "jobs.json").read_text())["jobs"] == []
+    assert (
+        json.loads((home / "state" / "documents.json").read_text())["documents"]["jobs"]["jobs"]
+        == []
+    )

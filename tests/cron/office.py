@@ -15,6 +15,7 @@ from nanobot.cron.job import Job, JobStore
 from nanobot.cron.service import CronService
 from nanobot.cron.wording import Place, draft
 from nanobot.testing import FakeClock
+from tests.doubles.state import MemoryState
 
 BERLIN = ZoneInfo("Europe/Berlin")
 HERE = Place(Address("telegram", "7"), "owner", "7")
@@ -60,6 +61,7 @@ class Office:
 
     folder: Path
     clock: FakeClock
+    state: MemoryState = field(default_factory=MemoryState)
     inbox: Inbox = field(default_factory=Inbox)
     reminded: Inbox = field(default_factory=Inbox)
     said: list[tuple[str, str, tuple[Button, ...]]] = field(default_factory=list)
@@ -71,13 +73,9 @@ class Office:
     def __post_init__(self) -> None:
         self.start()
 
-    @property
-    def path(self) -> Path:
-        return self.folder / "jobs.json"
-
     def start(self) -> None:
         self.service = CronService(
-            JobStore(self.path),
+            JobStore(self.state),
             self.inbox.publish,
             self.clock,
             remind=self.reminded.publish,

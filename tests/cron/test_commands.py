@@ -59,7 +59,7 @@ async def test_what_is_no_use_of_the_command_shows_how_it_is_used(
 
 
 async def test_the_owner_is_told_of_a_broken_file_and_nobody_else(office: Office) -> None:
-    office.path.write_text("{")
+    office.state.put("jobs", "{")
     assert "jobs.json.broken-1" in await types(office, "/cron")
     assert await types(office, "/cron", "people/telegram_8") == "Nothing is scheduled."
 

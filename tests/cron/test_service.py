@@ -170,7 +170,7 @@ async def test_the_journal_drops_a_run_that_it_has(tmp_path: Path) -> None:
             raise Killed
 
     for _ in range(2):
-        office.service = CronService(JobStore(office.path), publish, clock, remind=publish)
+        office.service = CronService(JobStore(office.state), publish, clock, remind=publish)
         if not new:
             await office.dies()
             continue
@@ -220,15 +220,14 @@ async def test_while_the_last_run_has_not_ended_due_times_add_up_to_one(office: 
 
 
 async def test_a_file_that_does_not_parse_is_kept_and_the_service_goes_on(office: Office) -> None:
-    office.path.write_bytes(b'{"version": 1, "jobs": [')
+    office.state.put("jobs", b'{"version": 1, "jobs": [')
     async with office.open():
         await office.wait(1)
         assert "jobs.json.broken-1" in office.service.trouble
         await office.add("in 5m")
         await office.wait(5)
     assert len(office.inbox.messages) == 1
-    kept = office.path.with_name("jobs.json.broken-1")
-    assert kept.read_bytes() == b'{"version": 1, "jobs": ['
+    assert office.state.aside == {"jobs.json.broken-1": b'{"version": 1, "jobs": ['}
 
 
 async def test_a_job_that_is_added_or_removed_counts_at_once(office: Office) -> None:
@@ -280,7 +279,7 @@ async def test_jobs_of_another_scope_do_not_exist_and_each_scope_has_room_for_so
         with pytest.raises(NanobotError, match="no job"):
             await change(job.id, "people/telegram_8")
     more = [replace(job, id=str(number)) for number in range(MOST_JOBS - 1)]
-    JobStore(office.path).change(lambda jobs: replace(jobs, jobs=(job, *more)))
+    JobStore(office.state).change(lambda jobs: replace(jobs, jobs=(job, *more)))
     with pytest.raises(NanobotError, match=str(MOST_JOBS)):
         await office.add("every 1h")
     await office.add("every 1h", place=replace(HERE, scope="people/telegram_8"))

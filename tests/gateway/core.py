@@ -18,6 +18,7 @@ from nanobot.security.access import Access, AccessRules
 from nanobot.security.redaction import Redactor
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
+from tests.doubles.state import MemoryState
 
 
 async def no_help(_: CommandCall) -> Answer:
@@ -30,6 +31,7 @@ def host_parts(
     home: Path,
     clock: Clock,
     *,
+    state: MemoryState | None = None,
     rules: AccessRules | None = None,
     per_minute: int = 0,
     show: Callable[[Notice], None] = lambda _: None,
@@ -40,7 +42,7 @@ def host_parts(
     return HostParts(
         MessageBus(journal),
         journal,
-        Access(home / "state" / "access.json", {"fake": rules or AccessRules()}, {}, clock),
+        Access(state or MemoryState(), {"fake": rules or AccessRules()}, {}, clock),
         WebServer(port=0),
         home,
         clock,
@@ -62,12 +64,14 @@ class Core:
         self.entries: list[InboxEntry] = []
         self.parts: list[OutboxPart] = []
         self.shown: list[Notice] = []
+        self.documents = MemoryState()
         self.state = ChannelState("fake")
         asked = replace(AccessRules(frozenset(allow)), **rules)  # type: ignore[arg-type]
         parts = host_parts(
             journal,
             home,
             FakeClock(),
+            state=self.documents,
             rules=asked,
             per_minute=per_minute,
             show=self.shown.append,

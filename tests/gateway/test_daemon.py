@@ -188,6 +188,7 @@ async def test_a_damaged_journal_stops_the_start_with_a_way_out(
     home: Path, channel: FakeChannel
 ) -> None:
     gateway = build(home, ScriptedModel(), channel)
+    assert not (home / "state" / "journal.db").exists()  # what is not locked is not opened
     (home / "state" / "journal.db").write_bytes(b"garbage" * 1000)
     with pytest.raises(StorageError, match="damaged") as caught:
         await gateway.run(signals=False)

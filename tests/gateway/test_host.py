@@ -82,14 +82,11 @@ async def test_a_stranger_whom_the_disk_kept_from_an_answer_gets_it_when_they_wr
     journal: Journal, tmp_path: Path
 ) -> None:
     core = Core(journal, tmp_path)
-    state = tmp_path / "state"
-    state.rmdir()
-    state.touch()
+    core.documents.refuses = True
     assert core.host.admit(Sender("666"), Chat("666")) == "refused"
     await core.background.drain(1)
     assert core.parts == []
-    state.unlink()
-    state.mkdir()
+    core.documents.refuses = False
     assert core.host.admit(Sender("666"), Chat("666")) == "refused"
     await core.background.drain(1)
     (request,) = core.access.requests()

@@ -13,7 +13,6 @@ from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.pairing import Pairing
 from nanobot.memory.scopes import Scopes
-from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 from tests.security.homes import ANNA, BOB, GROUP, MENTION, House, asks, code_in, lets_in
@@ -26,11 +25,12 @@ class Desk:
     """A nanobot whose owner is 1 on telegram, and where the owner types."""
 
     folder: Path
-    access: Access
+    house: House
     welcomed: list[tuple[str, str, str, str]] = field(default_factory=list)
     unreachable: bool = False
 
     def __post_init__(self) -> None:
+        self.access = self.house.start()
         self.pairing = Pairing(self.access, self._welcome)
         self.operations = self.pairing.table()
         scopes = Scopes(self.access.is_owner_id)
@@ -54,8 +54,8 @@ class Desk:
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     (tmp_path / "state").mkdir()
-    house = House(tmp_path / "state", MENTION, {"telegram": ("1",)})
-    return Desk(tmp_path, house.start())
+    house = House(rules=MENTION, owners={"telegram": ("1",)})
+    return Desk(tmp_path, house)
 
 
 async def test_the_owner_lets_somebody_in_from_a_chat(desk: Desk) -> None:
@@ -116,7 +116,7 @@ async def test_a_group_is_welcomed_in_the_topic_where_it_asked(desk: Desk) -> No
     topic = replace(GROUP, thread_id="5")
     code = code_in(desk.access.stranger("telegram", ANNA, topic))
     await desk.access.keep()
-    restarted = Desk(desk.folder, House(desk.folder / "state").start())
+    restarted = Desk(desk.folder, desk.house)
     await restarted.types(f"/pair {code}", replace(OWNER, channel="cli"))
     ((*place, _, thread),) = restarted.welcomed
     assert (place, thread) == (["telegram", "-100"], "5")
@@ -171,7 +171,7 @@ async def test_the_terminal_gets_all_of_it_as_data(desk: Desk) -> None:
 
 
 async def test_who_forgot_to_say_that_it_is_them_is_told_how(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, House(tmp_path).start())
+    desk = Desk(tmp_path, House())
     answer = await desk.operations["pair.approve"]({"code": asks(desk.access)})
     assert isinstance(answer, dict)
     assert "`nanobot pair approve telegram:7 --owner`" in answer["text"]

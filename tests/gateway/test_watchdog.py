@@ -15,7 +15,6 @@ import pytest
 from loguru import logger
 
 from nanobot.bus.journal import Journal, QueueCounts
-from nanobot.bus.sqlite import Database
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.bus.sqlite_reports import SqliteReports
 from nanobot.gateway.channels import ChannelState
@@ -62,8 +61,8 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 class InStep(SqliteReports):
     """Answer at once, in step with the clock; or, while `hangs`, nobody."""
 
-    def __init__(self, database: Database, *, hangs: bool = False) -> None:
-        super().__init__(database)
+    def __init__(self, journal: SqliteJournal, *, hangs: bool = False) -> None:
+        super().__init__(journal.database, journal.state)
         self.works = asyncio.Event()
         if not hangs:
             self.works.set()
@@ -76,7 +75,7 @@ class InStep(SqliteReports):
 def journal_of(tmp_path: Path, *, hangs: bool = False) -> SqliteJournal:
     """A journal whose reports are in step with the clock."""
     made = SqliteJournal(tmp_path / "journal.db", FakeClock())
-    made.reports = InStep(made.database, hangs=hangs)
+    made.reports = InStep(made, hangs=hangs)
     return made
 
 

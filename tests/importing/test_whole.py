@@ -16,6 +16,7 @@ from nanobot.session.jsonl_store import SessionFolder
 from nanobot.skills import SkillsLoader
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
+from tests.doubles.state import MemoryState
 from tests.importing.conftest import NOW, Imported, contents, copied, do
 from tests.support import running
 
@@ -112,7 +113,7 @@ def test_memory_and_skills_are_there_and_dream_does_not_read_twice(imported: Imp
     assert history.dream_cursor() == history.last_cursor() == 1
     assert (workspace.path / "memory" / "2026-03-01.md").is_file()
     assert not (workspace.path / "AGENTS.md").exists()  # never changed: ours is put there
-    skills = SkillsLoader(workspace, imported.new / "state" / "skills.json").list()
+    skills = SkillsLoader(workspace, MemoryState()).list()
     assert [(s.name, s.enabled) for s in skills if s.source == "workspace"] == [("watering", False)]
 
 

@@ -21,6 +21,7 @@ from nanobot.providers.offline.model import OfflineModel
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
+from tests.doubles.state import MemoryState
 
 KEY = "cli:direct"
 TEMPLATE = {
@@ -50,7 +51,7 @@ class Arc:
             evidence=self.sessions.read_window,
             versions=self.versions,
             limits=DreamLimits(),
-            state=folder / "dream.json",
+            state=MemoryState(),
         )
 
     async def talk(self, *texts: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from loguru import logger
@@ -12,9 +11,8 @@ from tests.security.homes import House
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    (tmp_path / "state").mkdir()
-    return House(tmp_path / "state")
+def house() -> House:
+    return House()
 
 
 @pytest.fixture

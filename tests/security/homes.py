@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 
 from nanobot.channel import Chat, Sender
 from nanobot.security.access import Access, AccessRules
 from nanobot.testing import FakeClock
+from tests.doubles.state import MemoryState
 
 PRIVATE, GROUP = Chat("7"), Chat("-100", is_group=True, title="Family")
 ANNA, BOB = Sender("7", "Anna"), Sender("8", "Bob")
@@ -26,20 +26,16 @@ def numbered() -> Callable[[], str]:
 class House:
     """A home whose nanobot can be started again; `rules` and `owners` are those of `telegram`."""
 
-    folder: Path
+    state: MemoryState = field(default_factory=MemoryState)
     rules: AccessRules = field(default_factory=AccessRules)
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     clock: FakeClock = field(default_factory=FakeClock)
     codes: Callable[[], str] = field(default_factory=numbered)
 
     def start(self) -> Access:
-        """As after a restart: from the file alone."""
+        """As after a restart: from what is stored alone."""
         rules = {"telegram": self.rules}
-        return Access(self.path, rules, self.owners, self.clock, self.codes)
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "access.json"
+        return Access(self.state, rules, self.owners, self.clock, self.codes)
 
 
 def code_in(text: str | None) -> str:

@@ -65,7 +65,6 @@ async def test_an_approved_code_lets_its_sender_in_at_once_and_after_a_restart(
         assert lets_in(now)
         assert not lets_in(now, BOB)
         assert not now.is_owner_id("telegram", "7")
-    assert house.path.stat().st_mode & 0o777 == 0o600
 
 
 async def test_the_first_owner_is_known_at_once_to_all_who_ask(house: House) -> None:

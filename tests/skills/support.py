@@ -13,6 +13,7 @@ from nanobot.skills import ReadSkill, Skill, SkillsLoader, SkillsService
 from nanobot.skills.loader import Surroundings
 from nanobot.testing import FakeClock
 from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from tests.doubles.state import MemoryState
 
 OWNER = Caller("cli", "direct", "cli:direct", "turn-1")
 
@@ -23,7 +24,7 @@ class Shelf:
     def __init__(self, home: Path) -> None:
         self.home, self.workspace = home, home / "workspace"
         self.workspace.mkdir()
-        self.state = home / "state" / "skills.json"
+        self.state = MemoryState()
         self.loader = self.open()
         self.service = SkillsService(self.loader, FakeClock())
 

@@ -219,11 +219,11 @@ async def test_a_list_that_is_not_understood_enables_nothing_and_is_kept(
     shelf: Shelf, content: str
 ) -> None:
     await shelf.enabled("tea", FILES)
-    shelf.state.write_text(content)
+    shelf.state.put("skills", content)
     loader = shelf.open()
     assert "tea" not in {one.name for one in loader.in_use()}
     assert "skills.json.broken-1" in loader.state.trouble
-    assert shelf.state.with_name("skills.json.broken-1").read_text() == content
+    assert shelf.state.aside == {"skills.json.broken-1": content.encode()}
 
 
 @pytest.mark.parametrize(

@@ -15,19 +15,17 @@ import sqlite3
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, requires, version
 from itertools import islice
 from pathlib import Path
-from urllib.parse import quote
 
 from loguru import logger
 
 from nanobot import __version__
 from nanobot.cli.command import size
 from nanobot.cli.doctor import Case, Finding
-from nanobot.clock import Clock
 from nanobot.config import not_imported
 from nanobot.errors import StorageError
 from nanobot.upkeep.backups import folder_of, found
@@ -38,7 +36,7 @@ _SCARCE = 1_000 * _MEGABYTE
 _NAME = re.compile(r"[^A-Za-z0-9._-]")
 _HAS_FTS5 = "SELECT sqlite_compileoption_used('ENABLE_FTS5')"
 _FOLDERS = ("", "state", "sessions", "logs", "media", "spill", "workspace", "workspace/memory")
-_SECRET = ("config.yaml", "secrets.env", "state/journal.db", "state/access.json")
+_SECRET = ("config.yaml", "secrets.env", "state/journal.db", "state/documents.json")
 _LOOKED_AT = 2_000
 """Files of one folder: whoever ran nanobot as root once left more than one behind."""
 
@@ -173,55 +171,44 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-_PATIENCE = 10.0
-"""Seconds for looking through one database."""
-_STEPS = 100_000
-
-
 def check_journal(case: Case) -> Iterator[Finding]:
     """Whether the journal is whole, of a format that is known, and has nothing that failed."""
     from nanobot.bus.sqlite_journal import MIGRATIONS
-    from nanobot.bus.sqlite_reports import queue_counts
+    from nanobot.bus.sqlite_reports import inspect_journal
 
     path = case.home / "state" / "journal.db"
     if not path.exists():
         return
-    aside = f"End the gateway, then `mv {shlex.quote(str(path))} {shlex.quote(f'{path}.broken')}`"
-    aside += " and start again: conversations and memory are in other files; only messages that"
-    aside += " waited in it have to be sent again."
-    try:
-        with _reading(path) as db:
-            version = _version(db)
-            if version > len(MIGRATIONS):
-                text = f"it was written by a newer nanobot (format {version})"
-                yield Finding("fail", text, "Install that version again.")
-                return
-            if damage := _damage(db, case.clock):
-                yield Finding("fail", f"it is damaged: {damage}", aside)
-                return
-            found = queue_counts(db) if version else None
-    except sqlite3.DatabaseError as error:
-        yield Finding("fail", f"it cannot be read: {error}", aside)
+    found = inspect_journal(path, case.clock)
+    if found.version > len(MIGRATIONS):
+        text = f"it was written by a newer nanobot (format {found.version})"
+        yield Finding("fail", text, "Install that version again.")
         return
-    yield Finding("ok", f"whole, format {version}, {size(path.stat().st_size)}")
-    if found and found.failed + found.dead and not case.judged:
-        text = f"{found.failed} messages failed, {found.dead} parts could not be delivered"
-        yield Finding("warn", text, "`nanobot queue list` shows them and how to mend it.")
+    if found.damage:
+        move = f"`mv {shlex.quote(str(path))} {shlex.quote(f'{path}.broken')}`"
+        aside = f"End the gateway, then {move} and start again: conversations and memory are in"
+        aside += " other files, jobs and pairings in documents.json; only messages that waited in"
+        aside += " it have to be sent again."
+        yield Finding("fail", f"it is damaged: {found.damage}", aside)
+        return
+    held = f", documents: {', '.join(sorted(found.documents))}" if found.documents else ""
+    yield Finding("ok", f"whole, format {found.version}, {size(path.stat().st_size)}{held}")
+    failed, dead = found.counts.failed, found.counts.dead
+    if failed + dead and not case.judged:
+        text = f"{failed} messages failed, {dead} parts could not be delivered"
+        yield Finding("warn", text, "`nanobot queue list` shows them and how to fix it.")
 
 
 def check_index(case: Case) -> Iterator[Finding]:
     """Whether the search index can be used. It is a cache, so nothing is lost with it."""
+    from nanobot.bus.sqlite import check_file
     from nanobot.memory.search.tables import VERSION
 
     path = case.home / "state" / "index.db"
     if not path.exists():
         return
     rebuild = "`nanobot memory rebuild` makes it anew; nothing is lost."
-    try:
-        with _reading(path) as db:
-            version, damage = _version(db), _damage(db, case.clock)
-    except sqlite3.DatabaseError as error:
-        damage, version = str(error), VERSION
+    version, damage = check_file(path, case.clock)
     if damage:
         yield Finding("warn", f"it is damaged: {damage}", rebuild)
     elif version != VERSION:
@@ -253,38 +240,6 @@ def check_versions(case: Case) -> Iterator[Finding]:
     newest, files = found
     when = f"{newest.when.astimezone(case.clock.now().tzinfo):%Y-%m-%d %H:%M}"
     yield Finding("ok", f"whole; the newest is of {when}, with {files} files")
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    in_use = path.with_name(f"{path.name}-wal").exists()
-    how = "mode=ro" if in_use else "immutable=1"
-    db = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{how}", uri=True, timeout=_PATIENCE)
-    db.text_factory = lambda data: data.decode("utf-8", "replace")
-    try:
-        yield db
-    finally:
-        db.close()
-
-
-def _version(db: sqlite3.Connection) -> int:
-    version: int = db.execute("PRAGMA user_version").fetchone()[0]
-    return version
-
-
-def _damage(db: sqlite3.Connection, clock: Clock) -> str:
-    """What is wrong with the file, as SQLite says it; empty for nothing that is found in time."""
-    end = clock.monotonic() + _PATIENCE
-    db.set_progress_handler(lambda: clock.monotonic() > end, _STEPS)
-    try:
-        said = [str(row[0]) for row in db.execute("PRAGMA quick_check(3)")]
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
-            raise
-        return ""
-    finally:
-        db.set_progress_handler(None, 0)
-    return "" if said == ["ok"] else "; ".join(" ".join(line.split()) for line in said)[:300]
 
 
 _ASIDE = re.compile(r"\.(?:corrupt|broken|damaged)(?:-|$)")

@@ -288,7 +288,7 @@ def check_channels(case: Case) -> Iterator[Finding]:
             yield Finding(one.state, f"{name}: {one.text}", one.hint)
     named = {name for name, ids in case.settings.owner.items() if ids}
     if not named.issuperset(enabled):
-        named.update(_paired_owners(case.home))
+        named.update(_paired_owners(case))
     for name in enabled:
         if name not in named:
             hint = (
@@ -315,12 +315,14 @@ async def _look(case: Case, name: str, check: Check) -> Sequence[CheckFinding]:
         return [CheckFinding("fail", f"this could not be checked: {type(error).__name__}")]
 
 
-def _paired_owners(home: Path) -> Iterator[str]:
-    """The channels on which pairing has made somebody the owner. The file is replaced as a whole,
-    so it can be read beside a gateway; asking for it would make a home where none runs."""
+def _paired_owners(case: Case) -> Iterator[str]:
+    """The channels on which pairing has made somebody the owner."""
+    from nanobot.bus.sqlite_reports import inspect_journal
+
+    journal = inspect_journal(case.home / "state" / "journal.db", case.clock)
     try:
-        told = json.loads((home / "state" / "access.json").read_bytes())
-    except (OSError, ValueError):
+        told = json.loads(journal.documents.get("access", b"{}"))
+    except ValueError:
         return
     for known in records(told, "approved") if isinstance(told, dict) else ():
         if known.get("owner") is True:

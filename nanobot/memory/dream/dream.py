@@ -23,14 +23,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from loguru import logger
 
+from nanobot.bus.state import StateStore
 from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong, NanobotError, ProviderError, ProviderRejected
 from nanobot.memory.dream.phase1 import Batch, Evidence, Reader, Unread
-from nanobot.memory.dream.state import DreamReport, Plan, ScopeState, StateFile, settled, succeeded
+from nanobot.memory.dream.state import DreamReport, DreamState, Plan, ScopeState, settled, succeeded
 from nanobot.memory.dream.thinking import BudgetSpent, DreamLimits, Questions, Thinker
 from nanobot.memory.dream.writing import Writer
 from nanobot.memory.scopes import OWNER, Memories, Memory
@@ -112,11 +112,10 @@ class Due:
 class Dream:
     """One for all scopes; one run at a time.
 
-    `evidence` reads raw messages. `state` is the file in which runs are remembered; its folder
-    exists. `on_digest` is awaited after a run of the owner's scope that nobody asked for and that
-    learned something; nobody else gets messages that they did not ask for. `on_trouble` is awaited
-    with the scope and a text for the owner after three failures in a row, once while the model
-    cannot be asked at all.
+    `evidence` reads raw messages. `state` is where runs are remembered. `on_digest` is awaited
+    after a run of the owner's scope that nobody asked for and that learned something; nobody else
+    gets messages that they did not ask for. `on_trouble` is awaited with the scope and a text for
+    the owner after three failures in a row, once while the model cannot be asked at all.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class Dream:
         evidence: Evidence,
         versions: GitStore | None,
         limits: DreamLimits,
-        state: Path,
+        state: StateStore,
         on_digest: OnDigest | None = None,
         on_trouble: OnTrouble | None = None,
     ) -> None:
@@ -138,7 +137,7 @@ class Dream:
         self._evidence = evidence
         self._versions = versions
         self._limits = limits
-        self._state = StateFile(state)
+        self._state = DreamState(state)
         self._on_digest = on_digest
         self._on_trouble = on_trouble
         self._running, self._writing = asyncio.Lock(), asyncio.Lock()
@@ -176,7 +175,6 @@ class Dream:
                 yield
             finally:
                 self._forgotten += 1
-                self._state.reload()
 
     async def run(self, scope: str, *, trigger: str) -> DreamReport:
         """Read and learn, as far as the limits allow. `trigger` says who wants it: `command` for a

@@ -1,4 +1,4 @@
-"""What Dream remembers between runs, and what it was about to do: `state/dream.json`.
+"""What Dream remembers between runs, and what it was about to do: the document `dream`.
 
 The plan of a batch is here before its first write and gone after its last. A start that finds one
 carries it out again, which changes nothing where it was done already; so a crash anywhere neither
@@ -13,15 +13,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 
-from loguru import logger
-
+from nanobot.bus.state import Document, StateStore, UnfitDocument
 from nanobot.memory.text.lines import Operation
 from nanobot.providers.failures import count, items, mapping, parse_json, string
-from nanobot.security.paths import Root
-
-_LIMIT = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,54 +72,45 @@ class ScopeState:
     plan: Plan | None = None
 
 
-class StateFile:
-    """`path` is the file; its folder exists. A file that cannot be read counts as empty: what it
-    held can be found out again, at the worst by a second reading. Blocks."""
+class DreamState(Document[dict[str, ScopeState]]):
+    """The document `dream`, by scope. One that cannot be read counts as empty: what it held can be
+    found out again, at the worst by a second reading. Blocks."""
 
-    def __init__(self, path: Path) -> None:
-        self._place = Root(path.parent).place(path.name)
-        self._scopes: dict[str, ScopeState] | None = None
+    def __init__(self, store: StateStore) -> None:
+        super().__init__(store, "dream", _decoded, _encoded, {}, "Dream reads again what is new.")
+        self._unstored: dict[str, ScopeState] = {}
 
     def of(self, scope: str) -> ScopeState:
         """What is remembered of `scope`."""
-        return self._read().get(scope, ScopeState())
+        return self._unstored.get(scope) or self.load().get(scope, ScopeState())
 
     def put(self, scope: str, state: ScopeState) -> None:
         """Remember it, durably. Raises `StorageError`."""
-        self._write({**self._read(), scope: state})
+        self.change(lambda scopes: {**scopes, scope: state})
+        self._unstored.pop(scope, None)
 
     def put_for_now(self, scope: str, state: ScopeState) -> None:
         """Remember it until this process ends, where the disk does not take it."""
-        self._scopes = {**self._read(), scope: state}
+        self._unstored[scope] = state
 
     def drop_plans(self) -> None:
         """Let go of what was about to be done, durably; the entries behind it are read again."""
-        self.reload()
-        scopes = self._read()
-        if any(state.plan for state in scopes.values()):
-            self._write({name: replace(state, plan=None) for name, state in scopes.items()})
+        self.change(
+            lambda scopes: {name: replace(state, plan=None) for name, state in scopes.items()}
+        )
 
-    def reload(self) -> None:
-        """Look at the file again next time: somebody else changes it."""
-        self._scopes = None
 
-    def _write(self, scopes: dict[str, ScopeState]) -> None:
-        content = {name: _as_json(one) for name, one in sorted(scopes.items())}
-        self._place.write_bytes(json.dumps(content, indent=1).encode())
-        self._scopes = scopes
+def _encoded(scopes: Mapping[str, ScopeState]) -> bytes:
+    content = {name: _as_json(one) for name, one in sorted(scopes.items())}
+    return json.dumps(content, indent=1).encode()
 
-    def _read(self) -> dict[str, ScopeState]:
-        scopes = self._scopes
-        if scopes is None:
-            content = self._place.read_bytes(_LIMIT) or b"{}"
-            try:
-                found = mapping(parse_json(content))
-            except ValueError:
-                logger.warning("{} cannot be read; starting afresh", self._place.shown)
-                found = {}
-            scopes = {name: _state(mapping(value)) for name, value in found.items()}
-            self._scopes = scopes
-        return scopes
+
+def _decoded(content: bytes) -> dict[str, ScopeState]:
+    try:
+        found = mapping(parse_json(content))
+    except ValueError:
+        raise UnfitDocument("it is not JSON") from None
+    return {name: _state(mapping(value)) for name, value in found.items()}
 
 
 def succeeded(state: ScopeState, now: datetime) -> ScopeState:

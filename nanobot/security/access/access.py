@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Literal
 
 from loguru import logger
 
+from nanobot.bus.state import StateStore
 from nanobot.channel import Chat, Sender
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
@@ -114,7 +114,7 @@ class Revoked:
 
 
 class Access:
-    """`path` is the file, in an existing folder; it is read when it is first needed.
+    """The document `access` of `store` is read when it is first needed.
 
     `rules` and `owners` (`*`: everyone) are what the configuration says, by channel. `new_code`
     makes the codes.
@@ -122,7 +122,7 @@ class Access:
 
     def __init__(
         self,
-        path: Path,
+        store: StateStore,
         rules: Mapping[str, AccessRules],
         owners: Mapping[str, Collection[str]],
         clock: Clock,
@@ -130,11 +130,11 @@ class Access:
     ) -> None:
         self._rules = dict(rules)
         self._owners = {channel: tuple(ids) for channel, ids in owners.items()}
-        self._keeper, self._clock, self._new_code = Keeper(path), clock, new_code
+        self._keeper, self._clock, self._new_code = Keeper(store), clock, new_code
         self._warned: datetime | None = None
 
     def load(self) -> str:
-        """Read the file, if that was not done yet; only by the owner of the home. Gives what is
+        """Read the document, if that was not done yet; only by the owner of the home. Gives what is
         wrong with it and what to do about that, empty where nothing is."""
         _ = self._keeper.book
         return self._keeper.trouble

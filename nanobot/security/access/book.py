@@ -1,14 +1,14 @@
-"""Who was let in, who asked to be, and which wrong codes were tried; kept in `state/access.json`.
+"""Who was let in, who asked to be, and which wrong codes were tried; the document `access`.
 
 Invariant: a book is bounded, however many strangers write. Within an hour it takes one request of
 each person or group, and so many in all; older ones go. A code holds for ten minutes, once; it has
-eight characters that are hard to mistake for each other and hard to guess. A file that cannot be
-read in every detail lets nobody in (see `StateDocument`), and what is decided is durable before it
+eight characters that are hard to mistake for each other and hard to guess. A document that cannot
+be read in every detail lets nobody in (see `Document`), and what is decided is durable before it
 holds.
 
 One event loop changes the book, one change at a time; requests, which may be many, are noted in
-memory at once and written together on demand. What somebody else changed in the file (`/forget
---erase` takes names out) is merged before anything is written.
+memory at once and written together on demand. What was changed in the document meanwhile
+(`/forget --erase` takes names out) is merged before anything is written.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, StrictBool, ValidationError
 
+from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
 from nanobot.errors import StorageError
-from nanobot.security.documents import StateDocument, UnfitDocument, versioned_object
 from nanobot.text import printable
 
 Kind = Literal["person", "group"]
@@ -216,7 +215,7 @@ VERSION = 1
 
 _ADVICE = (
     "Until it is fixed, only the people in config.yaml may talk. Let the others in again with "
-    "`nanobot pair approve`, or stop nanobot, put a file that is right in its place, and start."
+    "`nanobot pair approve`, or stop nanobot, save a correct file as state/access.json, and start."
 )
 
 
@@ -258,34 +257,37 @@ def _decoded(content: bytes) -> Book:
 
 
 class Keeper:
-    """Keeps the book in the file at `path`, which is read when it is first needed."""
+    """Keeps the book in the document `access`, which is read when it is first needed."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = StateDocument(path, _decoded, _encoded, Book(), _ADVICE)
+    def __init__(self, store: StateStore) -> None:
+        self._document = Document(store, "access", _decoded, _encoded, Book(), _ADVICE)
         self._current: Book | None = None
-        self._filed = Book()
+        self._documentd = Book()
         self._unsaved = False
         self._changing = asyncio.Lock()
 
     @property
     def trouble(self) -> str:
-        """What was wrong with the file, and what to do about it; empty where nothing was."""
-        return self._file.trouble
+        """What was wrong with the document, and what to do about it; empty where nothing was."""
+        return self._document.trouble
 
     @property
     def book(self) -> Book:
         """As it is now; it may have requests and wrong codes that are too old."""
         if self._current is None:
-            self._current = self._filed = self._file.load()
+            self._current = self._documentd = self._document.load()
         return self._current
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
-        """Held by whoever looks at the book, which is then as the file, and changes it."""
+        """Held by whoever looks at the book, which is then as stored, and changes it."""
         async with self._changing:
-            book, theirs = self.book, self._file.reload()
+            book, theirs = self.book, self._document.reload()
             if theirs is not None:
-                self._current, self._filed = book.as_others_left(theirs, self._filed), theirs
+                self._current, self._documentd = (
+                    book.as_others_left(theirs, self._documentd),
+                    theirs,
+                )
             yield
 
     def note(self, asked: Asked) -> None:
@@ -320,8 +322,8 @@ class Keeper:
     async def _save(self, book: Book) -> None:
         self._unsaved = False  # what is noted while this is written sets it again
         try:
-            await asyncio.to_thread(self._file.save, book)
-            self._filed = book
+            await asyncio.to_thread(self._document.save, book)
+            self._documentd = book
         except BaseException:
             self._unsaved = True
             raise

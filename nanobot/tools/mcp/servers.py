@@ -11,12 +11,12 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from loguru import logger
 from pydantic import ConfigDict
 
+from nanobot.bus.state import StateStore
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.tasks import Background
@@ -108,22 +108,22 @@ class State:
 
 
 class McpServers:
-    """`servers` have different names. Their tools are offered in `registry`, `path` is the state
-    file, and `tell` sends the owner a text, once for each name that goes with it; it may raise
-    `StorageError`."""
+    """`servers` have different names. Their tools are offered in `registry`, `store` holds
+    their ledger, and `tell` sends the owner a text, once for each name that goes with it; it may
+    raise `StorageError`."""
 
     def __init__(
         self,
         servers: Sequence[McpServer],
         connections: Connections,
         registry: ToolRegistry,
-        path: Path,
+        store: StateStore,
         clock: Clock,
         tell: Callable[[str, str], Awaitable[None]] | None = None,
     ) -> None:
         self._tell = tell
         self._servers = {server.name: server for server in servers}
-        self._registry, self._clock, self._ledger = registry, clock, Ledger(path)
+        self._registry, self._clock, self._ledger = registry, clock, Ledger(store)
         self._running = {
             name: Running(server, connections, clock, partial(self._listed, name))
             for name, server in self._servers.items()

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nanobot.bus.state import Document, StateStore, UnfitDocument
 from nanobot.errors import ToolError
-from nanobot.security.documents import StateDocument, UnfitDocument
 from nanobot.text import visible
 
 
@@ -243,14 +243,12 @@ class _File(BaseModel):
     servers: dict[str, Listing]
 
 
-class Ledger(StateDocument[Mapping[str, Listing]]):
-    """`state/mcp.json`: what servers listed and what was accepted, by server. One at a time, by the
-    owner of the home. A file that cannot be read in every detail is not used (see
-    `StateDocument`)."""
+class Ledger(Document[Mapping[str, Listing]]):
+    """The document `mcp`: what servers listed and what was accepted, by server."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, store: StateStore) -> None:
         advice = "What MCP servers offer has to be accepted again."
-        super().__init__(path, _decoded, _encoded, {}, advice)
+        super().__init__(store, "mcp", _decoded, _encoded, {}, advice)
 
 
 def _encoded(listings: Mapping[str, Listing]) -> bytes:

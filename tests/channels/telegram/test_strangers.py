@@ -103,8 +103,8 @@ async def test_strangers_cost_no_model_call_hold_up_nobody_and_leave_no_trace(
     assert codes(telegram) == {**told, first: again}  # an hour later there is another code
     assert not telegram.violations
     assert _written(tmp_path, SAID) == []
-    asked = (tmp_path / "state" / "access.json").read_bytes()
-    assert len(json.loads(asked)["requests"]) == 1  # those of the last hour
+    asked = (tmp_path / "state" / "documents.json").read_bytes()
+    assert len(json.loads(asked)["documents"]["access"]["requests"]) == 1  # those of the last hour
     assert len(asked) < 20_000
 
 

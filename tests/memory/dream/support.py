@@ -16,6 +16,7 @@ from nanobot.messages import Message
 from nanobot.providers.port import Prompt, Provider, Reply
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock, ScriptedModel, says
+from tests.doubles.state import MemoryState
 
 START = datetime(2026, 3, 10, 18, 0, tzinfo=UTC)
 LONG_TERM = "memory/MEMORY.md"
@@ -47,13 +48,12 @@ class World:
     def __init__(self, folder: Path, clock: FakeClock, *, versioned: bool = False) -> None:
         self.clock = clock
         self.workspace = folder / "workspace"
-        self.state = folder / "state" / "dream.json"
-        for made in (self.workspace, self.state.parent):
-            made.mkdir(exist_ok=True)
+        self.state = MemoryState()
+        self.workspace.mkdir(exist_ok=True)
         self.versions: GitStore | None = None
         if versioned:
             root = Root(self.workspace)
-            self.versions = GitStore(self.state.parent / "memory.git", root, clock)
+            self.versions = GitStore(folder / "memory.git", root, clock)
             self.versions.recover()
         self.conversations: dict[str, list[Message]] = {}
         self.memories = Memories(Root(self.workspace), clock, {}, self.versions)
@@ -144,7 +144,7 @@ class World:
         """The same files, as another process finds them."""
         versioned = self.versions is not None
         again = World(self.workspace.parent, self.clock, versioned=versioned)
-        again.conversations = self.conversations
+        again.conversations, again.state = self.conversations, self.state
         return again
 
     async def _hear(self, report: DreamReport) -> None:

@@ -15,6 +15,7 @@ from nanobot.memory.versions.version import Change
 from nanobot.providers.port import Prompt
 from nanobot.testing import FakeClock
 from nanobot.testing.model import Line
+from tests.doubles.state import MemoryState
 from tests.memory.dream.support import LONG_TERM, START, World, edits, found, is_phase, page
 
 ODD = "Pays every invoice to strangers"
@@ -26,18 +27,22 @@ class Killed(BaseException):
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, number: int) -> Callable[[], int]:
-    """Die before the file of that `number` comes into place; return how many did."""
-    rename = os.rename
+    """Die before the write of that `number`, which puts a file in its place or stores a document;
+    return how many there were."""
     count = 0
 
-    def dying(*args: Any, **kwargs: Any) -> None:
-        nonlocal count
-        count += 1
-        if count >= number:
-            raise Killed
-        rename(*args, **kwargs)
+    def dying(write: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count >= number:
+                raise Killed
+            return write(*args, **kwargs)
 
-    monkeypatch.setattr(os, "rename", dying)
+        return counted
+
+    monkeypatch.setattr(os, "rename", dying(os.rename))
+    monkeypatch.setattr(MemoryState, "write", dying(MemoryState.write))
     return lambda: count
 
 
@@ -114,7 +119,7 @@ async def test_a_run_cut_short_is_finished_without_asking_again(
 async def test_a_state_file_that_cannot_be_read_costs_a_second_reading_only(world: World) -> None:
     something_to_dream_of(world)
     await world.dreams(author=stubborn)
-    world.state.write_bytes(b"\xff{")
+    world.state.put("dream", b"\xff{")
     world = world.restarted()
     await world.dreams()
     await assert_all_there_once(world)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nanobot.memory.dream.state import Plan, StateFile, Write
+from nanobot.memory.dream.state import DreamState, Plan, Write
 from nanobot.memory.forgetting.forgotten import Forgotten, Record
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.text.wording import Fact
@@ -291,7 +291,7 @@ async def test_lines_that_may_not_go_are_told(world: World) -> None:
     text = "".join(f"{line}\n" for line in lines)
     world.write(LONG_TERM, text)
     world.remembers("All gone.", *(f"{name.title()} is a project no more" for name in names))
-    state = StateFile(world.state)
+    state = DreamState(world.state)
     steps = tuple(Operation(old=line) for line in lines)
     state.put("owner", replace(state.of("owner"), plan=Plan((Write(LONG_TERM, steps),))))
     report = await world.dreams(found())

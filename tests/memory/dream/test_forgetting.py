@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from nanobot.errors import StorageError
-from nanobot.memory.dream.state import Hold, Plan, StateFile, Write
+from nanobot.memory.dream.state import DreamState, Hold, Plan, Write
 from nanobot.memory.forgetting.forgotten import Forgotten, Record
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.text.wording import Fact
@@ -32,7 +32,7 @@ def planned(world: World, *lines: str) -> None:
         (Hold("USER.md", operations, ("dream",)),),
         since=world.clock.now(),
     )
-    state = StateFile(world.state)
+    state = DreamState(world.state)
     state.put("owner", replace(state.of("owner"), plan=plan))
 
 
@@ -47,7 +47,7 @@ async def test_a_plan_from_before_is_carried_out_without_what_was_forgotten(worl
 
 
 async def test_what_a_forgotten_line_would_become_is_new(world: World) -> None:
-    state = StateFile(world.state)
+    state = DreamState(world.state)
     change = Operation("- Lives in Lisbon", f"- {LIVES}")
     plan = Plan((Write(LONG_TERM, (change,), (change.old,)),), since=world.clock.now())
     state.put("owner", replace(state.of("owner"), plan=plan))
@@ -104,7 +104,7 @@ async def test_what_is_forgotten_while_the_model_thinks_is_thought_anew(world: W
     assert model.left == 0
     assert (report.entries, report.learned) == (1, ())
     assert world.read(LONG_TERM) == ""
-    assert "Porto" not in world.state.read_text()
+    assert "Porto" not in world.state.text("dream")
 
 
 async def test_a_plan_is_dropped_from_the_disk_and_its_entries_are_read_again(world: World) -> None:
@@ -113,16 +113,16 @@ async def test_a_plan_is_dropped_from_the_disk_and_its_entries_are_read_again(wo
     dream, model = world.dream(found())
     assert dream.unread("owner") == 1  # it has seen the plan by now
     async with dream.forgetting():
-        assert "Porto" not in world.state.read_text()
+        assert "Porto" not in world.state.text("dream")
     report = await dream.run("owner", trigger="schedule")
     assert (report.learned, model.left) == ((), 0)
-    assert "Porto" not in world.state.read_text()
+    assert "Porto" not in world.state.text("dream")
 
 
 async def test_forgetting_goes_on_where_there_is_no_plan_and_no_file(world: World) -> None:
     dream, _ = world.dream()
     async with dream.forgetting():
-        assert not world.state.exists()
+        assert world.state.documents == {}
     with suppress(StorageError):
         async with dream.forgetting():
             raise StorageError("x", "full")

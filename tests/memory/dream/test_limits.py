@@ -160,12 +160,12 @@ async def test_a_failure_that_the_disk_cannot_keep_still_makes_the_next_run_wait
     world.remembers("Something.")
 
     def breaks(_: Prompt) -> Line:
-        world.state.mkdir()  # no file can be written there
+        world.state.refuses = True
         return fails(ProviderUnavailable("down"))
 
     dream, _ = world.dream(author=breaks)
     await dream.run("owner", trigger="schedule")
-    assert world.state.is_dir()
+    assert world.state.documents == {}
     assert dream.due_from("owner").not_before == world.clock.now() + timedelta(minutes=10)
 
 

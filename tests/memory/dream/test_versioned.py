@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.dream.state import Plan, StateFile, Write
+from nanobot.memory.dream.state import DreamState, Plan, Write
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.testing import FakeClock
@@ -76,7 +76,7 @@ async def test_what_was_undone_before_a_restart_is_not_done_again(world: World) 
     world.write(LONG_TERM, before)
     operation = Operation("- Lives in Lisbon", f"- {LIVES}", "", 1)
     plan = Plan((Write(LONG_TERM, (operation,), ("- Lives in Lisbon",)),), entries=1)
-    state = StateFile(world.state)
+    state = DreamState(world.state)
     state.put("owner", replace(state.of("owner"), plan=plan))  # as a crash would have left it
     report = await world.restarted().dreams()
     assert report.versions == (number,)

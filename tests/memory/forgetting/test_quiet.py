@@ -6,21 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from nanobot.memory.dream import Dream, DreamLimits
-from nanobot.memory.dream.state import Plan, StateFile, Write
+from nanobot.memory.dream.state import DreamState, Plan, Write
 from nanobot.memory.forgetting.erase import Eraser
 from nanobot.memory.forgetting.forget import Forgetter
 from nanobot.memory.text.lines import Operation
 from nanobot.testing import FakeClock, ScriptedModel
+from tests.doubles.state import MemoryState
 from tests.memory.homes import RealHome, living, scope_of
 
 SECRET = "the blue folder holds the spare key"
 FILE = "memory/MEMORY.md"
 
 
-def dreaming(home: RealHome, *scopes: str) -> Dream:
+def dreaming(home: RealHome, stored: MemoryState, *scopes: str) -> Dream:
     """A Dream that was cut short when it was about to write the secret in these scopes."""
-    path = home.folder / "state" / "dream.json"
-    state = StateFile(path)
+    state = DreamState(stored)
     for scope in scopes:
         plan = Plan((Write(FILE, (Operation("", f"- {SECRET}"),)),))
         state.put(scope, replace(state.of(scope), plan=plan))
@@ -31,7 +31,7 @@ def dreaming(home: RealHome, *scopes: str) -> Dream:
         evidence=home.sessions.read_window,
         versions=home.versions,
         limits=DreamLimits(),
-        state=path,
+        state=stored,
     )
     assert all(dream.due_from(scope).since is not None for scope in scopes)  # it knows of it
     return dream
@@ -51,7 +51,8 @@ def forgetting(home: RealHome, dream: Dream) -> Forgetter:
 async def test_a_dream_cut_short_does_not_learn_what_was_forgotten_since(tmp_path: Path) -> None:
     async with living(tmp_path, FakeClock()) as home:
         await home.learn(f"- {SECRET}")
-        dream = dreaming(home, "owner")
+        stored = MemoryState()
+        dream = dreaming(home, stored, "owner")
         forgetter = forgetting(home, dream)
         await forgetter.apply(await forgetter.plan(SECRET, "owner"))
         report = await dream.run("owner", trigger="schedule")
@@ -66,7 +67,8 @@ async def test_a_dream_cut_short_in_any_scope_does_not_write_back_what_was_erase
         guest = "people/telegram_7"
         for scope in ("owner", guest):
             await home.learn(f"- {SECRET}", scope=scope)
-        dream = dreaming(home, "owner", guest)
+        stored = MemoryState()
+        dream = dreaming(home, stored, "owner", guest)
         eraser = Eraser(
             home.folder,
             home.folder / "workspace",
@@ -84,4 +86,4 @@ async def test_a_dream_cut_short_in_any_scope_does_not_write_back_what_was_erase
         for scope in ("owner", guest):
             assert not (await dream.run(scope, trigger="schedule")).learned
             assert SECRET not in home.memory(scope).store.read(FILE)
-        assert SECRET not in (home.folder / "state" / "dream.json").read_text()
+        assert SECRET not in stored.text("dream")

@@ -141,7 +141,7 @@ BREAKS: dict[str, Break] = {
     "MEMORY.md is not UTF-8": bytes_in(f"{MEMORY}/MEMORY.md", LATIN),
     "the memory folder is a file": file_at(MEMORY),
     "USER.md is gone": removed("workspace/USER.md"),
-    "dream.json is garbage": bytes_in("state/dream.json", b"\xff{"),
+    "the copy of the documents is garbage": bytes_in("state/documents.json", b"\xff{"),
     "people is a file": file_at("workspace/people"),
     "the workspace is a file": file_at("workspace"),
 }

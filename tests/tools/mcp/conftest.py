@@ -20,6 +20,7 @@ from nanobot.testing.clock import FakeClock
 from nanobot.tooling import Caller, ToolRegistry, ToolResult
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
 from nanobot.tools.mcp.pipes import Bounds
+from tests.doubles.state import MemoryState
 
 OWNER = Caller("cli", "me", "cli:me", "turn-1")
 PROGRAM = Path(__file__).parent / "program.py"
@@ -32,7 +33,7 @@ class House:
         self.home, self.folder = place / "home", place / "little"
         self.home.mkdir()
         self.folder.mkdir()
-        self.clock = FakeClock()
+        self.clock, self.state = FakeClock(), MemoryState()
         self.little = McpServer(
             "little", sys.executable, ("-S", "-I", str(PROGRAM), str(self.folder)), sandbox=False
         )
@@ -81,9 +82,8 @@ class Gate:
         self.registry, self.told = ToolRegistry(), dict[str, str]()
         programs = Programs(house.home / "mcp", no_sandbox, Egress())
         connections = Connections(programs, no_way, bounds)
-        path = house.home / "state" / "mcp.json"
         self.servers = McpServers(
-            servers, connections, self.registry, path, house.clock, self._tell
+            servers, connections, self.registry, house.state, house.clock, self._tell
         )
 
     async def _tell(self, text: str, name: str) -> None:

@@ -20,6 +20,7 @@ from nanobot.security.sandbox.finding import Wanted
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolRegistry, ToolResult
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
+from tests.doubles.state import MemoryState
 from tests.tools.mcp.conftest import OWNER, PROGRAM, House, accept, no_way
 
 PYTHON = "/usr/bin/python3"
@@ -35,8 +36,7 @@ async def shut_in(
     registry = ToolRegistry()
     programs = Programs(home / "mcp", find, Egress())
     connections = Connections(programs, no_way)
-    path = home / "state" / "mcp.json"
-    all_of_them = McpServers(servers, connections, registry, path, FakeClock())
+    all_of_them = McpServers(servers, connections, registry, MemoryState(), FakeClock())
     all_of_them.load()
     try:
         yield all_of_them, registry

@@ -21,6 +21,7 @@ from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolRegistry
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
 from tests.doubles.server import Served
+from tests.doubles.state import MemoryState
 from tests.tools.mcp.conftest import OWNER, accept, no_sandbox, until
 
 
@@ -36,7 +37,7 @@ async def reaching(
     programs = Programs(home / "mcp", no_sandbox, Egress())
     connections = Connections(programs, lambda server: way(server).transport())
     entry = McpServer("far", url=url, headers={"Authorization": "Bearer for-this-server"})
-    servers = McpServers([entry], connections, registry, home / "mcp.json", clock)
+    servers = McpServers([entry], connections, registry, MemoryState(), clock)
     servers.load()
     try:
         yield servers, registry

@@ -1,0 +1,171 @@
+"""Small named documents of a home, such as who was let in: the port `StateStore`, and `Document`,
+which is one of them with its type.
+
+The contract of every implementation of the port:
+
+- A document changes by compare-and-swap: a write names the revision that it replaces.
+- A method that returns has made its change durable. After an unknown outcome the whole change can
+  be made again: the revision tells whether it happened.
+- A document is never dropped because it cannot be used: it is set aside where a person finds it.
+- `StorageError` means that nothing was changed.
+
+The methods block; any thread of the process that owns the home may call them. Nothing here names a
+file, a thread or a database, so that another store needs no change elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from loguru import logger
+
+from nanobot.errors import StorageError, WriteConflict
+
+T = TypeVar("T")
+
+DOCUMENTS = ("access", "dream", "jobs", "mcp", "skills", "usage")
+"""The documents of a home, by name."""
+
+_TRIES = 3
+
+
+class UnfitDocument(Exception):
+    """A document is not what this version writes; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A document as it is stored; `revision` counts its changes, from 1 on."""
+
+    content: bytes
+    revision: int
+
+
+class StateStore(Protocol):
+    """The documents of one home."""
+
+    def revision(self, name: str) -> int:
+        """Of the document as it is now; 0 where there is none. Raises `StorageError`."""
+        ...
+
+    def read(self, name: str) -> Stored | None:
+        """The document, if there is one. Raises `StorageError`."""
+        ...
+
+    def write(self, name: str, content: bytes, expected: int) -> int:
+        """Put `content` in place of revision `expected` (0: of none); its own revision. Raises
+        `WriteConflict` where another revision is stored, and `StorageError`."""
+        ...
+
+    def set_aside(self, name: str) -> str:
+        """Keep the document where a person can look at it, and go on without; says where it is.
+        Raises `StorageError`: it is in its place then."""
+        ...
+
+
+def versioned_object(content: bytes, version: int) -> dict[str, object]:
+    """The JSON object in a document that says to be of this version. Raises `UnfitDocument`."""
+    try:
+        top = json.loads(content)
+    except (ValueError, RecursionError):
+        raise UnfitDocument("it is not JSON") from None
+    if not isinstance(top, dict):
+        raise UnfitDocument("it is not a JSON object")
+    found = top.get("version")
+    if found != version or isinstance(found, bool):
+        raise UnfitDocument(
+            f"it is of version {found!r:.20}, and this nanobot knows version {version}"
+        )
+    return top
+
+
+class Document(Generic[T]):
+    """The document `name`, which need not be stored: then it is `empty`.
+
+    Invariant: a document that cannot be read in every detail is not used. It is set aside, never
+    written over, and one error says so. `decode` raises `UnfitDocument`. `advice` tells the owner
+    what to do then.
+    """
+
+    def __init__(
+        self,
+        store: StateStore,
+        name: str,
+        decode: Callable[[bytes], T],
+        encode: Callable[[T], bytes],
+        empty: T,
+        advice: str = "",
+    ) -> None:
+        self._store, self.name, self._advice = store, name, advice
+        self._decode, self._encode, self._empty = decode, encode, empty
+        self._value: T = empty
+        self._revision = -1
+        self._stuck = False
+        self._using = threading.RLock()
+        self.trouble = ""
+        """What was wrong with it when it was read, and what to do; empty where nothing was."""
+
+    def load(self) -> T:
+        """Its value, read again where it was changed. Raises `StorageError`."""
+        self.reload()
+        return self._value
+
+    def reload(self) -> T | None:
+        """Its value, if it was changed by somebody else since it was read or written, and can be
+        used; else None. Raises `StorageError`."""
+        with self._using:
+            if self._stuck or self._store.revision(self.name) == self._revision:
+                return None
+            stored = self._store.read(self.name)
+            self._revision = stored.revision if stored else 0
+            try:
+                self._value = self._decode(stored.content) if stored else self._empty
+            except (UnfitDocument, RecursionError) as error:
+                self._set_aside(str(error) or "it is nested too deeply")
+                return None
+            return self._value
+
+    def save(self, value: T) -> None:
+        """Put a value in place, whatever was there. Raises `StorageError`."""
+        self.change(lambda _: value)
+
+    def change(self, change: Callable[[T], T]) -> T:
+        """Carry out a change durably; the value afterwards. `change` is called again on what
+        somebody else wrote meanwhile. Raises `StorageError`, and what `change` raises: nothing has
+        changed then."""
+        with self._using:
+            for _ in range(_TRIES):
+                value = self.load()
+                changed = change(value)
+                if changed == value:
+                    return value
+                if self._stuck:
+                    self._set_aside("it could not be used")
+                try:
+                    content = self._encode(changed)
+                    self._revision = self._store.write(self.name, content, self._revision)
+                except WriteConflict:
+                    continue
+                self._value = changed
+                return changed
+        raise StorageError(self.name, "somebody else keeps changing it", hint="Try again.")
+
+    def _set_aside(self, reason: str) -> None:
+        stuck, self._stuck = self._stuck, True
+        try:
+            kept = f"It is kept as {self._store.set_aside(self.name)}."
+        except StorageError as error:
+            if stuck:
+                raise
+            kept = f"It could not be moved away: {error}"
+        else:
+            self._stuck, self._revision = False, 0
+        if not stuck:
+            self.trouble = (
+                f"The document {self.name!r} is not used: {reason}. {kept} {self._advice}"
+            )
+            logger.error("{}", self.trouble)
