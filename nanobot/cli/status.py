@@ -64,7 +64,7 @@ def add_state(commands: Commands) -> None:
 def _show(options: argparse.Namespace) -> int:
     from nanobot.bus.sqlite_reports import inspect_journal
 
-    path = home_of(options) / "state" / "journal.db"
+    path = options.home / "state" / "journal.db"
     found = inspect_journal(path, SystemClock())
     if found.damage:
         raise StorageError(path, found.damage, hint="`nanobot doctor` says what to do.")
