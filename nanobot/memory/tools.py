@@ -1,20 +1,13 @@
-"""What a wish to change a long-term file comes to: line operations, and what waits. Pure.
-
-Once foreign text was read, what the model words itself waits for the person, whether it adds,
-rewords or removes. Lines of the person's own, which code copied whole, go in at once.
-
-The gate for file tools: how `write_file` and `edit_file` change what decides future behaviour.
-
-They name a path; whose memory that is comes from the caller. Once foreign text is in the prompt
-they change none of these files: `update_memory` does, by whose rule lines of the person's go in and
-all else waits. What nanobot itself keeps (history, pending and retired facts) no file tool writes
-at all.
-
-The tools by which the agent writes down what happened today, and what lasts.
+"""The tools by which the agent writes to memory, and the gate for its file tools.
 
 Whose memory is written comes from the caller. Once foreign text is in the prompt, a note says what
-may have caused it, and a fact waits for the person's word. A line that the person wrote is not
-concerned: the model names it, and code copies it whole.
+may have caused it, and what the model words itself waits for the person, whether it adds, rewords
+or removes. Lines that the person wrote are not concerned: the model names one, code copies it
+whole, and it goes in at once.
+
+`write_file` and `edit_file` name a path; with foreign text in the prompt they change none of the
+files that decide future behaviour. What nanobot itself keeps (history, pending and retired facts)
+they never write.
 """
 
 from __future__ import annotations
@@ -26,138 +19,23 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from nanobot.errors import CallRefused, PathRefused, ToolError
+from nanobot.errors import CallRefused, PathRefused
 from nanobot.memory.documents import LONG_TERM, PENDING, RETIRED
-from nanobot.memory.scopes import OWNER, is_scope
+from nanobot.memory.scopes import OWNER, Memory, is_scope
 from nanobot.memory.store.guard import bare, fact_lines, lost_facts
-from nanobot.memory.store.pending import Pending
-from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.taint import quotation
 from nanobot.memory.text.lines import Operation, most_similar, told
 from nanobot.memory.versions.version import Change
 from nanobot.tooling import Arguments, Caller, ToolResult
 
+MemoryOf = Callable[[str], Memory]
+"""The memory of a scope."""
+
 _NEAR = 0.3
-_SHOWN = 300
-_LONGEST = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """Lines to add under `section`, to take out, and to reword (old, new); `quoted` are lines of
-    the person's to add there."""
-
-    add: Sequence[str] = ()
-    section: str = ""
-    remove: Sequence[str] = ()
-    reword: Sequence[tuple[str, str]] = ()
-    quoted: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Edits:
-    """`operations` may be made, and the `retired` lines then go to retired.md. `held` wait for the
-    person."""
-
-    operations: tuple[Operation, ...] = ()
-    retired: tuple[str, ...] = ()
-    held: tuple[Operation, ...] = ()
-
-
-def planned(file: str, text: str, wish: Wish, *, tainted: bool) -> Edits:
-    """What `wish` changes in `text`, which the model knows as `file`.
-
-    Raises `ToolError` for a line that does not stand there, and names the one that comes nearest.
-    """
-    removals = [Operation(old=_standing(line, text, file)) for line in wish.remove]
-    rewordings = [_rewording(old, new, text, file) for old, new in wish.reword]
-    section = _section(wish.section, text, new=not tainted)
-    additions = [Operation(new=line, section=section) for line in _bullets(wish.add, text)]
-    quoted = [Operation(new=line, section=section) for line in _bullets(wish.quoted, text)]
-    if tainted:
-        # What is no fact, such as a placeholder, claims nothing.
-        idle = [step for step in removals if not fact_lines(step.old)]
-        held = [step for step in removals if step not in idle]
-        held += (*rewordings, *additions)
-        if any(len(step.new) > _LONGEST for step in held):
-            raise CallRefused(f"a fact may have {_LONGEST:,} characters; the person has to read it")
-        return Edits((*idle, *quoted), held=tuple(held))
-    replaced = [step.old for step in rewordings if lost_facts(step.old, step.new)]
-    retired = (*(step.old for step in removals), *replaced)
-    return Edits((*removals, *rewordings, *additions, *quoted), retired)
-
-
-def summary_of(file: str, edits: Edits) -> str:
-    """The operations in a few words: `MEMORY.md: 2 added, 1 retired`."""
-    steps = edits.operations
-    counts = {
-        "added": sum(not step.old for step in steps),
-        "reworded": sum(bool(step.old and step.new) for step in steps),
-        "retired": sum(not step.new for step in steps),
-    }
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return f"{file}: {told or 'nothing to change'}"
-
-
-def report_of(file: str, edits: Edits) -> str:
-    """What the model is told."""
-    if not edits.held:
-        return f"{summary_of(file, edits)}."
-    lines = "\n".join((step.new or f"without: {step.old}")[:_SHOWN] for step in edits.held)
-    return (
-        f"{summary_of(file, edits)}.\nThis waits for the person, since text from elsewhere is in "
-        "this conversation. They are shown it and can accept it at a touch; do not repeat it:\n"
-        f"{lines}\nA line that they wrote goes in at once: give its first words as `quote`."
-    )
-
-
-def _standing(wanted: str, text: str, file: str) -> str:
-    """The line of `text` that is `wanted`, whatever its mark, case and spaces."""
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    same = [line for line in lines if _plain(line) == _plain(wanted)]
-    exact = [line for line in same if line.strip() == wanted.strip()]
-    if same:
-        return (exact or same)[0]
-    near = most_similar(wanted, lines, _NEAR)
-    raise CallRefused(
-        f"no line of {file} reads {wanted.strip()[:_SHOWN]!r}; nothing was changed",
-        hint=f"The nearest is: {near.strip()[:_SHOWN]}" if near else "Read the file again.",
-    )
-
-
-def _rewording(old: str, new: str, text: str, file: str) -> Operation:
-    standing = _standing(old, text, file)
-    fact = bare(" ".join(new.split()))
-    if not fact:
-        raise CallRefused(f"the new text for {old.strip()[:_SHOWN]!r} is empty; use remove")
-    mark = standing[: len(standing) - len(bare(standing))]
-    return Operation(old=standing, new=mark + fact)
-
-
-def _bullets(lines: Sequence[str], text: str) -> list[str]:
-    """The lines to add as list items, without those that stand there."""
-    known = {_plain(line) for line in text.splitlines()}
-    pieces = (bare(piece) for line in lines for piece in line.splitlines())
-    new = dict.fromkeys(f"- {piece}" for piece in pieces if piece and _plain(piece) not in known)
-    return list(new)
-
-
-def _section(wanted: str, text: str, *, new: bool) -> str:
-    """The heading that is meant; none where the text has no such heading and may get no `new`
-    one."""
-    name = " ".join(wanted.split()).lstrip("# ")
-    if not name:
-        return ""
-    headings = (line.rstrip() for line in text.splitlines() if line.startswith("#"))
-    for heading in headings:
-        if heading.lstrip("# ").casefold() == name.casefold():
-            return heading
-    return f"## {name}" if new else ""
-
-
-def _plain(line: str) -> str:
-    return " ".join(bare(line).casefold().split()).rstrip(".。")
-
+_SHOWN, _LONGEST, _LINES = 300, 1_000, 40
+_PATHS = {"MEMORY.md": LONG_TERM}
+_QUOTABLE = frozenset({"MEMORY.md", "USER.md"})
+"""Files of facts: what the others say is done from then on, and one wish is no rule."""
 
 _KEPT_BY_NANOBOT = frozenset(
     {PENDING, RETIRED, "memory/HISTORY.md", "memory/.cursor", "memory/.dream_cursor"}
@@ -165,15 +43,10 @@ _KEPT_BY_NANOBOT = frozenset(
 _KEPT_PREFIXES = ("memory/history.jsonl", "memory/history/")
 
 
-class _Memory(Protocol):
-    @property
-    def store(self) -> MemoryStore: ...
-
-
 class Documents:
-    """Guarded writes by path. `memory_of` gives the memory of a scope."""
+    """Guarded writes by path, for file tools."""
 
-    def __init__(self, memory_of: Callable[[str], _Memory]) -> None:
+    def __init__(self, memory_of: MemoryOf) -> None:
         self._memory_of = memory_of
 
     def is_document(self, path: str, caller: Caller) -> bool:
@@ -194,43 +67,15 @@ class Documents:
                 hint="update_memory changes facts, note adds to today's notes.",
             )
         if caller.origins() and text != (expected or ""):
-            raise _tainted(path)
+            raise CallRefused(
+                f"{path} was not written: text from elsewhere (a page, a file, someone else's "
+                "message) is in this conversation, and this file guides you from then on",
+                hint="Call update_memory: `quote` takes in a line that the person wrote, at once; "
+                "`add`, `replace` and `remove` wait until they accept. Notes of today: call note.",
+            )
+        change = _by_agent(caller, told(inside, expected or "", text))
         store = self._memory_of(scope).store
-        summary = told(inside, expected or "", text)
-        return await store.replace(
-            inside, text, expected=expected, change=by_agent(caller, summary)
-        )
-
-
-def by_agent(caller: Caller, summary: str) -> Change:
-    """A change that the agent makes in the caller's turn."""
-    return Change("agent", summary, session=caller.session_key, turn=caller.turn_id)
-
-
-def _tainted(path: str) -> ToolError:
-    """Why a file tool may not write `path` now, and what to do instead."""
-    return CallRefused(
-        f"{path} was not written: text from elsewhere (a page, a file, someone else's message) is "
-        "in this conversation, and this file guides you from then on",
-        hint="Call update_memory: `quote` takes in a line that the person wrote, at once; `add`, "
-        "`replace` and `remove` wait until they accept. Notes of today: call note.",
-    )
-
-
-def _located(path: str, caller: Caller) -> tuple[str, str]:
-    """The scope that `path` is of, and the path in it. The owner's workspace holds them all."""
-    kind, _, rest = path.partition("/")
-    name, _, inside = rest.partition("/")
-    scope = f"{kind}/{name}"
-    if caller.scope == OWNER and inside and scope != OWNER and is_scope(scope):
-        return scope, inside
-    return caller.scope, path
-
-
-_LINES = 40
-_PATHS = {"MEMORY.md": LONG_TERM}
-_QUOTABLE = frozenset({"MEMORY.md", "USER.md"})
-"""Files of facts: what the others say is done from then on, and one wish is no rule."""
+        return await store.replace(inside, text, expected=expected, change=change)
 
 
 class ChangeLog(Protocol):
@@ -239,17 +84,6 @@ class ChangeLog(Protocol):
     def before_change(
         self, turn_id: str, path: str, previous: bytes | None, new: bytes
     ) -> None: ...
-
-
-class ScopeMemory(Protocol):
-    """What the tools need of one scope's memory."""
-
-    @property
-    def prefix(self) -> str: ...
-    @property
-    def store(self) -> MemoryStore: ...
-    @property
-    def pending(self) -> Pending: ...
 
 
 class NoteArguments(Arguments):
@@ -261,7 +95,7 @@ class NoteArguments(Arguments):
 class Note:
     """Adds to today's notes."""
 
-    memory_of: Callable[[str], ScopeMemory]
+    memory_of: MemoryOf
     undo: ChangeLog
     name: str = "note"
     description: str = (
@@ -321,7 +155,7 @@ class UpdateMemoryArguments(Arguments):
 class UpdateMemory:
     """Adds, retires and rewords lines of the long-term files."""
 
-    memory_of: Callable[[str], ScopeMemory]
+    memory_of: MemoryOf
     undo: ChangeLog
     name: str = "update_memory"
     description: str = (
@@ -333,42 +167,148 @@ class UpdateMemory:
     parallel: bool = False
 
     async def __call__(self, arguments: UpdateMemoryArguments, caller: Caller) -> ToolResult:
-        memory = self.memory_of(caller.scope)
+        memory, origins = self.memory_of(caller.scope), caller.origins()
         path = _PATHS.get(arguments.file, arguments.file)
-        text, origins = memory.store.read(path), caller.origins()
-        edits = planned(
-            arguments.file, text, self._wish(arguments, memory, caller), tainted=bool(origins)
-        )
-        changed = await self._make(memory, path, edits, caller)
-        if edits.held:
-            change = by_agent(caller, "held back")
-            held = await memory.pending.hold(edits.held, path, origins, change)
-            await memory.pending.tell(held, caller.address.key)
-        return ToolResult(report_of(arguments.file, edits), changed=changed, trusted=True)
-
-    def _wish(self, arguments: UpdateMemoryArguments, memory: ScopeMemory, caller: Caller) -> Wish:
-        reword = [(rewording.old, rewording.new) for rewording in arguments.replace]
-        if not (arguments.add or arguments.quote or arguments.remove or reword):
+        if not (arguments.add or arguments.quote or arguments.remove or arguments.replace):
             raise CallRefused("nothing to change", hint="Give quote, add, remove or replace.")
-        if arguments.quote and arguments.file not in _QUOTABLE and caller.origins():
+        if arguments.quote and arguments.file not in _QUOTABLE and origins:
             raise CallRefused(
                 f"what is said once does not become a rule in {arguments.file} by itself",
                 hint="Quote it into MEMORY.md or USER.md, or use `add`, which the person accepts.",
             )
-        heard, today = tuple(caller.heard()), memory.store.today()
+        text, heard, today = memory.store.read(path), tuple(caller.heard()), memory.store.today()
         quoted = [quotation(words, heard, today) for words in arguments.quote]
-        return Wish(arguments.add, arguments.section, arguments.remove, reword, quoted)
+        edits = _planned(arguments, text, quoted, tainted=bool(origins))
+        if edits.operations:
+            await memory.store.apply(
+                path,
+                edits.operations,
+                _by_agent(caller, edits.summary(path)),
+                retired=edits.retired,
+                before=partial(self.undo.before_change, caller.turn_id),
+            )
+        if edits.held:
+            change = _by_agent(caller, "held back")
+            held = await memory.pending.hold(edits.held, path, origins, change)
+            await memory.pending.tell(held, caller.address.key)
+        changed = (memory.prefix + path,) if edits.operations else ()
+        return ToolResult(edits.report(arguments.file), changed=changed, trusted=True)
 
-    async def _make(
-        self, memory: ScopeMemory, path: str, edits: Edits, caller: Caller
-    ) -> tuple[str, ...]:
-        if not edits.operations:
-            return ()
-        await memory.store.apply(
-            path,
-            edits.operations,
-            by_agent(caller, summary_of(path, edits)),
-            retired=edits.retired,
-            before=partial(self.undo.before_change, caller.turn_id),
+
+@dataclass(frozen=True, slots=True)
+class _Edits:
+    """`operations` may be made, and the `retired` lines then go to retired.md. `held` wait for the
+    person."""
+
+    operations: tuple[Operation, ...]
+    retired: tuple[str, ...] = ()
+    held: tuple[Operation, ...] = ()
+
+    def summary(self, file: str) -> str:
+        """The operations in a few words: `MEMORY.md: 2 added, 1 retired`."""
+        counts = {
+            "added": sum(not step.old for step in self.operations),
+            "reworded": sum(bool(step.old and step.new) for step in self.operations),
+            "retired": sum(not step.new for step in self.operations),
+        }
+        done = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        return f"{file}: {done or 'nothing to change'}"
+
+    def report(self, file: str) -> str:
+        """What the model is told."""
+        if not self.held:
+            return f"{self.summary(file)}."
+        lines = "\n".join((step.new or f"without: {step.old}")[:_SHOWN] for step in self.held)
+        return (
+            f"{self.summary(file)}.\nThis waits for the person, since text from elsewhere is in "
+            "this conversation. They are shown it and can accept it at a touch; do not repeat it:\n"
+            f"{lines}\nA line that they wrote goes in at once: give its first words as `quote`."
         )
-        return (memory.prefix + path,)
+
+
+def _planned(
+    wanted: UpdateMemoryArguments, text: str, quoted: Sequence[str], *, tainted: bool
+) -> _Edits:
+    """What the call changes in `text`; `quoted` are lines of the person's to add.
+
+    Raises `ToolError` for a line that does not stand there, and names the one that comes nearest.
+    """
+    removals = [Operation(old=_standing(line, text, wanted.file)) for line in wanted.remove]
+    rewordings = [_rewording(one, text, wanted.file) for one in wanted.replace]
+    section = _section(wanted.section, text, new=not tainted)
+    additions = [Operation(new=line, section=section) for line in _bullets(wanted.add, text)]
+    copies = [Operation(new=line, section=section) for line in _bullets(quoted, text)]
+    if tainted:
+        # What is no fact, such as a placeholder, claims nothing.
+        idle = [step for step in removals if not fact_lines(step.old)]
+        held = [step for step in removals if step not in idle]
+        held += (*rewordings, *additions)
+        if any(len(step.new) > _LONGEST for step in held):
+            raise CallRefused(f"a fact may have {_LONGEST:,} characters; the person has to read it")
+        return _Edits((*idle, *copies), held=tuple(held))
+    replaced = [step.old for step in rewordings if lost_facts(step.old, step.new)]
+    retired = (*(step.old for step in removals), *replaced)
+    return _Edits((*removals, *rewordings, *additions, *copies), retired)
+
+
+def _standing(wanted: str, text: str, file: str) -> str:
+    """The line of `text` that is `wanted`, whatever its mark, case and spaces."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    same = [line for line in lines if _plain(line) == _plain(wanted)]
+    exact = [line for line in same if line.strip() == wanted.strip()]
+    if same:
+        return (exact or same)[0]
+    near = most_similar(wanted, lines, _NEAR)
+    raise CallRefused(
+        f"no line of {file} reads {wanted.strip()[:_SHOWN]!r}; nothing was changed",
+        hint=f"The nearest is: {near.strip()[:_SHOWN]}" if near else "Read the file again.",
+    )
+
+
+def _rewording(wanted: Rewording, text: str, file: str) -> Operation:
+    standing = _standing(wanted.old, text, file)
+    fact = bare(" ".join(wanted.new.split()))
+    if not fact:
+        raise CallRefused(f"the new text for {wanted.old.strip()[:_SHOWN]!r} is empty; use remove")
+    mark = standing[: len(standing) - len(bare(standing))]
+    return Operation(old=standing, new=mark + fact)
+
+
+def _bullets(lines: Sequence[str], text: str) -> list[str]:
+    """The lines to add as list items, without those that stand there."""
+    known = {_plain(line) for line in text.splitlines()}
+    pieces = (bare(piece) for line in lines for piece in line.splitlines())
+    new = dict.fromkeys(f"- {piece}" for piece in pieces if piece and _plain(piece) not in known)
+    return list(new)
+
+
+def _section(wanted: str, text: str, *, new: bool) -> str:
+    """The heading that is meant; none where the text has no such heading and may get no `new`
+    one."""
+    name = " ".join(wanted.split()).lstrip("# ")
+    if not name:
+        return ""
+    headings = (line.rstrip() for line in text.splitlines() if line.startswith("#"))
+    for heading in headings:
+        if heading.lstrip("# ").casefold() == name.casefold():
+            return heading
+    return f"## {name}" if new else ""
+
+
+def _plain(line: str) -> str:
+    return " ".join(bare(line).casefold().split()).rstrip(".。")
+
+
+def _by_agent(caller: Caller, summary: str) -> Change:
+    """A change that the agent makes in the caller's turn."""
+    return Change("agent", summary, session=caller.session_key, turn=caller.turn_id)
+
+
+def _located(path: str, caller: Caller) -> tuple[str, str]:
+    """The scope that `path` is of, and the path in it. The owner's workspace holds them all."""
+    kind, _, rest = path.partition("/")
+    name, _, inside = rest.partition("/")
+    scope = f"{kind}/{name}"
+    if caller.scope == OWNER and inside and scope != OWNER and is_scope(scope):
+        return scope, inside
+    return caller.scope, path
