@@ -91,7 +91,13 @@ class Contents:
 
 
 class Session:
-    """A conversation: its window, its small facts, and what the running turn wants to add."""
+    """A conversation: its window, its small facts, and what the running turn wants to add.
+
+    To be read only: `metadata` are small facts, which `set_metadata` changes; `last_consolidated`
+    is the seq up to which memory holds the conversation; `epoch` names the stretch since the last
+    `/new` (empty before the first one); `first_seq` is the first that is not in the archive,
+    `next_seq` the number that the next message gets (staged ones have theirs already).
+    """
 
     def __init__(self, key: str, clock: Clock, contents: Contents | None = None) -> None:
         now = clock.now()
@@ -105,8 +111,8 @@ class Session:
         self._lines: list[str] = []
         self._messages: list[Message] = []
         self._snapshot: tuple[Message, ...] | None = ()
-        self._first_seq = self._next_seq = 1
-        self._last_consolidated = 0
+        self.first_seq = self.next_seq = 1
+        self.last_consolidated = 0
         self._now_holds(contents or Contents(created_at=now, updated_at=now))
 
     @property
@@ -117,42 +123,9 @@ class Session:
         return self._snapshot
 
     @property
-    def created_at(self) -> datetime:
-        return self._created_at
-
-    @property
-    def updated_at(self) -> datetime:
-        return self._updated_at
-
-    @property
-    def metadata(self) -> Mapping[str, JsonValue]:
-        """Small facts about the session; `set_metadata` changes them."""
-        return MappingProxyType(self._metadata)
-
-    @property
-    def last_consolidated(self) -> int:
-        """The seq up to which memory holds the conversation."""
-        return self._last_consolidated
-
-    @property
-    def epoch(self) -> str:
-        """Names the stretch since the last `/new`; empty before the first one."""
-        return self._epoch
-
-    @property
     def epoch_seq(self) -> int:
         """The seq up to which `/new` sealed the conversation; 0 before the first one."""
-        return seq_of_epoch(self._epoch)
-
-    @property
-    def first_seq(self) -> int:
-        """The first seq that is not in the archive."""
-        return self._first_seq
-
-    @property
-    def next_seq(self) -> int:
-        """The number that the next message gets; staged ones have theirs already."""
-        return self._next_seq
+        return seq_of_epoch(self.epoch)
 
     @property
     def has_staged(self) -> bool:
@@ -179,9 +152,9 @@ class Session:
         timestamp = message.timestamp or self._clock.now()
         if timestamp.tzinfo is None:
             timestamp = timestamp.astimezone()
-        numbered = replace(message, seq=self._next_seq, timestamp=timestamp)
+        numbered = replace(message, seq=self.next_seq, timestamp=timestamp)
         self._stage(numbered)
-        self._next_seq += 1
+        self.next_seq += 1
         return numbered
 
     def clear(self, inbox_id: str | int = "") -> None:
@@ -190,7 +163,7 @@ class Session:
         `inbox_id` names what asked for it; asking again with the same one does nothing, unless
         messages came since: a new journal gives the ids of a lost one again.
         """
-        epoch = Epoch(self._next_seq - 1, str(inbox_id), self._clock.now())
+        epoch = Epoch(self.next_seq - 1, str(inbox_id), self._clock.now())
         if epoch.inbox_id and epoch.id == self._planned().epoch:
             return
         self._stage(epoch)
@@ -232,11 +205,11 @@ class Session:
         At once and beside whatever is staged: it concerns only messages that are visible already,
         so a turn may be under way. Raises ValueError where no message has that number yet.
         """
-        if seq >= self._next_seq:
-            raise ValueError(f"session {self.key} ends at {self._next_seq - 1}, not at {seq}")
-        if seq <= self._last_consolidated:
+        if seq >= self.next_seq:
+            raise ValueError(f"session {self.key} ends at {self.next_seq - 1}, not at {seq}")
+        if seq <= self.last_consolidated:
             return ""
-        self._last_consolidated = seq
+        self.last_consolidated = seq
         self._keep([message for message in self._messages if message.seq > seq])
         return encode(self.as_metadata())
 
@@ -258,7 +231,7 @@ class Session:
 
     def rollback(self) -> None:
         """Drop what is staged."""
-        self._next_seq -= sum(isinstance(record, Message) for record in self._staged)
+        self.next_seq -= sum(isinstance(record, Message) for record in self._staged)
         self._staged, self._lines = [], []
 
     def apply_staged(self) -> str:
@@ -274,7 +247,7 @@ class Session:
                 self._apply(record)
         self._append(appended)
         if self._staged:
-            self._updated_at = self._clock.now()
+            self.updated_at = self._clock.now()
         self._staged, self._lines = [], []
         return lines
 
@@ -285,9 +258,9 @@ class Session:
         """
         if self._staged:
             raise RuntimeError(f"session {self.key} has staged changes")
-        known, next_seq = self.messages, self._next_seq
+        known, next_seq = self.messages, self.next_seq
         self._now_holds(contents)
-        self._next_seq = max(self._next_seq, next_seq)
+        self.next_seq = max(self.next_seq, next_seq)
         if self.messages[: len(known)] != known:
             self.revision += 1
 
@@ -295,30 +268,30 @@ class Session:
         """The metadata line that says what is applied so far."""
         return Metadata(
             key=self.key,
-            created_at=self._created_at,
+            created_at=self.created_at,
             updated_at=self._clock.now(),
-            last_consolidated=self._last_consolidated,
-            first_seq=self._first_seq,
-            metadata=self._metadata,
-            epoch=self._epoch,
+            last_consolidated=self.last_consolidated,
+            first_seq=self.first_seq,
+            metadata=self.metadata,
+            epoch=self.epoch,
         )
 
     def archived_up_to(self, seq: int) -> None:
         """Note that messages up to `seq` have left the live file."""
-        self._first_seq = max(self._first_seq, seq + 1)
+        self.first_seq = max(self.first_seq, seq + 1)
 
     def _now_holds(self, contents: Contents) -> None:
-        self._created_at, self._updated_at = contents.created_at, contents.updated_at
-        self._metadata = dict(contents.metadata)
-        self._last_consolidated = contents.last_consolidated
-        self._epoch = contents.epoch
-        self._first_seq, self._next_seq = contents.first_seq, contents.next_seq
+        self.created_at, self.updated_at = contents.created_at, contents.updated_at
+        self.metadata: Mapping[str, JsonValue] = MappingProxyType({**contents.metadata})
+        self.last_consolidated = contents.last_consolidated
+        self.epoch = contents.epoch
+        self.first_seq, self.next_seq = contents.first_seq, contents.next_seq
         self._hold(list(contents.messages))
 
     def _hold(self, messages: list[Message]) -> None:
         self._messages = messages
         self._snapshot = None
-        self._window = Window(messages, continues=self._last_consolidated > self.epoch_seq)
+        self._window = Window(messages, continues=self.last_consolidated > self.epoch_seq)
 
     def _keep(self, left: list[Message]) -> None:
         if len(left) != len(self._messages):
@@ -349,9 +322,9 @@ class Session:
         match record:
             case Metadata():
                 # Not what it says of consolidation: that may have gone on since it was staged.
-                self._metadata = dict(record.metadata or {})
+                self.metadata = MappingProxyType({**(record.metadata or {})})
             case Epoch():
-                self._epoch = record.id
+                self.epoch = record.id
                 self._keep([m for m in self._messages if m.seq > record.seq])
             case Retraction():
                 self._keep([m for m in self._messages if not record.covers(m)])
