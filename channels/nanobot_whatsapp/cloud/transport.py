@@ -38,17 +38,13 @@ class CloudTransport:
     """Implements `nanobot.channel.Channel`."""
 
     name = "whatsapp"
+    limits = Limits(
+        text=TEXT_LIMIT, caption=CAPTION_LIMIT, files=1, file_bytes=MAX_FILE_BYTES, fits=fits
+    )
 
     def __init__(self, options: WhatsAppSettings) -> None:
         self._options = options
         self._slot: ConnectionSlot[_Connection] = ConnectionSlot()
-
-    @property
-    def limits(self) -> Limits:
-        """What a business may send."""
-        return Limits(
-            text=TEXT_LIMIT, caption=CAPTION_LIMIT, files=1, file_bytes=MAX_FILE_BYTES, fits=fits
-        )
 
     async def run(self, host: ChannelHost) -> None:
         """Receive until cancelled. Raises `ChannelOff` for a token or number that is refused."""

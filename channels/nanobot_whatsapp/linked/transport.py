@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
@@ -60,48 +59,42 @@ def installed_program(options: WhatsAppSettings, folder: Path) -> Sequence[str]:
     return (str(node), str(main))
 
 
-@dataclass(frozen=True, slots=True)
-class _Connection:
-    """What exists while a helper runs."""
-
-    link: BridgeLink
-    outbound: Outbound
-    typing: TypingIndicator
-    downloads: Downloads
-
-
 class LinkedTransport:
     """Implements `nanobot.channel.Channel`. `find_program` says what to run."""
 
     name = "whatsapp"
+    # WhatsApp's own limits are higher; a longer text is hard to read on a phone.
+    limits = Limits(
+        text=TEXT_LIMIT, caption=CAPTION_LIMIT, files=1, file_bytes=MAX_FILE_BYTES, fits=fits
+    )
 
     def __init__(
         self, options: WhatsAppSettings, *, find_program: FindProgram = installed_program
     ) -> None:
         self._options, self._find_program = options, find_program
         self._slot: ConnectionSlot[_Connection] = ConnectionSlot()
-        self._open = asyncio.Event()
-        self._host: ChannelHost | None = None
-
-    @property
-    def limits(self) -> Limits:
-        """WhatsApp's own are higher; a longer text is hard to read on a phone."""
-        return Limits(
-            text=TEXT_LIMIT, caption=CAPTION_LIMIT, files=1, file_bytes=MAX_FILE_BYTES, fits=fits
-        )
 
     async def run(self, host: ChannelHost) -> None:
         """Keep a helper running until cancelled. Raises `ChannelOff`; see `_off`."""
-        folder, clock = host.state_folder, host.clock
-        program = await asyncio.to_thread(self._find_program, self._options, folder)
-        self._host = host
-        session = _Session(host, self._options, self._slot, self._open)
+        folder, clock, options = host.state_folder, host.clock, self._options
+        program = await asyncio.to_thread(self._find_program, options, folder)
+        session = _Session(host, options)
+        welcome = Welcome(read_receipts=options.read_receipts, online=options.online)
         backoff = Backoff(clock, MAX_PAUSE)
         while True:
             started = clock.monotonic()
             host.alive(SILENT_SECONDS)
             try:
-                await session.run_helper(program)
+                session.downloads.sweep()
+                ingest = session.inbox.ingest
+                async with helper_running(folder, program, welcome, clock, ingest) as link:
+                    connection = _Connection(session, link)
+                    self._slot.fill(connection)
+                    try:
+                        await connection.serve()
+                    finally:
+                        connection.is_open.set()  # who waits hears at once that it is gone
+                        await self._slot.clear()
             except (HelperFailed, StorageError) as error:
                 reason = f"{error}. {error.hint}" if error.hint else str(error)
                 session.health.report("connection", f"{reason} (it is started again)")
@@ -113,7 +106,7 @@ class LinkedTransport:
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver one part; see `nanobot.channel`. Waits for a connection, but not for ever."""
         async with self._slot.used() as connection:
-            await self._until_open()
+            await connection.until_open()
             return await connection.outbound.send(part)
 
     async def reach(self) -> None:
@@ -121,8 +114,8 @@ class LinkedTransport:
 
     async def fetch(self, media: Media, limit: int) -> bytes:
         """The content of a file that someone sent; see `nanobot.channel`."""
-        connection = await self._slot.wait()
-        return await connection.downloads.fetch(self._connected, media, limit)
+        downloads = (await self._slot.wait()).session.downloads
+        return await downloads.fetch(self._connected, media, limit)
 
     async def show(self, event: Progress) -> None:
         """Show that somebody types; nothing while no helper runs."""
@@ -130,66 +123,41 @@ class LinkedTransport:
             connection.typing.show(event)
 
     async def _connected(self) -> BridgeLink:
-        """The helper that runs, once WhatsApp is connected; see `_until_open`."""
+        """The helper that runs, once WhatsApp is connected; see `_Connection.until_open`."""
         connection = await self._slot.wait()
-        await self._until_open()
+        await connection.until_open()
         return connection.link
-
-    async def _until_open(self) -> None:
-        if self._open.is_set():
-            return
-        assert self._host is not None
-        try:
-            await within(self._host.clock, OPEN_SECONDS, self._open.wait())
-        except TimeoutError:
-            raise SendLater("WhatsApp is not connected", retry_after=OPEN_SECONDS) from None
 
 
 class _Session:
-    """What lasts as long as the channel runs, whatever becomes of helpers. `slot` is filled while a
-    helper runs, and `is_open` set while it is connected."""
+    """What lasts as long as the channel runs, whatever becomes of helpers."""
 
-    def __init__(
-        self,
-        host: ChannelHost,
-        options: WhatsAppSettings,
-        slot: ConnectionSlot[_Connection],
-        is_open: asyncio.Event,
-    ) -> None:
-        self._host, self._options, self._slot, self._open = host, options, slot, is_open
+    def __init__(self, host: ChannelHost, options: WhatsAppSettings) -> None:
+        self.host, self.prefix = host, options.self_chat_prefix
         self.health = HealthReporter("whatsapp", host)
-        self._people = People(host.state_folder)
-        self._downloads = Downloads(host.state_folder, host.clock)
-        self._recent = RecentMessages()
+        self.people = People(host.state_folder)
+        self.downloads = Downloads(host.state_folder, host.clock)
+        self.recent = RecentMessages()
         ingest = Ingest(
             host,
-            self._people,
+            self.people,
             self_chat=options.self_chat,
             pairing=options.answers_strangers,
-            prefix=options.self_chat_prefix,
+            prefix=self.prefix,
         )
         receipts = options.read_receipts
-        self._inbox = Inbox(host, ingest, self.health, self._recent, receipts=receipts)
-        self._was_open = False
+        self.inbox = Inbox(host, ingest, self.health, self.recent, receipts=receipts)
+        self.was_open = False
 
-    async def run_helper(self, program: Sequence[str]) -> None:
-        """Run one helper to its end. Raises `HelperFailed`, `StorageError` or `ChannelOff`."""
-        self._downloads.sweep()
-        host, options = self._host, self._options
-        welcome = Welcome(read_receipts=options.read_receipts, online=options.online)
-        async with helper_running(
-            host.state_folder, program, welcome, host.clock, self._inbox.ingest
-        ) as link:
-            try:
-                await self._serve(link)
-            finally:
-                self._open.clear()
-                await self._slot.clear()
 
-    async def _serve(self, link: BridgeLink) -> None:
-        """Send and receive through a greeted helper, until it ends."""
-        host, people, prefix = self._host, self._people, self._options.self_chat_prefix
-        outbound = Outbound(link, people, self._recent, host.path_of, prefix)
+class _Connection:
+    """What exists while a helper runs. `is_open` is set while WhatsApp is connected."""
+
+    def __init__(self, session: _Session, link: BridgeLink) -> None:
+        self.session, self.link = session, link
+        host, people = session.host, session.people
+        outbound = Outbound(link, people, session.recent, host.path_of, session.prefix)
+        self.is_open = asyncio.Event()
 
         async def set_typing(chat_id: str, on: bool) -> None:
             await link.request("typing", {"to": jid_of(people.address(chat_id)), "on": on})
@@ -198,41 +166,53 @@ class _Session:
             key = f"notice {chat_id} {host.clock.now().isoformat()}"
             await outbound.send(OutboundPart(key, "whatsapp", chat_id, text))
 
-        typing = TypingIndicator(set_typing, host.clock, send_notice, seconds=_TYPING_SECONDS)
-        self._slot.fill(_Connection(link, outbound, typing, self._downloads))
+        self.outbound = outbound
+        self.typing = TypingIndicator(set_typing, host.clock, send_notice, seconds=_TYPING_SECONDS)
+
+    async def until_open(self) -> None:
+        """Wait for WhatsApp. Raises `SendLater` if that takes longer than `OPEN_SECONDS`."""
+        if not self.is_open.is_set():
+            try:
+                await within(self.session.host.clock, OPEN_SECONDS, self.is_open.wait())
+            except TimeoutError:
+                raise SendLater("WhatsApp is not connected", retry_after=OPEN_SECONDS) from None
+
+    async def serve(self) -> None:
+        """Send and receive through the helper, until it ends. Raises `ChannelOff`; see `_off`."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(typing.run())
-            group.create_task(self._inbox.send_receipts(link))
-            group.create_task(_report_alive(host, link))
-            async for change in link.changes():
+            group.create_task(self.typing.run())
+            group.create_task(self.session.inbox.send_receipts(self.link))
+            group.create_task(_report_alive(self.session.host, self.link))
+            async for change in self.link.changes():
                 match change:
                     case State():
-                        self._open.clear()
+                        self.is_open.clear()
                         self._changed(change)
                     case Identity(lid=lid, number=number):
-                        self._learn(link.me or Me(), (number, lid))
+                        self._learn(self.link.me or Me(), (number, lid))
                     case _:
                         logger.debug("whatsapp: the helper wants to link an account unasked")
 
     def _changed(self, state: State) -> None:
         """Report the connection. Raises `ChannelOff` if only a person can fix it."""
+        session, host, health = self.session, self.session.host, self.session.health
         if state.state == "open":
-            self._was_open = True
-            self.health.resolve("connection")
-            if not self.health.problems:
-                self._host.report("")  # that it was connecting
+            session.was_open = True
+            health.resolve("connection")
+            if not health.problems:
+                host.report("")  # that it was connecting
             if state.me is not None:
                 id = id_of(state.me.number or state.me.lid)
-                self._host.connected(f"{'+' if id.isdigit() else ''}{id} (linked)")
-            self._open.set()
+                host.connected(f"{'+' if id.isdigit() else ''}{id} (linked)")
+            self.is_open.set()
         elif state.state == "connecting":
             # At the start this is no problem, and later the problem is what led to it.
-            if not self._was_open and not self.health.problems:
-                self._host.report("connecting to WhatsApp")
+            if not session.was_open and not health.problems:
+                host.report("connecting to WhatsApp")
         elif (off := _off(state)) is not None:
             raise off
         else:
-            self.health.report("connection", _problem(state))
+            health.report("connection", _problem(state))
 
     def _learn(self, me: Me, jids: Sequence[str]) -> None:
         """These ids are one person's, unless one of them alone is ours: nobody else is who we are.
@@ -242,8 +222,8 @@ class _Session:
             logger.debug("whatsapp: somebody is said to be the account that is linked: {}", ids)
             return
         try:
-            self._people.chat_of(sorted(ids))
-            self._people.save()
+            self.session.people.chat_of(sorted(ids))
+            self.session.people.save()
         except (ValueError, StorageError) as error:
             logger.debug("whatsapp: who is who is not kept: {}", error)
 
