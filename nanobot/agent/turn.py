@@ -524,19 +524,17 @@ GAVE_UP = (
 )
 
 
+_EARLY = "\n\n[The provider ended this answer early ({}).]"
+_ENDS = {
+    **dict.fromkeys(("stop", "tool_calls", "function_call", "end_turn", "eos"), ""),
+    "length": "\n\n[This answer was cut off at the model's limit. Say “go on” to read the rest.]",
+    "content_filter": "\n\n[The provider's content filter ended this answer here.]",
+}
+
+
 def ended_early(finish: str) -> str:
     """What is said under an answer that is not whole; empty for one that is."""
-    match finish:
-        case "stop" | "tool_calls" | "function_call" | "end_turn" | "eos":
-            return ""
-        case "length":
-            return (
-                "\n\n[This answer was cut off at the model's limit. Say “go on” to read the rest.]"
-            )
-        case "content_filter":
-            return "\n\n[The provider's content filter ended this answer here.]"
-        case _:
-            return f"\n\n[The provider ended this answer early ({finish}).]"
+    return _ENDS.get(finish, _EARLY.format(finish))
 
 
 def is_passing(error: ProviderError) -> bool:
@@ -552,34 +550,31 @@ def waiting_text(error: ProviderError, hours: float) -> str:
     )
 
 
+_OUT = "The model could not be reached for too long: {said}.{hint} /retry runs the message again."
+_FAILURES: Sequence[tuple[type[Exception], str]] = (
+    (BudgetSpent, "I cannot answer: {said}.{hint} /retry then runs this message again."),
+    (
+        ContextTooLong,
+        "This conversation does not fit the model's context window, even shortened. /new starts a"
+        " fresh one; lower model.context_window if the model's is smaller. ({said})",
+    ),
+    (ProviderRejected, "The model refused the request: {said}.{hint} Then /retry runs it again."),
+    (ProviderGarbage, "The model's answer could not be used: {said}.{hint} /retry asks again."),
+    (ProviderBusy, _OUT),
+    (ProviderUnavailable, _OUT),
+    (
+        Exception,
+        "Something broke inside nanobot ({kind}). Your message is kept, the details are in the log;"
+        " /retry runs it again.",
+    ),
+)
+
+
 def failure_text(error: Exception) -> str:
     """The message that ends a turn which cannot succeed."""
     hint = f" {error.hint}" if isinstance(error, NanobotError) and error.hint else ""
-    match error:
-        case BudgetSpent():
-            return f"I cannot answer: {_said(error)}.{hint} /retry then runs this message again."
-        case ContextTooLong():
-            return (
-                "This conversation does not fit the model's context window, even shortened."
-                " /new starts a fresh one; lower model.context_window if the model's is smaller."
-                f" ({_said(error)})"
-            )
-        case ProviderRejected():
-            return (
-                f"The model refused the request: {_said(error)}.{hint} Then /retry runs it again."
-            )
-        case ProviderGarbage():
-            return f"The model's answer could not be used: {_said(error)}.{hint} /retry asks again."
-        case ProviderBusy() | ProviderUnavailable():
-            return (
-                f"The model could not be reached for too long: {_said(error)}.{hint}"
-                " /retry runs the message again."
-            )
-        case _:
-            return (
-                f"Something broke inside nanobot ({type(error).__name__}). Your message is kept,"
-                " the details are in the log; /retry runs it again."
-            )
+    text = next(text for kind, text in _FAILURES if isinstance(error, kind))
+    return text.format(said=_said(error), hint=hint, kind=type(error).__name__)
 
 
 def outage_pause(attempt: int, retry_after: float) -> float:

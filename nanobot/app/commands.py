@@ -12,12 +12,10 @@ import asyncio
 import os
 import secrets
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import count
 
 from loguru import logger
 
-import nanobot
 from nanobot.agent.commands import ApprovalCommands, ConversationCommands
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.messaging import SendCommand
@@ -45,7 +43,6 @@ from nanobot.security.paths import Root
 from nanobot.security.redaction import keys_in
 from nanobot.session.session import Session
 from nanobot.skills import SkillsCommand, SkillsOperations
-from nanobot.text import duration
 from nanobot.tools.mcp import McpOperations
 
 
@@ -103,7 +100,7 @@ def register_commands(
         stopper=agent.loop,
         stops=(("helper", toolbox.helpers.stop), ("background command", base.processes.stop)),
         undo=base.stores.undo,
-        status=partial(_status_text, status, default_model),
+        status=status.text,
         restart=restart,
         default_model=default_model,
         served=models.served,
@@ -137,22 +134,6 @@ def register_commands(
 
     runs = base.settings.cron.enabled
     CronCommand(toolbox.cron, scope_of, base.clock, runs=runs).register(commands)
-
-
-async def _status_text(status: Status, default_model: str, call: CommandCall) -> str:
-    """What `nanobot status` says, in a few lines for a chat."""
-    work, session = await status.work(), call.session
-    queue = work.health.queue
-    waiting = queue.received - 1  # less this command itself
-    model = session.metadata.get("model") or default_model
-    lines = [
-        f"nanobot {nanobot.__version__}, up {duration(work.uptime_seconds)}, model {model}",
-        f"This conversation: {len(session.messages)} messages in view ({session.key})",
-        f"Turns running: {work.turns_running}; waiting: {waiting}; failed: {queue.failed};"
-        f" replies to deliver: {queue.outbox_pending}",
-        *(f"Not well: {concern.text}" for concern in work.health.concerns),
-    ]
-    return "\n".join(lines)
 
 
 _BUTTONS = (Button("Move it", "/secret move"), Button("Leave it", "/secret keep"))

@@ -19,26 +19,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from loguru import logger
 
 from nanobot.agent.hooks import Chronicle
 from nanobot.bus.events import TERMINAL
-from nanobot.bus.journal import JournalReports, QueueCounts, TurnCounts
+from nanobot.bus.journal import JournalReports
 from nanobot.channel import WebhookReply, WebhookRequest
 from nanobot.clock import Clock
-from nanobot.commands import Operation
+from nanobot.commands import CommandCall, Operation
 from nanobot.errors import NanobotError
-from nanobot.gateway.channels import ChannelSeen
 from nanobot.gateway.health import Health, HealthMonitor
 from nanobot.gateway.webserver import WebServer
 from nanobot.logs import Counted
 from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
+from nanobot.text import duration
 
 SHARES = {
     "memory": ("workspace/memory", "workspace/people", "workspace/groups"),
@@ -90,46 +87,6 @@ class About:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class Today:
-    """Since midnight: the turns, and the tokens of all calls. `memory_tokens` are those of memory's
-    own calls; they are in the cost, and in none of the others. `cost` is None without prices."""
-
-    turns: TurnCounts
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    memory_tokens: int
-    cost: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a running gateway knows besides. `since_start` are turns by outcome, tokens of turns,
-    and lines of the log, since this process began; `process` is what it takes."""
-
-    pid: int
-    uptime_seconds: int
-    health: Health
-    turns_running: int
-    channels: tuple[ChannelSeen, ...]
-    turns: Mapping[str, int]
-    since_start: Mapping[str, int]
-    process: Mapping[str, int]
-
-    def as_json(self) -> dict[str, object]:
-        """For programs."""
-        return {
-            "pid": self.pid,
-            "uptime_seconds": self.uptime_seconds,
-            "health": self.health.as_json(),
-            "turns_running": self.turns_running,
-            "channels": [asdict(channel) for channel in self.channels],
-            "since_start": {"turns": self.turns, **self.since_start},
-            "process": self.process,
-        }
-
-
 _AT_REST: Mapping[str, object] = {
     "pid": 0,
     "uptime_seconds": 0,
@@ -137,33 +94,6 @@ _AT_REST: Mapping[str, object] = {
     "turns_running": 0,
     "channels": [],
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A whole status. `work` is None where no gateway runs, `today` where the journal does not
-    answer; `queue` is what it said last. `sizes` are bytes on disk."""
-
-    about: About
-    work: Work | None
-    queue: QueueCounts
-    today: Today | None
-    sessions: int
-    sizes: Mapping[str, int]
-
-    def as_json(self) -> dict[str, object]:
-        """For programs."""
-        return {
-            **asdict(self.about),
-            "running": self.work is not None,
-            **(self.work.as_json() if self.work else _AT_REST),
-            "journal_answers": self.today is not None,
-            "queue": asdict(self.queue),
-            **({"today": asdict(self.today)} if self.today else {}),
-            "sessions": self.sessions,
-            "sizes": dict(self.sizes),
-        }
-
 
 _SIZES_SECONDS = 60.0
 """For so long the sizes of a home hold: they take a look at every file."""
@@ -179,23 +109,24 @@ class Live:
     chronicle: Chronicle
     counted: Counted
 
-    def work(self, health: Health, now: float) -> Work:
-        """All of it."""
-        return Work(
-            pid=os.getpid(),
-            uptime_seconds=round(now - self.born),
-            health=health,
-            turns_running=self.turns_running(),
-            channels=tuple(state.seen(now) for state in self.monitor.channels.values()),
-            turns=dict(self.chronicle.turns),
-            since_start={
-                "prompt_tokens": self.chronicle.prompt_tokens,
-                "completion_tokens": self.chronicle.completion_tokens,
+    def report(self, health: Health, now: float) -> dict[str, object]:
+        """All of it: `since_start` are turns by outcome, tokens of turns, and lines of the log."""
+        chronicle = self.chronicle
+        return {
+            "pid": os.getpid(),
+            "uptime_seconds": round(now - self.born),
+            "health": health.as_json(),
+            "turns_running": self.turns_running(),
+            "channels": [asdict(state.seen(now)) for state in self.monitor.channels.values()],
+            "since_start": {
+                "turns": dict(chronicle.turns),
+                "prompt_tokens": chronicle.prompt_tokens,
+                "completion_tokens": chronicle.completion_tokens,
                 "errors": self.counted.errors,
                 "warnings": self.counted.warnings,
             },
-            process=_process_figures(),
-        )
+            "process": _process_figures(),
+        }
 
 
 class Status:
@@ -210,7 +141,7 @@ class Status:
         clock: Clock,
         live: Live | None,
     ) -> None:
-        self.about, self._reports, self._sessions = about, reports, sessions
+        self._about, self._reports, self._sessions = about, reports, sessions
         self._prices, self._clock, self._live = prices, clock, live
         self._sizes: Mapping[str, int] = {}
         self._sizes_until = -1.0
@@ -220,125 +151,134 @@ class Status:
         return {"status": self.status}
 
     async def status(self, _: Mapping[str, object]) -> dict[str, object]:
-        """All of it, for programs. Returns within seconds, whatever hangs."""
-        return (await self.report()).as_json()
-
-    async def report(self) -> Report:
-        """All of it. Returns within seconds, whatever hangs."""
+        """All of it, for programs. Returns within seconds, whatever hangs: where the journal does
+        not answer there is no `today`, and `queue` is what it said last."""
         health = await self._live.monitor.look() if self._live else Health()
         answers, now = health.journal_answers, self._clock.monotonic()
         if now >= self._sizes_until:
-            self._sizes = await asyncio.to_thread(sizes, Path(self.about.home))
+            self._sizes = await asyncio.to_thread(sizes, Path(self._about.home))
             self._sizes_until = now + _SIZES_SECONDS
-        return Report(
-            self.about,
-            work=self._live.work(health, now) if self._live else None,
-            queue=await self._reports.counts() if answers else health.queue,
-            today=await self._today() if answers else None,
-            sessions=len(await asyncio.to_thread(self._sessions.list_sessions)),
-            sizes=self._sizes,
-        )
+        return {
+            **asdict(self._about),
+            "running": self._live is not None,
+            **(self._live.report(health, now) if self._live else _AT_REST),
+            "journal_answers": answers,
+            "queue": asdict(await self._reports.counts() if answers else health.queue),
+            **({"today": await self._today()} if answers else {}),
+            "sessions": len(await asyncio.to_thread(self._sessions.list_sessions)),
+            "sizes": dict(self._sizes),
+        }
 
-    async def work(self) -> Work:
-        """What a running gateway knows."""
+    async def text(self, call: CommandCall) -> str:
+        """The least of it, while a gateway runs: a few lines for a chat."""
         assert self._live is not None
-        return self._live.work(await self._live.monitor.look(), self._clock.monotonic())
+        health, session = await self._live.monitor.look(), call.session
+        queue = health.queue
+        uptime = round(self._clock.monotonic() - self._live.born)
+        model = session.metadata.get("model") or self._about.model
+        lines = [
+            f"nanobot {self._about.version}, up {duration(uptime)}, model {model}",
+            f"This conversation: {len(session.messages)} messages in view ({session.key})",
+            # Less this command itself:
+            f"Turns running: {self._live.turns_running()}; waiting: {queue.received - 1};"
+            f" failed: {queue.failed}; replies to deliver: {queue.outbox_pending}",
+            *(f"Not well: {concern.text}" for concern in health.concerns),
+        ]
+        return "\n".join(lines)
 
-    async def _today(self) -> Today:
+    async def _today(self) -> dict[str, object]:
+        """Since midnight: the turns, and the tokens of all calls. `memory_tokens` are those of
+        memory's own calls; they are in the cost, and in none of the others. `cost` is None without
+        prices."""
         midnight = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
         turns = await self._reports.usage(since=midnight)
         memory = await self._reports.learning(midnight.date())
-        cost = self._prices.cost(
-            prompt=turns.prompt + memory.prompt,
-            cached=turns.cached + memory.cached,
-            completion=turns.completion + memory.completion,
-        )
-        return Today(
-            await self._reports.turn_counts(midnight),
-            prompt_tokens=turns.prompt,
-            cached_tokens=turns.cached,
-            completion_tokens=turns.completion,
-            memory_tokens=memory.prompt + memory.completion,
-            cost=cost,
-        )
+        return {
+            "turns": asdict(await self._reports.turn_counts(midnight)),
+            "prompt_tokens": turns.prompt,
+            "cached_tokens": turns.cached,
+            "completion_tokens": turns.completion,
+            "memory_tokens": memory.prompt + memory.completion,
+            "cost": self._prices.cost(
+                prompt=turns.prompt + memory.prompt,
+                cached=turns.cached + memory.cached,
+                completion=turns.completion + memory.completion,
+            ),
+        }
 
 
-def exposition(report: Report) -> bytes:
-    """The text format of Prometheus, version 0.0.4."""
+_GAUGES = (
+    ("uptime_seconds", "Since the start.", "uptime_seconds"),
+    ("turns_running", "Turns under way.", "turns_running"),
+    ("resident_bytes", "Memory of the process.", "process.resident"),
+    ("descriptors", "Open file descriptors.", "process.descriptors"),
+    ("tasks", "Tasks of the event loop.", "process.tasks"),
+    ("sessions", "Conversations.", "sessions"),
+    ("today_cost", "Cost of the tokens since midnight, by model.prices.", "today.cost"),
+)
+"""Metrics of one value: name, meaning, and where the status has it."""
+
+
+def exposition(status: Mapping[str, Any]) -> bytes:
+    """A status in the text format of Prometheus, version 0.0.4."""
     from prometheus_client import generate_latest  # only where somebody asks for it
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector, CollectorRegistry
+
+    def labelled(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
+        kind = CounterMetricFamily if name in {"turns", "tokens", "logged"} else GaugeMetricFamily
+        family = kind(f"nanobot_{name}", meaning, labels=(label,))
+        for key, value in values.items():
+            family.add_metric((key,), value)
+        return family
 
     class Once(Collector):
         def collect(self) -> Iterator[Metric]:
-            return _metrics(report)
+            for name, meaning, path in _GAUGES:
+                if (value := _at(status, path)) is not None:
+                    yield GaugeMetricFamily(f"nanobot_{name}", meaning, value=value)
+            for name, meaning, label, values in _labelled(status):
+                yield labelled(name, meaning, label, values)
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Once())
     return generate_latest(registry)
 
 
-def _metrics(report: Report) -> Iterator[Metric]:
-    if report.work is not None:
-        yield from _work_metrics(report.work)
-    yield _by("nanobot_queue", "Rows that are not at their end.", "state", asdict(report.queue))
-    yield _one("nanobot_sessions", "Conversations.", report.sessions)
-    if (today := report.today) is not None:
-        tokens = {
-            "prompt": today.prompt_tokens,
-            "cached": today.cached_tokens,
-            "completion": today.completion_tokens,
-            "memory": today.memory_tokens,
-        }
-        yield _by("nanobot_today_tokens", "Tokens used since midnight.", "kind", tokens)
-        if today.cost is not None:
-            yield _one("nanobot_today_cost", "Their cost, by model.prices.", today.cost)
-    yield _by("nanobot_size_bytes", "What lies in the home.", "what", report.sizes)
+def _at(status: Mapping[str, Any], path: str) -> float | None:
+    """A number of a status, None where it has none there."""
+    first, _, rest = path.partition(".")
+    value = status.get(first)
+    return _at(value or {}, rest) if rest else value
 
 
-def _work_metrics(work: Work) -> Iterator[Metric]:
-    states = {name: int(name == work.health.state) for name in ("ok", "degraded", "failing")}
-    yield _by("nanobot_health", "1 for what the health is now.", "state", states)
-    yield _one("nanobot_uptime_seconds", "Since the start.", work.uptime_seconds)
-    yield _one("nanobot_turns_running", "Turns under way.", work.turns_running)
-    channels = [channel for channel in work.channels if channel.name != TERMINAL]
-    up = {channel.name: int(channel.state == "running") for channel in channels}
-    yield _by("nanobot_channel_up", "Whether a channel runs.", "channel", up)
-    heard = {c.name: c.heard_seconds for c in channels if c.heard_seconds is not None}
+def _labelled(
+    status: Mapping[str, Any],
+) -> Iterator[tuple[str, str, str, Mapping[str, float]]]:
+    """Metrics of several values: name, meaning, label, and the values by it."""
+    yield "queue", "Rows that are not at their end.", "state", status["queue"]
+    yield "size_bytes", "What lies in the home.", "what", status["sizes"]
+    if today := status.get("today"):
+        kinds = ("prompt", "cached", "completion", "memory")
+        tokens = {kind: today[f"{kind}_tokens"] for kind in kinds}
+        yield "today_tokens", "Tokens used since midnight.", "kind", tokens
+    if not status["running"]:
+        return
+    state, since = status["health"]["state"], status["since_start"]
+    states = {name: int(name == state) for name in ("ok", "degraded", "failing")}
+    yield "health", "1 for what the health is now.", "state", states
+    channels = {one["name"]: one for one in status["channels"] if one["name"] != TERMINAL}
+    up = {name: int(one["state"] == "running") for name, one in channels.items()}
+    yield "channel_up", "Whether a channel runs.", "channel", up
+    heard = {name: one["heard_seconds"] for name, one in channels.items()}
+    heard = {name: seconds for name, seconds in heard.items() if seconds is not None}
     meaning = "Seconds since something last came from a platform."
-    yield _by("nanobot_channel_heard_seconds", meaning, "channel", heard)
-    since = work.since_start
-    yield _counted("nanobot_turns", "Turns that ended.", "outcome", work.turns)
+    yield "channel_heard_seconds", meaning, "channel", heard
+    yield "turns", "Turns that ended.", "outcome", since["turns"]
     tokens = {"prompt": since["prompt_tokens"], "completion": since["completion_tokens"]}
-    yield _counted("nanobot_tokens", "Tokens of turns that ended.", "kind", tokens)
+    yield "tokens", "Tokens of turns that ended.", "kind", tokens
     logged = {"error": since["errors"], "warning": since["warnings"]}
-    yield _counted("nanobot_logged", "Lines of the log.", "level", logged)
-    yield _one("nanobot_resident_bytes", "Memory of the process.", work.process["resident"])
-    yield _one("nanobot_descriptors", "Open file descriptors.", work.process["descriptors"])
-    yield _one("nanobot_tasks", "Tasks of the event loop.", work.process["tasks"])
-
-
-def _one(name: str, meaning: str, value: float) -> Metric:
-    from prometheus_client.core import GaugeMetricFamily
-
-    return GaugeMetricFamily(name, meaning, value=value)
-
-
-def _by(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
-    from prometheus_client.core import GaugeMetricFamily
-
-    family = GaugeMetricFamily(name, meaning, labels=(label,))
-    for key, value in values.items():
-        family.add_metric((key,), value)
-    return family
-
-
-def _counted(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
-    from prometheus_client.core import CounterMetricFamily
-
-    family = CounterMetricFamily(name, meaning, labels=(label,))
-    for key, value in values.items():
-        family.add_metric((key,), value)
-    return family
+    yield "logged", "Lines of the log.", "level", logged
 
 
 class HealthEndpoint:
@@ -393,5 +333,5 @@ class HealthEndpoint:
     async def _measure(self, request: WebhookRequest) -> WebhookReply:
         if refusal := self._refusal(request):
             return refusal
-        body = exposition(await self._status.report())
+        body = exposition(await self._status.status({}))
         return WebhookReply(200, body, {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
