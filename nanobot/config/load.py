@@ -149,7 +149,7 @@ class Checker:
         except ValidationError as error:
             details = error.errors(include_url=False)
         for detail in details:
-            where = (*path, *detail["loc"])
+            where = (*path, *(step for step in detail["loc"] if step != "[key]"))
             if detail["type"] == "extra_forbidden":
                 inside = detail["loc"][:-1]
                 known = [*_keys(model, inside), *(() if inside else also_known)]

@@ -232,7 +232,7 @@ def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home)
         pytest.param(
             "channels:\n  plain:\n    groups: sometimes\n    allow_groups: {'@g': []}\n",
             "HOME/config.yaml:3: channels.plain.groups: must be 'off', 'mention' or 'open'\n"
-            "HOME/config.yaml:4: channels.plain.allow_groups: must be an id, not a name\n"
+            "HOME/config.yaml:4: channels.plain.allow_groups.@g: must be an id, not a name\n"
             "  Names can change hands. Write the numeric id; `nanobot pair list` shows it after "
             "that person wrote to the bot.",
             id="wrong groups",
