@@ -112,7 +112,9 @@ def register_commands(
         service=memory.service,
         compactor=agent.consolidator,
         continuing=ContinueCommand(base.stores.sessions, base.scopes),
-        discarding=DiscardCommand(memory.service, base.stores.undo, toolbox.registry.has_effects),
+        discarding=DiscardCommand(
+            memory.service, base.scopes, base.stores.undo, toolbox.registry.has_effects
+        ),
         scopes=base.scopes,
         reports=base.stores.journal.reports,
         clock=base.clock,

@@ -96,6 +96,7 @@ class Owned:
             continuing=ContinueCommand(self.sessions, self.scopes),
             discarding=DiscardCommand(
                 self.service,
+                self.scopes,
                 UndoLog(self.folder / "state" / "undo", Root(self.workspace)),
                 lambda name: name in {"write_file", "update_memory", "message"},
             ),

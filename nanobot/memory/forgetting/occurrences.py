@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import IO
 
 from nanobot.errors import StorageError, WriteConflict
-from nanobot.io import replace_in, sync_folder
+from nanobot.io import replace_file, sync_folder
 from nanobot.memory.forgetting.matcher import LONGEST, TextMatcher
+from nanobot.security.paths import fingerprint_of
 
 
 class Kind(Enum):
@@ -263,32 +264,22 @@ def _overwrite(path: Path, matcher: TextMatcher) -> None:
 
 def _replace(path: Path, rewritten: Callable[[str], str]) -> None:
     try:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            before = _fingerprint(folder, path.name)
-            with open(path, "rb", opener=_without_links) as file:
-                text = file.read().decode("utf-8", "surrogateescape")
+        before = path.lstat()
+        with open(path, "rb", opener=_without_links) as file:
+            text = file.read().decode("utf-8", "surrogateescape")
 
-            def unchanged() -> None:
-                if _fingerprint(folder, path.name) != before:
-                    raise WriteConflict(path.name)
+        def unchanged() -> None:
+            if fingerprint_of(path.lstat()) != fingerprint_of(before):
+                raise WriteConflict(path.name)
 
-            new = rewritten(text)
-            if new != text:
-                content = new.encode("utf-8", "surrogateescape")
-                replace_in(folder, path.name, content, before[-1], unchanged)
-        finally:
-            os.close(folder)
+        new = rewritten(text)
+        if new != text:
+            content = new.encode("utf-8", "surrogateescape")
+            replace_file(path, content, stat.S_IMODE(before.st_mode) & 0o777, unchanged)
     except FileNotFoundError:
         return
     except OSError as error:
         raise StorageError.of(path, error) from error
-
-
-def _fingerprint(folder: int, name: str) -> tuple[int, int, int, int]:
-    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    mode = stat.S_IMODE(status.st_mode) & 0o777
-    return status.st_ino, status.st_size, status.st_mtime_ns, mode
 
 
 def _without_links(path: str, flags: int) -> int:

@@ -1,14 +1,8 @@
-"""The slash commands about memory.
+"""The slash commands about memory, and what waits to be forgotten until the person says yes.
 
 Whoever gives a command works on the memory that their message speaks to and on no other: the
 owner's for the owner, a person's own for anyone else, the group's in a group. What concerns a
 group as a whole (what it takes for true, forgetting) is the owner's to decide there.
-
-What waits to be forgotten until the person says yes: by a code, or by `y` as their next message.
-
-A question holds for ten minutes, once, for who was asked and where. It is kept in a file, so that a
-restart, or the end of a one-shot command, loses none. The file holds what is to be forgotten: it
-lists open questions only, and is gone where there is none.
 """
 
 from __future__ import annotations
@@ -58,9 +52,13 @@ class Question:
 
 
 class Questions:
-    """Open questions, by code, kept at `place`. `new_code` makes codes: short, and hard to guess.
+    """What is to be forgotten once the person says yes: by a code, or by `y` as their next message.
 
-    That the file cannot be written is only logged: the questions then end with the process."""
+    A question holds for ten minutes, once, for who was asked and where. The file at `place` keeps
+    it over a restart or the end of a one-shot command. It holds what is to be forgotten: it lists
+    open questions only, and is gone where there is none. That it cannot be written is only logged:
+    the questions then end with the process. `new_code` makes codes: short, and hard to guess.
+    """
 
     def __init__(self, place: Place, clock: Clock, new_code: Callable[[], str]) -> None:
         self._place, self._clock, self._new_code = place, clock, new_code
@@ -144,6 +142,7 @@ class Questions:
 
 _MEMORY = "[search TEXT | why TEXT | pending | accept N | drop N]"
 _RESTORE = "--list | --version N | --to N"
+_UNDO = f"[{UNDO}]"
 
 _NAMES = re.compile(r"(?:(?:\d{1,9}|[0-9a-f]{16})(?:[\s,]+|$))+")
 """Facts that wait, by number or by code (see `PendingFact`)."""
@@ -190,38 +189,26 @@ class MemoryCommands:
     def register(self, registry: CommandRegistry) -> None:
         """Add them all to `registry`."""
         registry.understand(lambda said: self._questions.meant(said.content, *_asker(said)))
-        for command in (
-            Command("memory", "Show what is remembered", self._memory, _MEMORY),
-            Command("note", "Write into today's notes", self._note, "TEXT"),
-            Command("forget", "Forget something, after asking", self._forget, "[--erase] TEXT"),
-            Command(
-                "compact", "Put this conversation away into memory", self._compact, ordered=True
-            ),
-            Command(
-                "discard",
-                "Drop this conversation without remembering it",
-                self._discard,
-                f"[{UNDO}]",
-                ordered=True,
-            ),
-            Command(
-                "continue",
-                "Go on with another conversation here",
-                self._continue,
-                "[name]",
-                ordered=True,
-            ),
-            Command("usage", "Show how many tokens were used", self._usage),
-            Command("dream", "Learn now from what was said", self._dream),
-            Command("dream-log", "Show what a change of memory did", self._log, "[version]"),
-            Command(
+        discard, continue_ = self._discarding.run, self._continuing.run
+        for name, summary, run, arguments, ordered in (
+            ("memory", "Show what is remembered", self._memory, _MEMORY, False),
+            ("note", "Write into today's notes", self._note, "TEXT", False),
+            ("forget", "Forget something, after asking", self._forget, "[--erase] TEXT", False),
+            ("compact", "Put this conversation away into memory", self._compact, "", True),
+            ("discard", "Drop this conversation without remembering it", discard, _UNDO, True),
+            ("continue", "Go on with another conversation here", continue_, "[name]", True),
+            ("usage", "Show how many tokens were used", self._usage, "", False),
+            ("dream", "Learn now from what was said", self._dream, "", False),
+            ("dream-log", "Show what a change of memory did", self._log, "[version]", False),
+            (
                 "dream-restore",
-                "Undo a change of memory, or go back to a version",
+                "Undo a change of memory, or go back",
                 self._restore,
                 _RESTORE,
+                False,
             ),
         ):
-            registry.register(command)
+            registry.register(Command(name, summary, run, arguments, ordered=ordered))
 
     async def _memory(self, call: CommandCall) -> Answer:
         word, _, rest = call.arguments.partition(" ")
@@ -279,22 +266,16 @@ class MemoryCommands:
         )
 
     async def _forget_now(self, call: CommandCall, code: str, *, sure: bool) -> Answer:
-        wish = self._questions.confirmed(code, _asker(call.message)[0])
-        if wish is None:
+        question = self._questions.confirmed(code, _asker(call.message)[0])
+        if question is None:
             return Answer("This code is not valid (any more). Say again what to forget.")
         if not sure:
             return Answer("Nothing was forgotten.")
-        report = await self._service.forget(wish.text, wish.scope, erase=wish.erase)
-        return Answer(report.text)
+        service, scope = self._service, question.scope
+        return Answer((await service.forget(question.text, scope, erase=question.erase)).text)
 
     async def _compact(self, call: CommandCall) -> Answer:
         return Answer(await self._compactor.compact(call.session))
-
-    async def _discard(self, call: CommandCall) -> Answer:
-        return await self._discarding.run(call, self._scope(call))
-
-    async def _continue(self, call: CommandCall) -> Answer:
-        return await self._continuing.run(call)
 
     async def _usage(self, call: CommandCall) -> Answer:
         today = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)

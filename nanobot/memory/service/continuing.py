@@ -1,15 +1,4 @@
-"""`/continue`: carries a conversation over from another one with the same person.
-
-What is copied is the other conversation's tail that memory does not hold yet; the other one stays
-as it is. The copy is one turn of this conversation, so that `/undo` takes it back. Only
-conversations of the same scope are reached, and never from a group.
-
-`/discard`: drops a conversation without remembering it, and says what that does not take back.
-
-The messages leave the window and memory. What was done in the meantime stays: files that its turns
-changed, which `/discard --undo` puts back (also right after a `/discard`), facts that were learned,
-each with the command that takes it back, and effects that nothing takes back.
-"""
+"""`/continue` and `/discard`: going on with another conversation, and dropping this one."""
 
 from __future__ import annotations
 
@@ -36,7 +25,12 @@ _PREVIEW = 60
 
 
 class ContinueCommand:
-    """The command's work; it reads other sessions and writes only to the one it is called in."""
+    """`/continue`: carries a conversation over from another one with the same person.
+
+    What is copied is the other conversation's tail that memory does not hold yet; the other one
+    stays as it is. The copy is one turn of this conversation, so that `/undo` takes it back. Only
+    conversations of the same scope are reached, and never from a group.
+    """
 
     def __init__(self, sessions: SessionManager, scopes: Scopes) -> None:
         self._sessions, self._scopes = sessions, scopes
@@ -113,14 +107,26 @@ class FileChanges(Protocol):
 
 
 class DiscardCommand:
-    """The command's work. `has_effects` says of a tool whether it does more than look."""
+    """`/discard`: drops a conversation without remembering it, and says what that does not take
+    back.
+
+    The messages leave the window and memory. What was done in the meantime stays: files that its
+    turns changed, which `/discard --undo` puts back (also right after a `/discard`), facts that
+    were learned, each with the command that takes it back, and effects that nothing takes back.
+    `has_effects` says of a tool whether it does more than look.
+    """
 
     def __init__(
-        self, service: MemoryService, changes: FileChanges, has_effects: Callable[[str], bool]
+        self,
+        service: MemoryService,
+        scopes: Scopes,
+        changes: FileChanges,
+        has_effects: Callable[[str], bool],
     ) -> None:
-        self._service, self._changes, self._has_effects = service, changes, has_effects
+        self._service, self._scopes = service, scopes
+        self._changes, self._has_effects = changes, has_effects
 
-    async def run(self, call: CommandCall, scope: str) -> Answer:
+    async def run(self, call: CommandCall) -> Answer:
         """Drop the conversation, and put files back where that is asked for."""
         if call.arguments not in ("", UNDO):
             return Answer(f"Write it as: /discard, or /discard {UNDO} to put its files back too.")
@@ -137,6 +143,7 @@ class DiscardCommand:
         lines = [f"Dropped {count(len(gone), 'message')}; nothing of it will be remembered."]
         if undo:
             lines = [*(lines if gone else []), *await asyncio.to_thread(self._put_back, turns)]
+        scope = self._scopes.serving(call.message, session.key, session.metadata)
         since = next((message.timestamp for message in gone if message.timestamp), None)
         learned = await self._service.learned_in(session.key, since, scope) if since else []
         files = [] if undo else await asyncio.to_thread(self._files, turns)
