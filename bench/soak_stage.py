@@ -122,7 +122,7 @@ def configure(home: Path, model: str, telegram: str, people: Sequence[int]) -> N
 
 def status_of(home: Path) -> Mapping[str, object]:
     """What a running gateway says about itself."""
-    with Client(str(home / "state")) as client:
+    with Client(home) as client:
         answer = client.ask("status", {})
     assert isinstance(answer, dict)
     return answer

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client, NoGateway
 from nanobot.cli.command import Data, add, add_group, asked, field, put_data, records, table
-from nanobot.cli.gateway import state_folder
 from nanobot.errors import NanobotError
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def lent(home: Path, name: str) -> Iterator[bool]:
     me = os.urandom(8).hex()
 
     def tell_gateway(operation: str) -> None:
-        with Client(state_folder(home)) as client:
+        with Client(home) as client:
             client.ask(operation, {"name": name, "by": me})
 
     try:

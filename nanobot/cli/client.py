@@ -12,13 +12,18 @@ import json
 import os
 import select
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway import MAX_FRAME, SOCKET_NAME
 from nanobot_cli.wire import Accepted, ChatEvent, ChatRequest, Refused, Reply, parse_event
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PATIENCE = 3.0
 """Seconds to look for the socket of a gateway that is starting."""
@@ -109,24 +114,23 @@ class Client:
     """A connection to the gateway of one home; raises `NoGateway` where none listens.
 
     A gateway that is started anew between two messages is found again; where there is none,
-    `revive` may start one. `on_silence` is called where a request has had no answer for `silence`
-    seconds; it is waited for all the same.
+    `revive` may start one. A person is told where a request has had no answer for `silence` seconds
+    (0: never); it is waited for all the same.
     """
 
     def __init__(
         self,
-        state_folder: str,
+        home: Path,
         revive: Callable[[], None] | None = None,
-        on_silence: Callable[[], None] | None = None,
-        silence: float = SILENCE,
+        silence: float = 0.0,
     ) -> None:
-        self._folder = state_folder
+        self._folder = str(home / "state")
         self._revive = revive
-        self._on_silence, self._silence = on_silence, silence
+        self._silence = silence
         self._unheard = False
         self.hosting = False
         """Whether the gateway is in this process, and ends with it."""
-        self._connection = _Connection(state_folder)
+        self._connection = _Connection(self._folder)
         self._waiting: dict[str, ChatRequest] = {}
         self._watch: ChatRequest | None = None
         self._accepted: set[str] = set()
@@ -321,8 +325,12 @@ class Client:
             raise self._lost() from error
 
     def _next_line(self) -> bytes:
-        if self._unheard and self._on_silence and not self._connection.arrives(self._silence):
-            self._on_silence()
+        if self._unheard and self._silence and not self._connection.arrives(self._silence):
+            sys.stderr.write(
+                f"The gateway has not answered for {self._silence:.0f} s. `nanobot status` says how"
+                " it is; Ctrl-C leaves.\n"
+            )
+            sys.stderr.flush()
         self._unheard = False
         line = self._read(wait=True)
         assert line is not None  # which only reading without waiting gives

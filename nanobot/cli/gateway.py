@@ -37,22 +37,17 @@ to do takes a few."""
 _PAUSE = 0.05
 
 
-def state_folder(home: Path) -> str:
-    """Where a home's control socket lies."""
-    return str(home / "state")
-
-
 def operate(home: Path, operation: str, arguments: Mapping[str, object]) -> object:
     """Do one operation: in the gateway that runs, else here on the files."""
 
     def in_gateway() -> object:
-        with Client(state_folder(home), on_silence=_say_that_it_is_silent) as client:
+        with Client(home, silence=SILENCE) as client:
             return client.ask(operation, arguments)
 
     def on_files() -> object:
-        from nanobot.cli import offline
+        from nanobot.cli.offline import operate
 
-        return offline.operate(home, operation, dict(arguments))
+        return operate(home, operation, dict(arguments))
 
     return _either(in_gateway, on_files)
 
@@ -76,8 +71,7 @@ def connected(home: Path) -> Iterator[Client]:
                 client.hosting = True
 
         def join() -> Client:
-            client = Client(state_folder(home), revive, _say_that_it_is_silent)
-            return stack.enter_context(client)
+            return stack.enter_context(Client(home, revive, SILENCE))
 
         def host_and_join() -> Client:
             host()
@@ -92,11 +86,9 @@ def connected(home: Path) -> Iterator[Client]:
 @contextlib.contextmanager
 def _left_by_signals() -> Iterator[None]:
     """Signals that would end the process at once let it tidy up first; one ignored stays so."""
-    mine = [
-        number
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is signal.SIG_DFL and _is_main_thread()
-    ]
+    may = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGTERM, signal.SIGHUP) if may else ()
+    mine = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
     for number in mine:
         signal.signal(number, _leave)
     try:
@@ -106,21 +98,8 @@ def _left_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _is_main_thread() -> bool:
-    """Whether this one may take signals at all."""
-    return threading.current_thread() is threading.main_thread()
-
-
 def _leave(number: int, _: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
-
-
-def _say_that_it_is_silent() -> None:
-    sys.stderr.write(
-        f"The gateway has not answered for {SILENCE:.0f} s. `nanobot status` says how it is;"
-        " Ctrl-C leaves.\n"
-    )
-    sys.stderr.flush()
 
 
 def _either(first: Callable[[], T], second: Callable[[], T]) -> T:

@@ -20,10 +20,6 @@ BROKEN_PIPE = 141
 IO_ERROR = 74
 """Exit code when the output cannot be written: EX_IOERR."""
 
-_LENIENT = "nanobot.lenient"
-_LIKE = {"—": "-", "–": "-", "…": "...", "“": '"', "”": '"', "„": '"', "‘": "'", "’": "'"}
-_LIKE |= {"→": "->", "←": "<-", "•": "*", "·": ".", "×": "x", "≥": ">=", "≤": "<="}
-
 BUG = 70
 """Exit code for what should not have happened: EX_SOFTWARE."""
 
@@ -38,21 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _take_any_text() -> None:
-    """Let no character end a command, whatever the locale: what the terminal cannot show becomes
-    something like it or a question mark, and bytes that are no text are marked as such."""
-    import codecs
-
-    codecs.register_error(_LENIENT, _something_like_it)
-    for stream, errors in ((sys.stdin, "replace"), (sys.stdout, _LENIENT), (sys.stderr, _LENIENT)):
+    """Let no character end a command, whatever the locale: what the terminal cannot show, and bytes
+    that are no text, become a question mark or something like it."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors=errors)
-
-
-def _something_like_it(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    text = error.object[error.start : error.end]
-    return "".join(_LIKE.get(character, "?") for character in text), error.end
+            stream.reconfigure(errors="replace")
 
 
 def _say_version() -> int:

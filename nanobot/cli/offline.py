@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -26,7 +26,7 @@ from nanobot.app.tools import build_mcp, build_skills
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.sqlite_journal import SqliteJournal, documents_of
-from nanobot.clock import SystemClock
+from nanobot.clock import Clock, SystemClock
 from nanobot.commands import Operation
 from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
@@ -50,8 +50,6 @@ from nanobot.tooling import ToolRegistry
 from nanobot.tools.mcp import McpOperations
 from nanobot.upkeep.snapshot import BackupOperations
 
-Table = Mapping[str, Operation]
-
 
 def operate(home: Path, op: str, arguments: dict[str, object]) -> object:
     """Do one operation as the home's owner for that moment.
@@ -73,80 +71,74 @@ def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> o
 
 
 async def _operate(settings: Settings, op: str, arguments: dict[str, object]) -> object:
-    room = op.partition(".")[0]
-    operations = _ROOMS.get(room, _on_the_rest)
-    async with operations(settings) as table:
+    async with AsyncExitStack() as stack:
+        table = await _operations(settings, op.partition(".")[0], stack)
         if op not in table:
             raise NanobotError(f"there is no operation {op!r}")
         return await table[op](arguments)
 
 
-@asynccontextmanager
-async def _on_the_rest(settings: Settings) -> AsyncIterator[Table]:
+async def _operations(
+    settings: Settings, room: str, stack: AsyncExitStack
+) -> Mapping[str, Operation]:
+    """The operations of one room, over what it needs, which the stack closes."""
     clock = SystemClock(settings.agent.timezone)
-    journal = SqliteJournal(settings.home / "state" / "journal.db", clock)
-    sessions = SessionManager(settings.home / "sessions", clock)
-    await journal.open()
-    try:
-        model, cost = model_name(settings.model), prices(settings)
-        status = Status(about(settings), journal.reports, sessions, cost, clock, None)
-        queue = Operations(model, cost, journal.reports, sessions, None)
-        yield {**status.table(), **queue.table()}
-    finally:
-        await journal.close()
+    state = documents_of(settings.home / "state")
+    match room:
+        case "channels":
+            enabled = sorted(name for name, one in settings.channels.items() if one.enabled)
+            return ChannelOperations(enabled, None, Background(), clock).table()
+        case "pair":
+            return Pairing(build_access(settings, state, clock)).table()
+        case "skills":
+            workspace = Root(settings.home / "workspace")
+            skills = build_skills(settings, workspace, state, clock)
+            return SkillsOperations(skills.service).table()
+        case "mcp":
+            servers = build_mcp(settings, ToolRegistry(), state, clock)
+            stack.push_async_callback(servers.close)
+            servers.load()
+            return McpOperations(servers).table()
+        case "memory":
+            return await _on_memory(settings, clock, stack)
+        case _:
+            journal = SqliteJournal(settings.home / "state" / "journal.db", clock)
+            await journal.open()
+            stack.push_async_callback(journal.close)
+            return _on_journal(settings, room, clock, journal)
 
 
-@asynccontextmanager
-async def _on_backup(settings: Settings) -> AsyncIterator[Table]:
-    clock = SystemClock(settings.agent.timezone)
-    journal = SqliteJournal(settings.home / "state" / "journal.db", clock)
-    await journal.open()
-    try:
-        yield BackupOperations(settings.home, journal.database, clock, live=False).table()
-    finally:
-        await journal.close()
-
-
-@asynccontextmanager
-async def _on_memory(settings: Settings) -> AsyncIterator[Table]:
-    clock = SystemClock(settings.agent.timezone)
+async def _on_memory(
+    settings: Settings, clock: Clock, stack: AsyncExitStack
+) -> Mapping[str, Operation]:
     stores = build_stores(settings.home, clock)
     provider = build_provider(settings.model, clock, Random())  # noqa: S311 - spreads retries
     access = build_access(settings, stores.journal.state, clock)
     memory = build_memory(settings, stores, provider, clock, access=access)
     await stores.journal.open()
-    try:
-        await memory.recover()
-        yield memory_operations(memory.service)
-    finally:
-        await memory.close()
-        await provider.close()
-        await stores.sessions.close()
-        await stores.journal.close()
+    for part in (stores.journal, stores.sessions, provider, memory):
+        stack.push_async_callback(part.close)
+    await memory.recover()
+    return memory_operations(memory.service)
 
 
-@asynccontextmanager
-async def _on_access(settings: Settings) -> AsyncIterator[Table]:
-    access = build_access(
-        settings, documents_of(settings.home / "state"), SystemClock(settings.agent.timezone)
-    )
-    yield Pairing(access).table()
-
-
-@asynccontextmanager
-async def _on_skills(settings: Settings) -> AsyncIterator[Table]:
-    clock = SystemClock(settings.agent.timezone)
-    skills = build_skills(
-        settings, Root(settings.home / "workspace"), documents_of(settings.home / "state"), clock
-    )
-    yield SkillsOperations(skills.service).table()
-
-
-@asynccontextmanager
-async def _on_cron(settings: Settings) -> AsyncIterator[Table]:
-    clock = SystemClock(settings.agent.timezone)
-    journal = SqliteJournal(settings.home / "state" / "journal.db", clock)
+def _on_journal(
+    settings: Settings, room: str, clock: Clock, journal: SqliteJournal
+) -> Mapping[str, Operation]:
+    if room == "backup":
+        return BackupOperations(settings.home, journal.database, clock, live=False).table()
     sessions = SessionManager(settings.home / "sessions", clock)
+    if room == "cron":
+        return _on_cron(settings, clock, journal, sessions)
+    model, cost = model_name(settings.model), prices(settings)
+    status = Status(about(settings), journal.reports, sessions, cost, clock, None)
+    queue = Operations(model, cost, journal.reports, sessions, None)
+    return {**status.table(), **queue.table()}
+
+
+def _on_cron(
+    settings: Settings, clock: Clock, journal: SqliteJournal, sessions: SessionManager
+) -> Mapping[str, Operation]:
     access = build_access(settings, journal.state, clock)
     channels = [name for name, channel in settings.channels.items() if channel.enabled]
     known = KnownChats(sessions, build_scopes(settings, access), access, channels)
@@ -163,37 +155,4 @@ async def _on_cron(settings: Settings) -> AsyncIterator[Table]:
         clock,
         remind=partial(remind, send, publish, lambda message: (message,)),
     )
-    await journal.open()
-    try:
-        yield CronOperations(service, known, clock, runs=False).table()
-    finally:
-        await journal.close()
-
-
-@asynccontextmanager
-async def _on_mcp(settings: Settings) -> AsyncIterator[Table]:
-    clock = SystemClock(settings.agent.timezone)
-    servers = build_mcp(settings, ToolRegistry(), documents_of(settings.home / "state"), clock)
-    servers.load()
-    try:
-        yield McpOperations(servers).table()
-    finally:
-        await servers.close()
-
-
-@asynccontextmanager
-async def _on_channels(settings: Settings) -> AsyncIterator[Table]:
-    enabled = sorted(name for name, channel in settings.channels.items() if channel.enabled)
-    clock = SystemClock(settings.agent.timezone)
-    yield ChannelOperations(enabled, None, Background(), clock).table()
-
-
-_ROOMS = {
-    "backup": _on_backup,
-    "channels": _on_channels,
-    "mcp": _on_mcp,
-    "memory": _on_memory,
-    "pair": _on_access,
-    "skills": _on_skills,
-    "cron": _on_cron,
-}
+    return CronOperations(service, known, clock, runs=False).table()

@@ -30,8 +30,6 @@ from nanobot.cli.command import (
     table,
     to_json,
 )
-from nanobot.cli.gateway import state_folder
-from nanobot.clock import SystemClock
 from nanobot.config import not_imported
 from nanobot.errors import NanobotError, StorageError
 from nanobot.text import duration
@@ -63,6 +61,7 @@ def add_state(commands: Commands) -> None:
 
 def _show(options: argparse.Namespace) -> int:
     from nanobot.bus.sqlite_reports import inspect_journal
+    from nanobot.clock import SystemClock
 
     path = options.home / "state" / "journal.db"
     found = inspect_journal(path, SystemClock())
@@ -94,7 +93,7 @@ def of_gateway(home: Path, patience: float = PATIENCE_SECONDS) -> Data | None:
     """What the gateway of a home says of itself; None where none runs. One that is silent is said
     to be failing."""
     try:
-        with Client(state_folder(home)) as client:
+        with Client(home) as client:
             client.be_quick(patience)
             told = client.ask("status", {})
     except NoGateway:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import socket
 from pathlib import Path
@@ -29,19 +30,19 @@ def test_where_nobody_listens_there_is_no_gateway(tmp_path: Path, left_behind: s
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(str(state / "gateway.sock"))
     with pytest.raises(NoGateway):
-        Client(str(state))
+        Client(state.parent)
 
 
 def test_a_home_that_may_not_be_entered_comes_with_what_mends_it(closed_home: Path) -> None:
     with pytest.raises(StorageError, match="Permission denied") as refused:
-        Client(str(closed_home / "state"))
+        Client(closed_home)
     assert re.search(f"{closed_home}.*(chmod|chown)", refused.value.hint)
 
 
 def test_a_gateway_started_anew_between_two_messages_is_found_again(
     gateway: Any, home: Path
 ) -> None:
-    with Client(str(home / "state")) as client:
+    with Client(home) as client:
         assert answer(client, "one") == "echo: one"
         gateway.restart()
         assert answer(client, "two") == "echo: two"
@@ -51,7 +52,7 @@ def test_a_message_that_was_not_confirmed_is_sent_again_under_the_same_id(
     gateway: Any, home: Path
 ) -> None:
     gateway.hangs_up = 1
-    with Client(str(home / "state")) as client:
+    with Client(home) as client:
         assert answer(client, "hi") == "echo: hi"
     assert len(gateway.ids) == 2
     assert len(set(gateway.ids)) == 1
@@ -61,7 +62,7 @@ def test_a_message_that_is_never_confirmed_is_said_to_be_unconfirmed(
     gateway: Any, home: Path
 ) -> None:
     gateway.hangs_up = 9
-    with Client(str(home / "state")) as client, pytest.raises(ConnectionLost) as lost:
+    with Client(home) as client, pytest.raises(ConnectionLost) as lost:
         answer(client, "hi")
     assert "before it confirmed your message" in str(lost.value)
     assert "nanobot sessions show cli:direct" in lost.value.hint
@@ -69,20 +70,19 @@ def test_a_message_that_is_never_confirmed_is_said_to_be_unconfirmed(
 
 
 def test_a_confirmed_message_is_never_sent_again(gateway: Any, home: Path) -> None:
-    with Client(str(home / "state")) as client, pytest.raises(ConnectionLost, match="is kept"):
+    with Client(home) as client, pytest.raises(ConnectionLost, match="is kept"):
         answer(client, "die now")
     assert len(gateway.ids) == 1
 
 
-def test_a_gateway_that_says_nothing_is_told_of_and_waited_for(gateway: Any, home: Path) -> None:
-    told: list[str] = []
-
-    def tell() -> None:
-        told.append("silent")
-        gateway.release("queue.list")
-
+def test_a_gateway_that_says_nothing_is_told_of_and_waited_for(
+    gateway: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(said, "flush", lambda: gateway.release("queue.list"))
+    monkeypatch.setattr("sys.stderr", said)
     gateway.hold("queue.list")
     gateway.answers["queue.list"] = {"inbox": []}
-    with Client(str(home / "state"), on_silence=tell, silence=0.05) as client:
+    with Client(home, silence=0.05) as client:
         assert client.ask("queue.list", {}) == {"inbox": []}
-    assert told == ["silent"]
+    assert "has not answered" in said.getvalue()

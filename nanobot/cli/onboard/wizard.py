@@ -24,7 +24,7 @@ from nanobot.cli.agent import Consent
 from nanobot.cli.channels import lent, login
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
 from nanobot.cli.command import indent, number, put, table, to_json
-from nanobot.cli.gateway import connected, state_folder
+from nanobot.cli.gateway import connected
 from nanobot.cli.onboard.files import Before, Part, basics_of, change, check, write
 from nanobot.cli.onboard.model import ask_model, from_environment, given_model
 from nanobot.cli.onboard.people import Answers, Unanswered
@@ -361,7 +361,7 @@ def _signed_in(person: Person, options: OnboardOptions, name: str) -> bool:
 def _status(home: Path) -> Mapping[str, object] | None:
     """What the gateway of the home says of itself; None where none runs."""
     try:
-        with Client(state_folder(home)) as client:
+        with Client(home) as client:
             told = client.ask("status", {})
     except NoGateway:
         return None
@@ -379,7 +379,7 @@ def _restarted(person: Person, options: OnboardOptions) -> bool:
     if not wanted:
         return False
     began = time.monotonic()
-    with Client(state_folder(options.home)) as client:
+    with Client(options.home) as client:
         for _ in client.reply(client.say("/restart", DEFAULT_SESSION)):
             pass
     while (elapsed := time.monotonic() - began) < _RESTART_SECONDS:
@@ -399,7 +399,7 @@ def _first_reply(person: Person, options: OnboardOptions, *, runs: bool) -> str 
     """What it says to a first word; None where it could not."""
     person.say(f"You: {_HELLO}")
     said: list[str] = []
-    with Client(state_folder(options.home)) if runs else connected(options.home) as client:
+    with Client(options.home) if runs else connected(options.home) as client:
         for event in Consent(client, DEFAULT_SESSION).events(client.say(_HELLO, DEFAULT_SESSION)):
             if isinstance(event, Note):
                 sys.stderr.write(clean(f"note: {event.text}\n"))
