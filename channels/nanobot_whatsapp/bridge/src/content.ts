@@ -8,7 +8,7 @@
 
 import type { proto } from 'baileys'
 import { type FilePart, mediaOf } from './media.js'
-import type { EventMedia, MediaKind } from './protocol.js'
+import type { EventMedia, MediaRef } from './protocol.js'
 
 /** Characters of the longest text, note and contact that are passed on. */
 const LONGEST = 64 * 1024
@@ -75,7 +75,7 @@ export function excerpt(message: proto.IMessage | null | undefined): string {
   return content.media === null ? '' : `[${content.media.kind}]`
 }
 
-function file(kind: MediaKind): (part: FilePart) => Found {
+function file(kind: MediaRef['kind']): (part: FilePart) => Found {
   return (part) => {
     const media = mediaOf(kind, part)
     const notes = media === null ? [`a file (${kind}) that cannot be fetched`] : []

@@ -1,7 +1,7 @@
 /**
  * Fetching inbound files: over HTTPS from WhatsApp's own hosts, decrypted into a file.
  *
- * What always holds: no request goes anywhere else, whatever a sender wrote into the message; never
+ * Invariant: no request goes anywhere else, whatever a sender wrote into the message; never
  * more than `limit` bytes are written; a file that is handed over is what the sender sent (its
  * authentication code and its hash are right); a failure leaves no file.
  */
@@ -16,9 +16,9 @@ import {
 } from 'node:crypto'
 import { open, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { DEFAULT_ORIGIN, getMediaKeys, type MediaType } from 'baileys'
+import { DEFAULT_ORIGIN, getMediaKeys } from 'baileys'
 import { RequestFailed, wordsOf } from './errors.js'
-import type { EventMedia, MediaKind, MediaRef } from './protocol.js'
+import type { EventMedia, MediaRef } from './protocol.js'
 
 const HOST = 'mmg.whatsapp.net'
 const HOSTS = '.whatsapp.net'
@@ -31,16 +31,6 @@ const LATER = 30
 /** Characters of the longest name or type of a file, and of the longest address. */
 const LONGEST_NAME = 256
 const LONGEST_ADDRESS = 4096
-
-/** How keys are derived for the kinds of files. */
-const DERIVED: Readonly<Record<MediaKind, MediaType>> = {
-  image: 'image',
-  audio: 'audio',
-  voice: 'audio',
-  video: 'video',
-  document: 'document',
-  sticker: 'sticker',
-}
 
 /** What the kinds of files have in common in a message. */
 export interface FilePart {
@@ -55,18 +45,8 @@ export interface FilePart {
   readonly title?: string | null
 }
 
-/** Where a file lies and how it is opened. */
-interface FileRef {
-  readonly kind: MediaKind
-  /** Path on WhatsApp's media host. */
-  readonly path: string
-  readonly url: string
-  readonly key: Uint8Array
-  readonly sha256: Uint8Array
-}
-
 /** The file of a message; null if what is said of it is not enough to fetch it. */
-export function mediaOf(kind: MediaKind, part: FilePart): EventMedia | null {
+export function mediaOf(kind: MediaRef['kind'], part: FilePart): EventMedia | null {
   const { mediaKey: key, fileSha256: sha256 } = part
   const [path, url] = [cut(part.directPath, LONGEST_ADDRESS), cut(part.url, LONGEST_ADDRESS)]
   if (key?.length !== 32 || sha256?.length !== 32 || path + url === '') return null
@@ -88,41 +68,24 @@ function base64(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString('base64')
 }
 
-/** The reference that came back; null if it is none of ours. */
-export function fileOf({ kind, path, url, key, sha256 }: MediaRef): FileRef | null {
-  if (typeof path !== 'string' || typeof url !== 'string') return null
-  if (typeof key !== 'string' || typeof sha256 !== 'string') return null
-  if (typeof kind !== 'string' || !(kind in DERIVED)) return null
-  const bytes = { key: Buffer.from(key, 'base64'), sha256: Buffer.from(sha256, 'base64') }
-  if (bytes.key.length !== 32 || bytes.sha256.length !== 32) return null
-  return { kind: kind as MediaKind, path, url, ...bytes }
-}
-
-export interface Downloaded {
-  /** Below the helper's folder. */
-  readonly path: string
-  readonly size: number
-}
-
 /**
  * Fetch a file of at most `limit` bytes into `folder/name`, which must be there and belong to
- * nobody else; rejects with `RequestFailed`.
+ * nobody else; gives its path below `folder`. Rejects with `RequestFailed`.
  */
 export async function download(
   folder: string,
   name: string,
   ref: MediaRef,
   limit: number,
-): Promise<Downloaded> {
-  const file = fileOf(ref)
-  const url = file && urlOf(file)
-  if (!url) throw new RequestFailed('refused', 'this is not a file on WhatsApp')
+): Promise<{ readonly path: string; readonly size: number }> {
+  const url = urlOf(ref)
+  if (url === null) throw new RequestFailed('refused', 'this is not a file on WhatsApp')
   const path = join(name, randomBytes(12).toString('hex'))
   const whole = join(folder, path)
   const abort = new AbortController()
   try {
     const signal = AbortSignal.any([abort.signal, AbortSignal.timeout(PATIENCE)])
-    return { path, size: await save(file, await bodyOf(url, limit, signal), whole, limit) }
+    return { path, size: await save(ref, await bodyOf(url, limit, signal), whole, limit) }
   } catch (error) {
     await rm(whole, { force: true })
     if (error instanceof RequestFailed) throw error
@@ -134,11 +97,11 @@ export async function download(
 }
 
 /** The size of the file that was written. */
-async function save(file: FileRef, body: Body, path: string, limit: number): Promise<number> {
+async function save(ref: MediaRef, body: Body, path: string, limit: number): Promise<number> {
   const handle = await open(path, 'wx', 0o600)
   try {
     let size = 0
-    for await (const bytes of decrypted(body, file)) {
+    for await (const bytes of decrypted(body, ref)) {
       size += bytes.length
       if (size > limit) throw tooLarge(limit)
       await handle.writeFile(bytes)
@@ -150,7 +113,7 @@ async function save(file: FileRef, body: Body, path: string, limit: number): Pro
 }
 
 /** Where a file lies; null where the sender means something else than WhatsApp's hosts. */
-export function urlOf({ path, url }: FileRef): string | null {
+export function urlOf({ path, url }: Pick<MediaRef, 'path' | 'url'>): string | null {
   if (/^\/[^@\s\\]*$/.test(path)) return `https://${HOST}${path}`
   const parsed = path === '' && URL.canParse(url) ? new URL(url) : null
   if (parsed?.protocol !== 'https:' || !parsed.hostname.endsWith(HOSTS)) return null
@@ -173,8 +136,10 @@ async function bodyOf(url: string, limit: number, signal: AbortSignal): Promise<
   return body
 }
 
-async function* decrypted(body: Body, { kind, key, sha256 }: FileRef): Body {
-  const { cipherKey, iv, macKey } = await getMediaKeys(key, DERIVED[kind])
+async function* decrypted(body: Body, { kind, key, sha256 }: MediaRef): Body {
+  const secret = Buffer.from(key, 'base64')
+  const type = kind === 'voice' ? 'audio' : kind
+  const { cipherKey, iv, macKey } = await getMediaKeys(secret, type)
   if (!macKey) throw damaged()
   const cipher = createDecipheriv('aes-256-cbc', cipherKey, iv)
   const code = createHmac('sha256', macKey).update(iv)
@@ -191,7 +156,7 @@ async function* decrypted(body: Body, { kind, key, sha256 }: FileRef): Body {
   }
   if (!equal(code.digest().subarray(0, CODE), held)) throw damaged()
   const last = ending(cipher)
-  if (!equal(hash.update(last).digest(), sha256)) throw damaged()
+  if (!equal(hash.update(last).digest(), Buffer.from(sha256, 'base64'))) throw damaged()
   yield last
 }
 

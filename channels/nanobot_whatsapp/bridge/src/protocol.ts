@@ -21,13 +21,8 @@ export const LONGEST_ID = 256
 /** A full WhatsApp id without the device part: a number, a LID or a group. */
 export type Jid = string
 
-export type MediaKind = 'image' | 'audio' | 'voice' | 'video' | 'document' | 'sticker'
-
-/** What is needed to fetch a file later; only the helper understands it. */
-export type MediaRef = Readonly<Record<string, string | number>>
-
 export interface EventMedia {
-  readonly kind: MediaKind
+  readonly kind: MediaRef['kind']
   readonly mime: string
   readonly name: string
   /** Bytes as the sender states them; 0 if unknown. */
@@ -176,13 +171,6 @@ const fields: Reader<Readonly<Record<string, unknown>>> = (value, name) => {
   throw new ProtocolError(`"${name}" is not an object`)
 }
 
-const mediaRef: Reader<MediaRef> = (value, name) => {
-  const ref = fields(value, name)
-  const known = Object.values(ref).every((each) => ['string', 'number'].includes(typeof each))
-  if (known) return ref as MediaRef
-  throw new ProtocolError(`"${name}" holds something else than text and numbers`)
-}
-
 function oneOf<T extends string>(...allowed: readonly T[]): Reader<T> {
   return (value, name) => {
     const found = allowed.find((each) => each === value)
@@ -219,6 +207,18 @@ const LINES = {
   ack: object({ seq: count }),
   ping: object({ id: count }),
 }
+
+/** What is needed to fetch a file later; the daemon keeps it for us. Bytes are base64. */
+const mediaRef = object({
+  kind: oneOf('image', 'audio', 'voice', 'video', 'document', 'sticker'),
+  /** Path on WhatsApp's media host. */
+  path: text,
+  url: text,
+  key: text,
+  sha256: text,
+})
+
+export type MediaRef = ReturnType<typeof mediaRef>
 
 const REQUESTS = {
   send: object({

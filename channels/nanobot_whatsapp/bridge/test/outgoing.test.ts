@@ -76,8 +76,7 @@ const PLACES: readonly (readonly [string, string, string | null])[] = [
 
 for (const [path, url, place] of PLACES) {
   test(`a file at ${JSON.stringify([path, url])} is fetched from ${String(place)}`, () => {
-    const [key, sha256] = [Buffer.alloc(32), Buffer.alloc(32)]
-    assert.equal(urlOf({ kind: 'image', path, url, key, sha256 }), place)
+    assert.equal(urlOf({ path, url }), place)
   })
 }
 

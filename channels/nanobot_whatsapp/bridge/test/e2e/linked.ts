@@ -97,8 +97,10 @@ describe('a linked helper', () => {
     await fake.say({ from: 'ann', text: 'look', id: 'F1', file })
     const { media, text: caption } = await daemon.message('F1')
     assert.deepEqual([media?.kind, media?.mime, caption], ['image', 'image/png', 'look'])
-    const download = (limit: number) =>
-      daemon.ask({ method: 'download', params: { ref: media?.ref ?? {}, limit } })
+    const download = (limit: number) => {
+      assert.ok(media)
+      return daemon.ask({ method: 'download', params: { ref: media.ref, limit } })
+    }
     const { path } = await download(1000)
     assert.deepEqual(await readFile(join(place.folder, String(path))), FILE)
     await assert.rejects(download(3), { code: 'refused' })
