@@ -241,7 +241,6 @@ interface Known {
 export class Groups {
   readonly #known = new Map<Jid, Known>()
   readonly #names = new Map<Jid, string>()
-  readonly #asking = new Set<Jid>()
   #ask: (group: Jid) => Promise<GroupMetadata> = () => Promise.reject(new Error('not connected'))
 
   constructor(private readonly clock: Clock) {}
@@ -270,15 +269,10 @@ export class Groups {
 
   /** Find out a group's name for next time, if it is not known; never rejects. */
   async meet(group: Jid): Promise<void> {
-    if (!isGroup(group) || this.#names.has(group) || this.#asking.has(group)) return
-    this.#asking.add(group)
-    try {
-      await this.metadata(group)
-    } catch {
-      // Only for a name: it is asked for again with the next message.
-    } finally {
-      this.#asking.delete(group)
-    }
+    if (!isGroup(group) || this.#names.has(group)) return
+    this.#names.set(group, '')
+    // It is only a name: if nobody says it, it is asked for again with the next message.
+    await this.metadata(group).catch(() => this.#names.delete(group))
   }
 
   /** Something has changed in the group, perhaps its name. */

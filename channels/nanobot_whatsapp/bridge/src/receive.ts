@@ -107,8 +107,7 @@ export class Receiver {
 
   /** `message` is absent where WhatsApp lets nobody read it but the phone. */
   #put(envelope: Envelope | null, message: proto.IMessage | null | undefined): void {
-    if (envelope === null) return
-    const event = this.#event(envelope, message)
+    const event = envelope && this.#event(envelope, message)
     if (event !== null) this.spool.put(event)
   }
 

@@ -19,16 +19,6 @@ import type { Clock, Log } from './runtime.js'
 const NAME = /^(\d{12})\.json$/
 const MOST = 10_000
 
-export interface Spooled {
-  readonly seq: number
-  readonly event: MessageEvent
-}
-
-/** The event could not be kept: there are too many already. */
-export class SpoolFull extends Error {
-  override readonly name = 'SpoolFull'
-}
-
 export class Spool {
   /** Number of each event by its key (see `eventKey`), in order of the numbers. */
   readonly #numbers = new Map<string, number>()
@@ -62,14 +52,14 @@ export class Spool {
   }
 
   /**
-   * Bring an event to disk; gives its number, that which it has if it is here already. Throws if it
-   * cannot be kept: `SpoolFull` or the disk's error.
+   * Bring an event to disk; gives its number, that which it has if it is here already. Throws if
+   * the spool is full or the disk refuses.
    */
   put(event: MessageEvent): number {
     const known = this.#numbers.get(eventKey(event))
     if (known !== undefined) return known
     if (this.size >= this.most) {
-      throw new SpoolFull(`${this.most} messages wait for nanobot to take them`)
+      throw new Error(`${this.most} messages wait for nanobot to take them`)
     }
     writeWhole(this.#path(this.#last + 1), JSON.stringify(event))
     this.#last += 1
@@ -84,7 +74,7 @@ export class Spool {
   }
 
   /** The first event with a number above `seq`, null if there is none. */
-  after(seq: number): Spooled | null {
+  after(seq: number): { readonly seq: number; readonly event: MessageEvent } | null {
     for (const [key, candidate] of this.#numbers) {
       if (candidate <= seq) continue
       const event = this.#read(candidate)

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { mkdir, readdir, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { Spool, SpoolFull } from '../src/spool.js'
+import { Spool } from '../src/spool.js'
 import { FakeClock, message, recordedLog, temporaryFolder } from './parts.js'
 
 const clock = new FakeClock()
@@ -50,7 +50,7 @@ test('a full spool refuses, so that WhatsApp keeps the message, until there is r
   const spool = new Spool(await temporaryFolder(t), clock, log, 2)
   spool.put(message('A'))
   spool.put(message('B'))
-  assert.throws(() => spool.put(message('C')), SpoolFull)
+  assert.throws(() => spool.put(message('C')), /2 messages wait/)
   spool.confirm(1)
   spool.put(message('C'))
   assert.deepEqual(idsOf(spool), ['2:B', '3:C'])
