@@ -232,139 +232,6 @@ class Job:
         self.error: BaseException | None = None
 
 
-class Writer:
-    """Writes to the file at `path`, from `start` to `finish`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self.refusal = ""
-        """Why the disk took nothing the last time that there was something to write, if so."""
-
-    @property
-    def is_running(self) -> bool:
-        """Whether there is a thread."""
-        return self._thread is not None
-
-    @property
-    def has_died(self) -> bool:
-        """Whether the thread has ended without being asked to."""
-        return self._thread is not None and not self._thread.is_alive()
-
-    def start(self, connection: sqlite3.Connection) -> None:
-        """Write through `connection`, which is the thread's from now on. Must be called on the
-        event loop's thread: outcomes are told there."""
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(
-            target=self._write, args=(connection,), name="journal", daemon=True
-        )
-        self._thread.start()
-
-    def put(self, job: Job) -> None:
-        """Queue one more."""
-        self._jobs.put(job)
-
-    async def finish(self) -> None:
-        """Do what is queued, then close the connection."""
-        if self._thread is None:
-            return
-        thread, self._thread = self._thread, None
-        self._jobs.put(None)
-        await asyncio.to_thread(thread.join)
-
-    def _write(self, connection: sqlite3.Connection) -> None:
-        running = True
-        kept: list[Job] = []
-        while running:
-            batch = self._collect(_RETRY if kept else None)
-            running = None not in batch
-            jobs = kept + [job for job in batch if job is not None]
-            if jobs:
-                written = connection.total_changes
-                refusal = self._transact(connection, jobs)
-                if refusal is not None or connection.total_changes > written:
-                    self.refusal = str(refusal or "")
-                kept = [_again(job) for job in jobs if refusal and job.keep]
-                if refusal is None:
-                    self._finish(connection, jobs)
-                self._report([job for job in jobs if not (refusal and job.insist)], refusal)
-        if any(job.insist for job in kept):
-            self._report(kept, sqlite3.OperationalError("it was closed before it took everything"))
-        connection.close()
-
-    def _collect(self, retry: float | None) -> list[Job | None]:
-        """What is queued, `None` for the end; if all of it is patient, what comes within a moment
-        too. Nothing, if nothing comes within `retry` seconds."""
-        try:
-            job = self._jobs.get(timeout=retry)
-        except Empty:
-            return []
-        batch = [job]
-        hurry = job is None or not job.patient
-        while len(batch) < _BATCH:
-            try:
-                job = self._jobs.get(block=not hurry, timeout=_PATIENCE)
-            except Empty:
-                break
-            batch.append(job)
-            hurry = hurry or job is None or not job.patient
-        return batch
-
-    def _transact(
-        self, connection: sqlite3.Connection, jobs: Sequence[Job]
-    ) -> sqlite3.Error | None:
-        """Run them in one transaction; why the disk refused it, if it did.
-
-        Savepoints keep one job's failure from the others, but cost as much as the jobs: they are
-        set only when one has failed, and everything is run again.
-        """
-        try:
-            _run_all(connection, jobs, _run)
-        except _OwnFault:
-            return self._transact_apart(connection, jobs)
-        except sqlite3.Error as error:
-            return error
-        return None
-
-    def _transact_apart(
-        self, connection: sqlite3.Connection, jobs: Sequence[Job]
-    ) -> sqlite3.Error | None:
-        try:
-            _run_all(connection, jobs, _run_in_savepoint)
-        except sqlite3.Error as error:
-            return error
-        return None
-
-    def _finish(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> None:
-        """Run what comes after a transaction for those whose part in it succeeded."""
-        for job in jobs:
-            if job.afterwards is None or job.error is not None:
-                continue
-            try:
-                job.afterwards(connection)
-            except sqlite3.Error as error:
-                job.error = storage_error(self._path, error)
-            except Exception as error:  # noqa: BLE001 - the boundary: the writer goes on for others
-                job.error = error
-
-    def _report(self, jobs: Sequence[Job], refusal: sqlite3.Error | None) -> None:
-        if refusal is not None:
-            logger.error("journal: {}", storage_error(self._path, refusal))
-        awaited = []
-        for job in jobs:
-            if refusal is not None:
-                job.error = storage_error(self._path, refusal)
-            elif job.future is None and job.error is not None:
-                logger.opt(exception=job.error).error("journal: a mark could not be made")
-            if job.future is not None:
-                awaited.append(job)
-        if awaited and self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(_resolve, awaited)
-
-
 class _OwnFault(Exception):
     """A job failed by itself: the disk is not to blame."""
 
@@ -425,39 +292,50 @@ def _resolve(jobs: Sequence[Job]) -> None:
 
 
 class Database:
-    """A SQLite file. `migrations[n]` brings version n to n + 1; they only ever go forward. The file
-    as it was before is kept beside it as `<name>.before-<version>`."""
+    """A SQLite file, and the thread that writes to it while it is open. `migrations[n]` brings
+    version n to n + 1; they only ever go forward. The file as it was before is kept beside it as
+    `<name>.before-<version>`."""
 
     def __init__(self, path: Path, migrations: Sequence[str], carry: Carry | None = None) -> None:
         self._path = path
         self._migrations, self._carry = migrations, carry
-        self._writer = Writer(path)
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self.refusal = ""
+        """Why the disk took nothing the last time that there was something to write, if so."""
 
     def open(self) -> None:
-        """Open or create the file and start the writer. Must be called on the event loop's thread.
+        """Open or create the file and start the thread. Must be called on the event loop's thread:
+        outcomes are told there.
 
         Raises `StorageError` when the file cannot be used or comes from a newer nanobot.
         """
-        self._writer.start(open_file(self._path, self._migrations, self._carry))
+        connection = open_file(self._path, self._migrations, self._carry)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(
+            target=self._write, args=(connection,), name="journal", daemon=True
+        )
+        self._thread.start()
 
     @property
     def is_open(self) -> bool:
         """Whether work is taken."""
-        return self._writer.is_running
+        return self._thread is not None
 
     @property
     def has_died(self) -> bool:
-        """Whether the thread that writes has ended, so that nothing is stored any more."""
-        return self._writer.has_died
-
-    @property
-    def refusal(self) -> str:
-        """Why the disk took nothing the last time that there was something to write, if so."""
-        return self._writer.refusal
+        """Whether the thread has ended without being asked to, so that nothing is stored any
+        more."""
+        return self._thread is not None and not self._thread.is_alive()
 
     async def close(self) -> None:
         """Finish what is queued, then close the file."""
-        await self._writer.finish()
+        if self._thread is None:
+            return
+        thread, self._thread = self._thread, None
+        self._jobs.put(None)
+        await asyncio.to_thread(thread.join)
 
     async def run(
         self, work: Work[T], *, keep: bool = False, afterwards: Work[None] | None = None
@@ -479,12 +357,12 @@ class Database:
         afterwards: Work[None] | None = None,
     ) -> asyncio.Future[T]:
         """What `run` and `insist` wait for. Raises `StorageError` when the database is not open."""
-        if not self._writer.is_running:
+        if self._thread is None:
             raise StorageError(
                 self._path, "it is not open", hint="nanobot is just starting or ending: try again."
             )
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._writer.put(Job(work, future, keep=keep, insist=insist, afterwards=afterwards))
+        self._jobs.put(Job(work, future, keep=keep, insist=insist, afterwards=afterwards))
         return future
 
     async def insist(self, work: Work[T]) -> T:
@@ -501,4 +379,86 @@ class Database:
         `patient` waits a moment for other work to share a commit with; what the disk refuses is run
         again later, unless it need not be kept.
         """
-        self._writer.put(Job(work, None, keep=keep, patient=patient))
+        self._jobs.put(Job(work, None, keep=keep, patient=patient))
+
+    def _write(self, connection: sqlite3.Connection) -> None:
+        running = True
+        kept: list[Job] = []
+        while running:
+            batch = self._collect(_RETRY if kept else None)
+            running = None not in batch
+            jobs = kept + [job for job in batch if job is not None]
+            if jobs:
+                written = connection.total_changes
+                refusal = self._transact(connection, jobs)
+                if refusal is not None or connection.total_changes > written:
+                    self.refusal = str(refusal or "")
+                kept = [_again(job) for job in jobs if refusal and job.keep]
+                if refusal is None:
+                    self._finish(connection, jobs)
+                self._report([job for job in jobs if not (refusal and job.insist)], refusal)
+        if any(job.insist for job in kept):
+            self._report(kept, sqlite3.OperationalError("it was closed before it took everything"))
+        connection.close()
+
+    def _collect(self, retry: float | None) -> list[Job | None]:
+        """What is queued, `None` for the end; if all of it is patient, what comes within a moment
+        too. Nothing, if nothing comes within `retry` seconds."""
+        try:
+            job = self._jobs.get(timeout=retry)
+        except Empty:
+            return []
+        batch = [job]
+        hurry = job is None or not job.patient
+        while len(batch) < _BATCH:
+            try:
+                job = self._jobs.get(block=not hurry, timeout=_PATIENCE)
+            except Empty:
+                break
+            batch.append(job)
+            hurry = hurry or job is None or not job.patient
+        return batch
+
+    def _transact(
+        self, connection: sqlite3.Connection, jobs: Sequence[Job]
+    ) -> sqlite3.Error | None:
+        """Run them in one transaction; why the disk refused it, if it did.
+
+        Savepoints keep one job's failure from the others, but cost as much as the jobs: they are
+        set only when one has failed, and everything is run again.
+        """
+        try:
+            try:
+                _run_all(connection, jobs, _run)
+            except _OwnFault:
+                _run_all(connection, jobs, _run_in_savepoint)
+        except sqlite3.Error as error:
+            return error
+        return None
+
+    def _finish(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> None:
+        """Run what comes after a transaction for those whose part in it succeeded."""
+        for job in jobs:
+            if job.afterwards is None or job.error is not None:
+                continue
+            try:
+                job.afterwards(connection)
+            except sqlite3.Error as error:
+                job.error = storage_error(self._path, error)
+            except Exception as error:  # noqa: BLE001 - the boundary: the writer goes on for others
+                job.error = error
+
+    def _report(self, jobs: Sequence[Job], refusal: sqlite3.Error | None) -> None:
+        if refusal is not None:
+            logger.error("journal: {}", storage_error(self._path, refusal))
+        awaited = []
+        for job in jobs:
+            if refusal is not None:
+                job.error = storage_error(self._path, refusal)
+            elif job.future is None and job.error is not None:
+                logger.opt(exception=job.error).error("journal: a mark could not be made")
+            if job.future is not None:
+                awaited.append(job)
+        if awaited and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(_resolve, awaited)
