@@ -20,6 +20,7 @@ from nanobot.agent.media import FOLDER, kept_name
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.foreign import Fields, NotJson
 from nanobot.importing.report import Item, Kind, Outcome, Report
+from nanobot.io import make_folder
 from nanobot.memory.documents import RULES
 from nanobot.text import expanduser
 
@@ -273,7 +274,7 @@ class Gathering:
             return
         path = self._folder / target
         with _storing(path):
-            _make(path.parent, self._folder)
+            make_folder(path.parent)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(path, flags, 0o600)
         with os.fdopen(descriptor, "wb") as file:
@@ -344,10 +345,3 @@ def _storing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError.of(path, error) from error
-
-
-def _make(folder: Path, top: Path) -> None:
-    """`mkdir -p` below `top`, for nobody else's eyes."""
-    if folder != top and not folder.is_dir():
-        _make(folder.parent, top)
-        folder.mkdir(mode=0o700)
