@@ -2,8 +2,8 @@
 
 The two change places in one step, where the system can do that; whoever is killed leaves the one or
 the other. Where the home cannot be renamed, because it is a mounted volume or its parent may not be
-written, its entries change places one by one, under a list that says how far it has to go: no
-gateway starts on a home with such a list, and `finish` goes on with it.
+written, its entries change places one by one, under a plan that says which ones come: no gateway
+starts on a home with such a plan, and `finish` goes on with it, or back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from errno import EBUSY, EINVAL, ENOSYS
 from itertools import chain, count
@@ -109,14 +109,7 @@ def put_in_place(staging: Path, home: Path, now: datetime) -> Path | None:
     moved; the home is as it was then, or `finish` takes it on."""
     stamp = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
     if staging.parent == home:
-        previous = _free(home / f"{_BEFORE}-{stamp}")
-        ours = (STAGING, _BEFORE, UNFINISHED)
-        names = (path.name for path in home.iterdir())
-        standing = [name for name in names if name != BACKUPS and not name.startswith(ours)]
-        plan = {"staging": staging.name, "previous": previous.name, "standing": standing}
-        replace_file(home / UNFINISHED, json.dumps(plan).encode())
-        _move_entries(home, staging.name, previous.name, standing)
-        return previous if standing else None
+        return _exchange_entries(staging, home, _free(home / f"{_BEFORE}-{stamp}"))
     if not home.exists() or not any(home.iterdir()):
         staging.rename(home)  # over an empty one, too
         sync_folder(home.parent)
@@ -143,28 +136,38 @@ def is_unfinished(home: Path) -> bool:
 
 
 def finish(home: Path) -> None:
-    """Go on with what was cut short, if so. Raises as `put_in_place` does."""
+    """End what was cut short, if so: where all that stood in the home is aside, what is new comes;
+    else what went comes back. May be done again from anywhere. Raises `OSError`."""
     if not is_unfinished(home):
         return
     with _locked(home):
         plan = json.loads((home / UNFINISHED).read_bytes())
-        _move_entries(home, plan["staging"], plan["previous"], plan["standing"])
+        coming = home / (plan["staging"] if plan["all_aside"] else plan["previous"])
+        if coming.is_dir():
+            for path in coming.iterdir():
+                path.rename(home / path.name)
+            coming.rmdir()
+        home.chmod(0o700)
+        sync_folder(home)
+        (home / UNFINISHED).unlink()
+        sync_folder(home)
 
 
-def _move_entries(home: Path, staging: str, previous: str, standing: list[str]) -> None:
-    """First all that stands goes, then all that is new comes; may be done again from anywhere."""
-    new, old = home / staging, home / previous
-    if standing:
-        old.mkdir(mode=0o700, exist_ok=True)
-    coming = {path.name for path in new.iterdir()} if new.is_dir() else set()
-    gone = {path.name for path in old.iterdir()} if standing else set()
+def _exchange_entries(staging: Path, home: Path, previous: Path) -> Path | None:
+    ours = (STAGING, _BEFORE, UNFINISHED)
+    plan = {"staging": staging.name, "previous": previous.name}
+    _write_plan(home, {**plan, "all_aside": False})
+    entries = (path for path in home.iterdir() if path.name != BACKUPS)
+    standing = [path for path in entries if not path.name.startswith(ours)]
     try:
-        for name in standing:
-            if name not in gone:
-                with contextlib.suppress(FileNotFoundError):
-                    (home / name).rename(old / name)
+        if standing:
+            previous.mkdir(mode=0o700)
+            for path in standing:
+                path.rename(previous / path.name)
+            sync_folder(previous)
+            sync_folder(home)
     except OSError as error:
-        _take_back(home, old)
+        finish(home)
         if error.errno != EBUSY:
             raise
         raise NanobotError(
@@ -172,26 +175,10 @@ def _move_entries(home: Path, staging: str, previous: str, standing: list[str]) 
             hint="Unmount that (in a container: leave it out of the volumes), give the same command"
             " again, and mount it afterwards. Or restore into another folder with --to.",
         ) from error
-    for name in coming:
-        if name != BACKUPS:
-            if os.path.lexists(home / name):  # somebody has begun a home there meanwhile
-                old.mkdir(mode=0o700, exist_ok=True)
-                (home / name).rename(old / f"{name}.meanwhile")
-            (new / name).rename(home / name)
-    home.chmod(0o700)
-    _forget_plan(home)
+    _write_plan(home, {**plan, "all_aside": True})
+    finish(home)
+    return previous if standing else None
 
 
-def _take_back(home: Path, old: Path) -> None:
-    """Let what went to `old` stand in the home again, as nothing has come yet. Raises `OSError`;
-    the list stays then."""
-    for path in old.iterdir():
-        path.rename(home / path.name)
-    old.rmdir()
-    _forget_plan(home)
-
-
-def _forget_plan(home: Path) -> None:
-    sync_folder(home)
-    (home / UNFINISHED).unlink()
-    sync_folder(home)
+def _write_plan(home: Path, plan: Mapping[str, object]) -> None:
+    replace_file(home / UNFINISHED, json.dumps(plan).encode())

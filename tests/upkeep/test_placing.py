@@ -24,22 +24,28 @@ NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 BEFORE = "before-restore-20260302T090000Z"
 
 
-@pytest.mark.parametrize("moved", range(5))
-def test_half_a_home_starts_nothing_and_is_made_whole(tmp_path: Path, moved: int) -> None:
+@pytest.mark.parametrize(("moved", "all_aside"), [(n, n > 2) for n in (0, 1, 2, 3, 4, 5)])
+def test_half_a_home_starts_nothing_and_is_made_whole(
+    tmp_path: Path, moved: int, all_aside: bool
+) -> None:
     home = tmp_path / "home"
     old, new = home / BEFORE, home / ".restoring-x"
     write(old / "config.yaml" if moved > 0 else home / "config.yaml", "old")
     write(old / "state/old" if moved > 1 else home / "state/old", "old")
-    write(home / "config.yaml" if moved > 2 else new / "config.yaml", "new")
-    write(home / "state/new" if moved > 3 else new / "state/new", "new")
-    plan = {"staging": new.name, "previous": old.name, "standing": ["config.yaml", "state"]}
+    write(home / "config.yaml" if moved > 3 else new / "config.yaml", "new")
+    write(home / "state/new" if moved > 4 else new / "state/new", "new")
+    plan = {"staging": new.name, "previous": old.name, "all_aside": all_aside}
     write(home / ".restore-under-way.json", json.dumps(plan))
     with pytest.raises(StorageError, match="cut short") as caught:
         HomeLock(home / "state").acquire()
     assert "--replace" in caught.value.hint
     finish(home)
-    assert (home / "config.yaml").read_text() == (home / "state/new").read_text() == "new"
-    assert (old / "config.yaml").read_text() == (old / "state/old").read_text() == "old"
+    if all_aside:
+        assert (home / "config.yaml").read_text() == (home / "state/new").read_text() == "new"
+        assert (old / "config.yaml").read_text() == (old / "state/old").read_text() == "old"
+    else:
+        assert (home / "config.yaml").read_text() == (home / "state/old").read_text() == "old"
+        assert not old.exists()
     with HomeLock(home / "state"):
         finish(home)
 
