@@ -159,7 +159,7 @@ class CliChannel:
         return self._host
 
     async def _watch(self, host: ChannelHost, watcher: _Listener) -> None:
-        """Show what was kept for whoever watches next, and then all that comes."""
+        """Show what was kept for the next watcher, and then all that comes."""
         watcher.accept()
         async with self._telling:  # until they have seen that, what comes now waits
             try:
@@ -262,7 +262,7 @@ class _Listener:
 
 
 def _one_each(listeners: Sequence[_Listener]) -> Iterable[_Listener]:
-    """The first listener of each connection, so that nobody is told twice."""
+    """The first listener of each connection, so that each client gets an event once."""
     return {id(one.connection): one for one in reversed(listeners)}.values()
 
 
@@ -273,7 +273,7 @@ def _show(event: Delta | Tool | Output | Note, listeners: Sequence[_Listener]) -
 
 def _tell(host: ChannelHost, part: OutboundPart, listeners: Sequence[_Listener]) -> None:
     """Show what answers nobody who waits. A choice is offered to those who watch, where there are
-    any: whoever only waits for an answer need not be a person."""
+    any: a client that only waits for its answer may be a program."""
     said = _said(host, part.content, part.media, part.buttons)
     watched = any(listener.request.watch for listener in listeners)
     for listener in _one_each(listeners):
@@ -284,7 +284,7 @@ def _tell(host: ChannelHost, part: OutboundPart, listeners: Sequence[_Listener])
 def _said(
     host: ChannelHost, text: str, media: Iterable[Media], buttons: Iterable[Button], at: str = ""
 ) -> Said:
-    """As a client is told, with the files that are still there."""
+    """The event for clients, with the files that are still there."""
     lines, files = [text], []
     for one in media:
         try:

@@ -57,7 +57,7 @@ class Gateway(Protocol):
         """Run one operation, before `watch`; raises `NanobotError`."""
 
     def watch(self, session: str) -> None:
-        """Hear what else is said in `session`."""
+        """Receive what else is said in `session`."""
 
     def say(self, text: str, session: str, *, stream: bool = False) -> str:
         """Send a message; returns the id that its events carry. Raises `NanobotError`."""
@@ -136,11 +136,11 @@ class Terminal:
         with ended_by_failures_and_signals():
             self._surface.attach(prompt.app)
             self._gateway.watch(self._session)
-            self._hear()
+            self._watch_gateway()
             try:
                 await prompt.prompt_async(pre_run=self._begin, set_exception_handler=False)
             finally:
-                self._be_deaf()
+                self._unwatch_gateway()
 
     def _begin(self) -> None:
         """The prompt is about to be drawn; a dumb terminal draws none."""
@@ -190,13 +190,13 @@ class Terminal:
         self._settle()
 
     def _say(self, text: str) -> None:
-        self._be_deaf()  # the connection may become another one
+        self._unwatch_gateway()  # the connection may become another one
         try:
             self._transcript.sent(self._gateway.say(text, self._session, stream=True), text)
         except NanobotError as error:
             self._transcript.refused(str(error), error.hint)
         finally:
-            self._hear()
+            self._watch_gateway()
 
     def _interrupt(self) -> None:
         """Ctrl-C, with nothing typed."""
@@ -215,19 +215,19 @@ class Terminal:
         if not buffer.text:
             self._was_seen = True
 
-    def _hear(self) -> None:
+    def _watch_gateway(self) -> None:
         if (gateway := self._gateway.fileno()) >= 0:
-            asyncio.get_running_loop().add_reader(gateway, self._listen)
+            asyncio.get_running_loop().add_reader(gateway, self._read_events)
 
-    def _be_deaf(self) -> None:
+    def _unwatch_gateway(self) -> None:
         if (gateway := self._gateway.fileno()) >= 0:
             asyncio.get_running_loop().remove_reader(gateway)
 
-    def _listen(self) -> None:
+    def _read_events(self) -> None:
         """The gateway has said something, or has gone away."""
-        self._be_deaf()
+        self._unwatch_gateway()
         if self._surface.is_measuring:
-            get_app().create_background_task(self._listen_later())
+            get_app().create_background_task(self._read_events_later())
             return
         events: Sequence[ChatEvent] = ()
         try:
@@ -235,14 +235,14 @@ class Terminal:
         except NanobotError as error:
             self._transcript.refused(str(error), error.hint)
         finally:
-            self._hear()
+            self._watch_gateway()
         for event in events:
             self._take(event)
         self._settle()
 
-    async def _listen_later(self) -> None:
+    async def _read_events_later(self) -> None:
         await self._surface.measured()
-        self._listen()
+        self._read_events()
 
     def _take(self, event: ChatEvent) -> None:
         transcript = self._transcript

@@ -45,7 +45,7 @@ def clean(text: str) -> str:
 
 
 def without_escapes(text: str) -> str:
-    """`text` for a file or a pipe: as it is, save that nothing in it can start a sequence."""
+    """`text` for a file or a pipe: as it is, except that nothing in it can start a sequence."""
     return text.translate(_ESCAPES)
 
 

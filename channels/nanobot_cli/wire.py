@@ -22,8 +22,8 @@ DEFAULT_SESSION = "cli:direct"
 
 
 class ChatRequest(NamedTuple):
-    """Something to say in `session`, or with `watch` the wish to hear what is said there, without a
-    text. `stream`: the client wants to see the reply being written and what tools print."""
+    """Something to say in `session`; with `watch` and without a text, the wish to receive what is
+    said there. `stream`: the client wants to see the reply being written and what tools print."""
 
     id: str
     session: str

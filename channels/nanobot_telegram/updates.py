@@ -56,7 +56,7 @@ _GENERAL = 1
 """The thread of a forum's General topic; nothing can be sent to it by that number."""
 _SOMEONE = "someone"
 _OURS = "you"
-"""Who wrote what the agent itself wrote, as it is told."""
+"""The author of what the agent itself wrote, in its own context."""
 _QUOTED_FILES = frozenset({"image", "document"})
 """Kinds of quoted files that come along. Sound does not: it would pass for what the person said."""
 _ALBUMS = 256
@@ -232,7 +232,7 @@ def _message(
     if chat is None or _is_elsewhere(message):
         return None
     here = str(message.chat.id)
-    if message.migrate_to_chat_id:  # told in the old group as well as in the new one
+    if message.migrate_to_chat_id:  # it comes in the old group as well as in the new one
         moved = here, str(message.migrate_to_chat_id)
         return ParsedUpdate(Sender(""), chat, addressed=False, moved=moved)
     if message.migrate_from_chat_id:

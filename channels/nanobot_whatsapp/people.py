@@ -44,7 +44,7 @@ _PHONE = re.compile(r"[1-9][0-9]{6,14}")
 
 _FILE_NAME = "people.json"
 _MAX_PEOPLE = 5_000
-"""Of those who were admitted, and of others; then whoever was silent longest is dropped."""
+"""Of those who were admitted, and of others; then the person who was silent longest is dropped."""
 _MAX_IDS = 12
 """Of one person; the oldest is dropped."""
 

@@ -96,7 +96,7 @@ class WebhookRequest:
 
 @dataclass(frozen=True, slots=True)
 class WebhookReply:
-    """What the platform is told."""
+    """The answer to the platform."""
 
     status: int = 200
     body: bytes = b""
@@ -155,8 +155,8 @@ class ChannelHost(Protocol):
         """Which account of the platform this is, for `nanobot channels status`."""
 
     def alive(self, within: float) -> None:
-        """Something came from the platform, be it a refusal. Whoever calls this promises to
-        do so again within so many seconds; a channel that then is silent is judged to hang. One
+        """Something came from the platform, be it a refusal. An adapter that calls this
+        promises to do so again within so many seconds; if it does not, it is judged to hang. One
         that never calls it is not judged."""
 
     @property
@@ -195,7 +195,7 @@ class Channel(Protocol):
 
     async def run(self, host: ChannelHost) -> None:
         """Receive until cancelled. Raising means a crash: the supervisor starts it again, unless it
-        is `ChannelOff`, which says that only a person can mend it."""
+        is `ChannelOff`, which says that only a person can fix it."""
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver one part; raise one of the `SendError`s when that did not work. May be called

@@ -45,7 +45,7 @@ def document_of(body: bytes) -> object:
 
     No single value makes the others unreadable: what is nested deeper than any platform means it is
     cut (null stands there), and a whole number of too many digits is infinite. Both are odd to
-    whoever reads that value. Raises `ValueError` for no JSON.
+    the reader of that value. Raises `ValueError` for no JSON.
     """
     text = body.decode("utf-8-sig", "replace")
     if text.count("[") + text.count("{") > _DEEPEST:
@@ -115,7 +115,7 @@ class Quarantine:
 
 def _as_text(raw: object) -> str:
     """As JSON, its letters as they are: the file's own escapes are all there is of them, so that
-    whoever searches it (`/forget --erase`) finds them."""
+    a search (`/forget --erase`) finds them."""
     try:
         return json.dumps(raw, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):

@@ -71,12 +71,12 @@ async def login(request: LoginRequest) -> None:
         # An account that is linked no more is put aside by the helper; the next one may pair.
         if await dialogue.run(program, welcome):
             return
-        request.say("The account that was linked here is linked no more. Linking one anew …")
+        request.say("The account that was linked here is no longer linked. Linking one again …")
     raise NanobotError("WhatsApp does not take this device", hint="Try again in some minutes.")
 
 
 class _Dialogue:
-    """What a person is told, step by step."""
+    """The messages to the person, step by step."""
 
     def __init__(self, request: LoginRequest, number: str) -> None:
         self._request, self._say, self._number = request, request.say, number
