@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ValidationError
 
 from nanobot.bus.events import TERMINAL
-from nanobot.config.document import KeyPath, Value, suggestion
-from nanobot.config.load import Checker
+from nanobot.config.document import Document, KeyPath, Value, suggestion
+from nanobot.config.load import validate
 from nanobot.config.memory import OwnerSettings
 from nanobot.config.settings import ChannelSettings
 from nanobot.errors import NanobotError
@@ -55,11 +55,11 @@ def options_model(point: EntryPoint | None) -> type[BaseModel]:
     raise BrokenAdapter(f"{point.value} is not a pydantic model")
 
 
-def check_channels(checker: Checker) -> dict[str, ChannelSettings]:
+def check_channels(document: Document) -> dict[str, ChannelSettings]:
     """The channels of the configuration, as far as they are right."""
     installed = installed_channels()
     checked = {
-        name: _check_channel(checker, name, installed) for name in checker.section(("channels",))
+        name: _check_channel(document, name, installed) for name in document.section(("channels",))
     }
     return {name: settings for name, settings in checked.items() if settings is not None}
 
@@ -88,42 +88,42 @@ def webhook_hosts(channels: Mapping[str, ChannelSettings]) -> tuple[str, ...]:
     return tuple(host for url in urls if (host := urlsplit(url).hostname))
 
 
-def check_owner(checker: Checker) -> Mapping[str, tuple[str, ...]]:
+def check_owner(document: Document) -> Mapping[str, tuple[str, ...]]:
     """The owner's ids by channel, as far as they are right.
 
     A channel may be one that an embedding program brings, so an unknown name is no problem.
     """
-    owner = checker.section(("owner",))
-    settings = checker.validate(OwnerSettings, {"owner": owner}, ())
+    owner = document.section(("owner",))
+    settings = validate(document, OwnerSettings, {"owner": owner}, ())
     if settings is None:
         return {}
     installed = sorted(installed_channels())
     for name in settings.owner:
         if name not in installed:
             hint = suggestion(name, installed)
-            checker.warn(("owner", name), "no such channel is installed", hint)
+            document.warn(("owner", name), "no such channel is installed", hint)
     return settings.owner
 
 
 def _check_channel(
-    checker: Checker, name: str, installed: Mapping[str, EntryPoint | None]
+    document: Document, name: str, installed: Mapping[str, EntryPoint | None]
 ) -> ChannelSettings | None:
     path = ("channels", name)
     if name not in installed:
-        checker.problem(path, "no such channel is installed", suggestion(name, sorted(installed)))
+        document.problem(path, "no such channel is installed", suggestion(name, sorted(installed)))
         return None
-    section = checker.section(path)
-    common = checker.validate(ChannelSettings, _common(section), path)
+    section = document.section(path)
+    common = validate(document, ChannelSettings, _common(section), path)
     if common is not None and common.enabled:
-        _warn_of_access(checker, path, common)
+        _warn_of_access(document, path, common)
     try:
         model = options_model(installed[name])
     except BrokenAdapter as error:
         hint = "Update or reinstall the package that brings this channel."
-        checker.problem(path, f"its settings are broken: {error}", hint)
+        document.problem(path, f"its settings are broken: {error}", hint)
         return None
     own = {key: value for key, value in section.items() if key not in COMMON}
-    options = checker.validate(model, own, path, also_known=COMMON)
+    options = validate(document, model, own, path, also_known=COMMON)
     if common is None or options is None or isinstance(options, NoOptions):
         return common
     return common.model_copy(update={"options": options})
@@ -141,13 +141,13 @@ def _common(section: Mapping[str, Value]) -> dict[str, Value]:
     return common
 
 
-def _warn_of_access(checker: Checker, path: KeyPath, settings: ChannelSettings) -> None:
+def _warn_of_access(document: Document, path: KeyPath, settings: ChannelSettings) -> None:
     if EVERYONE in settings.allow_from:
         hint = "List the ids of those who may, or leave it out and let people in by pairing."
-        checker.warn((*path, "allow_from"), "lets everyone talk to the agent", hint)
+        document.warn((*path, "allow_from"), "lets everyone talk to the agent", hint)
     if EVERYONE in settings.allow_groups.get(EVERYONE, ()):
         hint = "Name the groups, or the people."
-        checker.warn((*path, "allow_groups"), "lets everyone talk to the agent in any group", hint)
+        document.warn((*path, "allow_groups"), "lets everyone talk to the agent in any group", hint)
     if settings.allow_groups and settings.groups == "off":
         hint = "Set `groups: mention` beside it."
-        checker.warn((*path, "allow_groups"), "has no effect while `groups` is off", hint)
+        document.warn((*path, "allow_groups"), "has no effect while `groups` is off", hint)

@@ -40,14 +40,36 @@ class Place:
     variable: str = ""
 
 
-class Document:
-    """The values of a configuration, and by their paths the places of its keys."""
+class ConfigErrors(ConfigError):
+    """Several problems. File, line, key and hint are the first one's; the text lists them all."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, problems: Sequence[ConfigError]) -> None:
+        first = problems[0]
+        super().__init__("", file=first.file, line=first.line, key=first.key, hint=first.hint)
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.problems))
+
+    def for_people(self) -> str:
+        """Every problem with its own fix beneath it."""
+        return "\n".join(problem.for_people() for problem in self.problems)
+
+
+class Document:
+    """The values of a configuration, by their paths the places of its keys, and what is wrong with
+    it: problems, which keep nanobot from starting, and warnings, which do not. `home` is nanobot's
+    own folder."""
+
+    def __init__(self, file: str, home: Path = Path()) -> None:
+        self.home = home
         self.values: dict[str, Value] = {}
         self.places: dict[KeyPath, Place] = {(): Place(file)}
         self.from_variables: set[KeyPath] = set()
         """The texts that a reference to a variable is part of."""
+        self.warnings: tuple[str, ...] = ()
+        self._problems: dict[tuple[str, int, str], ConfigError] = {}
+        self._broken = False
 
     def get(self, path: KeyPath) -> Value:
         """The value at `path`; None also where there is none."""
@@ -60,6 +82,16 @@ class Document:
             else:
                 return None
         return found
+
+    def section(self, path: KeyPath) -> dict[str, Value]:
+        """The section at `path`; empty where it is left out or, as a problem says, is none."""
+        value = self.get(path)
+        if isinstance(value, dict):
+            return value
+        if value is not None:
+            hint = f"Write `{path[-1]}:` and beneath it, indented, its keys."
+            self.problem(path, "must be a section with keys", hint)
+        return {}
 
     def place(self, path: KeyPath) -> Place:
         """Where the key at `path` stands; where it is left out, the section that lacks it."""
@@ -83,57 +115,27 @@ class Document:
         self.places = {key: at for key, at in self.places.items() if key[: len(where)] != where}
         self.places[where] = place
 
+    def problem(self, path: KeyPath, message: str, hint: str = "") -> None:
+        """Note a problem with the key at `path`."""
+        place = self.place(path)
+        self.problem_at(place, label(place, path), message, hint)
 
-def dotted(path: KeyPath) -> str:
-    """A path as people write it: `model.fallbacks[0].name`."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return text.removeprefix(".")
-
-
-def label(place: Place, path: KeyPath) -> str:
-    """The key at `path` as its writer knows it: dotted, or the variable that supplied it and, for
-    what is within its value, the way from there."""
-    if not place.variable:
-        return dotted(path)
-    inner = dotted(path[place.variable.count("__") + 1 :])
-    return f"{place.variable}{'.' if inner and inner[0] != '[' else ''}{inner}"
-
-
-class ConfigErrors(ConfigError):
-    """Several problems. File, line, key and hint are the first one's; the text lists them all."""
-
-    def __init__(self, problems: Sequence[ConfigError]) -> None:
-        first = problems[0]
-        super().__init__("", file=first.file, line=first.line, key=first.key, hint=first.hint)
-        self.problems = tuple(problems)
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.problems))
-
-    def for_people(self) -> str:
-        """Every problem with its own fix beneath it."""
-        return "\n".join(problem.for_people() for problem in self.problems)
-
-
-class Findings:
-    """Collects problems, which keep nanobot from starting, and warnings, which do not."""
-
-    def __init__(self) -> None:
-        self.warnings: tuple[str, ...] = ()
-        self._problems: dict[tuple[str, int, str], ConfigError] = {}
-        self._broken = False
-
-    def problem(self, place: Place, key: str, message: str, hint: str = "") -> None:
+    def problem_at(self, place: Place, key: str, message: str, hint: str = "") -> None:
         """Note that something is wrong with `key`, dotted as in `model.name`."""
         error = ConfigError(message, file=place.file, line=place.line, key=key, hint=hint)
         self._problems.setdefault((place.file, place.line, key), error)
 
     def broken(self, place: Place, message: str, hint: str, key: str = "") -> None:
         """Note that a file is of no use, so that what is missing in it must not be reported too."""
-        self.problem(place, key, message, hint)
+        self.problem_at(place, key, message, hint)
         self._broken = True
 
-    def warn(self, place: Place, key: str, message: str, hint: str) -> None:
+    def warn(self, path: KeyPath, message: str, hint: str) -> None:
+        """Note that the key at `path` should be fixed though it works."""
+        place = self.place(path)
+        self.warn_at(place, label(place, path), message, hint)
+
+    def warn_at(self, place: Place, key: str, message: str, hint: str) -> None:
         """Note that something should be fixed though it works."""
         error = ConfigError(message, file=place.file, line=place.line, key=key)
         self.warnings += (f"{error}. {hint}",)
@@ -154,6 +156,21 @@ class Findings:
 
 def _reading_order(error: ConfigError) -> tuple[bool, str, int]:
     return error.file == ENVIRONMENT, error.file, error.line
+
+
+def dotted(path: KeyPath) -> str:
+    """A path as people write it: `model.fallbacks[0].name`."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+def label(place: Place, path: KeyPath) -> str:
+    """The key at `path` as its writer knows it: dotted, or the variable that supplied it and, for
+    what is within its value, the way from there."""
+    if not place.variable:
+        return dotted(path)
+    inner = dotted(path[place.variable.count("__") + 1 :])
+    return f"{place.variable}{'.' if inner and inner[0] != '[' else ''}{inner}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -177,9 +194,9 @@ LARGEST = 1 << 20
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
-def read_own_file(path: Path, findings: Findings) -> tuple[str, bool] | None:
+def read_own_file(path: Path, document: Document) -> tuple[str, bool] | None:
     """What the file says and whether others than its owner may read it; None where it is absent or,
-    as a finding then says, of no use."""
+    as a problem then says, of no use."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
@@ -190,17 +207,17 @@ def read_own_file(path: Path, findings: Findings) -> tuple[str, bool] | None:
     except PermissionError:
         own = f"Make it yours: `chmod 600 {shlex.quote(str(path))}`"
         hint = f"{own}, or run nanobot as the user who owns it."
-        findings.broken(Place(str(path)), "cannot be read: permission denied", hint)
+        document.broken(Place(str(path)), "cannot be read: permission denied", hint)
         return None
     except OSError as error:
         hint = "Check NANOBOT_HOME, the path and the disk."
-        findings.broken(Place(str(path)), f"cannot be read: {error.strerror}", hint)
+        document.broken(Place(str(path)), f"cannot be read: {error.strerror}", hint)
         return None
-    text = _decoded(raw, str(path), findings)
+    text = _decoded(raw, str(path), document)
     return None if text is None else (text, bool(status.st_mode & 0o077))
 
 
-def _decoded(raw: bytes | None, file: str, findings: Findings) -> str | None:
+def _decoded(raw: bytes | None, file: str, document: Document) -> str | None:
     line = 0
     if raw is None:
         message, hint = "is not a plain file", "Move it away."
@@ -216,5 +233,5 @@ def _decoded(raw: bytes | None, file: str, findings: Findings) -> str | None:
         except UnicodeDecodeError as error:
             line = raw.count(b"\n", 0, error.start) + 1
         message, hint = "is not UTF-8 text", "Save the file with encoding UTF-8."
-    findings.broken(Place(file, line), message, hint)
+    document.broken(Place(file, line), message, hint)
     return None

@@ -14,7 +14,6 @@ from pathlib import Path
 from nanobot.config.document import (
     ENVIRONMENT,
     Document,
-    Findings,
     KeyPath,
     Place,
     Value,
@@ -94,42 +93,42 @@ class Variable:
     place: Place
 
 
-def gather(environ: Mapping[str, str], secrets: Path, findings: Findings) -> Mapping[str, Variable]:
+def gather(environ: Mapping[str, str], secrets: Path, document: Document) -> Mapping[str, Variable]:
     """All variables: those of `secrets`, and over them those of the environment."""
-    variables = _read_secrets(secrets, findings)
+    variables = _read_secrets(secrets, document)
     for name, value in environ.items():
         variables[name] = Variable(value, Place(ENVIRONMENT, variable=name))
     return variables
 
 
-def _read_secrets(path: Path, findings: Findings) -> dict[str, Variable]:
+def _read_secrets(path: Path, document: Document) -> dict[str, Variable]:
     """KEY=VALUE lines; `#` begins a comment."""
-    text, exposed = read_own_file(path, findings) or ("", False)
+    text, exposed = read_own_file(path, document) or ("", False)
     variables: dict[str, Variable] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         place = Place(str(path), number)
         if (entry := entry_in(line)) is None:
-            findings.problem(place, "", "is not a KEY=VALUE line", "Write NAME=value, one a line.")
+            document.problem_at(
+                place, "", "is not a KEY=VALUE line", "Write NAME=value, one a line."
+            )
             continue
         name, value = entry
         if name in variables:
-            findings.problem(place, name, "stands here a second time", "Keep one of the two.")
+            document.problem_at(place, name, "stands here a second time", "Keep one of the two.")
         elif name == HOME:
             hint = "This file is found through it; set it in the environment."
-            findings.problem(place, name, "cannot be set here", hint)
+            document.problem_at(place, name, "cannot be set here", hint)
         else:
             variables[name] = Variable(value, Place(str(path), number, name))
     if exposed and variables:
         hint = f"Make it yours: `chmod 600 {shlex.quote(str(path))}`."
-        findings.warn(Place(str(path)), "", "holds secrets and can be read by other users", hint)
+        document.warn_at(Place(str(path)), "", "holds secrets and can be read by other users", hint)
     return variables
 
 
-def expand(
-    document: Document, variables: Mapping[str, Variable], secrets: Path, findings: Findings
-) -> None:
+def expand(document: Document, variables: Mapping[str, Variable], secrets: Path) -> None:
     """Put variables in place of `${NAME}` in all values, keys excepted; `$${` stands for `${`."""
 
     def expanded(value: Value, path: KeyPath) -> Value:
@@ -150,7 +149,7 @@ def expand(
         if name in variables:
             return variables[name].value
         message, hint = _unknown_variable(name, variables, secrets)
-        findings.problem(document.place(path), dotted(path), message, hint)
+        document.problem_at(document.place(path), dotted(path), message, hint)
         # Never looked at: the problem stops everything. Not empty, or it would seem left out.
         return "unknown"
 
@@ -176,7 +175,6 @@ def override(
     document: Document,
     variables: Mapping[str, Variable],
     known: Iterable[Sequence[str]],
-    findings: Findings,
 ) -> None:
     """Put the values of NANOBOT_… variables over the document's.
 
@@ -191,7 +189,7 @@ def override(
         if path := paths.get(name) or _channel_path(name):
             from nanobot.config.yamltext import parse_override  # brings PyYAML: rarely needed
 
-            value = parse_override(variables[name].value, place, tuple(path), findings)
+            value = parse_override(variables[name].value, place, tuple(path), document)
             document.override(path, value, place)
         else:
             near = nearest(
@@ -202,7 +200,7 @@ def override(
                 if near
                 else "`nanobot config schema` lists all keys."
             )
-            findings.problem(place, name, "no key is set by this variable", hint)
+            document.problem_at(place, name, "no key is set by this variable", hint)
 
 
 def _channel_path(name: str) -> Sequence[str]:

@@ -21,12 +21,10 @@ from pydantic_core import ErrorDetails
 from nanobot.config import home_folder
 from nanobot.config.document import (
     Document,
-    Findings,
     KeyPath,
     Place,
     Value,
     dotted,
-    label,
     nearest,
     read_own_file,
     suggestion,
@@ -76,107 +74,82 @@ def load_settings(
     """
     home = (home or home_folder(environ)).absolute()
     source = source or home
-    findings = Findings()
-    variables = gather(environ, source / SECRETS_FILE, findings)
-    document, exposed = _read(source / CONFIG_FILE, findings)
-    findings.raise_if_broken()
-    expand(document, variables, source / SECRETS_FILE, findings)
+    document = Document(str(source / CONFIG_FILE), home)
+    variables = gather(environ, source / SECRETS_FILE, document)
+    exposed = _read(source / CONFIG_FILE, document)
+    document.raise_if_broken()
+    expand(document, variables, source / SECRETS_FILE)
     known = [path for name, model in SECTIONS.items() for path, _ in keys_of(model, (name,))]
-    override(document, variables, known, findings)
-    settings = _checked(Checker(document, findings, home))
+    override(document, variables, known)
+    settings = _checked(document)
     if exposed:
-        _warn_of_literal_secrets(document, findings, settings)
-    return settings.model_copy(update={"warnings": findings.warnings})
+        _warn_of_literal_secrets(document, settings)
+    return settings.model_copy(update={"warnings": document.warnings})
 
 
-def _read(path: Path, findings: Findings) -> tuple[Document, bool]:
-    """config.yaml, and whether others may read it."""
-    if (own := read_own_file(path, findings)) is None:
+def _read(path: Path, document: Document) -> bool:
+    """Put config.yaml into the document; whether others may read it."""
+    if (own := read_own_file(path, document)) is None:
         other = path.with_suffix(".yml")
         with suppress(OSError):
             if other.exists() and not path.exists():
                 hint = f"Rename it to {CONFIG_FILE}."
-                findings.warn(Place(str(other)), "", "is not read because of its name", hint)
-        return Document(str(path)), False
+                document.warn_at(Place(str(other)), "", "is not read because of its name", hint)
+        return False
     from nanobot.config.yamltext import parse_config  # PyYAML, not needed without a file
 
     text, exposed = own
-    return parse_config(text, str(path), findings), exposed
+    parse_config(text, document)
+    return exposed
 
 
-class Checker:
-    """Checks sections of a configuration, noting problems at the lines where they stand. `home` is
-    nanobot's own folder."""
+def validate(
+    document: Document,
+    model: type[M],
+    section: Mapping[str, Value],
+    path: KeyPath,
+    also_known: Sequence[str] = (),
+) -> M | None:
+    """`section`, which stands at `path`, as a `model`; None where problems were found.
 
-    def __init__(self, document: Document, findings: Findings, home: Path) -> None:
-        self.document, self.findings, self.home = document, findings, home
+    `also_known` are keys of the section that another model checks.
+    """
+    if not section and not any(field.is_required() for field in model.model_fields.values()):
+        return model.model_construct()  # spares building its validator
+    try:
+        return model.model_validate(_given(dict(section)), extra="forbid", context=document.home)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    for detail in details:
+        where = (*path, *(step for step in detail["loc"] if step != "[key]"))
+        if detail["type"] == "extra_forbidden":
+            inside = detail["loc"][:-1]
+            known = [*_keys(model, inside), *(() if inside else also_known)]
+            hint = suggestion(str(where[-1]), known)
+            document.problem(where, "there is no such key", hint)
+        else:
+            document.problem(where, *_sentence(document, detail, where))
+    return None
 
-    def section(self, path: KeyPath) -> dict[str, Value]:
-        """The section at `path`; empty where it is left out or, as a problem says, is none."""
-        value = self.document.get(path)
-        if isinstance(value, dict):
-            return value
-        if value is not None:
-            hint = f"Write `{path[-1]}:` and beneath it, indented, its keys."
-            self.problem(path, "must be a section with keys", hint)
-        return {}
 
-    def warn(self, path: KeyPath, message: str, hint: str) -> None:
-        """Note that the key at `path` should be fixed though it works."""
-        place = self.document.place(path)
-        self.findings.warn(place, label(place, path), message, hint)
-
-    def problem(self, path: KeyPath, message: str, hint: str = "") -> None:
-        """Note a problem with the key at `path`."""
-        place = self.document.place(path)
-        self.findings.problem(place, label(place, path), message, hint)
-
-    def validate(
-        self,
-        model: type[M],
-        section: Mapping[str, Value],
-        path: KeyPath,
-        also_known: Sequence[str] = (),
-    ) -> M | None:
-        """`section`, which stands at `path`, as a `model`; None where problems were found.
-
-        `also_known` are keys of the section that another model checks.
-        """
-        if not section and not any(field.is_required() for field in model.model_fields.values()):
-            return model.model_construct()  # spares building its validator
-        try:
-            return model.model_validate(_given(dict(section)), extra="forbid", context=self.home)
-        except ValidationError as error:
-            details = error.errors(include_url=False)
-        for detail in details:
-            where = (*path, *(step for step in detail["loc"] if step != "[key]"))
-            if detail["type"] == "extra_forbidden":
-                inside = detail["loc"][:-1]
-                known = [*_keys(model, inside), *(() if inside else also_known)]
-                hint = suggestion(str(where[-1]), known)
-                self.problem(where, "there is no such key", hint)
-            else:
-                self.problem(where, *self._sentence(detail, where))
-        return None
-
-    def _sentence(self, detail: ErrorDetails, path: KeyPath) -> tuple[str, str]:
-        kind, context = detail["type"], detail.get("ctx", {})
-        if kind == "fault":
-            return context["message"], context["hint"]
-        if isinstance(unfit := context.get("error"), Unfit):
-            return str(unfit), unfit.hint
-        if kind in _SENTENCES:
-            return _SENTENCES[kind]
-        value, near, message = self.document.get(path), "", detail["msg"]
-        if isinstance(value, str) and value:
-            if kind == "literal_error":
-                near = nearest(value, re.findall("'([^']*)'", context["expected"]))
-            elif not kind.startswith(("greater", "less")):  # an adapter's own check may repeat it
-                message = message.replace(value, "…")
-        for theirs, ours in _WORDS:
-            message = message.replace(theirs, ours)
-        message = message.partition(", unable to")[0]
-        return message[:1].lower() + message[1:], f"Did you mean '{near}'?" if near else ""
+def _sentence(document: Document, detail: ErrorDetails, path: KeyPath) -> tuple[str, str]:
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "fault":
+        return context["message"], context["hint"]
+    if isinstance(unfit := context.get("error"), Unfit):
+        return str(unfit), unfit.hint
+    if kind in _SENTENCES:
+        return _SENTENCES[kind]
+    value, near, message = document.get(path), "", detail["msg"]
+    if isinstance(value, str) and value:
+        if kind == "literal_error":
+            near = nearest(value, re.findall("'([^']*)'", context["expected"]))
+        elif not kind.startswith(("greater", "less")):  # an adapter's own check may repeat it
+            message = message.replace(value, "…")
+    for theirs, ours in _WORDS:
+        message = message.replace(theirs, ours)
+    message = message.partition(", unable to")[0]
+    return message[:1].lower() + message[1:], f"Did you mean '{near}'?" if near else ""
 
 
 def _given(value: Value) -> Any:
@@ -203,24 +176,24 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
     return next((model for model in found if model), None)
 
 
-def _checked(checker: Checker) -> Settings:
+def _checked(document: Document) -> Settings:
     """Raises `ConfigError` where anything is wrong."""
-    for key in checker.document.values:
+    for key in document.values:
         if key not in SECTIONS and key not in BY_CHANNEL:
-            checker.problem((key,), "there is no such key", _hint_for(key))
+            document.problem((key,), "there is no such key", _hint_for(key))
     sections: dict[str, Any] = {
-        name: checker.validate(model, checker.section((name,)), (name,))
+        name: validate(document, model, document.section((name,)), (name,))
         for name, model in SECTIONS.items()
     }
-    if any(checker.section((name,)) for name in BY_CHANNEL):
+    if any(document.section((name,)) for name in BY_CHANNEL):
         from nanobot.config.channels import check_channels, check_owner  # read installed packages
 
-        sections |= {"owner": check_owner(checker), "channels": check_channels(checker)}
-    checker.findings.raise_if_any()
+        sections |= {"owner": check_owner(document), "channels": check_channels(document)}
+    document.raise_if_any()
     # Every part is checked; checking the whole again would cost a tenth of the start-up time.
-    settings = _completed(checker, Settings.model_construct(home=checker.home, **sections))
-    checker.findings.raise_if_any()
-    _warn_of_tools(checker, settings)
+    settings = _completed(document, Settings.model_construct(home=document.home, **sections))
+    document.raise_if_any()
+    _warn_of_tools(document, settings)
     return settings
 
 
@@ -234,13 +207,13 @@ def _hint_for(key: str) -> str:
     return suggestion(key, [*SECTIONS, *BY_CHANNEL])
 
 
-def _completed(checker: Checker, settings: Settings) -> Settings:
+def _completed(document: Document, settings: Settings) -> Settings:
     """The settings with what sections take from each other, and what is wrong between them."""
     model, memory, http, backup = settings.model, settings.memory, settings.http, settings.backup
     embeddings = completed(memory.embeddings, model.base_url, model.api_key)
     if embeddings.lacks_key:
         fault = no_key("memory", "embeddings", "api_key")
-        checker.problem(fault.key, fault.message, fault.hint)
+        document.problem(fault.key, fault.message, fault.hint)
     shown = [*settings.tools.exec.paths]
     for server in settings.mcp.servers.values():
         shown += (*server.paths, *server.writable)
@@ -248,7 +221,7 @@ def _completed(checker: Checker, settings: Settings) -> Settings:
         backup.place(settings.home).is_relative_to(Path(path).resolve()) for path in shown
     ):
         fault = backup.exposed()
-        checker.problem(("backup", *fault.key), fault.message, fault.hint)
+        document.problem(("backup", *fault.key), fault.message, fault.hint)
     hosts = (*http.public_hosts, *_webhook_hosts(settings))
     return settings.model_copy(
         update={
@@ -266,19 +239,19 @@ def _webhook_hosts(settings: Settings) -> tuple[str, ...]:
     return webhook_hosts(settings.channels)
 
 
-def _warn_of_tools(checker: Checker, settings: Settings) -> None:
+def _warn_of_tools(document: Document, settings: Settings) -> None:
     """Say once more, at each start, what opens the sandbox."""
     if settings.tools.exec.enabled and settings.tools.exec.sandbox == "none":
         hint = "`nanobot doctor` says which sandbox this machine can have."
-        checker.warn(("tools", "exec", "sandbox"), "lets commands do all that you may do", hint)
+        document.warn(("tools", "exec", "sandbox"), "lets commands do all that you may do", hint)
     for name, server in settings.mcp.servers.items():
         if server.enabled and server.command and not server.sandbox:
             hint = "List what it needs in `paths`, `writable` and `network` instead."
             where = ("mcp", "servers", name, "sandbox")
-            checker.warn(where, "lets this server do all that you may do", hint)
+            document.warn(where, "lets this server do all that you may do", hint)
 
 
-def _warn_of_literal_secrets(document: Document, findings: Findings, settings: Settings) -> None:
+def _warn_of_literal_secrets(document: Document, settings: Settings) -> None:
     """Warn of secrets that are written out in a file that others may read."""
     for steps, _ in secrets_in(settings):
         path = steps
@@ -288,4 +261,4 @@ def _warn_of_literal_secrets(document: Document, findings: Findings, settings: S
         if document.get(path) and path not in document.from_variables and not place.variable:
             message = "is written out in a file that other users can read"
             hint = f"Make it yours: `chmod 600 {shlex.quote(place.file)}`."
-            findings.warn(place, dotted(path), message, hint)
+            document.warn_at(place, dotted(path), message, hint)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from nanobot.config.document import Document, Findings, KeyPath, Place, Value, label
+from nanobot.config.document import Document, KeyPath, Place, Value, label
 from nanobot.errors import ConfigError, NanobotError
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -29,23 +29,21 @@ _LOOK = "Look at this line and the one above it: the indentation, a missing ':' 
 _QUOTE = "Put the value in quotes."
 
 
-def parse_config(text: str, file: str, findings: Findings) -> Document:
-    """What a configuration file says; empty where it cannot be read as YAML."""
-    document = Document(file)
+def parse_config(text: str, document: Document) -> None:
+    """Put what a configuration file says into the document; nothing where it is no YAML."""
     place = document.places[()]
-    root = _compose(text, place, findings)
+    root = _compose(text, place, document)
     if root is not None:
-        values = _Reader(findings, document.places).read(root, place, ())
+        values = _Reader(document, keeps_places=True).read(root, place, ())
         if isinstance(values, dict):
             document.values = values
         elif values is not None:
             hint = "Write sections with keys beneath them, such as `agent:` and `  on_busy: queue`."
-            where = Place(file, root.start_mark.line + 1)
-            findings.broken(where, "must hold sections with keys", hint)
-    return document
+            where = Place(place.file, root.start_mark.line + 1)
+            document.broken(where, "must hold sections with keys", hint)
 
 
-def parse_override(text: str, place: Place, path: KeyPath, findings: Findings) -> Value:
+def parse_override(text: str, place: Place, path: KeyPath, document: Document) -> Value:
     """The value of a variable that overrides the key at `path`.
 
     A list, a mapping or a quoted text is read as YAML; anything else stands for itself, so that no
@@ -56,11 +54,11 @@ def parse_override(text: str, place: Place, path: KeyPath, findings: Findings) -
         return None
     if text[0] not in "[{\"'":
         return text
-    root = _compose(text, place, findings)
-    return None if root is None else _Reader(findings).read(root, place, path)
+    root = _compose(text, place, document)
+    return None if root is None else _Reader(document).read(root, place, path)
 
 
-def _compose(text: str, place: Place, findings: Findings) -> yaml.Node | None:
+def _compose(text: str, place: Place, document: Document) -> yaml.Node | None:
     try:
         return yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
@@ -68,19 +66,19 @@ def _compose(text: str, place: Place, findings: Findings) -> yaml.Node | None:
     except (yaml.YAMLError, RecursionError):
         line, message, hint = 0, "is not valid YAML", _LOOK
     if place.variable:
-        findings.problem(place, place.variable, message, hint)
+        document.problem_at(place, place.variable, message, hint)
     else:
-        findings.broken(Place(place.file, line), message, hint)
+        document.broken(Place(place.file, line), message, hint)
     return None
 
 
 class _Reader:
-    """Turns YAML nodes into values. `places` takes where each stands; None for overrides, all of
-    which stands in one place."""
+    """Turns YAML nodes into values. An override stands in one place as a whole; otherwise the
+    document keeps the place of each key."""
 
-    def __init__(self, findings: Findings, places: dict[KeyPath, Place] | None = None) -> None:
-        self._findings = findings
-        self._places = places
+    def __init__(self, document: Document, *, keeps_places: bool = False) -> None:
+        self._document = document
+        self._keeps_places = keeps_places
         self._seen: set[int] = set()
 
     def read(self, node: yaml.Node, place: Place, path: KeyPath) -> Value:
@@ -118,7 +116,7 @@ class _Reader:
                 where = self._place(key_node, place)
                 message = f"stands here a second time; the first is in line {lines[key]}"
                 name = label(where, (*path, key))
-                self._findings.broken(where, message, "Keep one of the two.", name)
+                self._document.broken(where, message, "Keep one of the two.", name)
             else:
                 where = self._place(key_node, place, (*path, key))
                 lines[key] = where.line
@@ -127,15 +125,15 @@ class _Reader:
 
     def _place(self, node: yaml.Node, around: Place, path: KeyPath = ()) -> Place:
         """Where a node stands, kept as the place of `path`."""
-        if self._places is None:
+        if not self._keeps_places:
             return around
         place = Place(around.file, node.start_mark.line + 1)
         if path:
-            self._places[path] = place
+            self._document.places[path] = place
         return place
 
     def _refuse(self, place: Place, path: KeyPath, message: str, hint: str) -> None:
-        self._findings.problem(place, label(place, path), message, hint)
+        self._document.problem_at(place, label(place, path), message, hint)
 
 
 def _explained(error: yaml.MarkedYAMLError, lines: list[str]) -> tuple[int, str, str]:
@@ -308,10 +306,10 @@ def _rendered(value: Setting) -> str:
 
 
 def _values(text: str) -> dict[str, Value]:
-    findings = Findings()
-    values = parse_config(text, "config.yaml", findings).values
-    findings.raise_if_any()
-    return values
+    document = Document("config.yaml")
+    parse_config(text, document)
+    document.raise_if_any()
+    return document.values
 
 
 def _with(values: dict[str, Value], path: Sequence[str], setting: Setting) -> dict[str, Value]:
