@@ -68,7 +68,7 @@ async def login(request: LoginRequest) -> None:
     program = (str(node), str(main))
     dialogue = _Dialogue(request, number)
     for _ in range(2):
-        # An account that is linked no more is put aside by the helper; the next one may pair.
+        # An account that is no longer linked is set aside by the helper; the next one may pair.
         if await dialogue.run(program, welcome):
             return
         request.say("The account that was linked here is no longer linked. Linking one again …")
@@ -84,7 +84,7 @@ class _Dialogue:
         self._trouble = ""
 
     async def run(self, program: Sequence[str], welcome: Welcome) -> bool:
-        """Run a helper until an account is linked; False where that on disk is linked no more."""
+        """Run a helper until an account is linked; False if the one on disk is no longer linked."""
         request = self._request
         async with helper_running(request.state_folder, program, welcome, request.clock) as link:
             try:

@@ -136,7 +136,7 @@ async def test_an_account_that_is_linked_already_is_said_at_once(terminal: Termi
 async def test_one_that_was_unlinked_on_the_phone_is_linked_anew(terminal: Terminal) -> None:
     async with terminal.signing_in([state("logged_out")], [QR, state("open", me=ME)]) as task:
         await terminal.linked(task)
-    assert "linked no more" in "\n".join(terminal.said)
+    assert "no longer linked" in "\n".join(terminal.said)
 
 
 @pytest.mark.parametrize(
