@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from loguru import logger
 from pydantic import Field
@@ -27,6 +26,7 @@ from nanobot.agent.runner import AgentRunner, TurnLog
 from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.bus.journal import Journal
+from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.memory.taint import origins_of, passed_on
@@ -36,6 +36,7 @@ from nanobot.tasks import Background
 from nanobot.text import one_line
 from nanobot.tooling import Arguments, Caller, ToolResult
 from nanobot.tooling.policy import OWNER
+from nanobot.tools.shell import Processes
 
 SPAWN = "spawn"
 MOST_OF_ONE, MOST_OF_OTHERS = 8, 2
@@ -98,21 +99,21 @@ class _Helper:
 
 
 class Helpers:
-    """Runs them. `equip` gives what a helper of a scope works with; `publish` puts a message into
-    a conversation, durably; `tidy` ends what a helper (its key) has left running."""
+    """Runs them. `equip` gives what a helper of a scope works with; what one has
+    left running in `processes` ends with it."""
 
     def __init__(
         self,
         *,
         equip: Callable[[str], Equipment],
         journal: Journal,
-        publish: Callable[[InboundMessage], Awaitable[object]],
-        tidy: Callable[[str], Awaitable[object]],
+        bus: MessageBus,
+        processes: Processes,
         clock: Clock,
         limits: HelperLimits = HelperLimits(),
         new_id: Callable[[], str] = lambda: secrets.token_hex(3),
     ) -> None:
-        self._equip, self._journal, self._publish, self._tidy = equip, journal, publish, tidy
+        self._equip, self._journal, self._bus, self._processes = equip, journal, bus, processes
         self._clock, self._new_id, self._limits = clock, new_id, limits
         self._places = asyncio.Semaphore(limits.at_once)
         self._places_of_others = asyncio.Semaphore(max(1, limits.at_once // 2))
@@ -156,8 +157,7 @@ class Helpers:
         for helper_id, message in await self._journal.lost_helpers():
             if helper_id not in self._at_work:
                 logger.info("helper {} was lost when nanobot stopped", helper_id)
-                await self._until_stored(partial(self._publish, message))
-                await self._until_stored(partial(self._journal.helper_ended, helper_id))
+                await self._conclude(helper_id, message)
 
     async def close(self) -> None:
         """End all of them; the next start says so."""
@@ -171,18 +171,18 @@ class Helpers:
         try:
             async with nullcontext() if owners else self._places_of_others, self._places:
                 report, origins = await self._report(helper)
-            message = self._message(helper, report, origins)
-            await self._until_stored(partial(self._publish, message))
-            await self._until_stored(partial(self._journal.helper_ended, helper.id))
+            await self._conclude(helper.id, self._message(helper, report, origins))
         finally:
             del self._at_work[helper.id]
-            await self._tidy(helper.key)
+            await self._processes.stop(helper.key)
 
-    async def _until_stored(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Have the disk take what no other will say, however long it refuses."""
+    async def _conclude(self, helper_id: str, message: InboundMessage) -> None:
+        """Have the disk take what no other will say, however long it refuses; said again it is
+        dropped, by its event id."""
         while True:
             try:
-                await write()
+                await self._bus.note(message)
+                await self._journal.helper_ended(helper_id)
             except StorageError as error:
                 logger.error("what became of a helper waits for the disk: {}", error)
                 await self._clock.sleep(DISK_PAUSE)

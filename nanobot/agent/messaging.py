@@ -16,7 +16,7 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,9 +24,10 @@ from loguru import logger
 from pydantic import Field
 
 from nanobot.agent.media import MediaStore
+from nanobot.agent.notifier import MessageSplitter
 from nanobot.bus.events import NANOBOT, Address, InboundMessage, Media, OutboundMessage
 from nanobot.bus.journal import Outgoing
-from nanobot.channel import Limits
+from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, ToolError
@@ -80,19 +81,15 @@ class MessageArguments(Arguments):
 class SendMessage:
     """Sends through the outbox.
 
-    `received` finds a file that came with a message, None for any other path; `limits_of` gives the
-    limits of a channel by its name; `split` cuts a message into parts that fit; `send` puts one
-    into the outbox under a turn; `keep` takes what was said into the conversation of another chat,
-    where it begins no turn. `new_name` tells the messages of a turn apart: a call that had started
-    is never repeated, so no two calls mean the same message.
+    `received` finds a file that came with a message, None for any other path. `new_name` tells the
+    messages of a turn apart: a call that had started is never repeated, so no two calls mean the
+    same message.
     """
 
     roots: RootsOf
     store: MediaStore
-    limits_of: Callable[[str], Limits]
-    split: Callable[[OutboundMessage], tuple[OutboundMessage, ...]]
-    send: Callable[[str, Outgoing], Awaitable[object]]
-    keep: Callable[[InboundMessage], Awaitable[object]]
+    split: MessageSplitter
+    bus: MessageBus
     others: Reachable
     clock: Clock
     received: Received = nothing_received
@@ -140,7 +137,7 @@ class SendMessage:
             thread_id=address.thread_id,
         )  # fmt: skip
         outgoing = Outgoing(f"{MESSAGE}-{self.new_name()}", self.split(message))
-        await self.send(caller.turn_id, outgoing)
+        await self.bus.send(caller.turn_id, outgoing)
         if address == here:
             return ToolResult(f"{_SENT_HERE}: {_summary(message)}.", trusted=True)
         note = ""
@@ -175,7 +172,7 @@ class SendMessage:
     ) -> Iterator[tuple[Place, bytes, str]]:
         """The files as they are now, one after the other, each with its SHA-256. Blocks; raises
         `ToolError`."""
-        most = min(self.limits_of(channel).file_bytes or MOST_BYTES, MOST_BYTES)
+        most = min(self.split.limits_of(channel).file_bytes or MOST_BYTES, MOST_BYTES)
         roots = self.roots(caller)
         for path in paths:
             place = self.received(path, caller) or roots.place(path)
@@ -209,7 +206,7 @@ class SendMessage:
         origin = passed_on(MESSAGE, read) if read else NANOBOT
         note = _note(message, self.new_name(), self.clock, origin)
         try:
-            await self.keep(note)
+            await self.bus.note(note)
         except NanobotError as error:  # it is on its way, and must not be sent again
             logger.warning("{} does not know what was sent to it: {}", there.key, error)
             return " It could not be noted in the conversation there."
@@ -220,9 +217,8 @@ class SendMessage:
 class SendCommand:
     """`/send CHAT TEXT`. The parts are those of `SendMessage`."""
 
-    split: Callable[[OutboundMessage], tuple[OutboundMessage, ...]]
-    send: Callable[[str, Outgoing], Awaitable[object]]
-    keep: Callable[[InboundMessage], Awaitable[object]]
+    split: MessageSplitter
+    bus: MessageBus
     others: Reachable
     clock: Clock
 
@@ -246,9 +242,9 @@ class SendCommand:
         message = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
         # Named after what was typed, so that it is sent once should the command run again.
         name = f"{call.session.key}:{call.message.event_id}"
-        await self.send(f"send:{name}", Outgoing(MESSAGE, self.split(message)))
+        await self.bus.send(f"send:{name}", Outgoing(MESSAGE, self.split(message)))
         if there.key != call.session.key:
-            await self.keep(_note(message, name, self.clock, NANOBOT))
+            await self.bus.note(_note(message, name, self.clock, NANOBOT))
         return Answer(f"Sent to {_shown(wanted[0], dict(chats)[wanted[0]])}.")
 
 

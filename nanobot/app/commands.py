@@ -127,9 +127,7 @@ def register_commands(
     pairing.register(commands)
     ApprovalCommands(toolbox.approvals).register(commands)
     SkillsCommand(toolbox.skills.service).register(commands)
-    SendCommand(base.splitter, base.bus.send, base.bus.note, base.known, base.clock).register(
-        commands
-    )
+    SendCommand(base.splitter, base.bus, base.known, base.clock).register(commands)
 
     def scope_of(call: CommandCall) -> str:
         return base.scopes.serving(call.message, call.session.key, call.session.metadata)

@@ -181,10 +181,8 @@ def build_toolbox(
         SendMessage(
             files.roots_of,
             base.stores.media,
-            base.splitter.limits_of,
             base.splitter,
-            base.bus.send,
-            base.bus.note,
+            base.bus,
             base.known,
             clock,
             files.received,
@@ -328,8 +326,8 @@ def build_helpers(base: Base, models: Models, tools: ToolRegistry) -> Helpers:
     return Helpers(
         equip=equip,
         journal=base.stores.journal,
-        publish=base.bus.note,
-        tidy=base.processes.stop,
+        bus=base.bus,
+        processes=base.processes,
         clock=clock,
         limits=HelperLimits(wanted.max_concurrent, wanted.timeout_minutes),
     )

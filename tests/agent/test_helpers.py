@@ -20,6 +20,7 @@ from nanobot.agent.helpers import (
 from nanobot.agent.runner import AgentRunner
 from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.bus.events import NANOBOT, InboundMessage
+from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import ProviderUnavailable, StorageError
 from nanobot.messages import ToolCall
@@ -27,6 +28,7 @@ from nanobot.providers.port import Toolset
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
 from nanobot.tooling import Caller, OwnersPolicy, Risk, ToolRegistry, ToolResult
 from nanobot.tooling.values import Arguments
+from nanobot.tools.shell import Processes
 from tests.support import Gate, Probe
 
 CALLER = Caller("fake", "1", "fake:1", "t-1", "7", thread_id="4")
@@ -41,6 +43,32 @@ class RefusingJournal(SqliteJournal):
         if self.refuses:
             raise StorageError("the journal", "it is full")
         await super().helper_ended(helper_id)
+
+
+class Reports(MessageBus):
+    """Keeps what helpers report."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.journal)
+        self._bench = bench
+
+    async def note(self, message: InboundMessage) -> None:
+        if self._bench.journal.refuses:
+            raise StorageError("the journal", "it is full")
+        await self._bench.published.put(message)
+
+
+class Tidying(Processes):
+    """Notes whose commands are ended."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.clock)
+        self._bench = bench
+
+    async def stop(self, key: str) -> int:
+        self._bench.tidied.append(key)
+        self._bench.gone.put_nowait(key)
+        return 0
 
 
 @dataclass
@@ -60,8 +88,8 @@ class Bench:
         self.helpers = Helpers(
             equip=self._equip,
             journal=self.journal,
-            publish=self._publish,
-            tidy=self._tidy,
+            bus=Reports(self),
+            processes=Tidying(self),
             clock=self.clock,
             new_id=lambda: next(ids),
             limits=HelperLimits(at_once=2, minutes=5),
@@ -72,15 +100,6 @@ class Bench:
     def _equip(self, scope: str) -> Equipment:
         runner = AgentRunner(self.model, self.registry, self.clock)
         return Equipment(runner, Toolset.of(self.registry.specs(scope)), f"You help {scope}.")
-
-    async def _publish(self, message: InboundMessage) -> None:
-        if self.journal.refuses:
-            raise StorageError("the journal", "it is full")
-        await self.published.put(message)
-
-    async def _tidy(self, key: str) -> None:
-        self.tidied.append(key)
-        self.gone.put_nowait(key)
 
     async def spawn(self, task: str = "find out", caller: Caller = CALLER) -> ToolResult:
         arguments = f'{{"task": "{task}", "label": "digging"}}'

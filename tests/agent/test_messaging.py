@@ -13,8 +13,11 @@ import pytest
 from nanobot.agent.commands import answer_of
 from nanobot.agent.media import MediaStore
 from nanobot.agent.messaging import SendCommand, SendMessage, said_already
+from nanobot.agent.notifier import MessageSplitter
 from nanobot.bus.events import InboundMessage, Media, OutboundMessage
 from nanobot.bus.journal import Outgoing
+from nanobot.bus.queue import MessageBus
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel import Limits
 from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.errors import StorageError
@@ -66,6 +69,36 @@ class Approver:
         return Allowed()
 
 
+class RecordingBus(MessageBus):
+    """Hands everything to the desk."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(SqliteJournal(desk.home / "journal.db", FakeClock()))
+        self._desk = desk
+
+    async def send(self, turn_id: str, outgoing: Outgoing) -> None:
+        self._desk.sent.append((turn_id, outgoing))
+
+    async def note(self, message: InboundMessage) -> None:
+        if self._desk.disk is not None:
+            raise self._desk.disk
+        self._desk.kept.append(message)
+
+
+class Whole(MessageSplitter):
+    """Cuts nothing; the limits are those of the desk."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__({}, MediaStore(desk.home / "media"))
+        self._desk = desk
+
+    def limits_of(self, channel: str) -> Limits:
+        return self._desk.limits
+
+    def __call__(self, message: OutboundMessage) -> tuple[OutboundMessage, ...]:
+        return (message,)
+
+
 @dataclass
 class Desk:
     """The tool behind the gate, with a workspace and everything that it hands on."""
@@ -89,22 +122,12 @@ class Desk:
             SendMessage(
                 roots=lambda _: roots,
                 store=MediaStore(self.home / "media"),
-                limits_of=lambda _: self.limits,
-                split=lambda message: (message,),
-                send=self._send,
-                keep=self._keep,
+                split=Whole(self),
+                bus=RecordingBus(self),
                 others=self.others,
                 clock=FakeClock(),
             )
         )
-
-    async def _send(self, turn_id: str, outgoing: Outgoing) -> None:
-        self.sent.append((turn_id, outgoing))
-
-    async def _keep(self, message: InboundMessage) -> None:
-        if self.disk is not None:
-            raise self.disk
-        self.kept.append(message)
 
     def put(self, path: str, content: bytes) -> Path:
         file = self.home / "workspace" / path
@@ -117,9 +140,7 @@ class Desk:
     async def types(self, text: str) -> str:
         """What the chat answers to `/send`, typed by the owner."""
         registry = CommandRegistry()
-        SendCommand(
-            lambda message: (message,), self._send, self._keep, self.others, FakeClock()
-        ).register(registry)
+        SendCommand(Whole(self), RecordingBus(self), self.others, FakeClock()).register(registry)
         message = InboundMessage("telegram", "7", "7", f"/send {text}", "e1", FakeClock().now())
         found = registry.called_by(message)
         assert found is not None
