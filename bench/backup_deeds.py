@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import sqlite3
@@ -11,6 +12,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from nanobot.bus.sqlite_journal import MIGRATIONS, SqliteJournal
+from nanobot.bus.sqlite_reports import inspect_journal
+from nanobot.bus.state import DOCUMENTS
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
 from nanobot.gateway.lock import HomeLock
@@ -214,6 +217,10 @@ class ReplacingInside(Replacing):
                 self.folder.chmod(0o755)
 
 
+_DOCUMENTS = {name: json.dumps({"version": 1, "of": name}).encode() for name in DOCUMENTS}
+"""What an earlier version kept in files of their own."""
+
+
 class Migrating(Deed):
     """The first start after an upgrade."""
 
@@ -221,6 +228,8 @@ class Migrating(Deed):
 
     def prepare(self) -> None:
         made_home(self.home, "old", formats=1)
+        for name, content in _DOCUMENTS.items():
+            (self.home / "state" / f"{name}.json").write_bytes(content)
 
     def do(self) -> None:
         asyncio.run(self._open())
@@ -235,6 +244,12 @@ class Migrating(Deed):
         with contextlib.closing(sqlite3.connect(state / "journal.db")) as db:
             (version,) = db.execute("PRAGMA user_version").fetchone()
         wrong = [] if _cursor(self.home) == "old" else ["a row is lost"]
+        found = inspect_journal(state / "journal.db", _CLOCK)
+        if found.documents != _DOCUMENTS:
+            wrong.append(f"documents are lost: {sorted(found.documents)} {found.damage}")
+        left = [path.name for name in DOCUMENTS for path in state.glob(f"{name}.json")]
+        if over and left:
+            wrong.append(f"files are not taken in: {left}")
         if version not in (1, len(MIGRATIONS)) or (over and version == 1):
             wrong.append(f"the format is {version}")
         kept = [path.name for path in state.glob("*.before-*")]

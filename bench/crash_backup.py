@@ -45,7 +45,7 @@ MODES = {BEFORE: "before each", TORN: "in the middle", AFTER: "after each", FULL
 _DEEDS = (Making, Replacing, ReplacingInside, Migrating)
 _HANDFUL: dict[type[Deed], tuple[tuple[int, int], ...]] = {
     Making: ((20, TORN),),
-    Replacing: ((19, AFTER),),
+    Replacing: ((8, AFTER),),
     ReplacingInside: ((24, AFTER), (29, BEFORE)),
     Migrating: ((8, AFTER),),
 }

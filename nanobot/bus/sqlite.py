@@ -140,8 +140,8 @@ def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
             path,
             "it is damaged",
             hint=f"Move it aside (mv {shlex.quote(str(path))} {shlex.quote(f'{path}.broken')}) and"
-            " start again: conversations and memory are in other files; only messages that were "
-            "waiting in it need to be resent.",
+            " start again: conversations and memory are in other files, jobs and pairings in"
+            " documents.json; only messages that waited in it have to be sent again.",
         )
     return StorageError(path, str(error))
 
