@@ -17,7 +17,14 @@ from nanobot.bus.state import DOCUMENTS
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
 from nanobot.gateway.lock import HomeLock
-from nanobot.upkeep.backups import Order, alone, found, make, name_for, prune
+from nanobot.upkeep.backups import (
+    BackupOrder,
+    backup_name,
+    exclusive_backup,
+    list_backups,
+    make_backup,
+    prune_backups,
+)
 from nanobot.upkeep.contents import UNFINISHED
 from nanobot.upkeep.restoring import restore, verify
 from nanobot.upkeep.snapshot import BackupOperations
@@ -75,11 +82,11 @@ async def back_up(home: Path, folder: Path) -> Path:
     journal = SqliteJournal(home / "state/journal.db", _CLOCK)
     await journal.open()
     try:
-        with alone(home):
+        with exclusive_backup(home):
             taken = await BackupOperations(home, journal.database, _CLOCK, live=True).take()
-            target = folder / name_for(taken.made_at, "")
-            made = make(home, taken, target, Order(), lambda *_: None)
-        prune(folder, 2, made.path)
+            target = folder / backup_name(taken.made_at, "")
+            made = make_backup(home, taken, target, BackupOrder(), lambda *_: None)
+        prune_backups(folder, 2, made.path)
         return made.path
     finally:
         await journal.close()
@@ -123,7 +130,7 @@ class Making(Deed):
 
     def faults(self, *, over: bool) -> list[str]:
         wrong = [] if tree(self.home) == self._before else ["the home is another one"]
-        stored = found(self.folder / "kept")
+        stored = list_backups(self.folder / "kept")
         for one in stored:
             with contextlib.suppress(NanobotError):
                 if not verify(one.path, None, _CLOCK).found.troubles:

@@ -47,11 +47,11 @@ from nanobot.memory.scopes import OWNER
 from nanobot.memory.store.store import MemoryReader
 from nanobot.security.redaction import Redactor
 from nanobot.upkeep.contents import SNAPSHOT
-from nanobot.upkeep.retention import MEDIA_NAME, Limits, Retention, Room
+from nanobot.upkeep.retention import MEDIA_NAME, DiskReserve, Limits, Retention
 from nanobot.upkeep.snapshot import BackupOperations
 
 if TYPE_CHECKING:
-    from nanobot.upkeep.backups import BackupRoutine, Order
+    from nanobot.upkeep.backups import BackupOrder, BackupRoutine
 
 MAX_MESSAGE_SHARE = 4
 """A single message may take at most one part in so many of the prompt's room."""
@@ -218,7 +218,7 @@ def build_routines(base: Base, memory: Remembering, toolbox: Toolbox) -> Sequenc
 class Upkeep:
     """What keeps a home for years. There are backups by themselves where a schedule is set."""
 
-    room: Room
+    room: DiskReserve
     retention: Retention
     operations: BackupOperations
     backups: BackupRoutine | None
@@ -235,16 +235,16 @@ def build_upkeep(base: Base) -> Upkeep:
     kept, reports = settings.retention, base.stores.journal.reports
     limits = Limits(kept.media_days, kept.media_megabytes, kept.spill_days, kept.audit_days)
     tell = partial(base.courier.warn_elsewhere, "")
-    room = Room(home, kept.disk_reserve_megabytes, base.bus, clock, tell)
+    room = DiskReserve(home, kept.disk_reserve_megabytes, base.bus, clock, tell)
     retention = Retention(home, limits, clock, partial(reports.mentioned, MEDIA_NAME))
     operations = BackupOperations(home, base.stores.journal.database, clock, live=True)
     if not settings.backup.schedule:
         return Upkeep(room, retention, operations, None)
-    from nanobot.upkeep.backups import BackupRoutine, folder_of
+    from nanobot.upkeep.backups import BackupRoutine, backup_folder
 
     routine = BackupRoutine(
         home,
-        folder_of(home, settings.backup.folder),
+        backup_folder(home, settings.backup.folder),
         parse(settings.backup.schedule),
         settings.backup.keep,
         order_of(settings),
@@ -259,22 +259,22 @@ def clear_backup(home: Path) -> None:
     """Clear what a backup left that was killed: second names of what may be erased."""
     if not (home / SNAPSHOT).exists():
         return
-    from nanobot.upkeep.backups import UnderWay, alone
+    from nanobot.upkeep.backups import BackupUnderWay, exclusive_backup
 
     try:
-        with alone(home):
+        with exclusive_backup(home):
             logger.info("what a backup that was cut short left is cleared")
-    except UnderWay:
+    except BackupUnderWay:
         return
     except StorageError as error:
         logger.warning("what a backup left cannot be cleared: {}", error)
 
 
-def order_of(settings: Settings) -> Order:
+def order_of(settings: Settings) -> BackupOrder:
     """What the configuration wants of a backup."""
-    from nanobot.upkeep.backups import Order
+    from nanobot.upkeep.backups import BackupOrder
 
-    return Order(
+    return BackupOrder(
         media=settings.backup.media,
         recipient=settings.backup.recipient,
         reserve=settings.retention.disk_reserve_megabytes * 1_000_000,

@@ -33,8 +33,8 @@ from nanobot_cli.text import clean, one_line
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands, Parser
-    from nanobot.upkeep.backups import Made
-    from nanobot.upkeep.restoring import Found, Restored
+    from nanobot.upkeep.backups import MadeBackup
+    from nanobot.upkeep.restoring import HomeContents, Restored
     from nanobot.upkeep.unpacking import Unpacked
 
 _SHOWN = 5
@@ -123,7 +123,7 @@ def _make(options: argparse.Namespace) -> int:
     from nanobot.config.load import load_settings
     from nanobot.upkeep import backups
     from nanobot.upkeep.packing import check_recipient
-    from nanobot.upkeep.snapshot import OPERATION, Taken
+    from nanobot.upkeep.snapshot import OPERATION, Snapshot
 
     home = options.home
     if not home.is_dir():
@@ -134,12 +134,12 @@ def _make(options: argparse.Namespace) -> int:
     order = replace(order, media=order.media and not options.no_media, recipient=recipient)
     if recipient:
         check_recipient(recipient)
-    with backups.alone(home), _progress("packed") as progress:
-        taken = Taken.of_json(asked(home, OPERATION))
-        folder = backups.folder_of(home, settings.backup.folder)
-        name = backups.name_for(taken.made_at, recipient)
+    with backups.exclusive_backup(home), _progress("packed") as progress:
+        taken = Snapshot.of_json(asked(home, OPERATION))
+        folder = backups.backup_folder(home, settings.backup.folder)
+        name = backups.backup_name(taken.made_at, recipient)
         target = expanduser(options.what).absolute() if options.what else folder / name
-        made = backups.make(home, taken, target, order, progress)
+        made = backups.make_backup(home, taken, target, order, progress)
     data = {
         "file": str(made.path),
         "bytes": made.size,
@@ -164,8 +164,8 @@ def _list(options: argparse.Namespace) -> int:
     home = options.home
     settings = load_settings(home)
     zone = SystemClock(settings.agent.timezone).now().tzinfo
-    folder = backups.folder_of(home, settings.backup.folder)
-    stored = backups.found(folder)
+    folder = backups.backup_folder(home, settings.backup.folder)
+    stored = backups.list_backups(folder)
     if options.json:
         data = [
             {
@@ -220,7 +220,7 @@ def _keygen(options: argparse.Namespace) -> int:
     return put_data(options, {"file": str(path), "recipient": public}, lambda _: text)
 
 
-def _made_text(made: Made, *, encrypted: bool) -> str:
+def _made_text(made: MadeBackup, *, encrypted: bool) -> str:
     text = (
         f"{made.path}\n{made.files:,} files, {size(made.content)},"
         f" {size(made.size)} packed{', encrypted' if encrypted else ''}\n"
@@ -244,7 +244,7 @@ def _named(what: str, paths: tuple[str, ...]) -> str:
 def _restore(options: argparse.Namespace) -> int:
     from nanobot.clock import SystemClock
     from nanobot.gateway.lock import HomeLock
-    from nanobot.upkeep.backups import undisturbed
+    from nanobot.upkeep.backups import backup_lock
     from nanobot.upkeep.restoring import expect_room, is_empty, restore
     from nanobot.upkeep.swap import is_unfinished
     from nanobot.upkeep.unpacking import expect_file
@@ -258,7 +258,7 @@ def _restore(options: argparse.Namespace) -> int:
         if not is_empty(home) and not is_unfinished(home):
             stack.enter_context(HomeLock(home / "state"))
             # A backup is packed without that lock, and would be of two homes.
-            stack.enter_context(undisturbed(home))
+            stack.enter_context(backup_lock(home))
         progress = stack.enter_context(_progress("unpacked"))
         restored = restore(
             file,
@@ -288,7 +288,7 @@ def _identity(options: argparse.Namespace) -> Path | None:
     return expanduser(options.identity) if options.identity else None
 
 
-def _data_of(unpacked: Unpacked, found: Found) -> dict[str, object]:
+def _data_of(unpacked: Unpacked, found: HomeContents) -> dict[str, object]:
     """What a backup holds, for machines."""
     from dataclasses import asdict
 
@@ -305,7 +305,7 @@ def _data_of(unpacked: Unpacked, found: Found) -> dict[str, object]:
     }
 
 
-def _contents_text(unpacked: Unpacked, found: Found) -> str:
+def _contents_text(unpacked: Unpacked, found: HomeContents) -> str:
     """What a backup holds, for people; what is wrong with it comes last."""
     head = unpacked.head
     how = "while it ran" if head.live else "while none ran"

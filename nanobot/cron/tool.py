@@ -31,7 +31,7 @@ from nanobot.cron.service import EVERYONES, CronService
 from nanobot.cron.wording import (
     Place,
     address_of,
-    draft,
+    draft_job,
     fields_of,
     list_text,
     next_text,
@@ -118,7 +118,7 @@ class CronTool:
         return Risk("schedule", "remove this job", details)
 
     def _draft(self, arguments: CronArguments, caller: Caller) -> Job:
-        return draft(
+        return draft_job(
             arguments.schedule,
             arguments.message,
             Place(caller.address, caller.scope, caller.sender_id, caller.origins()),
@@ -175,7 +175,7 @@ class CronCommand:
             return Answer(_EXAMPLES)
         now, message = self._clock.now(), call.message
         place = Place(message.address, self._scope_of(call), message.sender_id)
-        wanted = draft(schedule, text, place, now, reminder=True)
+        wanted = draft_job(schedule, text, place, now, reminder=True)
         await call.once()
         return Answer(reminder_set(await self._service.add(wanted), now))
 
@@ -257,7 +257,7 @@ class CronOperations:
         chat = _optional(arguments, "chat")
         now = self._clock.now()
         job = await self._service.add(
-            draft(
+            draft_job(
                 text_argument(arguments, "schedule"),
                 text_argument(arguments, "message"),
                 await asyncio.to_thread(self._place, chat),

@@ -41,7 +41,7 @@ class Place:
     origins: tuple[str, ...] = ()
 
 
-def draft(
+def draft_job(
     schedule: str,
     message: str,
     place: Place,

@@ -38,7 +38,7 @@ from nanobot.memory.documents import FACTS
 from nanobot.memory.store.store import MemoryReader
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
-from nanobot.upkeep.retention import Room
+from nanobot.upkeep.retention import DiskReserve
 
 if TYPE_CHECKING:
     from nanobot.upkeep.backups import BackupRoutine
@@ -155,7 +155,7 @@ def storage_concerns(
                 yield Concern("degraded", f"{path} is damaged: it holds zero bytes", hint)
 
 
-def upkeep_concerns(room: Room, backups: BackupRoutine | None) -> Iterator[Concern]:
+def upkeep_concerns(room: DiskReserve, backups: BackupRoutine | None) -> Iterator[Concern]:
     """Messages wait because the disk is nearly full. A backup that was due could not be made, or
     older ones not be removed."""
     if room.text:

@@ -189,7 +189,7 @@ def reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-class Gathering:
+class Transfer:
     """Takes what is in `source` to the new home in `folder`; with none everything is read and
     nothing is written. `report.originals` is the folder of untouched copies in there."""
 

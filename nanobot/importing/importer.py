@@ -24,12 +24,12 @@ from nanobot.clock import Clock
 from nanobot.config import command_for
 from nanobot.cron.job import Jobs, encoded
 from nanobot.errors import NanobotError, StorageError
-from nanobot.importing.files import CONFIG, OUR_MARKS, Found, Gathering, Root, Source, locate
+from nanobot.importing.files import CONFIG, OUR_MARKS, Found, Root, Source, Transfer, locate
 from nanobot.importing.foreign import Fields, NotJson, Secrets
 from nanobot.importing.jobs import converted
 from nanobot.importing.people import OURS, People, key_of, people_of
 from nanobot.importing.report import A_LOCK, A_PROGRAM, Kind, Report
-from nanobot.importing.sessions import Talks
+from nanobot.importing.sessions import Conversations
 from nanobot.importing.settings import Conversion, usable
 from nanobot.io import sync_folder
 from nanobot.memory.documents import RULES
@@ -44,7 +44,7 @@ from nanobot.memory.history.entries import (
 )
 from nanobot.session.records import decode_fields
 from nanobot.upkeep.retention import has_room
-from nanobot.upkeep.swap import staging_for, swap
+from nanobot.upkeep.swap import staging_for, swap_folders
 
 _LARGEST_MEDIA = 20 << 20
 _LARGEST_HISTORY = 64 << 20
@@ -86,13 +86,13 @@ class Import:
         self._source, self._now, self._owners = source, now, owners
         originals = f"imported/{now:%Y-%m-%d}"
         self._report = Report(str(source.home), str(target), originals, command_for(target))
-        self._files = Gathering(source, folder, self._report)
+        self._files = Transfer(source, folder, self._report)
 
     def run(self) -> Report:
         """All of it. Raises `StorageError` where the new home cannot be written."""
         pairing = self._pairing()
         people = people_of(self._source.config, pairing, self._owners)
-        talks = Talks(self._files, people, self._media())
+        talks = Conversations(self._files, people, self._media())
         talks.run()
         self._settings(people, talks)
         self._memory()
@@ -124,7 +124,7 @@ class Import:
                 names[found.path.removeprefix("media/")] = name
         return names
 
-    def _settings(self, people: People, talks: Talks) -> None:
+    def _settings(self, people: People, talks: Conversations) -> None:
         problem, report = self._source.config_problem, self._report
         secrets = Secrets(os.environ, self._source.config)
         mcp = find_spec("mcp") is not None
@@ -348,7 +348,7 @@ def carry_out(plan: Plan, clock: Clock) -> Report:
             report = Import(plan.source, target, folder, clock.now(), plan.owners).run()
             os.sync()  # thousands of files, which must be there when their folder gets its name
             if plan.aside:
-                swap(folder, target, plan.aside)
+                swap_folders(folder, target, plan.aside)
             else:
                 folder.rename(target)  # nothing stands there, or an empty folder
             sync_folder(target.parent)

@@ -25,7 +25,7 @@ from itertools import islice
 from typing import BinaryIO
 
 from nanobot.bus.events import TERMINAL
-from nanobot.importing.files import WORKSPACE_ID, Found, Gathering, Root
+from nanobot.importing.files import WORKSPACE_ID, Found, Root, Transfer
 from nanobot.importing.foreign import Fields
 from nanobot.importing.people import OURS, UNIFIED, People, is_group, key_of
 from nanobot.messages import ATTACHED, Message
@@ -207,11 +207,11 @@ _CODED = re.compile(r"sessions/([0-9a-f]{32})/[^/]+")
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-class Talks:
+class Conversations:
     """Which files hold conversations, and whose each is. `media` are the new names of files that
     came with messages."""
 
-    def __init__(self, files: Gathering, people: People, media: Mapping[str, str]) -> None:
+    def __init__(self, files: Transfer, people: People, media: Mapping[str, str]) -> None:
         self._files, self._people, self._media = files, people, media
         self._keys: dict[str, str] = {}
 

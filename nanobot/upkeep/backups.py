@@ -34,9 +34,9 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.io import locked, sync_folder
 from nanobot.text import expanduser
 from nanobot.upkeep.contents import BACKUPS, WORKSPACE, Head, Item, stays_inside, walk
-from nanobot.upkeep.packing import Progress, check_recipient, pack, sealed
+from nanobot.upkeep.packing import Progress, check_recipient, encrypting, pack
 from nanobot.upkeep.retention import has_room
-from nanobot.upkeep.snapshot import BackupOperations, Taken, cleared, items_of
+from nanobot.upkeep.snapshot import BackupOperations, Snapshot, snapshot_cleared, snapshot_items
 
 _NAME = re.compile(r"nanobot-(\d{8}T\d{6}Z)\.tar\.gz(\.age)?")
 _STAMP = "%Y%m%dT%H%M%SZ"
@@ -46,7 +46,7 @@ _MOST_TOLD = 100
 _CHECK_EVERY = 16 << 20
 
 
-class UnderWay(NanobotError):
+class BackupUnderWay(NanobotError):
     """Another process makes a backup of this home."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class UnderWay(NanobotError):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredBackup:
     """A backup in the folder; `made_at` is aware, `size` in bytes."""
 
     path: Path
@@ -66,7 +66,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeBackup:
     """A backup that was made just now. `size` is that of the file, `content` of what it holds, in
     bytes; `left_out` leads elsewhere, is a cache or may not be read, `changed` was written into
     meanwhile."""
@@ -80,7 +80,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BackupOrder:
     """What to make. Without a `recipient` it is not encrypted; `reserve` is how many bytes have to
     stay free on the home's disk."""
 
@@ -89,13 +89,13 @@ class Order:
     reserve: int = 0
 
 
-def folder_of(home: Path, configured: str) -> Path:
+def backup_folder(home: Path, configured: str) -> Path:
     """Where backups of a home go: the `configured` folder, relative to it, or its own. Raises
     `NanobotError` for the folder of a user who is not known here."""
     return home / (expanduser(configured) if configured else BACKUPS)
 
 
-def found(folder: Path) -> list[Stored]:
+def list_backups(folder: Path) -> list[StoredBackup]:
     """The backups in a folder, the newest first; none where there is no folder. Raises
     `StorageError`."""
     stored = []
@@ -105,7 +105,7 @@ def found(folder: Path) -> list[Stored]:
                 # Not one with a month that is none, a link to nowhere, one that just went.
                 with contextlib.suppress(ValueError, FileNotFoundError):
                     when = datetime.strptime(name[1], _STAMP).replace(tzinfo=UTC)
-                    stored.append(Stored(path, when, path.stat().st_size, bool(name[2])))
+                    stored.append(StoredBackup(path, when, path.stat().st_size, bool(name[2])))
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -113,17 +113,17 @@ def found(folder: Path) -> list[Stored]:
     return sorted(stored, key=lambda one: one.made_at, reverse=True)
 
 
-def name_for(moment: datetime, recipient: str) -> str:
+def backup_name(moment: datetime, recipient: str) -> str:
     """What a backup of that moment is called."""
     suffix = ".age" if recipient else ""
     return f"nanobot-{moment.astimezone(UTC):{_STAMP}}.tar.gz{suffix}"
 
 
-def prune(folder: Path, keep: int, newest: Path) -> list[Path]:
+def prune_backups(folder: Path, keep: int, newest: Path) -> list[Path]:
     """Remove all but `newest`, which was made just now, and the newest of the others, so that
     `keep` are left; which went. They are told apart by their names, and a clock may have been wrong
     when one was made. Raises `StorageError`."""
-    others = [stored.path for stored in found(folder) if stored.path != newest]
+    others = [stored.path for stored in list_backups(folder) if stored.path != newest]
     gone = others[keep - 1 :]
     for path in gone:
         try:
@@ -134,31 +134,33 @@ def prune(folder: Path, keep: int, newest: Path) -> list[Path]:
 
 
 @contextlib.contextmanager
-def alone(home: Path) -> Iterator[None]:
+def exclusive_backup(home: Path) -> Iterator[None]:
     """While inside, no other process makes a backup of this home; afterwards no snapshot is left.
 
-    Raises `UnderWay` where one is being made, and `StorageError`.
+    Raises `BackupUnderWay` where one is being made, and `StorageError`.
     """
-    with undisturbed(home), cleared(home):
+    with backup_lock(home), snapshot_cleared(home):
         yield
 
 
 @contextlib.contextmanager
-def undisturbed(home: Path) -> Iterator[None]:
-    """While inside, no process makes a backup of what stood in `home` at first. Raises as `alone`
-    does."""
+def backup_lock(home: Path) -> Iterator[None]:
+    """While inside, no process makes a backup of what stood in `home` at first. Raises as
+    `exclusive_backup` does."""
     try:
         with locked(home / _LOCK):
             yield
     except BlockingIOError:
-        raise UnderWay from None
+        raise BackupUnderWay from None
 
 
-def make(home: Path, taken: Taken, target: Path, order: Order, progress: Progress) -> Made:
+def make_backup(
+    home: Path, taken: Snapshot, target: Path, order: BackupOrder, progress: Progress
+) -> MadeBackup:
     """Write the snapshot that stands in `home`, and everything that is not in it, to `target`.
 
-    Only within `alone`. Raises `NanobotError`, also where `target` exists; nothing is there then
-    that was not before.
+    Only within `exclusive_backup`. Raises `NanobotError`, also where `target` exists; nothing is
+    there then that was not before.
     """
     if order.recipient:
         check_recipient(order.recipient)
@@ -167,8 +169,8 @@ def make(home: Path, taken: Taken, target: Path, order: Order, progress: Progres
         raise NanobotError(f"{target} exists already", hint="Give it another name.")
     left_out: list[str] = []
     try:
-        with cleared(home):
-            items = [*items_of(home)]
+        with snapshot_cleared(home):
+            items = [*snapshot_items(home)]
             items += walk(home, "apart", media=order.media, on_left_out=left_out.append)
             outward = {item.path for item in items if _leads_out(item)}
             items = [item for item in items if item.path not in outward]
@@ -188,12 +190,12 @@ def make(home: Path, taken: Taken, target: Path, order: Order, progress: Progres
             _clear_partial(target.parent)
             same_disk = target.parent.stat().st_dev == home.stat().st_dev
             watched = _reserving(home, order.reserve, progress) if same_disk else progress
-            with _placed(target) as file, sealed(file, order.recipient) as out:
+            with _placed(target) as file, encrypting(file, order.recipient) as out:
                 files, changed = pack(out, home, head, items, watched)
         size = target.stat().st_size
     except OSError as error:
         raise StorageError.of(error.filename or target, error) from error
-    return Made(target, files, head.size, size, tuple(left_out), tuple(changed))
+    return MadeBackup(target, files, head.size, size, tuple(left_out), tuple(changed))
 
 
 def _expect_apart(home: Path, target: Path) -> None:
@@ -274,7 +276,7 @@ class BackupRoutine:
         folder: Path,
         schedule: Schedule,
         keep: int,
-        order: Order,
+        order: BackupOrder,
         operations: BackupOperations,
         clock: Clock,
         tell: Callable[[str], Awaitable[None]],
@@ -311,7 +313,7 @@ class BackupRoutine:
     async def _due(self) -> datetime:
         """When the next one is; never far past its time, whatever a clock or the folder says."""
         try:
-            stored = await asyncio.to_thread(found, self._folder)
+            stored = await asyncio.to_thread(list_backups, self._folder)
         except NanobotError:  # making one says what is wrong
             stored = []
         now = self._clock.now()
@@ -327,10 +329,10 @@ class BackupRoutine:
             self._not_before = self._clock.now()
             logger.info("backup made: {} ({:,} bytes)", made.path, made.size)
             what = _NOT_REMOVED
-            await asyncio.to_thread(prune, self._folder, self._keep, made.path)
+            await asyncio.to_thread(prune_backups, self._folder, self._keep, made.path)
         except _Stopped:
             return
-        except UnderWay:  # by a person: it may be all that is wanted
+        except BackupUnderWay:  # by a person: it may be all that is wanted
             self._not_before = self._clock.now() + SETTLED
         except NanobotError as error:
             await self._failed(what, f"{error} {error.hint}".strip())
@@ -340,15 +342,17 @@ class BackupRoutine:
         else:
             self.trouble = ""
 
-    async def _make(self) -> Made:
+    async def _make(self) -> MadeBackup:
         def go_on(_more: int, _total: int) -> None:
             if self._stopping.is_set():
                 raise _Stopped("nanobot is stopping")
 
-        with alone(self._home):
+        with exclusive_backup(self._home):
             taken = await self._operations.take()
-            target = self._folder / name_for(taken.made_at, self._order.recipient)
-            return await asyncio.to_thread(make, self._home, taken, target, self._order, go_on)
+            target = self._folder / backup_name(taken.made_at, self._order.recipient)
+            return await asyncio.to_thread(
+                make_backup, self._home, taken, target, self._order, go_on
+            )
 
     async def _failed(self, what: str, why: str) -> None:
         is_new, self.trouble = not self.trouble.startswith(what), f"{what}: {why}"

@@ -93,7 +93,7 @@ def _identities(path: Path) -> list[object]:
 
 
 @contextlib.contextmanager
-def sealed(out: BinaryIO, recipient: str) -> Iterator[BinaryIO]:
+def encrypting(out: BinaryIO, recipient: str) -> Iterator[BinaryIO]:
     """What is written into it goes to `out`, encrypted for `recipient`; with none as it is."""
     if not recipient:
         yield out
@@ -114,7 +114,7 @@ def sealed(out: BinaryIO, recipient: str) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def unsealed(source: BufferedReader, identity: Path | None) -> Iterator[BinaryIO]:
+def decrypting(source: BufferedReader, identity: Path | None) -> Iterator[BinaryIO]:
     """What `source` holds, decrypted where it is encrypted. Raises `NanobotError` where there is no
     fitting key, or what was encrypted is damaged."""
     if source.peek(len(_MAGIC))[: len(_MAGIC)] != _MAGIC:

@@ -4,8 +4,8 @@ It is unpacked and checked in a folder of its own and becomes the home in one st
 that there is never half of one. A home that holds something stays as it is, unless it is to be
 replaced: then it is kept under another name.
 
-`examine` opens and reads everything that a start relies on. Nothing is written but what reading
-needs (SQLite's side files).
+`examine_home` opens and reads everything that a start relies on. Nothing is written but what reads
+need (SQLite's side files).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from nanobot.upkeep.swap import STAGING, finish, put_in_place, staging_for
 from nanobot.upkeep.unpacking import Unpacked, unpack
 
 _NEEDED = ("state/", "sessions/", "workspace/memory/", "workspace/people/", "workspace/groups/")
-"""What `examine` reads of a home; the rest need not be there."""
+"""What `examine_home` reads of a home; the rest need not be there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HomeContents:
     """What a home holds. `waiting` messages and parts of replies are under way, `failed` ones are
     set aside; `history` are its entries of consolidated conversation; `troubles` is what cannot be
     used, and why."""
@@ -54,7 +54,7 @@ class Found:
     troubles: tuple[str, ...] = ()
 
 
-def examine(home: Path, clock: Clock) -> Found:
+def examine_home(home: Path, clock: Clock) -> HomeContents:
     """Open and read what is in `home`; never raises for what is wrong with it."""
     troubles: list[str] = []
 
@@ -76,7 +76,7 @@ def examine(home: Path, clock: Clock) -> Found:
     folder, workspace = SessionFolder(home / "sessions", FileOps()), home / "workspace"
     keys = sorted(folder.keys())
     scopes = ["", *sorted(f"{path.relative_to(workspace)}/" for path in _others(workspace))]
-    found = Found(
+    found = HomeContents(
         conversations=len(keys),
         messages=sum(tried(_messages, folder, key, clock) for key in keys),
         versions=tried(_versions, home / "state" / "memory.git"),
@@ -134,7 +134,7 @@ class Restored:
     word now; `previous` is where the home that stood there went."""
 
     unpacked: Unpacked
-    found: Found
+    found: HomeContents
     set_aside: int = 0
     previous: Path | None = None
 
@@ -183,7 +183,7 @@ def restore(
             aside = 0
             if unpacked.head.live and not resume:
                 aside = set_aside(staging / JOURNAL)
-            found = examine(staging, clock)
+            found = examine_home(staging, clock)
             os.sync()  # thousands of files, which must be there when their folder gets its name
             previous = put_in_place(staging, home, clock.now())
     except OSError as error:
@@ -205,6 +205,6 @@ def verify(
                 wanted=lambda path: f"{path}/".startswith(_NEEDED),
                 progress=progress,
             )
-            return Restored(unpacked, examine(Path(folder), clock))
+            return Restored(unpacked, examine_home(Path(folder), clock))
     except OSError as error:
         raise StorageError.of(error.filename or file, error) from error

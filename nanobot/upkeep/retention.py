@@ -1,8 +1,8 @@
 """Keeps room on the disk, and removes what is not kept for ever.
 
-`Room`: below the reserve nothing new is taken in, so that the journal can be written whatever fills
-the rest: messages wait at their platforms, a terminal is told so. The owner hears of it, and of its
-end. What began goes on, and so do jobs: the reserve is for them.
+`DiskReserve`: below it nothing new is taken in, so that the journal can be written whatever fills
+the rest: messages wait at their platforms, a terminal is told so. The owner hears of it, and
+of its end. What began goes on, and so do jobs: the reserve is for them.
 
 `Retention`: media, long tool results and the audit log go as the owner says. Invariant: only files
 go that nanobot itself has named, never one that was used in the last day or that a message refers
@@ -74,7 +74,7 @@ def has_room(folder: Path, needed: int) -> bool:
         return True
 
 
-class Room(Periodic):
+class DiskReserve(Periodic):
     """Watches the disk that holds `home`. `free` gives the free bytes there; `tell` says a text to
     the owner, the same name once."""
 

@@ -42,7 +42,7 @@ _LIST, _JOURNAL, _MEMORY_LOCK = "list.jsonl", "journal.db", "state/memory.git.lo
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Snapshot:
     """A snapshot in `state/backup`. `live`: a gateway ran; `pause` is in seconds."""
 
     live: bool
@@ -50,7 +50,7 @@ class Taken:
     pause: float
 
     @classmethod
-    def of_json(cls, data: object) -> Taken:
+    def of_json(cls, data: object) -> Snapshot:
         """What the gateway answered to `OPERATION`."""
         match data:
             case {"live": bool(live), "made_at": str(made_at), "pause": float(pause) | int(pause)}:
@@ -74,8 +74,8 @@ class BackupOperations:
         taken = await self.take()
         return {**asdict(taken), "made_at": taken.made_at.isoformat()}
 
-    async def take(self) -> Taken:
-        """Take one; `items_of` says what is in it. Raises `StorageError`."""
+    async def take(self) -> Snapshot:
+        """Take one; `snapshot_items` says what is in it. Raises `StorageError`."""
         folder = self._home / SNAPSHOT
         # No place to wait but a thread: whoever writes memory may be at it for a moment.
         lock = locked(self._home / _MEMORY_LOCK, wait=True)
@@ -88,7 +88,7 @@ class BackupOperations:
                 finally:
                     lock.__exit__(None, None, None)
                 await asyncio.to_thread(write_list, folder, items)
-                return Taken(self._live, self._clock.now(), pause)
+                return Snapshot(self._live, self._clock.now(), pause)
         except OSError as error:
             raise StorageError.of(error.filename or folder, error) from error
 
@@ -137,19 +137,19 @@ def freeze_home(home: Path, folder: Path, connection: sqlite3.Connection) -> lis
 
 
 def write_list(folder: Path, items: list[Item]) -> None:
-    """Write down for `items_of` what the snapshot in `folder` holds. Raises `OSError`."""
+    """Write down for `snapshot_items` what the snapshot in `folder` holds. Raises `OSError`."""
     with (folder / _LIST).open("w") as file:
         file.writelines(json.dumps(asdict(item)) + "\n" for item in items)
 
 
-def items_of(home: Path) -> list[Item]:
+def snapshot_items(home: Path) -> list[Item]:
     """What the snapshot in `home` holds. Raises `OSError` where there is none."""
     with (home / SNAPSHOT / _LIST).open() as file:
         return [Item(**json.loads(line)) for line in file]
 
 
 @contextlib.contextmanager
-def cleared(home: Path) -> Iterator[None]:
+def snapshot_cleared(home: Path) -> Iterator[None]:
     """Afterwards the snapshot in `home` is gone."""
     try:
         yield

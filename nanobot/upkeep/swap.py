@@ -32,7 +32,7 @@ STAGING = ".restoring-"
 _BEFORE = "before-restore"
 
 
-def swap(new: Path, home: Path, previous: Path) -> None:
+def swap_folders(new: Path, home: Path, previous: Path) -> None:
     """Let `new` be at `home`, and what was there at `previous`, where nothing is yet. All are
     folders on one file system. Raises `OSError`; all is as it was then."""
     new.rename(previous)  # the name that the old one has once they have changed places
@@ -115,7 +115,7 @@ def put_in_place(staging: Path, home: Path, now: datetime) -> Path | None:
         sync_folder(home.parent)
         return None
     previous = _free(home.with_name(f"{home.name}.{_BEFORE}-{stamp}"))
-    swap(staging, home, previous)
+    swap_folders(staging, home, previous)
     sync_folder(home.parent)
     # Where that fails they are where the old home is, which is told.
     with contextlib.suppress(OSError):

@@ -24,7 +24,7 @@ from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import write_all
 from nanobot.upkeep.contents import FORMAT, Head, part_of, stays_inside
-from nanobot.upkeep.packing import HEAD, HOME, MANIFEST, Progress, unsealed
+from nanobot.upkeep.packing import HEAD, HOME, MANIFEST, Progress, decrypting
 from nanobot.upkeep.retention import has_room
 
 _BLOCK = 256 * 1024
@@ -96,7 +96,7 @@ def _opened(file: Path, identity: Path | None) -> Iterator[BinaryIO]:
     try:
         with (
             file.open("rb") as source,
-            unsealed(source, identity) as plain,
+            decrypting(source, identity) as plain,
             gzip.GzipFile(fileobj=plain, mode="rb") as decompressed,
         ):
             yield decompressed  # type: ignore[misc]  # it is read as one

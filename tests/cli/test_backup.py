@@ -10,7 +10,7 @@ import pytest
 from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.cli.main import main
 from nanobot.gateway.lock import HomeLock
-from nanobot.upkeep.backups import alone
+from nanobot.upkeep.backups import exclusive_backup
 from tests.upkeep.homes import archive, head, made_home, member, tree
 
 
@@ -75,7 +75,7 @@ def test_a_home_of_which_a_backup_is_being_made_is_not_replaced(
     file = tmp_path / "one.tar.gz"
     assert run(home, "backup", file) == 0
     before = tree(home)
-    with alone(home):
+    with exclusive_backup(home):
         assert run(home, "restore", file, "--replace") == 1
     assert "a backup of this home is being made" in capsys.readouterr().err
     assert tree(home) == before

@@ -19,7 +19,7 @@ from nanobot.memory.search.tables import connect
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import Change
 from nanobot.security.paths import Root
-from nanobot.upkeep.backups import name_for
+from nanobot.upkeep.backups import backup_name
 
 Report = dict[str, list[dict[str, str]]]
 Doctor = Callable[[], tuple[int, Report]]
@@ -208,6 +208,6 @@ def test_a_backup_must_be_as_new_as_the_schedule_promises(home: Path, doctor: Do
     (home / "backups").mkdir()
     states = []
     for age in (timedelta(days=9), timedelta(hours=1)):
-        _put(home / "backups" / name_for(datetime.now(UTC) - age, ""), b"")
+        _put(home / "backups" / backup_name(datetime.now(UTC) - age, ""), b"")
         states.append(doctor()[1]["backups"][0]["state"])
     assert states == ["warn", "ok"]

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.cron.job import Job, JobStore
 from nanobot.cron.service import CronService
-from nanobot.cron.wording import Place, draft
+from nanobot.cron.wording import Place, draft_job
 from nanobot.testing import FakeClock
 from tests.doubles.state import MemoryState
 
@@ -100,7 +100,7 @@ class Office:
     ) -> Job:
         now = self.clock.now()
         return await self.service.add(
-            draft(schedule, message, place, now, zone=zone, reminder=reminder)
+            draft_job(schedule, message, place, now, zone=zone, reminder=reminder)
         )
 
     async def jobs(self) -> list[Job]:

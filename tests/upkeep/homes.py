@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from nanobot.bus.sqlite_journal import MIGRATIONS
-from nanobot.upkeep.backups import Made, Order, make
+from nanobot.upkeep.backups import BackupOrder, MadeBackup, make_backup
 from nanobot.upkeep.contents import Head
-from nanobot.upkeep.snapshot import Taken, freeze_home, write_list
+from nanobot.upkeep.snapshot import Snapshot, freeze_home, write_list
 
 MADE = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 LINE = '{"role": "user", "content": "%s", "seq": %d, "timestamp": "2026-03-02T09:00:00+00:00"}\n'
@@ -55,19 +55,23 @@ def journal(home: Path, version: int = len(MIGRATIONS)) -> sqlite3.Connection:
     return db
 
 
-def freeze(home: Path, *, live: bool = False) -> Taken:
+def freeze(home: Path, *, live: bool = False) -> Snapshot:
     """Take a snapshot as the owner of the home does."""
     folder = home / "state" / "backup"
     folder.mkdir()
     with contextlib.closing(journal(home)) as db:
         items = freeze_home(home, folder, db)
     write_list(folder, items)
-    return Taken(live, MADE, 0.0)
+    return Snapshot(live, MADE, 0.0)
 
 
-def back_up(home: Path, target: Path, *, live: bool = False, order: Order | None = None) -> Made:
+def back_up(
+    home: Path, target: Path, *, live: bool = False, order: BackupOrder | None = None
+) -> MadeBackup:
     """A backup in one go."""
-    return make(home, freeze(home, live=live), target, order or Order(), lambda *_: None)
+    return make_backup(
+        home, freeze(home, live=live), target, order or BackupOrder(), lambda *_: None
+    )
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:

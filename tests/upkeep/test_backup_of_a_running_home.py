@@ -20,7 +20,7 @@ from nanobot.security.paths import Root
 from nanobot.testing import ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.testing.model import Line, calls
-from nanobot.upkeep.backups import Order, make
+from nanobot.upkeep.backups import BackupOrder, make_backup
 from nanobot.upkeep.restoring import restore
 from nanobot.upkeep.snapshot import BackupOperations
 from tests.bus.support import rows
@@ -186,7 +186,7 @@ async def test_memory_and_its_versions_are_of_the_same_moment(home: Path, tmp_pa
         for number in range(4):
             taken = await operations.take()
             file = tmp_path / f"{number}.tar.gz"
-            await asyncio.to_thread(make, home, taken, file, Order(), lambda *_: None)
+            await asyncio.to_thread(make_backup, home, taken, file, BackupOrder(), lambda *_: None)
     finally:  # else the thread goes on for ever
         ended.set()
         await writing

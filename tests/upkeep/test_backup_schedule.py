@@ -14,8 +14,8 @@ import pytest
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.cron.schedule import parse
 from nanobot.testing import FakeClock
-from nanobot.upkeep.backups import BackupRoutine, Order, alone, found
-from nanobot.upkeep.snapshot import BackupOperations, items_of
+from nanobot.upkeep.backups import BackupOrder, BackupRoutine, exclusive_backup, list_backups
+from nanobot.upkeep.snapshot import BackupOperations, snapshot_items
 from tests.upkeep.homes import made_home, write
 
 
@@ -38,7 +38,7 @@ class Hours:
     @property
     def made(self) -> list[datetime]:
         """When backups were made, the oldest first."""
-        return [one.made_at for one in reversed(found(self.folder))]
+        return [one.made_at for one in reversed(list_backups(self.folder))]
 
 
 @contextlib.asynccontextmanager
@@ -52,7 +52,7 @@ async def living(home: Path, clock: FakeClock, folder: Path) -> AsyncIterator[Ho
 
     operations = BackupOperations(home, journal.database, clock, live=True)
     schedule = parse("30 * * * *")
-    routine = BackupRoutine(home, folder, schedule, 2, Order(), operations, clock, tell)
+    routine = BackupRoutine(home, folder, schedule, 2, BackupOrder(), operations, clock, tell)
     running = asyncio.ensure_future(routine.run_forever())
     try:
         yield Hours(clock, folder, routine, told)
@@ -105,7 +105,7 @@ async def test_a_clock_that_was_ahead_and_is_set_right_holds_none_up(
 
 async def test_one_that_a_person_is_making_is_waited_for_and_is_no_trouble(home: Path) -> None:
     async with living(home, FakeClock(), home / "backups") as life:
-        with alone(home):
+        with exclusive_backup(home):
             await life.passes(0.6)
             assert (life.made, life.told, life.routine.trouble) == ([], [], "")
         await life.passes(0.1)
@@ -153,7 +153,7 @@ async def test_who_asks_while_a_snapshot_is_taken_for_one_who_is_gone_gets_a_who
     await journal.open()
     operations = BackupOperations(home, journal.database, clock, live=True)
     await asyncio.gather(*(operations.take() for _ in range(4)))
-    sizes = {item.source: item.size for item in items_of(home) if item.kind == "file"}
+    sizes = {item.source: item.size for item in snapshot_items(home) if item.kind == "file"}
     assert sizes
     assert sizes == {source: (home / source).stat().st_size for source in sizes}
     await journal.close()

@@ -15,7 +15,13 @@ import pytest
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.upkeep import backups
-from nanobot.upkeep.backups import Order, alone, found, make, prune
+from nanobot.upkeep.backups import (
+    BackupOrder,
+    exclusive_backup,
+    list_backups,
+    make_backup,
+    prune_backups,
+)
 from nanobot.upkeep.packing import make_identity
 from nanobot.upkeep.restoring import restore, verify
 from tests.upkeep.homes import LINE, MADE, back_up, freeze, journal, made_home, tree, write
@@ -74,7 +80,7 @@ def test_what_happens_after_the_snapshot_is_not_in_the_backup(
         db.execute("UPDATE cursor SET value = '8'")
     # What has a second name is refused by whoever reads memory.
     assert (home / "workspace/memory/MEMORY.md").stat().st_nlink == 1
-    make(home, taken, file, Order(), nothing)
+    make_backup(home, taken, file, BackupOrder(), nothing)
     new = tmp_path / "new"
     restore(file, new, None, CLOCK)
     assert (new / "sessions/fake_1.jsonl").read_text() == LINE % ("hello", 1)
@@ -94,7 +100,7 @@ def test_what_is_made_anew_and_what_leads_elsewhere_is_left_out(
     (home / "workspace/outside").symlink_to("/etc/passwd")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(home / "state/other.sock"))
-        made = back_up(home, file, order=Order(media=False))
+        made = back_up(home, file, order=BackupOrder(media=False))
     restore(file, tmp_path / "new", None, CLOCK)
     names = set(tree(tmp_path / "new"))
     assert made.left_out == ("workspace/cache", "workspace/outside")
@@ -127,7 +133,7 @@ def test_a_file_that_shrinks_or_goes_while_it_is_packed_harms_nothing(
             os.truncate(home / "workspace/projects/a.bin", 300_000)
             (home / "workspace/projects/b.bin").unlink()
 
-    made = make(home, freeze(home), file, Order(), meddle)
+    made = make_backup(home, freeze(home), file, BackupOrder(), meddle)
     assert made.changed == ("workspace/projects/a.bin",)
     assert verify(file, None, CLOCK).unpacked.files == made.files
 
@@ -138,7 +144,7 @@ def test_an_encrypted_backup_takes_its_key_and_no_other(
     public = make_identity(tmp_path / "key", "now")
     make_identity(tmp_path / "other", "now")
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
-    back_up(home, file, order=Order(recipient=public))
+    back_up(home, file, order=BackupOrder(recipient=public))
     assert b"secret" not in file.read_bytes()
     with pytest.raises(NanobotError, match="encrypted") as caught:
         verify(file, None, CLOCK)
@@ -158,7 +164,7 @@ def test_a_damaged_backup_is_refused_and_the_home_stays_as_it_is(
     home: Path, tmp_path: Path, file: Path, harm: str, sealed: bool
 ) -> None:
     public = make_identity(tmp_path / "key", "now") if sealed else ""
-    back_up(home, file, order=Order(recipient=public))
+    back_up(home, file, order=BackupOrder(recipient=public))
     content = bytearray(file.read_bytes())
     if harm == "cut":
         del content[-9:]
@@ -175,7 +181,7 @@ def test_a_damaged_backup_is_refused_and_the_home_stays_as_it_is(
 def test_a_full_disk_leaves_neither_half_a_file_nor_the_snapshot(home: Path, file: Path) -> None:
     free = os.statvfs(home).f_bavail * os.statvfs(home).f_frsize
     with pytest.raises(StorageError, match=os.strerror(ENOSPC)):
-        back_up(home, file, order=Order(reserve=free * 2))
+        back_up(home, file, order=BackupOrder(reserve=free * 2))
     assert not any(file.parent.glob("*backup.tar*"))
     assert not (home / "state/backup").exists()
     back_up(home, file)
@@ -186,7 +192,7 @@ def test_a_disk_that_does_not_tell_its_room_is_no_full_one(
 ) -> None:
     untold = os.statvfs("/proc")
     monkeypatch.setattr("os.statvfs", lambda _: untold)
-    back_up(home, file, order=Order(reserve=1))
+    back_up(home, file, order=BackupOrder(reserve=1))
     restore(file, tmp_path / "new", None, CLOCK)
     verify(file, None, CLOCK)
 
@@ -204,7 +210,11 @@ def test_what_a_killed_attempt_left_is_cleared_and_a_name_is_never_taken_twice(
 
 
 def test_only_one_backup_of_a_home_is_made_at_a_time(home: Path) -> None:
-    with alone(home), pytest.raises(NanobotError, match="being made already"), alone(home):
+    with (
+        exclusive_backup(home),
+        pytest.raises(NanobotError, match="being made already"),
+        exclusive_backup(home),
+    ):
         pass
 
 
@@ -214,18 +224,18 @@ def test_the_newest_are_kept_and_other_files_are_nobodys_business(tmp_path: Path
     others = ["nanobot-20260301T090000Z.tar", "nanobot-latest.tar.gz", "holiday.jpg"]
     for name in names + others:
         write(tmp_path / name, "x")
-    assert [one.path.name for one in found(tmp_path)] == names[::-1]
-    assert [one.encrypted for one in found(tmp_path)][2]
-    assert {path.name for path in prune(tmp_path, 2, tmp_path / names[4])} == set(names[:3])
+    assert [one.path.name for one in list_backups(tmp_path)] == names[::-1]
+    assert [one.encrypted for one in list_backups(tmp_path)][2]
+    assert {path.name for path in prune_backups(tmp_path, 2, tmp_path / names[4])} == set(names[:3])
     assert {path.name for path in tmp_path.iterdir()} == {*names[3:], *others}
-    assert backups.name_for(MADE, "age1x") == "nanobot-20260302T090000Z.tar.gz.age"
+    assert backups.backup_name(MADE, "age1x") == "nanobot-20260302T090000Z.tar.gz.age"
 
 
 def test_what_only_has_a_name_like_a_backups_hides_none(tmp_path: Path) -> None:
     (tmp_path / "nanobot-20260305T090000Z.tar.gz").symlink_to(tmp_path / "gone")
     write(tmp_path / "nanobot-20261301T000000Z.tar.gz", "x")
     whole = write(tmp_path / "nanobot-20260302T090000Z.tar.gz", "x")
-    assert [one.path for one in found(tmp_path)] == [whole]
+    assert [one.path for one in list_backups(tmp_path)] == [whole]
 
 
 def test_tar_unpacks_it_as_well(home: Path, file: Path, tmp_path: Path) -> None:
@@ -241,7 +251,7 @@ def test_what_was_made_just_now_stays_though_a_wrong_clock_made_others_of_the_fu
 ) -> None:
     ahead = [write(tmp_path / f"nanobot-20990{n}01T000000Z.tar.gz", "x") for n in (1, 2, 3)]
     newest = write(tmp_path / "nanobot-20260302T090000Z.tar.gz", "x")
-    assert set(prune(tmp_path, 2, newest)) == set(ahead[:2])
+    assert set(prune_backups(tmp_path, 2, newest)) == set(ahead[:2])
     assert newest.exists()
 
 
@@ -254,7 +264,7 @@ def test_a_snapshot_that_goes_while_it_is_packed_leaves_no_backup_that_looks_who
         shutil.rmtree(home / "state/backup", ignore_errors=True)
 
     with pytest.raises(StorageError):
-        make(home, freeze(home), file, Order(), lose)
+        make_backup(home, freeze(home), file, BackupOrder(), lose)
     assert not file.exists()
 
 
@@ -276,7 +286,7 @@ def test_nothing_but_plain_files_of_the_workspace_gets_in_whatever_takes_their_p
         (projects / "c.txt").unlink()
         os.mkfifo(projects / "c.txt")
 
-    make(home, freeze(home), file, Order(), meddle)
+    make_backup(home, freeze(home), file, BackupOrder(), meddle)
     assert verify(file, None, CLOCK).found.conversations == 1
     restore(file, tmp_path / "new", None, CLOCK)
     assert "workspace/projects/b.txt" not in tree(tmp_path / "new")
@@ -306,7 +316,7 @@ def test_a_large_file_of_the_agent_is_not_copied_while_the_journal_waits(
     taken = freeze(home)
     kept = (home / "state/backup").iterdir()
     assert sum(path.stat().st_size for path in kept) < 1_000_000
-    make(home, taken, file, Order(), nothing)
+    make_backup(home, taken, file, BackupOrder(), nothing)
     restore(file, tmp_path / "new", None, CLOCK)
     assert (tmp_path / "new/workspace/large.md").stat().st_size == large.stat().st_size
 

@@ -28,7 +28,7 @@ from nanobot.cli.command import size
 from nanobot.cli.doctor import Case, Finding
 from nanobot.config import not_imported
 from nanobot.errors import StorageError
-from nanobot.upkeep.backups import folder_of, found
+from nanobot.upkeep.backups import backup_folder, list_backups
 from nanobot.upkeep.retention import free_bytes
 
 _MEGABYTE = 1_000_000
@@ -309,8 +309,8 @@ def check_backups(case: Case) -> Iterator[Finding]:
     if not case.home.is_dir():
         return
     settings = case.settings.backup
-    folder, now = folder_of(case.home, settings.folder), case.clock.now()
-    made = [stored.made_at for stored in found(folder)]
+    folder, now = backup_folder(case.home, settings.folder), case.clock.now()
+    made = [stored.made_at for stored in list_backups(folder)]
     newest = made[0].astimezone(now.tzinfo) if made else None
     shown = f"the newest is of {newest:%Y-%m-%d %H:%M}" if newest else "there is none"
     if not settings.schedule:

@@ -15,7 +15,7 @@ from loguru import logger
 from nanobot.bus.queue import MessageBus
 from nanobot.testing import FakeClock, ScriptedModel
 from nanobot.testing.channel import FakeChannel
-from nanobot.upkeep.retention import LOOK_SECONDS, Room, free_bytes, has_room
+from nanobot.upkeep.retention import LOOK_SECONDS, DiskReserve, free_bytes, has_room
 from tests.bus.support import opened, said
 from tests.support import running
 
@@ -30,7 +30,7 @@ class Disk:
         self.told: list[str] = []
         self.names: list[str] = []
         self.bus, self.clock = bus, clock
-        self.room = Room(home, 200, bus, clock, self._tell, self._free)
+        self.room = DiskReserve(home, 200, bus, clock, self._tell, self._free)
 
     async def _tell(self, text: str, name: str) -> None:
         self.told.append(text)
