@@ -185,7 +185,7 @@ class Explainer:
     def __init__(
         self,
         memories: Memories,
-        versions: GitStore | None,
+        versions: GitStore,
         messages: Messages,
         scope_of: Callable[[str], str],
     ) -> None:
@@ -231,7 +231,7 @@ class Explainer:
         """The versions that worded `line` so, or a wording that it replaced; with `removed` from
         where it was last taken out."""
         wording = line.strip()
-        for snapshot in self._versions.lineage(memory.prefix + path) if self._versions else ():
+        for snapshot in self._versions.lineage(memory.prefix + path):
             before, after = _lines(snapshot.before), _lines(snapshot.after)
             if removed:
                 gone = (one for one in before - after if _bare(one) == _bare(wording))
@@ -264,8 +264,7 @@ class Explainer:
 
     def _held_back(self, memory: Memory, version: Version, line: str) -> Change | None:
         """The change that held a line back until the person accepted it; None where none did."""
-        accepted = version.author == "you" and version.summary.startswith(CONFIRMED)
-        if self._versions is None or not accepted:
+        if version.author != "you" or not version.summary.startswith(CONFIRMED):
             return None
         for snapshot in self._versions.lineage(memory.prefix + PENDING):
             came = _lines(snapshot.after) - _lines(snapshot.before)

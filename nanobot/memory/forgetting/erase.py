@@ -151,7 +151,7 @@ class Eraser:
         sessions: SessionManager,
         journal: Journal,
         memories: Memories,
-        versions: GitStore | None,
+        versions: GitStore,
         forgetter: Forgetter,
         rebuild_index: Callable[[], Awaitable[None]],
         clock: Clock,
@@ -226,9 +226,8 @@ class Eraser:
             self._occasions.add()  # before the search: no turn writes it down from then on
             found = await asyncio.to_thread(self._home.occurrences, matcher)
             await asyncio.to_thread(self._erase_files, matcher, found, known | broken)
-            if self._versions is not None:
-                rewrite = asyncio.to_thread(self._versions.rewrite, matcher.without_lines)
-                await _trying(matcher, rewrite)
+            rewrite = asyncio.to_thread(self._versions.rewrite, matcher.without_lines)
+            await _trying(matcher, rewrite)
             await _trying(matcher, self._rebuild_index())
             await _trying(matcher, self._journal.reports.erase(matcher.redact))
             known = {one.path for one in found}

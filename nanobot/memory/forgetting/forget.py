@@ -58,13 +58,8 @@ _NOTE = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
 def entries_of(memory: Memory) -> Iterator[Line]:
     """The entries of daily notes and of what waits to be confirmed, each with all its lines."""
     folder = memory.root.place("memory")
-    paths = [PENDING] if folder.stat() else []
-    paths += (
-        [f"memory/{entry.name}" for entry in folder.entries() if _NOTE.fullmatch(entry.name)]
-        if paths
-        else []
-    )
-    for path in paths:
+    names = [entry.name for entry in folder.entries()] if folder.stat() else []
+    for path in (PENDING, *(f"memory/{name}" for name in names if _NOTE.fullmatch(name))):
         number = 1
         for block in blocks_of(memory.store.read(path)):
             if block.strip() and not block.startswith("#"):

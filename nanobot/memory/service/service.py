@@ -63,10 +63,7 @@ class Dreamer(Protocol):
 
 
 class MemoryService:
-    """The operations on the memories of one nanobot.
-
-    `versions` is None where changes are not kept: then there is nothing to show or undo.
-    """
+    """The operations on the memories of one nanobot."""
 
     def __init__(
         self,
@@ -78,7 +75,7 @@ class MemoryService:
         explainer: Explainer,
         forgetter: Forgetter,
         eraser: Eraser,
-        versions: GitStore | None,
+        versions: GitStore,
     ) -> None:
         self._memories, self._scopes, self._index = memories, scopes, index
         self._dream, self._explainer, self._versions = dream, explainer, versions
@@ -96,11 +93,12 @@ class MemoryService:
 
     async def show(self, scope: str) -> Report:
         """What is remembered, and how much there is of everything."""
-        memory, versions, trouble = self.memory(scope), self._versions, ""
+        memory, trouble = self.memory(scope), ""
         try:
             await memory.store.record_hand_edits()
         except StorageError as error:  # what is remembered is in the files all the same
-            versions, trouble = None, error.for_people()
+            trouble = error.for_people()
+        versions = None if trouble else self._versions
         overview = await asyncio.to_thread(_overview, memory, versions)
         overview = replace(
             overview,
@@ -139,7 +137,7 @@ class MemoryService:
 
     async def log(self, number: int | None, scope: str) -> Report:
         """What a change did, or the latest one; with its lines."""
-        memory, versions = await self._versioned(scope)
+        memory, versions = await self._recorded(scope), self._versions
 
         def read() -> Report:
             if number is not None:
@@ -154,9 +152,7 @@ class MemoryService:
 
     async def learned_in(self, session: str, since: datetime, scope: str) -> list[Version]:
         """The changes that a conversation led to since then and that still stand, newest first."""
-        if (versions := self._versions) is None:
-            return []
-        memory = self.memory(scope)
+        memory, versions = self.memory(scope), self._versions
         since = since.replace(microsecond=0)  # versions know whole seconds
 
         def stands(version: Version) -> bool:
@@ -175,8 +171,8 @@ class MemoryService:
 
     async def versions(self, scope: str) -> Report:
         """The latest changes, newest first."""
-        memory, versions = await self._versioned(scope)
-        found = await asyncio.to_thread(versions.log, memory.prefix, _LOG_LENGTH)
+        memory = await self._recorded(scope)
+        found = await asyncio.to_thread(self._versions.log, memory.prefix, _LOG_LENGTH)
         return views.latest_versions(found)
 
     async def restore(self, number: int, scope: str) -> Report:
@@ -185,27 +181,25 @@ class MemoryService:
         What cannot be undone, because it has changed since, is left and said. Raises
         `UnknownVersion`, and `NanobotError` for the version that holds the files as they were.
         """
-        memory, versions = await self._versioned(scope)
+        memory, versions = await self._recorded(scope), self._versions
         version = await asyncio.to_thread(versions.version, number, memory.prefix)
         if version.author == "start":
             raise NanobotError(f"version {number} is where the versions begin: nothing is to undo")
         revert = await asyncio.to_thread(versions.reverted, number, memory.prefix)
-        made = await self._write_back(memory, versions, revert, f"undo change {version.number}")
+        made = await self._write_back(memory, revert, f"undo change {version.number}")
         return views.undone(number, made, revert.conflicts)
 
     async def restore_to(self, number: int, scope: str) -> Report:
         """Bring all long-term files of a scope back to what they were after version `number`; a
         version as well, so it can be undone. Raises `UnknownVersion`."""
-        memory, versions = await self._versioned(scope)
-        revert = await asyncio.to_thread(versions.restored, number, memory.prefix)
-        made = await self._write_back(memory, versions, revert, f"back to version {number}")
+        memory = await self._recorded(scope)
+        revert = await asyncio.to_thread(self._versions.restored, number, memory.prefix)
+        made = await self._write_back(memory, revert, f"back to version {number}")
         return views.gone_back(number, made)
 
-    async def _write_back(
-        self, memory: Memory, versions: GitStore, revert: Revert, summary: str
-    ) -> int:
+    async def _write_back(self, memory: Memory, revert: Revert, summary: str) -> int:
         """Write these texts as one version; its number, 0 where nothing was to be written."""
-        tip = await asyncio.to_thread(versions.tip_number)
+        tip = await asyncio.to_thread(self._versions.tip_number)
         change, made = Change("restore", summary, run=f"restore {tip + 1}"), 0
         for path, text in revert.texts.items():
             inside, expected = path.removeprefix(memory.prefix), revert.expected[path]
@@ -275,7 +269,6 @@ class MemoryService:
         """Share the long-term files with the owner's other devices, through a git repository."""
         loop = asyncio.get_running_loop()
         forgotten: dict[str, Forgotten] = {}
-        _, versions = await self._versioned(OWNER)
 
         def memory_with(path: str) -> Memory:
             return self.memory((scope_of(path) or "").rstrip("/") or OWNER)
@@ -291,7 +284,7 @@ class MemoryService:
             known = forgotten.setdefault(memory.scope, Forgotten(memory.root))
             return known.hides_line(line)
 
-        result = await asyncio.to_thread(Sync(versions, write, hides).run, remote)
+        result = await asyncio.to_thread(Sync(self._versions, write, hides).run, remote)
         return views.synced(remote, result)
 
     async def _plan_to_forget(
@@ -307,13 +300,11 @@ class MemoryService:
             )
         return await self._eraser.plan(text)
 
-    async def _versioned(self, scope: str) -> tuple[Memory, GitStore]:
-        """The memory of a scope and its versions, what was edited by hand among them."""
+    async def _recorded(self, scope: str) -> Memory:
+        """The memory of a scope, once what was edited by hand is among its versions."""
         memory = self.memory(scope)
-        if self._versions is None:
-            raise NanobotError("changes of memory are not kept here, so there are no versions")
         await memory.store.record_hand_edits()
-        return memory, self._versions
+        return memory
 
 
 def _overview(memory: Memory, versions: GitStore | None) -> Overview:
