@@ -84,7 +84,7 @@ class ErasePlan:
         """For people: which files; never the text itself."""
         if self.is_empty:
             return "This text stands nowhere in my files."
-        changing = [one.shown for one in self.occurrences if _changes(one)]
+        changing = [one.shown for one in self.occurrences if one.can_be_cleaned]
         lines = [f"To be erased from {_count(changing)} of all memories:", *_items(changing)]
         if not self.forgets.is_empty:
             lines.append(f"Also forgotten, as with /forget: {self.forgets.counts}.")
@@ -96,7 +96,7 @@ class ErasePlan:
         """For machines."""
         return {
             "found": not self.is_empty,
-            "files": [one.shown for one in self.occurrences if _changes(one)],
+            "files": [one.shown for one in self.occurrences if one.can_be_cleaned],
             "by_hand": list(_reasons(self.occurrences)),
             "forgets": self.forgets.counts,
             "beyond_reach": list(BEYOND),
@@ -232,9 +232,7 @@ class Eraser:
             await _trying(matcher, self._journal.reports.erase(matcher.redact))
             known = {one.path for one in found}
             left = await asyncio.to_thread(self._home.occurrences, matcher)
-            if not any(
-                _changes(one) and (one.is_text or one.kind is not Kind.TEXT) for one in left
-            ):
+            if not any(one.can_be_cleaned for one in left):
                 break
         return left
 
@@ -275,7 +273,9 @@ class Eraser:
             in_use = one.kind is Kind.TEMPORARY or (
                 one.kind is Kind.CONVERSATION and one.path.suffix == SUFFIX
             )
-            if not _changes(one) or one.kind is Kind.STORE or (in_use and one.path not in unused):
+            if not one.can_be_cleaned or one.kind is Kind.STORE:
+                continue
+            if in_use and one.path not in unused:
                 continue
             for _ in range(_PASSES):
                 try:
@@ -297,11 +297,6 @@ async def _trying(matcher: TextMatcher, work: Awaitable[object]) -> None:
 
 def _warn(matcher: TextMatcher, error: NanobotError) -> None:
     logger.warning("while erasing: {}", matcher.redact_plain(str(error)))
-
-
-def _changes(one: Occurrence) -> bool:
-    """Whether an erasure takes the text out of the file."""
-    return one.in_text and one.kind not in LEFT_ALONE
 
 
 def _reasons(found: Sequence[Occurrence], *, afterwards: bool = False) -> list[str]:

@@ -80,16 +80,16 @@ class TextMatcher:
             + (f"(?!{_IN_WORD})" if after else "")
         )
         # These letters are written in one way only, and quickly looked for.
-        self._surely = max(re.findall(r"[a-hj-rt-z0-9]+", folded), key=len, default="").encode()
+        self._surely = max(re.findall(r"[a-hj-rt-z0-9]+", folded), key=len, default="")
 
     def is_in(self, text: str) -> bool:
         """Whether it stands in a text."""
-        return self._pattern.search(_folded(text)) is not None
+        return self._surely in text.lower() and self._pattern.search(_folded(text)) is not None
 
     def is_in_bytes(self, data: bytes, *, is_first: bool = True, is_last: bool = True) -> bool:
         """Whether it stands in the text among these bytes, the first and last of a file or not:
         otherwise not at the very edge, where a part of a longer word may stand."""
-        if self._surely not in data.lower():
+        if self._surely.encode() not in data.lower():
             return False
         folded = _folded(data.decode("utf-8", "replace"))
         found = self._pattern.finditer(folded, 0 if is_first else 1)

@@ -101,6 +101,12 @@ class Occurrence:
     is_text: bool = True
     is_readable: bool = True
 
+    @property
+    def can_be_cleaned(self) -> bool:
+        """Whether an erasure takes the text out of the file."""
+        of_a_kind = self.kind not in LEFT_ALONE and (self.is_text or self.kind is not Kind.TEXT)
+        return self.in_text and of_a_kind
+
 
 @dataclass(frozen=True, slots=True)
 class Home:
@@ -175,7 +181,7 @@ class Home:
 
 
 def take_out(one: Occurrence, matcher: TextMatcher) -> None:
-    """Take the text out of a file that is not `LEFT_ALONE` and belongs to no store.
+    """Take the text out of a file that can be cleaned and belongs to no store.
 
     Raises `StorageError` or, where somebody saved just now, `WriteConflict`; the file is whole.
     """
@@ -183,7 +189,7 @@ def take_out(one: Occurrence, matcher: TextMatcher) -> None:
         remove(one.path)
     elif one.kind is Kind.IN_PLACE:
         _overwrite(one.path, matcher)
-    elif one.is_text or one.kind is Kind.UNDO:
+    else:
         _replace(one.path, lambda text: _rewritten(one, text, matcher))
 
 
