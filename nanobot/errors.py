@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import os
 from errno import EACCES, EPERM, EROFS
-from functools import partial
 from pathlib import Path
 
 
@@ -84,33 +83,16 @@ class StorageError(NanobotError):
     @classmethod
     def of(cls, path: Path | str, error: OSError) -> StorageError:
         """What the operating system said about `path`."""
-        return cls(path, error.strerror or str(error), hint=_permission_hint(Path(path), error))
-
-
-def _permission_hint(path: Path, error: OSError) -> str:
-    """What to do where the system forbids it; empty for any other reason."""
-    if error.errno == EROFS:
-        return (
-            "It is on a disk that is mounted read-only: mount it writable, or give nanobot a home"
-            " elsewhere with NANOBOT_HOME."
-        )
-    if error.errno not in (EACCES, EPERM) or not path.is_absolute():
-        return ""
-    there = _refusing(path)
-    who, owner = os.geteuid(), there.stat().st_uid
-    if owner == who:
-        return f"nanobot's own user (uid {who}) owns {there}: `chmod u+rwX {there}`."
-    return (
-        f"{there} belongs to uid {owner}, and nanobot runs as uid {who}: run it as uid {owner},"
-        f" let it own its home (`sudo chown -R {who} HOME`), or give it another with NANOBOT_HOME."
-    )
-
-
-def _refusing(path: Path) -> Path:
-    """What is there of an absolute path, or the folder that it is in, whichever is not ours."""
-    may = partial(os.access, effective_ids=True)
-    near = [there for there in (path, *path.parents) if may(there, os.F_OK)][:2]
-    return next((there for there in near if not may(there, os.R_OK | os.W_OK)), near[0])
+        hint = ""
+        if error.errno == EROFS:
+            hint = (
+                "The disk is mounted read-only: mount it writable, or set NANOBOT_HOME elsewhere."
+            )
+        elif error.errno in (EACCES, EPERM) and Path(path).is_absolute():
+            me = os.geteuid()
+            hint = f"nanobot's user (uid {me}) has to own it and what leads to it in its home:"
+            hint += f" `sudo chown -R {me} {path}`, or `chmod u+rwX {path}`."
+        return cls(path, error.strerror or str(error), hint=hint)
 
 
 class UnknownSession(NanobotError):
