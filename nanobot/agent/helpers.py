@@ -1,6 +1,6 @@
 """Helper agents: the `spawn` tool, and what works on its tasks beside the conversation.
 
-What always holds:
+Invariants:
 
 - A helper sees its task and nothing of the conversation; its report comes back as a message of
   nanobot's in the conversation that asked, exactly one, also where a crash took the helper along.

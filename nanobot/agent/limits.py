@@ -1,6 +1,6 @@
 """Budgets: how many tokens a day may use, and how many messages a minute each person may send.
 
-What always holds:
+Invariants:
 
 - No model call begins whose prompt would take the day over its limit, whoever makes it: turns,
   jobs, helpers and memory pass the same `DayBudget`.

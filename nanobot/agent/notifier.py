@@ -1,7 +1,7 @@
 """Messages outside of any turn of the chat they appear in: notices, and the output of background
 turns.
 
-`Courier` sends what memory or the gateway has to tell. A passing remark is only shown, where
+`Notifier` sends what memory or the gateway has to tell. A passing remark is only shown, where
 somebody looks; what is worth keeping is sent like a reply. Turns of jobs and of the heartbeat have
 a conversation of their own. What they say is the newest thing in the chat, so the conversation
 there has it as well, marked with where it came from, and a person can answer it.
@@ -147,7 +147,7 @@ class KnownChats:
         return [key for key in keys if key.partition(":")[0] in channels]
 
 
-class Courier:
+class Notifier:
     """Sends what memory or the gateway has to tell, to the `chats` that are known."""
 
     def __init__(

@@ -338,7 +338,7 @@ class Epoch:
             self.has_images = True
             self.picture_bytes += len(rendered.wire) + sum(len(i.data) for i in rendered.images)
 
-    def render_anew(self) -> None:
+    def forget_rendered(self) -> None:
         """Forget what was rendered."""
         self.rendered, self.newest, self.tokens = [], 0, 0
         self.has_images, self.picture_bytes = False, 0
@@ -600,14 +600,14 @@ class ContextBuilder:
         if next(images, None) is None:
             return False
         epoch.blind = True
-        epoch.render_anew()
+        epoch.forget_rendered()
         return True
 
     def show_images(self, session: Session) -> None:
         """Send images again."""
         epoch = self.epoch(session)
         epoch.blind = False
-        epoch.render_anew()
+        epoch.forget_rendered()
 
     def cost(self, session: Session, message: Message) -> int:
         """About how many tokens one message of the session takes in its prompt."""
@@ -666,7 +666,7 @@ class ContextBuilder:
                 return
             if epoch.picture_bytes:
                 taken -= epoch.picture_bytes
-                epoch.render_anew()
+                epoch.forget_rendered()
 
     def _cost(self, epoch: Epoch, message: Message) -> int:
         """What a message will take, without loading its images for that."""

@@ -64,7 +64,7 @@ def build_gateway(
         models.learner,
         base.clock,
         access=base.access,
-        courier=base.courier,
+        notifier=base.notifier,
         quiet=base.processes.quiesce,
     )
     toolbox = build_toolbox(base, models, memory, extra_tools)
@@ -73,7 +73,7 @@ def build_gateway(
     hook = CompositeHook((ProgressHook(base.screen), chronicle, typed_keys, *hooks))
     agent = build_agent(base, models, memory, toolbox, hook)
     platforms, upkeep = build_platforms(base), build_upkeep(base)
-    pairing = Pairing(base.access, base.courier.say)
+    pairing = Pairing(base.access, base.notifier.say)
     owners = memory.memories.of(OWNER).store
     watching = build_watching(
         base, agent.turns, platforms.supervisor, upkeep, owners, chronicle, counted
@@ -101,7 +101,7 @@ def build_gateway(
             consolidator=agent.consolidator,
             helpers=toolbox.helpers,
             routines=(*watching.routines, *upkeep.routines, *jobs, *routines),
-            notifier=watching.notifier,
+            systemd=watching.systemd,
             on_start=(counted.begin, partial(clear_backup, settings.home), toolbox.mcp.start),
             chores=chores,
             background=base.background,

@@ -17,7 +17,7 @@ import nanobot
 from nanobot.agent.commands import ServedModels
 from nanobot.agent.limits import BudgetedProvider, DayBudget, DayLimit
 from nanobot.agent.media import MediaStore
-from nanobot.agent.notifier import Courier, KnownChats, MessageSplitter
+from nanobot.agent.notifier import KnownChats, MessageSplitter, Notifier
 from nanobot.agent.session_queue import Lanes
 from nanobot.bus.journal import Usage as TokenUsage
 from nanobot.bus.queue import MessageBus
@@ -312,7 +312,7 @@ class Base:
     commands: CommandRegistry
     screen: Screen
     splitter: MessageSplitter
-    courier: Courier
+    notifier: Notifier
     known: KnownChats
     processes: Processes
 
@@ -368,7 +368,7 @@ def build_base(
         commands=CommandRegistry(is_owner=lambda m: scopes.is_owner(m.channel, m.sender_id)),
         screen=screen,
         splitter=splitter,
-        courier=Courier(bus, screen, splitter, known, clock, background),
+        notifier=Notifier(bus, screen, splitter, known, clock, background),
         known=known,
         processes=Processes(clock),
     )
@@ -384,7 +384,7 @@ def build_models(base: Base, provider: Provider | None, learner: Provider | None
         reports,
         clock,
         base.background,
-        warn=base.courier.warn,
+        warn=base.notifier.warn,
     )
     answering = BudgetedProvider(provider, budget)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from nanobot.agent.notifier import Courier
+from nanobot.agent.notifier import Notifier
 from nanobot.app.base import Stores, build_embedder, build_scopes
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
@@ -88,10 +88,10 @@ def build_memory(
     clock: Clock,
     *,
     access: Access,
-    courier: Courier | None = None,
+    notifier: Notifier | None = None,
     quiet: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
 ) -> Remembering:
-    """Put it together. `access` knows who is the owner; `courier` tells people what waits for
+    """Put it together. `access` knows who is the owner; `notifier` tells people what waits for
     them and what Dream did; `quiet` is entered, with a scope, while one of its rule files is
     replaced."""
     remembered, dreaming = settings.memory, settings.dream
@@ -99,7 +99,7 @@ def build_memory(
     scopes = build_scopes(settings, access)
     versions = GitStore(stores.state / "memory.git", stores.workspace, clock)
     template = load_template(template_folder())
-    tell_held = courier.tell_held if courier else None
+    tell_held = notifier.tell_held if notifier else None
     memories = Memories(stores.workspace, clock, template, versions, quiet, tell_held)
 
     def scope_of(key: str) -> str:
@@ -126,8 +126,8 @@ def build_memory(
             dreaming.batch, dreaming.max_calls, dreaming.max_tokens, remembered.model
         ),
         state=stores.journal.state,
-        on_digest=courier.tell_digest if courier and dreaming.digest else None,
-        on_trouble=courier.tell_trouble if courier else None,
+        on_digest=notifier.tell_digest if notifier and dreaming.digest else None,
+        on_trouble=notifier.tell_trouble if notifier else None,
     )
     due = parse(dreaming.cron).next_after
     schedule = DreamSchedule(dream, memories, due, clock, dreaming.max_unread)

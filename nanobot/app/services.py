@@ -33,7 +33,7 @@ from nanobot.gateway.delivery import Dispatcher
 from nanobot.gateway.gateway import Routine
 from nanobot.gateway.health import (
     HealthMonitor,
-    Notifier,
+    SystemdNotifier,
     Watchdog,
     storage_concerns,
     upkeep_concerns,
@@ -101,7 +101,7 @@ def build_agent(
         if memory.schedule is not None:
             memory.schedule.nudge()
         if settings.memory.notices:
-            await base.courier.remark(session_key, text)
+            await base.notifier.remark(session_key, text)
 
     remembered = settings.memory
     consolidator = MemoryConsolidator(
@@ -184,7 +184,7 @@ def build_platforms(base: Base) -> Platforms:
         rate=SenderRate(limits.messages_per_minute, base.clock, base.commands.is_owner),
         redactor=Redactor(secret_values(base.settings)),
         show=base.screen.show,
-        warn=base.courier.warn_of_channel,
+        warn=base.notifier.warn_of_channel,
     )
     return Platforms(Supervisor(base.outlets, parts, base.rng), dispatcher, web)
 
@@ -234,7 +234,7 @@ def build_upkeep(base: Base) -> Upkeep:
     settings, clock, home = base.settings, base.clock, base.settings.home
     kept, reports = settings.retention, base.stores.journal.reports
     limits = Limits(kept.media_days, kept.media_megabytes, kept.spill_days, kept.audit_days)
-    tell = partial(base.courier.warn_elsewhere, "")
+    tell = partial(base.notifier.warn_elsewhere, "")
     room = DiskReserve(home, kept.disk_reserve_megabytes, base.bus, clock, tell)
     retention = Retention(home, limits, clock, partial(reports.mentioned, MEDIA_NAME))
     operations = BackupOperations(home, base.stores.journal.database, clock, live=True)
@@ -250,7 +250,7 @@ def build_upkeep(base: Base) -> Upkeep:
         order_of(settings),
         operations,
         clock,
-        base.courier.warn,
+        base.notifier.warn,
     )
     return Upkeep(room, retention, operations, routine)
 
@@ -285,7 +285,7 @@ def order_of(settings: Settings) -> BackupOrder:
 class Watching:
     """`status` answers whoever asks; the routines run beside everything else."""
 
-    notifier: Notifier
+    systemd: SystemdNotifier
     status: Status
     routines: tuple[Watchdog | HealthEndpoint, ...]
 
@@ -307,12 +307,12 @@ def build_watching(
     live = Live(clock.monotonic(), lambda: len(turns.running), monitor, chronicle, counted)
     reports = stores.journal.reports
     status = Status(about(settings), reports, stores.sessions, prices(settings), clock, live)
-    notifier = Notifier(os.environ)
-    watchdog = Watchdog(monitor, notifier, clock)
+    systemd = SystemdNotifier(os.environ)
+    watchdog = Watchdog(monitor, systemd, clock)
     health = settings.health
     if not health.enabled:
-        return Watching(notifier, status, (watchdog,))
+        return Watching(systemd, status, (watchdog,))
     web = WebServer(health.host, health.port, section="health", public_hosts=None)
     token = health.token.get_secret_value()
     endpoint = HealthEndpoint(web, monitor, status, metrics=health.metrics, token=token)
-    return Watching(notifier, status, (watchdog, endpoint))
+    return Watching(systemd, status, (watchdog, endpoint))

@@ -172,7 +172,7 @@ def build_toolbox(
     _offer_files(tools, base, memory, files)
     tools.register(ReadSkill(skills.loader))
     if settings.cron.enabled:
-        tools.register(CronTool(cron, clock, base.courier.say_at))
+        tools.register(CronTool(cron, clock, base.notifier.say_at))
     if settings.tools.exec.enabled:
         _offer_shell(tools, base, files, egress)
     if web.enabled:
@@ -190,7 +190,7 @@ def build_toolbox(
     )
     helpers = build_helpers(base, models, tools)
     tools.register(Spawn(helpers))
-    mcp = build_mcp(settings, tools, state, clock, partial(base.courier.warn_elsewhere, ""))
+    mcp = build_mcp(settings, tools, state, clock, partial(base.notifier.warn_elsewhere, ""))
     tools.register_all(extra_tools)
     closables = (*egresses, mcp, base.processes)
     return Toolbox(tools, approvals, cron, skills, helpers, mcp, closables)
@@ -291,7 +291,7 @@ async def _ask(
     whoever waits here is told so."""
     theirs = caller.scope == OWNER or base.scopes.is_owner(caller.channel, caller.sender_id)
     here = caller.address
-    place = await base.courier.ask(
+    place = await base.notifier.ask(
         here if theirs and not is_group(caller.scope) else None, text, buttons
     )
     if place is not None and place != here:

@@ -27,7 +27,7 @@ from nanobot.clock import Clock
 from nanobot.gateway.channels import Supervisor
 from nanobot.gateway.control import ControlServer
 from nanobot.gateway.delivery import Dispatcher, Screen
-from nanobot.gateway.health import Notifier
+from nanobot.gateway.health import SystemdNotifier
 from nanobot.gateway.lock import HomeLock
 from nanobot.memory.consolidation.consolidator import MemoryConsolidator
 from nanobot.session.manager import SessionManager
@@ -98,7 +98,7 @@ class GatewayParts:
     consolidator: MemoryConsolidator
     helpers: Helpers
     routines: Sequence[Routine]
-    notifier: Notifier
+    systemd: SystemdNotifier
     on_open: Sequence[Callable[[], object]]
     on_start: Sequence[Callable[[], None]]
     chores: bool
@@ -129,7 +129,7 @@ class Gateway:
             try:
                 await self._startup(signals)
                 logger.info("ready")
-                self._parts.notifier.ready()
+                self._parts.systemd.ready()
                 if on_ready is not None:
                     on_ready()
                 await self._stop.wait()
@@ -206,8 +206,8 @@ class Gateway:
         """Intake stops at once; turns get their grace; what is left resumes at the next start."""
         logger.info("stopping")
         parts, grace = self._parts, self._parts.shutdown_grace
-        (parts.notifier.restarting if self.restart_requested else parts.notifier.stopping)()
-        parts.notifier.extend(grace + _SETTLING_SECONDS)
+        (parts.systemd.restarting if self.restart_requested else parts.systemd.stopping)()
+        parts.systemd.extend(grace + _SETTLING_SECONDS)
         parts.bus.stop_intake()
         for task in self._housekeeping:
             task.cancel()

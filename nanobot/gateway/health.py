@@ -9,8 +9,8 @@ watchdog all use this judgement.
 - `HealthMonitor` looks at a running gateway without ever waiting for what hangs.
 - `Watchdog` gives signs of life as long as the event loop turns and nothing is stuck, and reports
   changes. A thread of its own logs what a blocked event loop is doing.
-- `Notifier` speaks the protocol of `sd_notify(3)`. It never raises; without a service manager
-  (`NOTIFY_SOCKET`) it does nothing.
+- `SystemdNotifier` speaks the protocol of `sd_notify(3)`. It never raises; without a service
+  manager (`NOTIFY_SOCKET`) it does nothing.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ _LONGEST_STATUS = 300
 """Characters of a status: one line of `systemctl status`."""
 
 
-class Notifier:
+class SystemdNotifier:
     """Speaks to the service manager that `environ` names, if any. `watchdog_seconds` is how long it
     waits for a sign of life before it kills the process, None where it does not: `alive()` is to be
     called at least twice as often."""
@@ -315,11 +315,11 @@ _NUMBER = re.compile(r"\d+")
 class Watchdog:
     """Looks at the health until stopped: feeds the manager's watchdog, reports changes."""
 
-    def __init__(self, monitor: HealthMonitor, notifier: Notifier, clock: Clock) -> None:
-        self._monitor, self._notifier, self._clock = monitor, notifier, clock
+    def __init__(self, monitor: HealthMonitor, systemd: SystemdNotifier, clock: Clock) -> None:
+        self._monitor, self._systemd, self._clock = monitor, systemd, clock
         self._stall = StallWatch()
         self._status = self._told = ""
-        allowed = notifier.watchdog_seconds
+        allowed = systemd.watchdog_seconds
         self._seconds = min(BEAT_SECONDS, allowed / 3) if allowed else BEAT_SECONDS
         self._running: asyncio.Task[None] | None = None
 
@@ -347,11 +347,11 @@ class Watchdog:
             logger.opt(exception=error).error("the health cannot be seen: {}", error)
             return
         if not health.stuck:
-            self._notifier.alive()
+            self._systemd.alive()
         text = "; ".join(concern.text for concern in health.concerns)
         status = f"{health.state}: {text}" if text else health.state
         if status != self._status:
-            self._notifier.status(status)
+            self._systemd.status(status)
         self._status = status
         told = _NUMBER.sub("", status)  # how long it has been is no news for the log
         if told == self._told:

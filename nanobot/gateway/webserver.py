@@ -270,8 +270,8 @@ def _served_at(path: str, served: Container[str]) -> str | None:
 
 
 def _joined(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """With lower-case names; what stands there twice is joined, as HTTP has it, lest a second
-    signature go unseen."""
+    """With lower-case names; what stands there twice is joined, as HTTP has it, so that no
+    second signature goes unseen."""
     joined: dict[str, str] = {}
     for written, value in headers:
         name = written.lower()

@@ -95,7 +95,7 @@ class LogFile:
                 self._rotate()
             write_all(self._descriptor, data)
         except OSError as error:
-            self.close()  # opened anew, it is looked at anew
+            self.close()  # the next line opens and checks it again
             if not self._refused:
                 self._complain(f"the log {self._path} cannot be written: {error.strerror or error}")
             self._refused = True
@@ -356,7 +356,7 @@ class Counted:
     async def close(self) -> None:
         """Count no more."""
         if self._sink is not None:
-            with suppress(ValueError):  # the log was set up anew meanwhile
+            with suppress(ValueError):  # the log was set up again meanwhile
                 logger.remove(self._sink)
         self._sink = None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.gateway.health import Notifier
+from nanobot.gateway.health import SystemdNotifier
 
 
 @pytest.fixture
@@ -38,15 +38,15 @@ def test_each_step_of_a_service_is_one_message_of_sd_notify(
         "WATCHDOG_PID": str(os.getpid()),
     }
 
-    notifier = Notifier(environ)
-    notifier.extend(12.5)
-    notifier.ready()
-    notifier.status("2 turns\nREADY=0 \ud800")
-    notifier.alive()
-    notifier.restarting()
-    notifier.stopping()
+    systemd = SystemdNotifier(environ)
+    systemd.extend(12.5)
+    systemd.ready()
+    systemd.status("2 turns\nREADY=0 \ud800")
+    systemd.alive()
+    systemd.restarting()
+    systemd.stopping()
 
-    assert notifier.watchdog_seconds == 90.0
+    assert systemd.watchdog_seconds == 90.0
     assert heard(manager) == [
         "EXTEND_TIMEOUT_USEC=12500000",
         "READY=1",
@@ -61,7 +61,7 @@ def test_a_name_outside_the_file_system_is_reached(manager: socket.socket) -> No
     name = f"nanobot-test-{os.getpid()}"
     manager.bind(f"\0{name}")
 
-    Notifier({"NOTIFY_SOCKET": f"@{name}"}).ready()
+    SystemdNotifier({"NOTIFY_SOCKET": f"@{name}"}).ready()
 
     assert heard(manager) == ["READY=1"]
 
@@ -81,10 +81,10 @@ def test_without_a_watchdog_of_our_own_there_are_no_signs_of_life(
 ) -> None:
     manager.bind(str(tmp_path / "notify"))
 
-    notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify"), **wanted})
-    notifier.alive()
+    systemd = SystemdNotifier({"NOTIFY_SOCKET": str(tmp_path / "notify"), **wanted})
+    systemd.alive()
 
-    assert notifier.watchdog_seconds is None
+    assert systemd.watchdog_seconds is None
     assert heard(manager) == []
 
 
@@ -92,8 +92,8 @@ def test_without_a_watchdog_of_our_own_there_are_no_signs_of_life(
 def test_a_manager_that_is_not_there_costs_nothing(address: str) -> None:
     environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}
 
-    notifier = Notifier(environ)
+    systemd = SystemdNotifier(environ)
 
-    notifier.ready()
-    notifier.alive()
-    notifier.stopping()
+    systemd.ready()
+    systemd.alive()
+    systemd.stopping()

@@ -18,7 +18,13 @@ from nanobot.bus.journal import Journal, QueueCounts
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.bus.sqlite_reports import SqliteReports
 from nanobot.gateway.channels import ChannelState
-from nanobot.gateway.health import BEAT_SECONDS, HealthMonitor, Notifier, StallWatch, Watchdog
+from nanobot.gateway.health import (
+    BEAT_SECONDS,
+    HealthMonitor,
+    StallWatch,
+    SystemdNotifier,
+    Watchdog,
+)
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 
@@ -90,7 +96,7 @@ async def beating(
 ) -> AsyncIterator[None]:
     background = Background()
     monitor = HealthMonitor({channel.name: channel}, journal, clock, background)
-    watchdog = Watchdog(monitor, Notifier(manager.environ), clock)
+    watchdog = Watchdog(monitor, SystemdNotifier(manager.environ), clock)
     background.start(watchdog.run_forever(), name="watchdog")
     await clock.until_sleeping()
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.agent.media import MediaStore
-from nanobot.agent.notifier import Courier, KnownChats, MessageSplitter
+from nanobot.agent.notifier import KnownChats, MessageSplitter, Notifier
 from nanobot.bus.events import Address
 from nanobot.bus.journal import OutboxPart
 from nanobot.bus.queue import MessageBus
@@ -27,7 +27,7 @@ CLOCK = FakeClock()
 
 
 @asynccontextmanager
-async def courier(folder: Path, *keys: str) -> AsyncIterator[tuple[Courier, list[OutboxPart]]]:
+async def notifier(folder: Path, *keys: str) -> AsyncIterator[tuple[Notifier, list[OutboxPart]]]:
     """One whose owner talked in these conversations, in the last one first, and what it sent."""
     journal = SqliteJournal(folder / "journal.db", CLOCK)
     await journal.open()
@@ -45,7 +45,7 @@ async def courier(folder: Path, *keys: str) -> AsyncIterator[tuple[Courier, list
     )
     splitter = MessageSplitter({}, MediaStore(folder / "media"))
     try:
-        yield Courier(bus, Screen({}), splitter, known, CLOCK, Background()), sent
+        yield Notifier(bus, Screen({}), splitter, known, CLOCK, Background()), sent
     finally:
         await sessions.close()
         await journal.close()
@@ -55,7 +55,7 @@ async def courier(folder: Path, *keys: str) -> AsyncIterator[tuple[Courier, list
 async def test_a_warning_goes_to_a_terminal_where_the_owner_was_last(
     tmp_path: Path, chat: str
 ) -> None:
-    async with courier(tmp_path, "cron:ab12", f"cli:{chat}", "telegram:7") as (one, sent):
+    async with notifier(tmp_path, "cron:ab12", f"cli:{chat}", "telegram:7") as (one, sent):
         await one.warn("Nearly spent.")
         assert [
             (part.channel, part.chat_id, part.content) for part in (one.part for one in sent)
@@ -65,7 +65,7 @@ async def test_a_warning_goes_to_a_terminal_where_the_owner_was_last(
 async def test_news_and_questions_go_where_the_owner_gets_them_without_looking(
     tmp_path: Path,
 ) -> None:
-    async with courier(tmp_path, "cli:direct", "telegram:7:3") as (one, sent):
+    async with notifier(tmp_path, "cli:direct", "telegram:7:3") as (one, sent):
         assert await one.tell("owner", "Learned.")
         assert await one.ask(None, "May I?", ()) == Address("telegram", "7", "3")
         assert [
@@ -74,7 +74,7 @@ async def test_news_and_questions_go_where_the_owner_gets_them_without_looking(
 
 
 async def test_that_a_channel_is_closed_is_said_on_another_one_and_once(tmp_path: Path) -> None:
-    async with courier(tmp_path, "telegram:7", "cli:direct") as (one, sent):
+    async with notifier(tmp_path, "telegram:7", "cli:direct") as (one, sent):
         await one.warn_elsewhere("telegram", "It is off.", "off-telegram-1")
         await one.warn_elsewhere("telegram", "It is off.", "off-telegram-1")
         assert [(part.channel, part.content) for part in (one.part for one in sent)] == [
@@ -82,6 +82,6 @@ async def test_that_a_channel_is_closed_is_said_on_another_one_and_once(tmp_path
         ]
     alone = tmp_path / "alone"
     alone.mkdir()
-    async with courier(alone, "telegram:7") as (one, sent):
+    async with notifier(alone, "telegram:7") as (one, sent):
         await one.warn_elsewhere("telegram", "It is off.", "off-telegram-2")
         assert not sent
