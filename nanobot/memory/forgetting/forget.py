@@ -9,10 +9,6 @@ leaves less hidden than before and doing it again finishes it:
 4. the lines leave the long-term files, retired and pending facts, and daily notes.
 
 The conversations and earlier versions still hold the words: that is what `/forget --erase` is for.
-
-The lines that may be forgotten beside those of the long-term files, and taking lines out.
-
-When something was forgotten: whoever keeps what it has read of memory must read it anew then.
 """
 
 from __future__ import annotations
@@ -105,7 +101,8 @@ def _standing(store: MemoryStore, path: str) -> set[str]:
 
 
 class Occasions:
-    """Counts the times at which something left memory for good."""
+    """Counts the times at which something left memory for good: whoever keeps what it has read of
+    memory must read it anew then."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -3,34 +3,29 @@
 A fact is a line that is no heading, blank, rule, placeholder in parentheses, or line of the
 template. It is kept if it stands unchanged, or if some line that is new holds at least 60 % of its
 words: facts are reworded and merged all the time. A line that stood there before speaks only for
-itself. A fact that moves to the retired ones, or that the person takes out, is not lost.
+itself. A fact that moves to the retired ones, or that the person takes out, is not lost. Losses are
+measured against the text of a week ago as well, so that many small ones count like a large one.
 
-What the versions of a long-term file say about its past: its text a week ago, its lines' ages.
-
-The guard measures losses against the text of a week ago, less what went since by the person's own
-will, so that many small ones count like a large one.
-
-A file of memory as text and back: a write changes no line that it does not mean to. Pure.
-
-A person's editor may save in another encoding than UTF-8. What is no UTF-8 is shown as `\ufffd`; a
-line that still stands as it was shown keeps its bytes. The byte order mark that some put in front
-is none of the text, and goes with the next write.
+A write also changes no line that it does not mean to. A person's editor may save in another
+encoding than UTF-8: what is no UTF-8 is shown as `\ufffd`, and a line that still stands as it was
+shown keeps its bytes. The byte order mark that some put in front is none of the text, and goes with
+the next write.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 
-from nanobot.clock import Clock
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.wording import late
-from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import Author
 from nanobot.tokens import estimate_tokens
+
+BY_PERSON: frozenset[Author] = frozenset({"you", "restore", "forget", "sync"})
+"""Authors of changes that the person made or asked for: these may drop what they like."""
 
 SIZE_BUDGET = 8_000
 """Tokens of one long-term file."""
@@ -169,46 +164,6 @@ class _Rewordings:
         rarest = sorted((self._holders.get(word, _NONE) for word in words), key=len)
         likely = set().union(*rarest[: len(words) - needed + 1])
         return any(sum(number in held for held in rarest) >= needed for number in likely)
-
-
-PERSONAL: frozenset[Author] = frozenset({"you", "restore", "forget", "sync"})
-"""Authors of changes that the person made or asked for: these may drop what they like."""
-
-_AGE = timedelta(days=7)
-
-
-class WeekAgo:
-    """Reads the versions of one scope; `prefix` is where its files lie. Blocks."""
-
-    def __init__(self, versions: GitStore, clock: Clock, prefix: str) -> None:
-        self._versions = versions
-        self._clock = clock
-        self._prefix = prefix
-
-    def __call__(self, path: str) -> str | None:
-        """The text as of seven days ago, None where no version is that old."""
-        self._versions.record_hand_edits(self._prefix)
-        moment = self._clock.now() - _AGE
-        text = self._versions.text_at(f"{self._prefix}{path}", moment)
-        if text is None:
-            return None
-        gone: set[str] = set()
-        for snapshot in self._versions.lineage(f"{self._prefix}{path}"):
-            if snapshot.version.when <= moment:
-                break
-            if snapshot.version.author in PERSONAL:
-                gone.update(lost_facts(snapshot.before, snapshot.after))
-        kept = (line for line in split(text) if line.strip() not in gone)
-        return "\n".join(kept)
-
-
-def line_ages(text: str, written: Mapping[str, datetime], now: datetime) -> dict[str, int]:
-    """How many days ago each line of `text` was written as it stands.
-
-    `written` says when each line of the newest version was; a line that is not in it has no age.
-    """
-    lines = {line.strip() for line in split(text)}
-    return {line: max(0, (now - written[line]).days) for line in lines if line in written}
 
 
 BOM = "\ufeff"

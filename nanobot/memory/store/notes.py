@@ -1,6 +1,5 @@
-"""The text of daily notes: `memory/YYYY-MM-DD.md`, one bullet a note. Pure.
-
-`memory/retired.md`: facts that no longer hold, each with the day of its retirement. Pure.
+"""The texts of daily notes (`memory/YYYY-MM-DD.md`, one bullet a note) and of `memory/retired.md`
+(facts that no longer hold, each with the day of its retirement). Pure.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Every write says what it was based on and is refused where that no longer stands (compare-and-swap),
 is checked by the guard, becomes a version, and is atomic; there is one writer at a time.
 
-Reading a scope's long-term files and daily notes, and the memory part of the prompt.
-
 A person may edit any of these files at any moment: reads notice by the file's time, size and inode,
 and cost one system call per file when nothing changed. So they are fit for the event loop.
 """
@@ -27,7 +25,7 @@ from nanobot.errors import NanobotError, ToolError, WriteConflict
 from nanobot.memory.documents import FACTS, LONG_TERM, RETIRED, RULES, TRACKED
 from nanobot.memory.files import redact_file
 from nanobot.memory.store import guard
-from nanobot.memory.store.guard import BOM, PERSONAL, WeekAgo, bytes_of, line_ages, text_of
+from nanobot.memory.store.guard import BOM, BY_PERSON, bytes_of, text_of
 from nanobot.memory.store.notes import days_back, note_path, retired_in, with_note, with_retired
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import Operation, apply_operations
@@ -175,16 +173,8 @@ class MemoryReader:
         self._context = None
 
 
-__all__ = [
-    "GUARDED",
-    "BeforeChange",
-    "MemoryStore",
-]
-
-GUARDED = frozenset(FACTS)
-"""Files of facts: a write may not drop many at once."""
-
 _ATTEMPTS = 5
+_BASELINE = timedelta(days=7)
 
 Quiet = Callable[[], AbstractAsyncContextManager[None]]
 """Keeps commands from running while a rule file (`RULES`) is replaced: what keeps them from
@@ -201,8 +191,7 @@ class MemoryStore(MemoryReader):
     """The memory whose files lie below `prefix` in `root`, the root that the tools write through.
 
     The place is made by the first write. `template`: see `MemoryReader`. `versions` is None where
-    changes are not kept. `baseline` gives a file's text as of a week ago, by default from the
-    versions. `quiet` is entered around the replacing of rule files.
+    changes are not kept. `quiet` is entered around the replacing of rule files.
     """
 
     def __init__(
@@ -213,14 +202,10 @@ class MemoryStore(MemoryReader):
         *,
         prefix: str = "",
         versions: GitStore | None = None,
-        baseline: Callable[[str], str | None] | None = None,
         quiet: Quiet = nullcontext,
     ) -> None:
         super().__init__(root, clock, template, prefix)
         self._versions = versions
-        if baseline is None and versions is not None:
-            baseline = WeekAgo(versions, clock, prefix)
-        self._baseline = baseline
         self._quiet = quiet
         self._writing = asyncio.Lock()
 
@@ -231,8 +216,9 @@ class MemoryStore(MemoryReader):
         """
         if self._versions is None:
             return {}
-        written = self._versions.written(self._prefix + path)
-        return line_ages(self._fresh(path), written, self._clock.now())
+        written, now = self._versions.written(self._prefix + path), self._clock.now()
+        lines = {line.strip() for line in split(self._fresh(path))}
+        return {line: max(0, (now - written[line]).days) for line in lines if line in written}
 
     async def replace(
         self,
@@ -402,29 +388,40 @@ class MemoryStore(MemoryReader):
         self, path: str, standing: str, text: str, change: Change, excused: Sequence[str]
     ) -> None:
         """Raises `ToolError` where `text` may not replace `standing`."""
-        if reason := self._refusal(path, standing, text, change, excused):
+        reason = ""
+        if path in FACTS and change.author not in BY_PERSON:
+            baseline, template = partial(self._week_ago, path), self._template.get(path, "")
+            since = self._clock.now().date() - _BASELINE - timedelta(days=1)
+            retired = (line for day, line in retired_in(self._fresh(RETIRED)) if day >= since)
+            named = (*excused, *retired)
+            reason = guard.refusal(standing, text, template, baseline=baseline, excused=named)
+        elif path in {*FACTS, *RULES} and change.author != "sync":  # it has both devices' facts
+            reason = guard.oversize(standing, text)
+        if reason:
             logger.warning("a write to {}{} was refused: {}", self._prefix, path, reason)
             raise ToolError(f"{path} was not written: {reason}")
 
-    def _refusal(
-        self, path: str, standing: str, text: str, change: Change, excused: Sequence[str]
-    ) -> str:
-        if change.author == "sync":  # both devices' facts, however many
-            return ""
-        if path in GUARDED and change.author not in PERSONAL:
-            baseline = partial(self._baseline, path) if self._baseline is not None else None
-            template = self._template.get(path, "")
-            named = (*excused, *self._lately_retired())
-            return guard.refusal(standing, text, template, baseline=baseline, excused=named)
-        return guard.oversize(standing, text) if path in GUARDED | RULES else ""
+    def _week_ago(self, path: str) -> str | None:
+        """The text as of seven days ago, without what went since by the person's own will; None
+        where no version is that old."""
+        if self._versions is None:
+            return None
+        self._versions.record_hand_edits(self._prefix)
+        moment = self._clock.now() - _BASELINE
+        text = self._versions.text_at(self._prefix + path, moment)
+        if text is None:
+            return None
+        gone: set[str] = set()
+        for snapshot in self._versions.lineage(self._prefix + path):
+            if snapshot.version.when <= moment:
+                break
+            if snapshot.version.author in BY_PERSON:
+                gone.update(guard.lost_facts(snapshot.before, snapshot.after))
+        return "\n".join(line for line in split(text) if line.strip() not in gone)
 
     def template_of(self, path: str) -> str:
         """What a file holds before anything was learned; empty for one that begins empty."""
         return self._template.get(path, "")
-
-    def _lately_retired(self) -> list[str]:
-        since = self._clock.now().date() - timedelta(days=8)
-        return [line for day, line in retired_in(self._fresh(RETIRED)) if day >= since]
 
     def _append(
         self, path: str, text: str, before: BeforeChange | None, origins: tuple[str, ...]

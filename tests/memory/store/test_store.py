@@ -363,20 +363,6 @@ async def test_a_reworded_fact_may_be_retired_as_well(store: MemoryStore, worksp
     assert [line for _, line in store.retired()] == ["Lives in Lisbon"]
 
 
-async def test_an_erosion_over_several_writes_is_refused_like_one_large_loss(
-    workspace: Path, clock: StoppedClock
-) -> None:
-    week_ago = facts(FACTS)
-    store = MemoryStore(Root(workspace), clock, baseline=lambda path: week_ago)
-    (workspace / MEMORY).write_text(week_ago)
-    await store.replace(LONG_TERM, facts(FACTS[2:]), expected=week_ago, change=CHANGE)
-    await store.replace(LONG_TERM, facts(FACTS[3:]), expected=facts(FACTS[2:]), change=CHANGE)
-    with pytest.raises(ToolError, match="within a week"):
-        await store.replace(LONG_TERM, facts(FACTS[4:]), expected=facts(FACTS[3:]), change=CHANGE)
-    await store.retire(MEMORY, FACTS[3:5], CHANGE)
-    await store.replace(LONG_TERM, facts(FACTS[5:]), expected=facts(FACTS[5:]), change=CHANGE)
-
-
 async def test_the_person_may_drop_what_they_like(store: MemoryStore, workspace: Path) -> None:
     (workspace / MEMORY).write_text(facts(FACTS))
     change = Change("restore", "undo change 3")
