@@ -1,19 +1,16 @@
-"""Scheduled jobs: what they are, when they run, and the file that keeps them.
+"""Scheduled jobs: their values, when they run, and the document that keeps them.
 
-A job keeps no next due time. It keeps up to when its due times are done with (`after`), and the
-next one follows from its schedule, so that a changed time zone counts at once. Invariants:
+A job does not store its next due time. It stores up to when its due times are done with (`after`),
+and the next one follows from its schedule, so that a changed time zone applies at once. Invariants:
 
-- A due time is run for once. Those that passed while nobody ran them are one run together.
-- A clock that is set back by up to three hours repeats nothing. Set back further, it had been
-  wrong: due times come again, but not those that were run for; and where it is set forward again,
-  what was done with before is not missed.
-- `every` counts time that passes: a clock that is set back changes nothing about how soon it is due
-  again.
+- Each due time is run for once. Those that passed unattended are combined into one run.
+- A clock that is set back by up to three hours repeats nothing. If it is set back further, it had
+  been wrong: due times come again, except those already run for; and if it is set forward again,
+  nothing that was done before counts as missed.
+- `every` counts elapsed time: setting the clock back does not change how soon it is due again.
 
-The document `jobs` holds them. Nothing in it is overwritten
-that was not understood: a file that cannot be parsed is quarantined as it is, an entry that cannot
-be read is kept whole, and so are unknown fields. What somebody else wrote into the file meanwhile
-is read before anything is written.
+Nothing in the document is overwritten that was not understood: a document that cannot be parsed is
+quarantined, an entry that cannot be read is kept whole, and so are unknown fields.
 """
 
 from __future__ import annotations

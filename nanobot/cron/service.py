@@ -1,13 +1,12 @@
 """Runs jobs when they are due, and changes them.
 
-A run is a message in the inbox, once for each due time. In this order: that the run begins is
-written down, its message is published (the journal drops one that it has had before), and then that
-it is over. A reminder is not published but sent, just as once. A kill anywhere between leaves a run
-that has begun; the next start publishes the same message again and goes on. What cannot be stored
-is tried again within a minute.
+A run is a message in the inbox, once per due time, in these steps: the begin of the run is written,
+its message is published (the journal drops a repeated one), then its end is written. A reminder is
+sent instead of published, also once. After a crash in between, the next start publishes the same
+message again and continues. What cannot be stored is retried within a minute.
 
 Due times that passed while nanobot was not running, or while the job's last run had not ended, are
-made up for by one run, which is told so.
+made up for by one run, which says so.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from nanobot.tasks import Background
 from nanobot.tooling.policy import OWNER
 
 LONGEST_WAIT = 60.0
-"""Seconds until the clock is looked at again: it may have been set meanwhile."""
+"""Seconds until the clock is read again: it may have been set."""
 
 
 class Alarm:
-    """Wakes one waiter. A call that nobody waits for makes the next wait return at once."""
+    """Wakes one waiter. A ring without a waiter makes the next wait return at once."""
 
     def __init__(self, clock: Clock, name: str) -> None:
         self._clock, self._name = clock, name
@@ -163,7 +162,7 @@ class CronService:
         def resume(job: Job) -> Job:
             going = job if job.enabled else resumed(job, now)
             if next_due(going, now) is None:
-                raise NanobotError("its time has passed", hint="Remove it, or schedule it anew.")
+                raise NanobotError("its time has passed", hint="Remove it, or schedule it again.")
             return going
 
         job = await self._change_one(id, scope, resume)

@@ -1,8 +1,8 @@
 """The home of the other program, and what becomes of each file in it.
 
-The other home is read without ever changing it. Links are not followed, save where the home or the
-workspace itself is one; pipes and devices are never opened. Every file is dealt with once, and
-stands in the report; what cannot be read is told there, and the rest goes on.
+The other home is only read. Links are not followed, except where the home or the workspace itself
+is one; pipes and devices are never opened. Every file is handled once and listed in the report;
+what cannot be read is noted there, and the import continues.
 """
 
 from __future__ import annotations

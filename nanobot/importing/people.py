@@ -1,8 +1,8 @@
 """Who is who: ids and conversations as the other program names them, and as we do. Pure.
 
-Its memory belongs to whoever may talk to it; ours has an owner, and everybody else a memory of
-their own. So the owner has to be known: it is the one person whom a channel lets in, where there is
-just one, or whom `--owner` names. In doubt a conversation is nobody's.
+Its memory is shared by everyone who may talk to it; ours belongs to the owner, and every other
+person has a memory of their own. So the owner has to be known: the one person whom a channel lets
+in, if there is only one, or the one that `--owner` names. In doubt a conversation has no owner.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Backups as files in a folder: their names, making one, and how many are kept.
 
-A backup appears under its name when it is whole and on the disk, readable by its owner only. What
-an attempt that failed or was killed leaves behind has another name and is cleared by the next one.
+A backup gets its name when it is complete and on the disk; only its owner can read it. A failed or
+killed attempt leaves a file with another name, which the next one removes.
 
-`BackupRoutine` makes them when they are due. The files tell when the last one was made, so that one
-which came due while nanobot was off, or which failed, is made soon after. One failure is told once,
-until a backup succeeds again; it is tried again each hour.
+`BackupRoutine` makes scheduled ones. The files tell when the last one was made, so that one that
+was missed while nanobot was off, or that failed, is made soon after. A failure is reported once,
+until a backup succeeds; it is retried every hour.
 """
 
 from __future__ import annotations

@@ -1,23 +1,21 @@
-"""What of a home is in a backup, in which order, and the values that describe it.
+"""What a backup holds and in which order, and the values that describe it.
 
-Everything is in it but backups themselves, what belongs to a process that runs (locks, sockets),
-what is made anew by itself (the search index, the log, caches) and, where it is not wanted, media.
-`state/journal.db` is not copied as a file: SQLite does that.
+Left out are backups themselves, the locks and sockets of a running process, what is rebuilt (the
+search index, the log, caches) and, if so configured, media. SQLite copies `state/journal.db`.
 
-What refers to each other is taken *together*, while the journal stands still and nobody writes
-memory: configuration, conversations, memory with its versions, state, what adapters keep. The rest
-is taken *apart*, after it: files that are written once (media, spilled results), and the agent's
-own working files, of which there may be very many.
+Files that refer to each other are taken *together*, while the journal pauses and memory is not
+written: configuration, conversations, memory with its versions, state, the files of channels. The
+rest is taken *apart*, afterwards: files that are written once (media, spilled results), and the
+agent's working files, of which there may be very many.
 
-The files of a folder come before its subfolders, both by name. That order is relied upon: what is
-written first is taken last, so that what refers to something is never taken without it. A
-conversation says that it is consolidated after the history says so, and `sessions/` comes before
-`workspace/`; a message moves to `archive/` before it leaves the live file, and that comes first;
-an adapter's keys move on after the message they opened is in `spool/`.
+Within a folder, files come before subfolders, both sorted by name. Invariant: what is written first
+is taken last, so that nothing is taken without what it refers to. A conversation is marked as
+consolidated after its history entry is written, and `sessions/` comes before `workspace/`; a
+message is written to `archive/` before it leaves the live file, and the live file comes first; a
+channel's keys advance after the message they opened is in `spool/`.
 
-Programs of the agent are at work in the workspace meanwhile. So no link is followed below the
-home's own entries, whatever takes a folder's place between a look and the next, and nothing that is
-not a plain file is waited for.
+The agent's programs may change the workspace during a backup. Below the home's own entries no link
+is followed, even if it replaces a folder between two steps, and only plain files are opened.
 """
 
 from __future__ import annotations
@@ -74,8 +72,8 @@ _NO_CACHE = re.compile(
 _TEMPORARY = re.compile(r"\..*\.nanobot-tmp")
 
 _DEEPEST, _LONGEST = 100, 2000
-"""Folders within each other, and bytes of a path: the system takes 4096, the home's included.
-Whoever makes deeper ones must not keep the rest from being restored."""
+"""Nested folders, and bytes of a path (the system allows 4096, the home's included). Deeper folders
+are left out: they could not be restored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +134,9 @@ class Head:
 
 
 def part_of(path: str, *, folder: bool, media: bool = True) -> Part:
-    """Where a path in the home belongs, empty for the home itself; `mixed` is a folder of which
-    each entry has to be asked about. What is in a folder that is none of those belongs where that
-    folder does."""
+    """Where a path in the home belongs; the empty path is the home itself. The entries of a `mixed`
+    folder have to be classified one by one; the entries of any other folder belong where the folder
+    does."""
     name = path.rpartition("/")[2]
     if _OUT.fullmatch(path) or _TEMPORARY.fullmatch(name) or (path == MEDIA and not media):
         return "out"
@@ -150,14 +148,14 @@ def part_of(path: str, *, folder: bool, media: bool = True) -> Part:
 
 
 def may_be_linked(path: str) -> bool:
-    """Whether a file that is taken together may have a second name for a while. Where the agent
-    has a say, nanobot reads no file that has one; those are small enough to be copied."""
+    """Whether a file that is taken together may have a hard link for a while. Where the agent can
+    write, nanobot refuses hard-linked files; those files are small and are copied."""
     return path.startswith(_LINKED)
 
 
 def may_be_cache(path: str) -> bool:
-    """Whether a tag can make a folder a cache: not where nanobot itself keeps what lasts, whoever
-    puts one there. The workspace's other folders can be one, and what an adapter installed."""
+    """Whether a tag can make a folder a cache. It cannot where nanobot keeps durable files; it can
+    in other folders of the workspace and in what a channel installed."""
     return not _NO_CACHE.fullmatch(path)
 
 
@@ -177,9 +175,9 @@ def walk(
 ) -> Iterator[Item]:
     """What of `home` belongs to `part` ("together" or "apart"), the folders it is in as well.
 
-    What vanishes meanwhile is left out, and so are sockets and devices; `on_left_out` hears of
-    what is apart and may not be read, of caches, and of folders that lie too deep. Links directly
-    in the home are followed. Raises `OSError`.
+    Files that vanish, sockets and devices are left out; `on_left_out` is called for what is apart
+    and cannot be read, for caches, and for folders that are too deep. Links directly in the home
+    are followed. Raises `OSError`.
     """
     tell = on_left_out or (lambda _: None)
 

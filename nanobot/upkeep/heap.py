@@ -1,13 +1,13 @@
-"""Gives memory back that nobody uses, so that a process that has run for months is no larger.
+"""Returns unused memory, so that a process does not grow over months.
 
-What refers to itself in a circle (an exception and the frames that it came through, a message and
-what it quotes) waits for the collector of circles, whose full runs become rarer the more lasting
-objects there are. Meanwhile the heap grows around it, and what it leaves is full of holes. So every
-few seconds in which much was made, everything is looked through, and whole free pages go back to
-the kernel. What is there after the first rounds stays for ever (the modules, above all): it is set
-aside, so that looking through the rest takes milliseconds, in which nothing else happens.
+Objects that refer to each other in a cycle (an exception and its frames, a message and the one it
+quotes) wait for the garbage collector's full runs, which become rarer the more long-lived objects
+there are. Until then the heap grows and fragments. So every few seconds in which enough objects
+were created, a full collection runs and whole free pages are returned to the kernel. What exists
+after the first rounds (mostly modules) is frozen: it stays for good, and a collection of the rest
+takes milliseconds, during which the process stands still.
 
-Where nothing happens, nothing is done. The second half needs glibc; elsewhere it does nothing.
+An idle process is left alone. Returning pages needs glibc; elsewhere that part does nothing.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Writing a backup: one compressed tar archive, as a stream, encrypted where a public key is given.
+"""Writes a backup: one compressed tar archive, as a stream, encrypted if a public key is given.
 
 `backup.json` comes first, then the home below `home/`, last `manifest.json` with the hash of every
-file. So it is read as it was written, in one go, and one that was cut short has no manifest. `tar`
-and, where it is encrypted, `age` unpack it as well.
+file. So it is read in one pass, and a truncated backup has no manifest. `tar` and, if it is
+encrypted, `age` can unpack it too.
 
-Encryption is that of age (age-encryption.org): for a public key, which may lie about; only who has
-the secret one, the *identity*, can read them. A backup is of any size, so it flows through: a
-thread of ours, which ends with the `with`, stands between what writes or reads and the library,
-which does both by itself.
+Encryption is that of age (age-encryption.org): the public key may be kept anywhere; only the secret
+key, the *identity*, can decrypt. Backups can be of any size, so they are streamed: a thread stands
+between our reading or writing and the library, which does both by itself.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A home out of a backup, and whether one would work.
+"""Makes a home from a backup, and checks whether a home would work.
 
-It is unpacked and checked in a folder of its own and becomes the home in one step (see `swap`), so
-that there is never half of one. A home that holds something stays as it is, unless it is to be
-replaced: then it is kept under another name.
+The backup is unpacked and checked in a folder of its own, which then becomes the home in one step
+(see `swap`). A home that is not empty is left as it is unless it is to be replaced: then it is kept
+under another name.
 
-`examine_home` opens and reads everything that a start relies on. Nothing is written but what reads
-need (SQLite's side files).
+`examine_home` opens and reads everything that a start needs. Nothing is written but SQLite's side
+files.
 """
 
 from __future__ import annotations

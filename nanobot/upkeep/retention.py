@@ -1,14 +1,14 @@
 """Keeps room on the disk, and removes what is not kept for ever.
 
-`DiskReserve`: below it nothing new is taken in, so that the journal can be written whatever fills
-the rest: messages wait at their platforms, a terminal is told so. The owner hears of it, and
-of its end. What began goes on, and so do jobs: the reserve is for them.
+`DiskReserve`: when less is free, intake stops, so that the journal can still be written: messages
+wait at their platforms, and a terminal is told. The owner is told when it begins and ends. Running
+turns and jobs continue: the reserve is for them.
 
-`Retention`: media, long tool results and the audit log go as the owner says. Invariant: only files
-go that nanobot itself has named, never one that was used in the last day or that a message refers
-to which is not answered or not sent yet, and never conversations, memory, or what was set aside
-because it is damaged. What is gone is missed by nobody: a picture is left out of the prompt, a tool
-says that the file is not there.
+`Retention` removes media, long tool results and old audit logs as configured. Invariant: it removes
+only files that nanobot named itself, never one that was used in the last day or that an unanswered
+message or unsent reply refers to, and never conversations, memory, or files set aside as damaged.
+Removed files are not an error later: a picture is left out of the prompt, a tool says that the file
+is gone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MEDIA_NAME = re.compile(r"[0-9a-f]{32}\.[a-z0-9]{1,8}")
 _SPILL_NAME = re.compile(r"[A-Za-z0-9_-]{0,40}-[0-9a-f]{16}\.txt")
 _MEGABYTE = 1_000_000
 _BACK = 110
-"""There is room again at so many percent of the reserve, lest one file open and close it."""
+"""Intake resumes at this percentage of the reserve, so that one file does not toggle it."""
 _SETTLED_SECONDS, _DAY = 600.0, 86_400.0
 
 
@@ -99,7 +99,7 @@ class DiskReserve(Periodic):
         """Look at the disk, and do what follows from it."""
         try:
             free = self._free(self._home)
-        except OSError as error:  # nobody knows: all stays as it is
+        except OSError as error:  # unknown: nothing changes
             if not self._untold:
                 logger.warning("the free disk cannot be told: {}", error.strerror or error)
             self._untold = True
@@ -125,7 +125,7 @@ class DiskReserve(Periodic):
             await self._say("back", f"There is room on my disk again ({left}); I go on.")
 
     async def _say(self, what: str, text: str) -> None:
-        """Tell the owner, once an hour at most: a process may begin anew again and again."""
+        """Tell the owner, at most once an hour: the process may restart again and again."""
         try:
             await self._tell(text, f"disk-{what}-{self._clock.now():%y%m%d-%H}")
         except NanobotError as error:
@@ -236,7 +236,7 @@ class Retention(Periodic):
         for file in surplus(files, now, days=days, megabytes=megabytes, spare=spare):
             place = folder.place(file.name)
             try:
-                if place.stat() == file:  # else it has been used meanwhile
+                if place.stat() == file:  # else it was just used
                     place.remove()
                     gone.append(file.size)
             except NanobotError as error:

@@ -1,18 +1,18 @@
-"""A home as it stands at one moment, while a gateway goes on working in it.
+"""A consistent snapshot of a home while a gateway works in it.
 
-What refers to each other is taken *together* (see `contents`), within one pause:
+Files that refer to each other are taken *together* (see `contents`), within one pause:
 
-- The journal's writer does it, between two of its transactions. So nothing is received, completed
-  or marked as filed meanwhile: what is in the journal's copy and not in a session's file is in the
-  copy's `unfiled`, and what a session's writer still appends is in there as well. Whoever starts on
-  the copy appends what is missing, and nothing twice, as after a power cut at that moment.
-- Whoever writes versions of memory waits: files and versions belong together.
-- Conversations, versions and adapters' files are not read but given a second name (a hard link); a
-  file that is replaced afterwards stays what it was, and of one that is appended to the size is
-  noted. The few others are copied. So the pause takes milliseconds where reading took minutes.
+- The journal's writer thread takes them between two transactions. So nothing is received, completed
+  or marked as filed in between: what the journal's copy says is done stands in its session's file
+  or in the copy's `unfiled` lines, also if a session's writer still appends it. A start from the
+  copy appends what is missing, and nothing twice, as after a power cut at that moment.
+- Writers of memory versions wait: files and versions belong together.
+- Conversations, versions and channel files are hard-linked instead of read; a file that is replaced
+  later keeps its old content here, and of a file that grows the size is recorded. The few others
+  are copied. So the pause takes milliseconds where reading took minutes.
 
-What the pause does not hold up (an entry of the history, a session's mark) is taken in the order of
-`walk`, so that it looks like a crash between two steps, which a start makes up for.
+What the pause does not stop (a history entry, a session's mark) is taken in the order of `walk`, so
+that it looks like a crash between two steps, which a start repairs.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class Snapshot:
 
 
 class BackupOperations:
-    """The operations `backup.…` of one home. Whoever calls one holds `backups.alone`."""
+    """The operations `backup.…` of one home. The caller holds `backups.exclusive_backup`."""
 
     def __init__(self, home: Path, journal: Database, clock: Clock, *, live: bool) -> None:
         self._home, self._journal, self._clock, self._live = home, journal, clock, live
-        # Who asked may be gone, and somebody else ask, before the first one is taken.
+        # A second request may come before the first is done: its caller may have disconnected.
         self._taking = asyncio.Lock()
 
     def table(self) -> Mapping[str, Operation]:
@@ -77,7 +77,7 @@ class BackupOperations:
     async def take(self) -> Snapshot:
         """Take one; `snapshot_items` says what is in it. Raises `StorageError`."""
         folder = self._home / SNAPSHOT
-        # No place to wait but a thread: whoever writes memory may be at it for a moment.
+        # Memory may be being written: wait for the lock in a thread.
         lock = locked(self._home / _MEMORY_LOCK, wait=True)
         try:
             async with self._taking:

@@ -1,9 +1,9 @@
-"""Letting a folder that was made beside a home be the home.
+"""Replaces a home by a folder that was made beside it.
 
-The two change places in one step, where the system can do that; whoever is killed leaves the one or
-the other. Where the home cannot be renamed, because it is a mounted volume or its parent may not be
-written, its entries change places one by one, under a plan that says which ones come: no gateway
-starts on a home with such a plan, and `finish` goes on with it, or back.
+The two are exchanged in one step where the system can do that, so that a crash leaves one or the
+other. A home that cannot be renamed (a mounted volume, or its parent is not writable) has its
+entries exchanged one by one, under a plan: no gateway starts on a home with such a plan, and
+`finish` completes or undoes it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def staging_for(home: Path) -> Iterator[Path]:
 
 
 def _staging(folder: Path, prefix: str) -> Path:
-    """A new folder there, once those are gone that nobody unpacks into any more."""
+    """A new folder there; abandoned ones of earlier attempts are removed first."""
     for path in folder.iterdir():
         if path.name.startswith(prefix):
             with contextlib.suppress(OSError), _locked(path):
@@ -93,7 +93,7 @@ def _staging(folder: Path, prefix: str) -> Path:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Raises `OSError` where somebody else has locked it, or it is a link."""
+    """Raises `OSError` if another process holds the lock, or it is a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(folder, flags)
     try:
@@ -117,7 +117,7 @@ def put_in_place(staging: Path, home: Path, now: datetime) -> Path | None:
     previous = _free(home.with_name(f"{home.name}.{_BEFORE}-{stamp}"))
     swap_folders(staging, home, previous)
     sync_folder(home.parent)
-    # Where that fails they are where the old home is, which is told.
+    # If that fails they stay with the old home, whose place is shown.
     with contextlib.suppress(OSError):
         (previous / BACKUPS).rename(home / BACKUPS)
     return previous

@@ -1,9 +1,8 @@
-"""Reading a backup, which may come from anywhere: nothing in it is believed before it is checked.
+"""Reads a backup, which may come from anywhere: nothing in it is trusted before it is checked.
 
-Names stay below the folder that it is unpacked into, nothing stands in another thing's place, links
-are made last and lead to somewhere in the workspace, devices are refused. It is never more than it
-says first, and the disk has room for that. Each file's hash is compared, and everything is in the
-manifest; only then is it a home.
+Names stay below the target folder, no name is used twice, links are made last and stay within the
+workspace, devices are refused. The archive is never larger than it says first, and the disk has
+room for that. Every file matches its hash in the manifest, and the manifest lists every file.
 """
 
 from __future__ import annotations
@@ -109,8 +108,8 @@ def _opened(file: Path, identity: Path | None) -> Iterator[BinaryIO]:
 
 
 class _Unpacking:
-    """Reads an archive once, from its head to its manifest. Of the decompressed stream, which has
-    no end when somebody wants it so, no more is read than its members say they take."""
+    """Reads an archive once, from its head to its manifest. Of the decompressed stream,
+    which a hostile backup can make endless, no more is read than its members declare."""
 
     def __init__(
         self,
