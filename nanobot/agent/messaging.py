@@ -37,7 +37,7 @@ from nanobot.messages import Message
 from nanobot.security.paths import Place
 from nanobot.text import one_line, printable
 from nanobot.tooling import Arguments, Caller, Risk, RootsOf, ToolResult
-from nanobot.tools.reading import Received, missing, nothing_received
+from nanobot.tools.reading import Received, missing
 
 _MOST_REMEMBERED = 64
 
@@ -92,7 +92,7 @@ class SendMessage:
     bus: MessageBus
     others: Reachable
     clock: Clock
-    received: Received = nothing_received
+    received: Received = lambda _, __: None
     shown: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     new_name: Callable[[], str] = lambda: secrets.token_hex(8)
     name: str = MESSAGE

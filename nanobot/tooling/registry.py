@@ -83,10 +83,6 @@ class SpillFolder:
             folder.child(entry.name).remove()
 
 
-async def _at_once() -> None:
-    """Nothing to do first."""
-
-
 class ToolRegistry:
     """The one gate. Tools are offered to the model in the order in which they were registered.
 
@@ -164,7 +160,10 @@ class ToolRegistry:
         return tool is None or tool.parallel
 
     async def call(
-        self, call: ToolCall, caller: Caller, starting: Callable[[], Awaitable[None]] = _at_once
+        self,
+        call: ToolCall,
+        caller: Caller,
+        starting: Callable[[], Awaitable[None]] | None = None,
     ) -> ToolResult:
         """Run one call of the model. `starting` is awaited right before the tool itself runs, once
         nothing stands in its way. Raises only to stop the turn (cancellation, `TurnStopped`) and
@@ -176,7 +175,8 @@ class ToolRegistry:
                 raise
             except Exception as error:  # noqa: BLE001 - the boundary between a model's call and the turn
                 return self._failure(call, error)
-            await starting()
+            if starting:
+                await starting()
             result = await self._ran(tool, arguments, call, caller)
         if tool.effects:
             self._record_end(call, caller, result)
@@ -207,13 +207,13 @@ class ToolRegistry:
         self._record("decided", call, caller, _outcome(decision), arguments=call.arguments)
         if isinstance(decision, Ask):
             question = decision
-            unchanged: Callable[[], Awaitable[None]] = _at_once
+            unchanged: Callable[[], Awaitable[None]] | None = None
             if isinstance(tool, Undisturbed) and caller.attended:
                 unchanged = await held.enter_async_context(tool.undisturbed(arguments, caller))
             decision = await self._asked(call, caller, question)
             asked: Record = {"risk": question.risk.kind, "asked": question.risk.what}
             self._record("answered", call, caller, _outcome(decision), **asked)
-            if isinstance(decision, Allowed):
+            if isinstance(decision, Allowed) and unchanged:
                 await unchanged()
         if isinstance(decision, Denied):
             raise CallRefused(f"not allowed: {decision.reason}")

@@ -18,10 +18,6 @@ from nanobot.messages import Message
 from nanobot.security.paths import Roots
 
 
-def _unwatched(_: str) -> None:
-    """Nobody looks."""
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
     """On whose behalf a tool runs.
@@ -47,7 +43,7 @@ class Caller:
     begun_by: BegunBy = "person"
     job: str = ""
     conversation: str = ""
-    show: Callable[[str], None] = _unwatched
+    show: Callable[[str], None] = lambda _: None
 
     @property
     def address(self) -> Address:

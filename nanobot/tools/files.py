@@ -204,22 +204,14 @@ Foreign = Callable[[str, Caller], bool]
 there is read by others."""
 
 
-def _nothing(_: str) -> bool:
-    return False
-
-
-def _nobodys(_: str, __: Caller) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class _Writing:
     """What both tools are asked before they change a file."""
 
     roots: RootsOf
     writer: WorkspaceWriter
-    lasting: Lasting = _nothing
-    foreign: Foreign = _nobodys
+    lasting: Lasting = lambda _: False
+    foreign: Foreign = lambda _, __: False
 
     async def _risk(self, place: Place, change: str, caller: Caller) -> Risk | None:
         if not place.root.writable:

@@ -79,11 +79,6 @@ Received = Callable[[str, Caller], Place | None]
 """Finds a file that came with a message of the caller's by its path; None for any other path."""
 
 
-def nothing_received(_path: str, _caller: Caller) -> Place | None:
-    """No file came with a message."""
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class ReadFile:
     """Text by lines, images as images, PDF as what `pdf_text` makes of it (raises `ToolError`).
@@ -92,7 +87,7 @@ class ReadFile:
 
     roots: RootsOf
     own: frozenset[str] = frozenset()
-    received: Received = nothing_received
+    received: Received = lambda _, __: None
     pdf_text: Callable[[bytes], str] | None = None
     name: str = "read_file"
     description: str = (

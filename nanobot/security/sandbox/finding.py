@@ -90,8 +90,7 @@ def _needed() -> tuple[Path, ...]:
 
 
 def _myself() -> str:
-    namespace = Path("/proc/self/ns/pid").stat().st_ino
-    return f"{os.getpid()}:{namespace}"
+    return f"{os.getpid()}:{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 async def _run(sandbox: Sandbox, confined: Confined, ground: _Ground) -> tuple[str, str]:
@@ -160,17 +159,14 @@ async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ())
         return Found(Unconfined())
     if problem := _impossible(private):
         return Found(None, problem)
-    makers: dict[str, Callable[[tuple[Path, ...]], Sandbox | str]] = {
-        "bubblewrap": _bubblewrap,
-        "landlock": _landlock,
-    }
     problems = []
-    for name in makers if wanted == "auto" else (wanted,):
-        made = makers[name](tuple(private))
-        problem = made if isinstance(made, str) else await _tried(made)
-        if problem:
+    for kind in ("bubblewrap", "landlock") if wanted == "auto" else (wanted,):
+        made = _bubblewrap(private) if kind == "bubblewrap" else _landlock(private)
+        if isinstance(made, str):
+            problems.append(made)
+        elif problem := await _tried(made):
             problems.append(problem)
-        elif not isinstance(made, str):
+        else:
             return Found(made, "; ".join(problems))
     return Found(None, "; ".join(problems))
 
@@ -207,15 +203,15 @@ def _impossible(private: Sequence[Path]) -> str:
     return ""
 
 
-def _bubblewrap(private: tuple[Path, ...]) -> Sandbox | str:
+def _bubblewrap(private: Sequence[Path]) -> Sandbox | str:
     program = shutil.which("bwrap", path=PATH)
-    return Bubblewrap(program, private) if program else _INSTALL
+    return Bubblewrap(program, tuple(private)) if program else _INSTALL
 
 
-def _landlock(private: tuple[Path, ...]) -> Sandbox | str:
+def _landlock(private: Sequence[Path]) -> Sandbox | str:
     if problem := landlock.lack(landlock.version()):
         return problem
-    return Landlock(Path(tempfile.gettempdir()), private)
+    return Landlock(Path(tempfile.gettempdir()), tuple(private))
 
 
 async def _tried(sandbox: Sandbox) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from loguru import logger
 
+from nanobot.channel.health import within
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.tasks import Background
@@ -38,8 +39,7 @@ class _Life:
         self.ended = asyncio.Event()
         self.lost = ""
         self.stale = False
-        self.calls = 0
-        self.resting: asyncio.Task[None] | None = None
+        self.calls, self.last_used = 0, 0.0
 
     def was_lost(self, reason: str) -> None:
         if not self.over.is_set():  # afterwards it is no wonder
@@ -145,7 +145,7 @@ class Running:
                 # It outlives the turn that needed it first.
                 stack.enter_context(logger.contextualize(turn=""))
                 await self._start(life, stack)
-                await life.over.wait()
+                await self._until_over(life)
         except TimeoutError:
             life.was_lost("does not start: it says nothing")
         except NanobotError as error:
@@ -159,8 +159,18 @@ class Running:
             session = await stack.enter_async_context(opening)
             cards = await session.cards()
         self._listed(cards)
+        life.last_used = self._clock.monotonic()
         life.ready.set_result(session)
-        self._rest(life)
+
+    async def _until_over(self, life: _Life) -> None:
+        """Until it is to end, or nobody has called it for a while."""
+        left = IDLE_SECONDS
+        while left > 0 and not life.over.is_set():
+            with suppress(TimeoutError):
+                await within(self._clock, left, _wait(life.over))
+            idle = 0.0 if life.calls else self._clock.monotonic() - life.last_used
+            left = IDLE_SECONDS - idle
+        life.over.set()
 
     async def _listed_again(self, life: _Life, session: Session) -> bool:
         life.stale = False
@@ -173,8 +183,6 @@ class Running:
         return True
 
     def _ended(self, life: _Life) -> None:
-        if life.resting is not None:
-            life.resting.cancel()
         reason = life.lost.removeprefix(self._ours).lstrip(": ")
         if reason:
             self._failed(reason)
@@ -192,25 +200,15 @@ class Running:
         self.trouble = reason
         logger.warning("{}: {}", self._ours, reason)
 
-    def _rest(self, life: _Life) -> None:
-        async def over() -> None:
-            await self._clock.sleep(IDLE_SECONDS)
-            life.over.set()
-
-        life.resting = self._background.start(over(), name="mcp server rests")
-
     @contextmanager
     def _busy(self, life: _Life) -> Iterator[None]:
         """While it is called, it does not rest."""
         life.calls += 1
-        if life.resting is not None:
-            life.resting.cancel()
         try:
             yield
         finally:
             life.calls -= 1
-            if not life.calls and not life.over.is_set():
-                self._rest(life)
+            life.last_used = self._clock.monotonic()
 
     @asynccontextmanager
     async def _within(self, seconds: float) -> AsyncIterator[None]:
@@ -226,3 +224,7 @@ class Running:
                 yield
             finally:
                 timer.cancel()
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()

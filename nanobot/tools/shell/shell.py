@@ -75,10 +75,6 @@ AfterUnconfined = Callable[[Caller], Awaitable[None]]
 """Told after each command that ran without a sandbox: anything may have changed."""
 
 
-async def _nothing(_: Caller) -> None:
-    """Nobody wants to know."""
-
-
 class ExecArguments(Arguments):
     command: str
     cwd: str = Field(default="", description="Folder in the workspace.")
@@ -111,7 +107,7 @@ class Shell:
         *,
         limits: Limits | None = None,
         egress: Egress | None = None,
-        after_unconfined: AfterUnconfined = _nothing,
+        after_unconfined: AfterUnconfined | None = None,
     ) -> None:
         self._find, self._confined_of = find, confined_of
         self._limits = limits or Limits()
@@ -170,7 +166,7 @@ class Shell:
             relay = None
             if confined.network == "relay" and self._egress is not None:
                 relay = await stack.enter_async_context(NetworkRelay(self._egress))
-            if sandbox.kind == "none":
+            if sandbox.kind == "none" and self._after_unconfined:
                 stack.push_async_callback(self._after_unconfined, running.caller)
             yield sandbox.launch((_shell(), "-c", wanted.command), confined, relay)
         if running.ending is not None and running.ending.code != 0 and sandbox.notes:
