@@ -143,21 +143,13 @@ type Change = readonly Entry[]
 export class Keys implements SignalKeyStore, LogState<Change> {
   readonly #kept = new Map<string, Map<string, string>>()
   readonly #log: AppendLog<Change>
-  #learned: (lid: string, number: string) => void = () => undefined
-  #failed: (error: unknown) => void = () => undefined
+  /** Called with each LID and the number of the same person, without their servers. */
+  onLearned: (lid: string, number: string) => void = () => undefined
+  /** Called when the disk refuses, before `set` throws. */
+  onFailure: (error: unknown) => void = () => undefined
 
   constructor(path: string, clock: Clock, log: Log) {
     this.#log = new AppendLog(path, this, clock, log)
-  }
-
-  /** Call `learned` with each LID and the number of the same person, without their servers. */
-  onLearned(learned: (lid: string, number: string) => void): void {
-    this.#learned = learned
-  }
-
-  /** Call `failed` when the disk refuses, before `set` throws; in place of the one before. */
-  onFailure(failed: (error: unknown) => void): void {
-    this.#failed = failed
   }
 
   get<T extends keyof SignalDataTypeMap>(
@@ -182,13 +174,13 @@ export class Keys implements SignalKeyStore, LogState<Change> {
     try {
       this.#log.append(change)
     } catch (error) {
-      this.#failed(error)
+      this.onFailure(error)
       throw error
     }
     for (const [type, id, json] of change) {
       // Baileys keeps each pair twice: also the number by the LID with a suffix.
       if (type !== 'lid-mapping' || json === NONE || id.endsWith('_reverse')) continue
-      this.#learned(String(JSON.parse(json)), id)
+      this.onLearned(String(JSON.parse(json)), id)
     }
   }
 

@@ -67,7 +67,7 @@ export class Connection {
       this.#end = resolve
     })
     this.#gate = new Gate(this.#diskFailed)
-    auth.keys.onFailure(this.#diskFailed)
+    auth.keys.onFailure = this.#diskFailed
     this.sock = withoutSurprises(() => makeWASocket(this.#config()), log)
     groups.connected((group) => this.sock.groupMetadata(group))
     const logger = baileysLogger(log)

@@ -60,6 +60,5 @@ export function wordsOf(error: unknown): string {
 }
 
 function fieldOf(value: unknown, name: string): unknown {
-  if (typeof value !== 'object' || value === null) return undefined
-  return Object.entries(value).find(([key]) => key === name)?.[1]
+  return (Object(value) as Readonly<Record<string, unknown>>)[name]
 }

@@ -91,9 +91,9 @@ export class Link {
       if (!this.#welcomed) this.end({ how: 'broken', reason: 'the daemon did not say welcome' })
     })
     this.#listen(socket)
-    this.parts.spool.onPut(() => {
+    this.parts.spool.onPut = () => {
       this.#sendEvents()
-    })
+    }
     const ending = await this.#ended
     patience()
     socket.destroy()

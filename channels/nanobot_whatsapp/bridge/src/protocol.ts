@@ -5,6 +5,8 @@
  * docs/channels/whatsapp-bridge.md describes it for people.
  */
 
+import { isUtf8 } from 'node:buffer'
+
 const NEWLINE = 0x0a
 
 export const PROTOCOL = 1
@@ -300,34 +302,22 @@ function request(given: Readonly<Record<string, unknown>>): FromDaemon {
 
 /** Bytes in, lines out: UTF-8, ended by a newline, at most `MAX_LINE` bytes with it. */
 export class Lines {
-  #rest: Buffer[] = []
-  #length = 0;
+  #rest = Buffer.alloc(0);
 
   /** The lines that `chunk` completes; a `ProtocolError` for one that is too long or no UTF-8. */
   *feed(chunk: Buffer): Generator<string> {
-    let start = 0
-    for (let end = chunk.indexOf(NEWLINE); end >= 0; end = chunk.indexOf(NEWLINE, start)) {
-      this.#keep(chunk.subarray(start, end + 1))
-      yield this.#take()
-      start = end + 1
+    let rest = Buffer.concat([this.#rest, chunk])
+    for (let size = rest.indexOf(NEWLINE) + 1; size > 0; size = rest.indexOf(NEWLINE) + 1) {
+      yield decoded(rest.subarray(0, size))
+      rest = rest.subarray(size)
     }
-    this.#keep(chunk.subarray(start))
+    if (rest.length > MAX_LINE) throw new ProtocolError('a line is too long')
+    this.#rest = rest
   }
+}
 
-  #keep(part: Buffer): void {
-    this.#rest.push(part)
-    this.#length += part.length
-    if (this.#length > MAX_LINE) throw new ProtocolError('a line is too long')
-  }
-
-  #take(): string {
-    const line = Buffer.concat(this.#rest)
-    this.#rest = []
-    this.#length = 0
-    try {
-      return new TextDecoder('utf-8', { fatal: true }).decode(line)
-    } catch {
-      throw new ProtocolError('a line is not UTF-8')
-    }
-  }
+function decoded(line: Buffer): string {
+  if (line.length > MAX_LINE) throw new ProtocolError('a line is too long')
+  if (!isUtf8(line)) throw new ProtocolError('a line is not UTF-8')
+  return line.toString()
 }

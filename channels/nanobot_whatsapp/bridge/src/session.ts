@@ -18,7 +18,7 @@ import { type Closing, RequestFailed, wordsOf } from './errors.js'
 import type { Link, Session } from './link.js'
 import { isGroup, otherId } from './jids.js'
 import { download } from './media.js'
-import type { Me, ReplyData, Request, State, Welcome } from './protocol.js'
+import type { ReplyData, Request, State, Welcome } from './protocol.js'
 import { Receiver } from './receive.js'
 import type { Clock, Log } from './runtime.js'
 import { SentStore } from './send.js'
@@ -108,11 +108,10 @@ export class WhatsAppSession implements Session {
   #open(): Account {
     const { folder, spool, clock, log, link } = this.parts
     const auth = new Auth(join(folder, 'auth'), clock, log)
-    auth.keys.onLearned((lid, number) => {
-      const pair = [`${lid}@lid`, `${number}@s.whatsapp.net`] as const
-      if (otherId(...pair, auth.own) === '') return
-      link.report({ type: 'identity', lid: pair[0], number: pair[1] })
-    })
+    auth.keys.onLearned = (user, phone) => {
+      const [lid, number] = [`${user}@lid`, `${phone}@s.whatsapp.net`]
+      if (otherId(lid, number, auth.own) !== '') link.report({ type: 'identity', lid, number })
+    }
     const sent = new SentStore(join(folder, 'sent.jsonl'), clock, log)
     const groups = new Groups(clock)
     return { auth, sent, groups, receiver: new Receiver(spool, { auth, sent, groups }, log) }
@@ -248,15 +247,10 @@ export class WhatsAppSession implements Session {
   }
 
   #report(state: State, detail = '', wait: Wait = null): void {
-    const me = this.#me()
+    const auth = this.#account?.auth
+    const me = auth?.paired === true ? { ...auth.own, name: auth.creds.me?.name ?? '' } : null
     const words = detail.slice(0, LONGEST_DETAIL)
     this.parts.link.report({ type: 'state', state, detail: words, retry_in: wait, me })
-  }
-
-  #me(): Me | null {
-    const auth = this.#account?.auth
-    if (auth?.paired !== true) return null
-    return { ...auth.own, name: auth.creds.me?.name ?? '' }
   }
 }
 

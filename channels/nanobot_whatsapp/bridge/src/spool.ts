@@ -23,7 +23,8 @@ export class Spool {
   /** Number of each event by its key (see `eventKey`), in order of the numbers. */
   readonly #numbers = new Map<string, number>()
   #last = 0
-  #listener: () => void = () => undefined
+  /** Called after each `put` of something new. */
+  onPut: () => void = () => undefined
 
   /** Open the spool in its folder, made if need be; files that cannot be read are set aside. */
   constructor(
@@ -64,13 +65,8 @@ export class Spool {
     writeWhole(this.#path(this.#last + 1), JSON.stringify(event))
     this.#last += 1
     this.#numbers.set(eventKey(event), this.#last)
-    this.#listener()
+    this.onPut()
     return this.#last
-  }
-
-  /** Call `listener` after each `put`; one listener at most. */
-  onPut(listener: () => void): void {
-    this.#listener = listener
   }
 
   /** The first event with a number above `seq`, null if there is none. */

@@ -98,7 +98,7 @@ test('a pair of ids is known both ways, and told once', async (t) => {
   const folder = await temporaryFolder(t)
   const auth = new Auth(folder, clock, recordedLog().log)
   const told: string[] = []
-  auth.keys.onLearned((lid, number) => told.push(`${lid} ${number}`))
+  auth.keys.onLearned = (lid, number) => told.push(`${lid} ${number}`)
   auth.keys.set({ 'lid-mapping': { '15557770000': '888', '888_reverse': '15557770000' } })
   assert.deepEqual(told, ['888 15557770000'])
   assert.equal(auth.otherOf('888@lid'), '15557770000@s.whatsapp.net')

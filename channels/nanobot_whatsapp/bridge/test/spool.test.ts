@@ -61,7 +61,7 @@ test('an event that cannot be written is refused and nobody hears of it', async 
   const spool = new Spool(folder, clock, log)
   await mkdir(join(folder, '000000000001.json', 'in the way'), { recursive: true })
   let heard = 0
-  spool.onPut(() => heard++)
+  spool.onPut = () => heard++
   assert.throws(() => spool.put(message('A')))
   assert.equal(heard, 0)
   assert.equal(spool.size, 0)
