@@ -1,8 +1,8 @@
 /**
  * What makes us the device that was linked: a folder with credentials and keys.
  *
- * Invariant: only a device that is linked leaves credentials on disk; whatever lies there, a device
- * comes out of it, if need be a new one that has to be linked.
+ * Invariant: credentials are stored only once the device is linked; whatever the folder holds, it
+ * can be opened, if need be as a new device that has to be linked.
  */
 
 import { join } from 'node:path'
@@ -27,7 +27,7 @@ export class Auth implements AuthenticationState {
   /** `creds.json`; what it was before the last change is `creds.json.old`. */
   readonly #path: string
 
-  /** Open the folder, made if need be. What is broken is set aside with a warning. */
+  /** Open the folder, created if missing. What is damaged is set aside with a warning. */
   constructor(
     private readonly folder: string,
     private readonly clock: Clock,
@@ -67,14 +67,14 @@ export class Auth implements AuthenticationState {
     writeWhole(this.#path, JSON.stringify(this.creds, packed))
   }
 
-  /** Forget what a pairing that was not finished left behind. */
+  /** Drop what an unfinished pairing left behind. */
   beginAnew(): void {
     if (this.paired) return
     delete this.creds.me
     Object.assign(this.creds, initAuthCreds())
   }
 
-  /** Let go of the files and give the whole folder another name; returns that name's path. */
+  /** Close the files and set the whole folder aside; returns its new path. */
   retire(why: string): string {
     this.keys.close()
     return setAside(this.folder, why, this.clock)
@@ -93,7 +93,7 @@ export class Auth implements AuthenticationState {
     const previous = old && credsIn(old)
     if (previous === null) return initAuthCreds()
     log('warning', 'going on with the credentials before the last ones')
-    // A pre-key that WhatsApp has from us must never be made anew under the same id.
+    // A pre-key that WhatsApp has from us must never be replaced under the same id.
     const next = Math.max(previous.nextPreKeyId, this.keys.lastPreKey() + 1)
     if (next > previous.nextPreKeyId) previous.firstUnuploadedPreKeyId = next
     previous.nextPreKeyId = next
@@ -101,7 +101,7 @@ export class Auth implements AuthenticationState {
   }
 }
 
-/** Null for what is not as we wrote it once: damage is all that this has to find. */
+/** Null if damaged; as only we write it, a few fields are enough to see that. */
 function credsIn(content: Buffer): AuthenticationCreds | null {
   try {
     const creds = JSON.parse(content.toString(), BufferJSON.reviver) as AuthenticationCreds
@@ -120,12 +120,12 @@ function credsIn(content: Buffer): AuthenticationCreds | null {
   }
 }
 
-/** Bytes as JSON can hold them. */
+/** A replacer for JSON that keeps bytes. */
 function packed(key: string, value: unknown): unknown {
   return BufferJSON.replacer(key, value) as unknown
 }
 
-/** The type under which the names of messages stand whose keys are used up. */
+/** The type under which the names of decrypted messages are kept: their keys are used up. */
 const SEEN = 'nanobot-seen'
 const MOST_SEEN = 1000
 const NONE = 'null'
@@ -238,10 +238,10 @@ export function seenChange(name: string): SignalDataSet {
 
 function revived<T extends keyof SignalDataTypeMap>(type: T, json: string): SignalDataTypeMap[T] {
   const value: unknown = JSON.parse(json, BufferJSON.reviver)
-  return mended(type, value) as SignalDataTypeMap[T]
+  return repaired(type, value) as SignalDataTypeMap[T]
 }
 
-function mended(type: keyof SignalDataTypeMap, value: unknown): unknown {
+function repaired(type: keyof SignalDataTypeMap, value: unknown): unknown {
   if (type === 'app-state-sync-key' && typeof value === 'object' && value !== null) {
     return proto.Message.AppStateSyncKeyData.fromObject(value)
   }

@@ -1,9 +1,9 @@
 /**
  * One connection to WhatsApp, from its opening to its end.
  *
- * Invariant: a message that could not be brought to disk ends the connection before
- * WhatsApp hears anything of it, so that it is delivered again; once `ended` has resolved, nothing
- * of this connection touches the keys any more.
+ * Invariant: a message that could not be brought to disk ends the connection before WhatsApp hears
+ * anything of it, so that it is delivered again; once `ended` has resolved, nothing of this
+ * connection touches the keys any more.
  */
 
 import { EventEmitter } from 'node:events'
@@ -32,7 +32,7 @@ import { Sender, type SentStore } from './send.js'
 
 /** WhatsApp has 20 s for each answer. */
 const ANSWER_WITHIN = 20_000
-/** How long work may take that was begun before a connection ended. */
+/** How long work on the keys may go on after the connection has ended. */
 const END_WITHIN = 60_000
 
 export interface ConnectionParts {
@@ -164,7 +164,7 @@ export class Connection {
     this.sender.acks.close()
     const closing = this.#stopped ?? closingOf(error)
     const hanging = this.parts.clock.after(END_WITHIN, () => {
-      // Nobody knows what it waits for, and there is no going on beside it: better a new process.
+      // What it waits for is unknown, and the next connection must not overlap it: start over.
       throw new Error('work on the keys does not end')
     })
     // What is being brought to disk now must not meet the next connection.
@@ -204,8 +204,8 @@ export class Connection {
 }
 
 /**
- * Make the socket so that what its listeners fail with is logged: most of them are asynchronous,
- * and fail when the connection goes while they answer.
+ * Make the socket so that rejections of its listeners are logged: most listeners are asynchronous,
+ * and reject when the connection breaks while they answer.
  */
 function withoutSurprises(make: () => WASocket, log: Log): WASocket {
   const before = EventEmitter.captureRejections
@@ -271,7 +271,7 @@ export class Groups {
   async meet(group: Jid): Promise<void> {
     if (!isGroup(group) || this.#names.has(group)) return
     this.#names.set(group, '')
-    // It is only a name: if nobody says it, it is asked for again with the next message.
+    // It is only a name: if there is no answer, the next message asks again.
     await this.metadata(group).catch(() => this.#names.delete(group))
   }
 
@@ -304,11 +304,10 @@ export interface Trouble {
  * Let those who listen for messages by now have one after the other, in the order in which WhatsApp
  * sends them, and none once the connection has ended.
  *
- * Baileys begins with each message as it comes: those that waited at WhatsApp go through a queue,
- * and the others pass it; and before a message waits for its turn, its sender is looked up, which
- * takes longer for somebody new. So what was written first might come out last. Here one message is
- * done with before the next one begins. As all would wait for one that never ends, each has its
- * time.
+ * Baileys starts on each message as it arrives: those that waited at WhatsApp go through a queue,
+ * others bypass it, and a sender is looked up first, which takes longer for a new one. So messages
+ * could change places. Here a message is finished before the next one begins. As all would wait for
+ * one that never ends, each has a time limit.
  */
 export function oneByOne(source: Source, clock: Clock, trouble: Trouble): void {
   const listeners = source.listeners(MESSAGE) as ((stanza: BinaryNode) => Promise<void>)[]

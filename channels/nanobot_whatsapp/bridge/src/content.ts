@@ -1,9 +1,9 @@
 /**
  * What a message says: text, a file, notes in words, and what it refers to.
  *
- * WhatsApp has about a hundred kinds of messages. Invariant: each of them is read here, is known to
- * be nothing for people, or is named as unknown; none is dropped for want of knowing it. As all of
- * it is the sender's choice, each part is cut to a length.
+ * WhatsApp has about a hundred kinds of messages. Invariant: each is read here, is listed as
+ * nothing for people, or is reported as unknown; none is dropped silently. As the sender chooses
+ * all of it, each part is cut to a length.
  */
 
 import type { proto } from 'baileys'
@@ -44,7 +44,7 @@ export function contentOf(message: proto.IMessage): Content | null {
   const fields = all.filter((field) => !SILENT.has(field) && (inner[field] ?? null) !== null)
   const field = fields.find((each) => Object.hasOwn(READERS, each)) ?? fields[0]
   if (field === undefined) return null
-  // That the reader fits the part is seen to where the readers are listed.
+  // The type of `READERS` sees to it that the reader fits the part.
   const reader = READERS[field] as ((part: unknown) => Found) | undefined
   if (reader === undefined) return { ...NOTHING, unknown: field }
   const { contextInfo } = inner[field] as { readonly contextInfo?: proto.IContextInfo | null }
@@ -126,17 +126,12 @@ function contact({ displayName, vcard }: proto.Message.IContactMessage): string 
 }
 
 /** `event: Picnic, 2030-05-01T10:00:00.000Z, the park: bring cake` */
-function event({
-  name,
-  startTime,
-  location,
-  isCanceled,
-  description,
-}: proto.Message.IEventMessage) {
-  const start = Number(startTime ?? 0)
+function event(part: proto.Message.IEventMessage): Found {
+  const start = Number(part.startTime ?? 0)
   const when = start > 0 && start < 1e11 ? new Date(start * 1000).toISOString() : ''
-  const facts = [name, when, location?.name, isCanceled ? 'cancelled' : ''].filter(Boolean)
-  return { notes: [`event: ${facts.join(', ')}${description ? `: ${description}` : ''}`] }
+  const facts = [part.name, when, part.location?.name, part.isCanceled ? 'cancelled' : '']
+  const description = part.description ? `: ${part.description}` : ''
+  return { notes: [`event: ${facts.filter(Boolean).join(', ')}${description}`] }
 }
 
 const READERS: Readers = {

@@ -1,5 +1,5 @@
 /**
- * Durable files: those that are written as a whole, and those that only grow.
+ * Durable files: files that are replaced as a whole, and logs that are appended to.
  *
  * Invariant: when a function here has returned, what it did is on disk; when it has thrown, or the
  * process was killed inside, the file is as it was. All of it is synchronous: nothing else can
@@ -20,8 +20,8 @@ const SMALL = 1024 * 1024
 const FACTOR = 4
 
 /**
- * Make the folder, close it to others, and remove what killed writers left in it. Nobody may be
- * writing into it.
+ * Make the folder, close it to others, and remove what killed writers left in it. Nothing else may
+ * be writing into it.
  */
 export function privateFolder(folder: string): void {
   fs.mkdirSync(folder, { recursive: true, mode: 0o700 })
@@ -45,7 +45,7 @@ export function writeWhole(path: string, content: string | Uint8Array): void {
   sync(dirname(path), 'r')
 }
 
-/** Give a broken file or folder another name, for people to look at; returns that name's path. */
+/** Rename a broken file or folder, for people to look at; returns its new path. */
 export function setAside(path: string, why: string, clock: Clock): string {
   const stamp = new Date(clock.now()).toISOString().replaceAll(/[-:]|\.\d+/g, '')
   const aside = `${path}.${why}-${stamp}-${randomBytes(3).toString('hex')}`
@@ -95,7 +95,7 @@ export interface LogState<T> {
  * four times as long as the state needs, it is rewritten from it.
  */
 export class AppendLog<T> {
-  /** Where to append; null while nobody knows what the file holds: then it is rewritten first. */
+  /** Where to append; null while the file's content is uncertain: then it is rewritten first. */
   #file: number | null = null
   #size = 0
   /** Bytes that the state took when it was last measured. */
@@ -134,7 +134,7 @@ export class AppendLog<T> {
       fs.appendFileSync(file, line)
       fs.fdatasyncSync(file)
     } catch (error) {
-      // Nobody knows how much of the line is on disk.
+      // How much of the line is on disk is unknown.
       this.close()
       throw error
     }
@@ -152,7 +152,7 @@ export class AppendLog<T> {
     }
   }
 
-  /** Let go of the file. */
+  /** Close the file. */
   close(): void {
     if (this.#file !== null) fs.closeSync(this.#file)
     this.#file = null

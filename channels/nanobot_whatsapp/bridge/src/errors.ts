@@ -1,8 +1,8 @@
-/** What goes wrong: requests that failed, and what Baileys' errors carry beside their words. */
+/** What goes wrong: requests that failed, and what Baileys' errors carry besides their message. */
 
 import type { ErrorCode, ReplyError } from './protocol.js'
 
-/** A request that was not done, in words for people. */
+/** A request that was not carried out; the message is for people. */
 export class RequestFailed extends Error {
   override readonly name = 'RequestFailed'
 

@@ -9,14 +9,14 @@ export interface Own {
   readonly lid: Jid
 }
 
-/** Servers whose people are the people of another one. */
+/** Servers that stand for another one. */
 const SAME = new Map([
   ['c.us', 's.whatsapp.net'],
   ['hosted', 's.whatsapp.net'],
   ['hosted.lid', 'lid'],
 ])
 
-/** The id without the device and as everyone else writes it; '' for what is none. */
+/** The id without the device, in its usual form; '' for what is no id. */
 export function bare(jid: string | null | undefined): Jid {
   if (!jid || jid.length > LONGEST_ID) return ''
   const parts = jidDecode(jid)
@@ -38,7 +38,7 @@ export function isOurs(jid: Jid, own: Own): boolean {
   return same(jid, own.number) || same(jid, own.lid)
 }
 
-/** The other id of a person, '' for one that would make somebody else of us, or us of them. */
+/** The other id of a person; '' where one of the two is ours and the other is not. */
 export function otherId(person: Jid, other: Jid, own: Own): Jid {
   return isOurs(person, own) === isOurs(other, own) ? other : ''
 }

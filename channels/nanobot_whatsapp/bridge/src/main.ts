@@ -1,12 +1,12 @@
 /**
  * The helper: `node dist/main.js --socket PATH --folder PATH`.
  *
- * It connects to the daemon's Unix socket, serves it with one WhatsApp account whose files lie in
+ * It connects to the daemon's Unix socket, serves it with one WhatsApp account, whose files are in
  * the folder, and ends with the connection; it opens no port and never outlives the daemon.
  *
- * It exits with 0 when the daemon is gone or has enough, 64 for wrong arguments, 65 when the daemon
- * speaks nonsense, 69 when it cannot be reached, 70 for a fault of the helper's own, 74 when it
- * cannot go on, for instance because of the disk.
+ * Exit codes: 0 when the daemon has closed the connection or a signal came, 64 for wrong arguments,
+ * 65 for a malformed line from the daemon, 69 if it cannot be reached, 70 for a fault of the
+ * helper's own, 74 if it cannot go on, for instance because of the disk.
  */
 
 import { createRequire } from 'node:module'
@@ -58,11 +58,11 @@ async function main(socket: string, folder: string): Promise<number> {
   }
   const ending = await daemon.run()
   if (EXIT[ending.how] !== 0 || ending.how === 'goodbye') log('error', ending.reason)
-  // Whatever is in hand may be interrupted anywhere.
+  // Work in progress can be interrupted anywhere, as by a kill.
   return EXIT[ending.how]
 }
 
-/** A helper in a state that nobody foresaw is worth less than a new one; all else is on disk. */
+/** After an unexpected error the helper ends: a new one starts from what is on disk. */
 function dieOfSurprises(): void {
   const die = (error: unknown): void => {
     const words = error instanceof Error ? (error.stack ?? error.message) : String(error)

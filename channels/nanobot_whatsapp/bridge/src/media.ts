@@ -2,7 +2,7 @@
  * Fetching inbound files: over HTTPS from WhatsApp's own hosts, decrypted into a file.
  *
  * Invariant: no request goes anywhere else, whatever a sender wrote into the message; never
- * more than `limit` bytes are written; a file that is handed over is what the sender sent (its
+ * more than `limit` bytes are written; a file that is returned is what the sender sent (its
  * authentication code and its hash are right); a failure leaves no file.
  */
 
@@ -69,8 +69,8 @@ function base64(bytes: Uint8Array): string {
 }
 
 /**
- * Fetch a file of at most `limit` bytes into `folder/name`, which must be there and belong to
- * nobody else; gives its path below `folder`. Rejects with `RequestFailed`.
+ * Fetch a file of at most `limit` bytes into `folder/name`, which must exist and be private; gives
+ * its path below `folder`. Rejects with `RequestFailed`.
  */
 export async function download(
   folder: string,
@@ -112,7 +112,7 @@ async function save(ref: MediaRef, body: Body, path: string, limit: number): Pro
   }
 }
 
-/** Where a file lies; null where the sender means something else than WhatsApp's hosts. */
+/** The address of a file; null if it is not on WhatsApp's hosts. */
 export function urlOf({ path, url }: Pick<MediaRef, 'path' | 'url'>): string | null {
   if (/^\/[^@\s\\]*$/.test(path)) return `https://${HOST}${path}`
   const parsed = path === '' && URL.canParse(url) ? new URL(url) : null

@@ -74,8 +74,8 @@ export interface MessageEvent {
 }
 
 /**
- * Two events with the same key are the same event. Whoever sends a message chooses its id, so that
- * the sender is a part of it: else a member of a group could pass off a message as known.
+ * Two events with the same key are the same event. The sender chooses a message's id, so the sender
+ * is part of the key: else a member of a group could make another's message look known.
  */
 export function eventKey(event: Pick<MessageEvent, 'chat' | 'sender' | 'id' | 'edits'>): string {
   return JSON.stringify([event.chat, event.sender, event.id, event.edits])

@@ -105,7 +105,7 @@ export class Receiver {
     }
   }
 
-  /** `message` is absent where WhatsApp lets nobody read it but the phone. */
+  /** `message` is absent if only the phone can read it. */
   #put(envelope: Envelope | null, message: proto.IMessage | null | undefined): void {
     const event = envelope && this.#event(envelope, message)
     if (event !== null) this.spool.put(event)
@@ -117,7 +117,7 @@ export class Receiver {
       const notes = ['a view-once message, which can only be opened on the phone']
       return withNothing(envelope, this.around, { notes })
     } catch (error) {
-      // A message that nobody foresaw must not come back for ever: say that there is one.
+      // An unexpected kind of message must not come back for ever: report that there is one.
       this.log('warning', `a message could not be read: ${String(error)}`)
       return withNothing(envelope, this.around, { unknown: 'unreadable' })
     }
@@ -141,7 +141,7 @@ function hasBody(message: proto.IMessage): boolean {
   return Object.keys(message).some((field) => !BESIDE.has(field))
 }
 
-/** Fields that come along with a message. */
+/** Fields that accompany a message. */
 const BESIDE: ReadonlySet<string> = new Set<keyof proto.IMessage>([
   'messageContextInfo',
   'senderKeyDistributionMessage',

@@ -9,7 +9,7 @@
  * Three things in Baileys and libsignal would break that, and are put right here:
  * - Encryption runs inside of a transaction that is committed after the message was sent, and with
  *   what was read at its beginning; so it could undo a decryption in between, and a kill in between
- *   would use a key twice. Here each step is a transaction of its own, whoever calls.
+ *   would use a key twice. Here each step is a transaction of its own.
  * - libsignal runs the steps for one address in a queue and so in the context of another step,
  *   whose transaction then gets the keys. Here steps with one session never overlap.
  * - libsignal spoils sessions that it only tries, see `withoutAttempts`.
@@ -141,7 +141,7 @@ export function keeping(
       decrypt(given.ciphertext, given.type, given.jid, () => withOneSession(given)),
     decryptGroupMessage: (given) =>
       decrypt(given.msg, 'skmsg', given.group, () => inner.decryptGroupMessage(given)),
-    // Baileys hands over each key once more; those that are worth having are taken by then.
+    // Baileys passes on each key once more; those for the right group are stored by then.
     processSenderKeyDistributionMessage: () => Promise.resolve(),
     encryptMessage: (given) => step(given.jid, () => inner.encryptMessage(given)),
     encryptGroupMessage: (given) => step(given.group, () => inner.encryptGroupMessage(given)),

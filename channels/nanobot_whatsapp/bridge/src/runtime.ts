@@ -1,8 +1,8 @@
 /**
  * What every part is given: the clock and the log.
  *
- * Invariant: nothing that Baileys or libsignal hands over besides its sentence is logged, because
- * they hand over messages and keys. stdout stays empty.
+ * Invariant: of what Baileys and libsignal log, only the sentence is kept, because the objects that
+ * come with it hold messages and keys. stdout stays empty.
  */
 
 import { writeSync } from 'node:fs'
@@ -31,13 +31,13 @@ export const systemClock: Clock = {
 
 export type Log = (level: LogLevel, message: string) => void
 
-/** The log while there is no daemon; debug messages are not worth it. */
+/** The log while there is no daemon; debug messages are dropped. */
 export const stderrLog: Log = (level, message) => {
   if (level === 'debug') return
   try {
     writeSync(2, `${level}: ${message}\n`)
   } catch {
-    // Whoever read stderr is gone or does not read; there is nowhere left to say so.
+    // stderr is closed or full; there is nowhere left to report to.
   }
 }
 
@@ -81,7 +81,7 @@ function reason(value: unknown): string {
   return error instanceof Error ? `: ${error.message}` : ''
 }
 
-/** Let go of the oldest one, if there are more than `most`; called after each one that is added. */
+/** Remove the oldest entry if there are more than `most`; to be called after each addition. */
 export function keepNewest(kept: Map<string, unknown> | Set<string>, most: number): void {
   const oldest = kept.keys().next()
   if (kept.size > most && !oldest.done) kept.delete(oldest.value)

@@ -1,5 +1,5 @@
 /**
- * Sending: a message has gone out when WhatsApp's server has confirmed it.
+ * Sending: a message counts as sent when WhatsApp's server has confirmed it.
  *
  * Invariant: a message is in the sent store before it goes out, so a phone that cannot read
  * it gets it again, even after a restart; a failure before the message was handed to the connection
@@ -104,7 +104,7 @@ export class Sender {
     await sock.assertSessions(others.filter((jid) => jid !== own?.id && jid !== own?.lid))
   }
 
-  /** Why somebody has no devices. */
+  /** Why a person has no devices. */
   async #unreachable(to: Jid): Promise<RequestFailed> {
     const found = isNumber(to) ? await this.parts.sock.onWhatsApp(to) : undefined
     const exists = found === undefined || found.some((each) => each.exists)
@@ -138,7 +138,7 @@ export class Sender {
 
 async function readable(path: string | undefined): Promise<void> {
   if (path === undefined) return
-  // Baileys takes some strings for something else than paths.
+  // Baileys takes some strings for something other than paths.
   if (!isAbsolute(path)) throw new RequestFailed('refused', `not an absolute path: ${path}`)
   try {
     await access(path, constants.R_OK)
@@ -162,7 +162,7 @@ function unknown(words: string): RequestFailed {
   return new RequestFailed('unknown', `WhatsApp has not confirmed the message: ${words}`)
 }
 
-/** WhatsApp's numbers in words; null for those that do not say whether it makes sense to go on. */
+/** WhatsApp's error numbers; null for those that do not say whether a retry makes sense. */
 export function failure(code: number): RequestFailed | null {
   if (code === 429) return new RequestFailed('later', 'WhatsApp wants us to send less', NOT_NOW)
   if (code > 500 && code < 600) {
@@ -205,7 +205,7 @@ interface Piece {
   readonly content: AnyMessageContent
 }
 
-/** The quoted message, in as far as WhatsApp has to show it. */
+/** The quoted message, as far as WhatsApp shows it. */
 export function quotedOf(to: Jid, quote: NonNullable<SendParams['quote']>): WAMessage {
   const { id, sender, text, from_me: fromMe } = quote
   const participant = isGroup(to) && !fromMe ? { participant: sender } : {}
@@ -311,8 +311,8 @@ export class SentStore implements LogState<Sent> {
   }
 
   /**
-   * The message with this id, if it went to this chat; a person may have an alternative id. Nobody
-   * gets to see what went to others.
+   * The message with this id, if it went to this chat; a person may have an alternative id. What
+   * went to others is shown to no one else.
    */
   messageTo(id: string, chat: Jid, alternative: Jid = ''): proto.IMessage | undefined {
     const sent = this.#kept.get(id)

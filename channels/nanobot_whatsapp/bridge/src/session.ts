@@ -3,9 +3,8 @@
  *
  *     open the account -> connect -> (messages, requests) -> ended -> wait -> connect …
  *
- * Invariant: there is one connection at a time, and the next one begins when nothing of the
- * last one goes on; each change is reported as a state; only what a person must fix ends the
- * attempts.
+ * Invariant: there is one connection at a time, and the next one begins when nothing of the last one
+ * goes on; each change is reported as a state; only what a person must fix ends the attempts.
  */
 
 import { rmSync } from 'node:fs'
@@ -99,7 +98,7 @@ export class WhatsAppSession implements Session {
       const { closing, held } = await this.#connect(this.#account)
       return await this.#after(closing, held)
     } catch (error) {
-      // The disk refuses, or something that nobody foresaw: neither is a reason never to try again.
+      // The disk refuses, or an unexpected error: neither is a reason to stop trying.
       return this.#later(wordsOf(error), 0)
     }
   }
@@ -199,7 +198,7 @@ export class WhatsAppSession implements Session {
     return true
   }
 
-  /** The account is not linked any more: what made us its device is worth nothing. */
+  /** The account is not linked any more: its credentials and keys are useless. */
   #forget(): void {
     const account = this.#account
     this.#account = null
@@ -236,7 +235,7 @@ export class WhatsAppSession implements Session {
     throw new RequestFailed('later', 'WhatsApp is not connected', SOON)
   }
 
-  /** Do something that is only nice to have. */
+  /** Best effort. */
   async #show(work: (connection: Connection) => Promise<void>): Promise<ReplyData> {
     try {
       await work(this.#connected())
