@@ -287,7 +287,6 @@ class PromptSources:
         return self._scopes.of_session(session.key, session.metadata)
 
 
-MOST_PICTURE_BYTES = 32 * 1024 * 1024
 _MOST_EPOCHS = 256
 
 
@@ -299,8 +298,7 @@ class Epoch:
     `memory` is what the conversation has been told of memory, `offered` what it will have been once
     the running turn is stored; `remembered` is whether the journal has the system prompt. `blind`:
     the `model` has refused the images of this conversation, so it gets none. `forgotten` is how
-    often something had been forgotten when it began; `picture_bytes` is about how much memory the
-    rendered messages with images take.
+    often something had been forgotten when it began.
     """
 
     session: Session
@@ -323,7 +321,6 @@ class Epoch:
     blind: bool = False
     model: str = ""
     tokens: int = 0
-    picture_bytes: int = 0
 
     @property
     def first_seq(self) -> int:
@@ -334,14 +331,11 @@ class Epoch:
         """Keep one more."""
         self.rendered.append(rendered)
         self.tokens += rendered.tokens
-        if rendered.images:
-            self.has_images = True
-            self.picture_bytes += len(rendered.wire) + sum(len(i.data) for i in rendered.images)
+        self.has_images = self.has_images or bool(rendered.images)
 
     def forget_rendered(self) -> None:
         """Forget what was rendered."""
-        self.rendered, self.newest, self.tokens = [], 0, 0
-        self.has_images, self.picture_bytes = False, 0
+        self.rendered, self.newest, self.tokens, self.has_images = [], 0, 0, False
 
 
 Count = Callable[[Callable[[], str], int, int, str], Awaitable[int]]
@@ -479,9 +473,8 @@ class ContextBuilder:
     """Builds prompts. `system_of` gives the system prompt of a session: each has the memory of its
     own scope; `tools_of` gives the tools on offer there: other ones begin a new epoch. `load_image`
     gives base64 data and MIME type of a stored image, or None; `max_message_tokens` is where a
-    single message is shortened in the prompt (never in storage); `most_picture_bytes` is how much
-    memory the pictures of all conversations may take. `forgotten` counts how often something left
-    memory for good: no prompt holds it then, nor tells that it went."""
+    single message is shortened in the prompt (never in storage). `forgotten` counts how often
+    something left memory for good: no prompt holds it then, nor tells that it went."""
 
     def __init__(
         self,
@@ -492,7 +485,6 @@ class ContextBuilder:
         timestamps: Timestamps = "relative",
         load_image: Callable[[str], Image | None] = lambda _: None,
         max_message_tokens: int = 30_000,
-        most_picture_bytes: int = MOST_PICTURE_BYTES,
         forgotten: Callable[[], int] = lambda: 0,
     ) -> None:
         self._system_of = system_of
@@ -502,7 +494,6 @@ class ContextBuilder:
         self._load = load_image
         self._max_characters = max_message_tokens * 2
         self._forgotten = forgotten
-        self._most_picture_bytes = most_picture_bytes
         self._epochs: OrderedDict[str, Epoch] = OrderedDict()
 
     def build(self, session: Session, new: Sequence[Message] = ()) -> Prompt:
@@ -653,20 +644,11 @@ class ContextBuilder:
         for message in new:
             epoch.add(self.render(epoch, message))
             epoch.newest = message.seq
-        if epoch.picture_bytes:
-            self._drop_pictures()
+        if epoch.has_images:  # of all conversations, one keeps its pictures in memory
+            for other in self._epochs.values():
+                if other is not epoch and other.has_images:
+                    other.forget_rendered()
         return epoch.rendered
-
-    def _drop_pictures(self) -> None:
-        """Where pictures take too much memory, forget what was rendered of the conversations with
-        some that were used longest ago; those of the one used last are kept in any case."""
-        taken = sum(epoch.picture_bytes for epoch in self._epochs.values())
-        for epoch in list(self._epochs.values())[:-1]:
-            if taken <= self._most_picture_bytes:
-                return
-            if epoch.picture_bytes:
-                taken -= epoch.picture_bytes
-                epoch.forget_rendered()
 
     def _cost(self, epoch: Epoch, message: Message) -> int:
         """What a message will take, without loading its images for that."""

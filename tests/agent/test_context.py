@@ -7,9 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-import pytest
-
-from nanobot.agent.prompt import MOST_PICTURE_BYTES, SEPARATOR, ContextBuilder, Part, Timestamps
+from nanobot.agent.prompt import SEPARATOR, ContextBuilder, Part, Timestamps
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Image, Prompt, Toolset
 from nanobot.session.manager import SessionManager
@@ -44,7 +42,6 @@ class Bench:
         timestamps: Timestamps = "relative",
         image: Image | None = None,
         most: int = 30_000,
-        most_picture_bytes: int = MOST_PICTURE_BYTES,
     ) -> None:
         self.loaded: list[str] = []
 
@@ -63,7 +60,6 @@ class Bench:
             timestamps=timestamps,
             load_image=load,
             max_message_tokens=most,
-            most_picture_bytes=most_picture_bytes,
             forgotten=lambda: self.forgotten,
         )
         self.session = Session("cli:direct", self.clock)
@@ -184,18 +180,15 @@ def test_images_are_sent_as_the_same_bytes_each_time(tmp_path: Path) -> None:
     assert bench.prompt().messages[1].wire == first.messages[1].wire
 
 
-@pytest.mark.parametrize(("most", "loaded"), [(5_000, "abab"), (50_000, "ab")])
-def test_pictures_beyond_so_many_bytes_are_rendered_again_as_they_were(
-    tmp_path: Path, most: int, loaded: str
-) -> None:
-    bench = Bench(tmp_path, image=Image("x" * 2_000, "image/png"), most_picture_bytes=most)
+def test_pictures_of_another_conversation_are_rendered_again_as_they_were(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, image=Image("x" * 2_000, "image/png"))
     chats = [bench.session, Session("fake:2", bench.clock)]
     for chat, name in zip(chats, "ab", strict=True):
         chat.add_message(Message("user", "look", NOON, media=(name,)))
         chat.add_message(Message("assistant", "seen"))
         chat.apply_staged()
     prompts = [bench.builder.build(chat) for _ in range(2) for chat in chats for _ in range(2)]
-    assert "".join(bench.loaded) == loaded
+    assert "".join(bench.loaded) == "abab"
     assert [p.wire_messages() for p in prompts[:4]] == [p.wire_messages() for p in prompts[4:]]
     assert [p.tokens for p in prompts[:4]] == [p.tokens for p in prompts[4:]]
 
