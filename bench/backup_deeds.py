@@ -11,8 +11,8 @@ import sqlite3
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+from nanobot.bus.journal_file import inspect_journal
 from nanobot.bus.sqlite_journal import MIGRATIONS, SqliteJournal
-from nanobot.bus.sqlite_reports import inspect_journal
 from nanobot.bus.state import DOCUMENTS
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
@@ -83,7 +83,7 @@ async def back_up(home: Path, folder: Path) -> Path:
     await journal.open()
     try:
         with exclusive_backup(home):
-            taken = await BackupOperations(home, journal.database, _CLOCK, live=True).take()
+            taken = await BackupOperations(home, journal, _CLOCK, live=True).take()
             target = folder / backup_name(taken.made_at, "")
             made = make_backup(home, taken, target, BackupOrder(), lambda *_: None)
         prune_backups(folder, 2, made.path)

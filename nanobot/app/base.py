@@ -56,12 +56,16 @@ GATHER_SECONDS = 0.02
 """How long a turn's lines wait for those of others; the journal has them meanwhile."""
 
 
+EmbeddedJournal = SqliteJournal
+"""The journal that is kept in a file of the home."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stores:
     """Everything that keeps something on disk, memory aside."""
 
     home: Path
-    journal: SqliteJournal
+    journal: EmbeddedJournal
     sessions: SessionManager
     media: MediaStore
     workspace: Root
@@ -74,6 +78,11 @@ class Stores:
         return self.home / "state"
 
 
+def build_journal(home: Path, clock: Clock) -> EmbeddedJournal:
+    """The journal of a home, which is not opened yet."""
+    return SqliteJournal(home / "state" / "journal.db", clock)
+
+
 def build_stores(home: Path, clock: Clock) -> Stores:
     """The home's folders and what lives in them. Raises `StorageError`."""
     make_home(home)
@@ -84,7 +93,7 @@ def build_stores(home: Path, clock: Clock) -> Stores:
         logger.error("the workspace is in trouble: {} {}", error, error.hint)
     return Stores(
         home=home,
-        journal=SqliteJournal(home / "state" / "journal.db", clock),
+        journal=build_journal(home, clock),
         sessions=SessionManager(
             home / "sessions", clock, on_trouble=_log_trouble, gather_seconds=GATHER_SECONDS
         ),

@@ -237,7 +237,7 @@ def build_upkeep(base: Base) -> Upkeep:
     tell = partial(base.notifier.warn_elsewhere, "")
     room = DiskReserve(home, kept.disk_reserve_megabytes, base.bus, clock, tell)
     retention = Retention(home, limits, clock, partial(reports.mentioned, MEDIA_NAME))
-    operations = BackupOperations(home, base.stores.journal.database, clock, live=True)
+    operations = BackupOperations(home, base.stores.journal, clock, live=True)
     if not settings.backup.schedule:
         return Upkeep(room, retention, operations, None)
     from nanobot.upkeep.backups import BackupRoutine, backup_folder

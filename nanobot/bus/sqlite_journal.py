@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -54,7 +54,7 @@ from nanobot.bus.journal import (
     Step,
     Unfiled,
 )
-from nanobot.bus.sqlite import Database, Work, open_file, storable
+from nanobot.bus.sqlite import Database, Work, copy_to, open_file, storable
 from nanobot.bus.sqlite_reports import (
     NOTICE,
     NOTICES,
@@ -415,6 +415,16 @@ class SqliteJournal:
         except StorageError:
             await self.database.close()
             raise
+
+    async def freeze(self, copy: Path, meanwhile: Callable[[], None]) -> None:
+        """Write a copy to the file `copy`, which must not exist, and call `meanwhile`, all in a
+        moment in which nothing is stored. Raises `OSError` and `StorageError`."""
+
+        def both(db: sqlite3.Connection) -> None:
+            copy_to(db, copy)
+            meanwhile()
+
+        await self.database.run(lambda _: None, afterwards=both)
 
     async def close(self) -> None:
         await self.database.close()

@@ -10,21 +10,17 @@ well as a command that opens the file by itself.
   the same event id, so the conversation gets whichever comes first, and never both.
 - Erasing: `redact_rows` changes texts in a transaction; `compact` then rebuilds the file, because
   SQLite keeps old bytes in free pages and in the write-ahead log. Doing both again is safe.
-- `set_aside`: what was under way in a journal restored from a backup waits for a person's decision,
-  because it has in all likelihood been finished since.
+- `set_aside_rows`: what was under way in a journal restored from a backup waits for a person's
+  decision, because it has in all likelihood been finished since.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
 import sqlite3
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import date, datetime
-from pathlib import Path
 
 from loguru import logger
 
@@ -46,10 +42,9 @@ from nanobot.bus.journal import (
     TurnRecord,
     Usage,
 )
-from nanobot.bus.sqlite import Database, check_file, reading, storable
-from nanobot.bus.sqlite_state import SqliteState, stored_documents
-from nanobot.clock import Clock
-from nanobot.errors import NanobotError, StorageError
+from nanobot.bus.sqlite import Database, storable
+from nanobot.bus.sqlite_state import SqliteState
+from nanobot.errors import NanobotError
 
 
 def load_part(db: sqlite3.Connection, part_id: int) -> OutboxPart:
@@ -435,49 +430,11 @@ def _changes(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class JournalFound:
-    """A journal as it lies on the disk: of format `version`, with what `damage` says is wrong with
-    it. `documents` are by name, those included that are to be taken in at the next start."""
-
-    version: int = 0
-    damage: str = ""
-    counts: QueueCounts = field(default_factory=QueueCounts)
-    documents: Mapping[str, bytes] = field(default_factory=dict)
-
-
-def inspect_journal(path: Path, clock: Clock) -> JournalFound:
-    """Look at the journal at `path`, of any version, without changing it; never raises for what is
-    wrong with it."""
-    version, damage = check_file(path, clock) if path.exists() else (0, "")
-    if damage:
-        return JournalFound(version, damage)
-    try:
-        if not version:
-            return JournalFound(documents=stored_documents(None, path.parent))
-        with reading(path) as db:
-            return JournalFound(version, "", queue_counts(db), stored_documents(db, path.parent))
-    except (sqlite3.Error, OSError) as error:
-        return JournalFound(version, str(error))
-
-
 REASON = "it was under way when the backup was made, and may have been done since"
 
 
-def set_aside(path: Path) -> int:
-    """In the journal at `path`, of any version, let every message that waits, every part of a
-    reply, and what is to be said of every helper that was at work, be one that failed; how many.
-    Raises `StorageError`."""
-    if not path.exists():
-        return 0
-    try:
-        with contextlib.closing(sqlite3.connect(path)) as db, db:
-            return _set_aside(db)
-    except sqlite3.Error as error:
-        raise StorageError(path, str(error)) from error
-
-
-def _set_aside(db: sqlite3.Connection) -> int:
+def set_aside_rows(db: sqlite3.Connection) -> int:
+    """Let all that was under way be what failed, in the caller's transaction; how many rows."""
     db.execute("UPDATE turn SET state = 'failed' WHERE state = 'running'")
     messages = db.execute(
         "UPDATE inbox SET state = 'failed', reason = ? WHERE state IN ('received', 'working')",

@@ -11,8 +11,10 @@ from random import Random
 
 from nanobot.agent.notifier import KnownChats, remind
 from nanobot.app.base import (
+    EmbeddedJournal,
     about,
     build_access,
+    build_journal,
     build_provider,
     build_scopes,
     build_stores,
@@ -25,7 +27,6 @@ from nanobot.app.memory import build_memory
 from nanobot.app.tools import build_mcp, build_skills
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Outgoing
-from nanobot.bus.sqlite_journal import SqliteJournal, documents_of
 from nanobot.clock import Clock, SystemClock
 from nanobot.commands import Operation
 from nanobot.config.load import load_settings
@@ -83,7 +84,7 @@ async def _operations(
 ) -> Mapping[str, Operation]:
     """The operations of one room, over what it needs, which the stack closes."""
     clock = SystemClock(settings.agent.timezone)
-    state = documents_of(settings.home / "state")
+    state = build_journal(settings.home, clock).state
     match room:
         case "channels":
             enabled = sorted(name for name, one in settings.channels.items() if one.enabled)
@@ -102,7 +103,7 @@ async def _operations(
         case "memory":
             return await _on_memory(settings, clock, stack)
         case _:
-            journal = SqliteJournal(settings.home / "state" / "journal.db", clock)
+            journal = build_journal(settings.home, clock)
             await journal.open()
             stack.push_async_callback(journal.close)
             return _on_journal(settings, room, clock, journal)
@@ -123,10 +124,10 @@ async def _on_memory(
 
 
 def _on_journal(
-    settings: Settings, room: str, clock: Clock, journal: SqliteJournal
+    settings: Settings, room: str, clock: Clock, journal: EmbeddedJournal
 ) -> Mapping[str, Operation]:
     if room == "backup":
-        return BackupOperations(settings.home, journal.database, clock, live=False).table()
+        return BackupOperations(settings.home, journal, clock, live=False).table()
     sessions = SessionManager(settings.home / "sessions", clock)
     if room == "cron":
         return _on_cron(settings, clock, journal, sessions)
@@ -137,7 +138,7 @@ def _on_journal(
 
 
 def _on_cron(
-    settings: Settings, clock: Clock, journal: SqliteJournal, sessions: SessionManager
+    settings: Settings, clock: Clock, journal: EmbeddedJournal, sessions: SessionManager
 ) -> Mapping[str, Operation]:
     access = build_access(settings, journal.state, clock)
     channels = [name for name, channel in settings.channels.items() if channel.enabled]

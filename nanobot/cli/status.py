@@ -60,7 +60,7 @@ def add_state(commands: Commands) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from nanobot.bus.sqlite_reports import inspect_journal
+    from nanobot.bus.journal_file import inspect_journal
     from nanobot.clock import SystemClock
 
     path = options.home / "state" / "journal.db"

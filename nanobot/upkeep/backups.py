@@ -26,7 +26,7 @@ from typing import BinaryIO
 from loguru import logger
 
 import nanobot
-from nanobot.bus.sqlite_journal import MIGRATIONS
+from nanobot.bus.journal_file import FORMAT as JOURNAL_FORMAT
 from nanobot.clock import Clock
 from nanobot.cron.schedule import Schedule
 from nanobot.cron.service import Alarm
@@ -177,7 +177,7 @@ def make_backup(
             left_out += sorted(outward)
             head = Head(
                 nanobot=nanobot.__version__,
-                journal=len(MIGRATIONS),
+                journal=JOURNAL_FORMAT,
                 made_at=taken.made_at,
                 live=taken.live,
                 media=order.media,

@@ -11,24 +11,21 @@ files.
 from __future__ import annotations
 
 import os
-import sqlite3
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nanobot.bus.sqlite_journal import MIGRATIONS
-from nanobot.bus.sqlite_reports import JournalFound, inspect_journal, set_aside
+from nanobot.bus.journal_file import FORMAT, JournalFound, inspect_journal, set_aside
 from nanobot.bus.state import UnfitDocument
 from nanobot.clock import Clock
 from nanobot.cron.job import decoded
 from nanobot.errors import NanobotError, StorageError
-from nanobot.io import FileOps
 from nanobot.memory.history.log import HISTORY, HistoryLog
 from nanobot.memory.versions.git import Repository
 from nanobot.memory.versions.gitstore import read_newest
 from nanobot.security.paths import Root
-from nanobot.session.jsonl_store import SessionFolder
+from nanobot.session.checking import conversations_in
 from nanobot.upkeep.contents import JOURNAL
 from nanobot.upkeep.packing import Progress
 from nanobot.upkeep.swap import STAGING, finish, put_in_place, staging_for
@@ -61,7 +58,7 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
     def tried(read: Callable[..., int], *given: object) -> int:
         try:
             return read(*given)
-        except (NanobotError, OSError, ValueError, sqlite3.Error) as error:
+        except (NanobotError, OSError, ValueError) as error:
             troubles.append(str(error))
             return 0
 
@@ -70,15 +67,16 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
         journal = inspect_journal(home / JOURNAL, clock)
     if journal.damage:
         troubles.append(f"the journal cannot be used: {journal.damage}")
-    if journal.version > len(MIGRATIONS):
+    if journal.version > FORMAT:
         troubles.append(f"the journal is of a newer nanobot (format {journal.version})")
     jobs, counts = journal.documents.get("jobs"), journal.counts
-    folder, workspace = SessionFolder(home / "sessions", FileOps()), home / "workspace"
-    keys = sorted(folder.keys())
+    workspace, now = home / "workspace", clock.now()
+    conversations = list(conversations_in(home / "sessions", now, archive=True))
+    troubles += [str(one.error) for one in conversations if one.error]
     scopes = ["", *sorted(f"{path.relative_to(workspace)}/" for path in _others(workspace))]
     found = HomeContents(
-        conversations=len(keys),
-        messages=sum(tried(_messages, folder, key, clock) for key in keys),
+        conversations=len(conversations),
+        messages=sum(one.messages for one in conversations),
         versions=tried(_versions, home / "state" / "memory.git"),
         history=sum(tried(_history, workspace, scope, clock) for scope in scopes),
         jobs=tried(_jobs, jobs) if jobs else 0,
@@ -92,11 +90,6 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
 def _others(workspace: Path) -> list[Path]:
     """The folders of the scopes beside the owner's."""
     return [path for name in ("people", "groups") for path in (workspace / name).glob("*/")]
-
-
-def _messages(folder: SessionFolder, key: str, clock: Clock) -> int:
-    folder.read(key, folder.file_of(key), clock.now())
-    return sum(1 for _ in folder.messages(key, b"", 1, None))
 
 
 def _versions(path: Path) -> int:

@@ -22,13 +22,12 @@ import contextlib
 import json
 import os
 import shutil
-import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol
 
-from nanobot.bus.sqlite import Database, copy_to
 from nanobot.clock import Clock
 from nanobot.commands import Operation
 from nanobot.errors import NanobotError, StorageError
@@ -58,10 +57,18 @@ class Snapshot:
         raise NanobotError("the gateway's answer about the snapshot makes no sense")
 
 
+class Freezable(Protocol):
+    """A journal that is kept in a file of the home, which is what is backed up here."""
+
+    async def freeze(self, copy: Path, meanwhile: Callable[[], None]) -> None:
+        """Write a copy to the file `copy` and call `meanwhile` while nothing is stored."""
+        ...
+
+
 class BackupOperations:
     """The operations `backup.…` of one home. The caller holds `backups.exclusive_backup`."""
 
-    def __init__(self, home: Path, journal: Database, clock: Clock, *, live: bool) -> None:
+    def __init__(self, home: Path, journal: Freezable, clock: Clock, *, live: bool) -> None:
         self._home, self._journal, self._clock, self._live = home, journal, clock, live
         # A second request may come before the first is done: its caller may have disconnected.
         self._taking = asyncio.Lock()
@@ -95,31 +102,21 @@ class BackupOperations:
     async def _freeze(self, folder: Path) -> tuple[list[Item], float]:
         items: list[Item] = []
         pause = 0.0
-        failed: OSError | None = None
 
-        def freeze(connection: sqlite3.Connection) -> None:
-            nonlocal pause, failed
+        def freeze() -> None:
+            nonlocal pause
             begun = self._clock.monotonic()
-            try:
-                items.extend(freeze_home(self._home, folder, connection))
-            except OSError as error:  # the journal's thread knows those of SQLite alone
-                failed = error
+            items.extend(freeze_home(self._home, folder))
             pause = self._clock.monotonic() - begun
 
-        await self._journal.run(lambda _: None, afterwards=freeze)
-        if failed:
-            raise failed
+        await self._journal.freeze(folder / _JOURNAL, freeze)
         return items, pause
 
 
-def freeze_home(home: Path, folder: Path, connection: sqlite3.Connection) -> list[Item]:
-    """Keep what is taken together in `folder`, with a copy of the journal; what is where.
-
-    Raises `OSError` and `sqlite3.Error`.
-    """
-    copy = folder / _JOURNAL
-    copy_to(connection, copy)
-    status, source = copy.stat(), f"{SNAPSHOT}/{_JOURNAL}"
+def freeze_home(home: Path, folder: Path) -> list[Item]:
+    """Keep what is taken together in `folder`, where the copy of the journal is; what is where.
+    Raises `OSError`."""
+    status, source = (folder / _JOURNAL).stat(), f"{SNAPSHOT}/{_JOURNAL}"
     frozen = [Item(JOURNAL, "file", 0o600, int(status.st_mtime), status.st_size, source)]
     for number, item in enumerate(walk(home, "together")):
         linked = may_be_linked(item.path)

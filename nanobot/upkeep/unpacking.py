@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from nanobot.bus.sqlite_journal import MIGRATIONS
+from nanobot.bus.journal_file import FORMAT as JOURNAL_FORMAT
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import write_all
 from nanobot.upkeep.contents import FORMAT, Head, part_of, stays_inside
@@ -138,7 +138,7 @@ class _Unpacking:
             self.head = Head.decoded(b"".join(self._content(first, _SLACK)))
         except ValueError as error:
             raise BadBackup(str(error)) from error
-        if self.head.format > FORMAT or self.head.journal > len(MIGRATIONS):
+        if self.head.format > FORMAT or self.head.journal > JOURNAL_FORMAT:
             raise NanobotError(
                 f"the backup was made by a newer nanobot ({self.head.nanobot})",
                 hint="Install that version, then restore it.",

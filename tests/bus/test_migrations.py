@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import encode_inbound
+from nanobot.bus.journal_file import set_aside
 from nanobot.bus.sqlite_journal import MIGRATIONS, SqliteJournal
-from nanobot.bus.sqlite_reports import set_aside
 from nanobot.errors import StorageError
 from nanobot.testing.clock import FakeClock
 from tests.bus.support import HELLO, done, no_file_may_grow_beyond, opened, rows, said

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from nanobot.bus import sqlite_journal, sqlite_state
+from nanobot.bus.journal_file import inspect_journal
 from nanobot.bus.sqlite_journal import MIGRATIONS, SqliteJournal, documents_of
-from nanobot.bus.sqlite_reports import inspect_journal
 from nanobot.bus.state import DOCUMENTS, Stored
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock

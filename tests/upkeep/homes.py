@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from nanobot.bus.sqlite import copy_to
 from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.upkeep.backups import BackupOrder, MadeBackup, make_backup
 from nanobot.upkeep.contents import Head
@@ -60,7 +61,8 @@ def freeze(home: Path, *, live: bool = False) -> Snapshot:
     folder = home / "state" / "backup"
     folder.mkdir()
     with contextlib.closing(journal(home)) as db:
-        items = freeze_home(home, folder, db)
+        copy_to(db, folder / "journal.db")
+        items = freeze_home(home, folder)
     write_list(folder, items)
     return Snapshot(live, MADE, 0.0)
 

@@ -179,7 +179,7 @@ async def test_memory_and_its_versions_are_of_the_same_moment(home: Path, tmp_pa
 
     journal = SqliteJournal(home / "state/journal.db", SystemClock())
     await journal.open()
-    operations = BackupOperations(home, journal.database, SystemClock(), live=True)
+    operations = BackupOperations(home, journal, SystemClock(), live=True)
     writing = asyncio.ensure_future(asyncio.to_thread(write_memory))
     try:
         assert await asyncio.to_thread(begun.wait, 30)

@@ -50,7 +50,7 @@ async def living(home: Path, clock: FakeClock, folder: Path) -> AsyncIterator[Ho
     async def tell(text: str) -> None:
         told.append(text)
 
-    operations = BackupOperations(home, journal.database, clock, live=True)
+    operations = BackupOperations(home, journal, clock, live=True)
     schedule = parse("30 * * * *")
     routine = BackupRoutine(home, folder, schedule, 2, BackupOrder(), operations, clock, tell)
     running = asyncio.ensure_future(routine.run_forever())
@@ -151,7 +151,7 @@ async def test_who_asks_while_a_snapshot_is_taken_for_one_who_is_gone_gets_a_who
     clock = FakeClock()
     journal = SqliteJournal(home / "state" / "journal.db", clock)
     await journal.open()
-    operations = BackupOperations(home, journal.database, clock, live=True)
+    operations = BackupOperations(home, journal, clock, live=True)
     await asyncio.gather(*(operations.take() for _ in range(4)))
     sizes = {item.source: item.size for item in snapshot_items(home) if item.kind == "file"}
     assert sizes

@@ -11,11 +11,10 @@ import platform
 import pwd
 import re
 import shlex
-import sqlite3
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, requires, version
 from itertools import islice
@@ -34,7 +33,6 @@ from nanobot.upkeep.retention import free_bytes
 _MEGABYTE = 1_000_000
 _SCARCE = 1_000 * _MEGABYTE
 _NAME = re.compile(r"[^A-Za-z0-9._-]")
-_HAS_FTS5 = "SELECT sqlite_compileoption_used('ENABLE_FTS5')"
 _FOLDERS = ("", "state", "sessions", "logs", "media", "spill", "workspace", "workspace/memory")
 _SECRET = ("config.yaml", "secrets.env", "state/journal.db", "state/documents.json")
 _LOOKED_AT = 2_000
@@ -145,8 +143,11 @@ def check_disk(home: Path, reserve: int) -> Iterator[Finding]:
 
 def check_packages() -> Iterator[Finding]:
     """Whether the packages that nanobot requires are there, and what SQLite can do."""
+    from nanobot.memory.search.tables import sqlite_version
+
     ours = f"nanobot {__version__}, Python {platform.python_version()}, "
-    ours += f"SQLite {sqlite3.sqlite_version}"
+    sqlite, has_full_text = sqlite_version()
+    ours += f"SQLite {sqlite}"
     try:
         wanted = [line for line in requires("nanobot") or () if "extra ==" not in line]
     except PackageNotFoundError:
@@ -157,8 +158,6 @@ def check_packages() -> Iterator[Finding]:
         yield Finding("warn", f"{ours}; not installed: {', '.join(missing)}", hint)
     else:
         yield Finding("ok", ours)
-    with closing(sqlite3.connect(":memory:")) as db:
-        has_full_text = db.execute(_HAS_FTS5).fetchone()[0]
     if not has_full_text:
         hint = "Use a Python whose SQLite has FTS5; that of every distribution does."
         yield Finding("fail", "this SQLite has no full-text search", hint)
@@ -173,14 +172,13 @@ def _is_installed(package: str) -> bool:
 
 def check_journal(case: Case) -> Iterator[Finding]:
     """Whether the journal is whole, of a format that is known, and has nothing that failed."""
-    from nanobot.bus.sqlite_journal import MIGRATIONS
-    from nanobot.bus.sqlite_reports import inspect_journal
+    from nanobot.bus.journal_file import FORMAT, inspect_journal
 
     path = case.home / "state" / "journal.db"
     if not path.exists():
         return
     found = inspect_journal(path, case.clock)
-    if found.version > len(MIGRATIONS):
+    if found.version > FORMAT:
         text = f"it was written by a newer nanobot (format {found.version})"
         yield Finding("fail", text, "Install that version again.")
         return
@@ -201,14 +199,13 @@ def check_journal(case: Case) -> Iterator[Finding]:
 
 def check_index(case: Case) -> Iterator[Finding]:
     """Whether the search index can be used. It is a cache, so nothing is lost with it."""
-    from nanobot.bus.sqlite import check_file
-    from nanobot.memory.search.tables import VERSION
+    from nanobot.memory.search.tables import VERSION, inspect_index
 
     path = case.home / "state" / "index.db"
     if not path.exists():
         return
     rebuild = "`nanobot memory rebuild` makes it anew; nothing is lost."
-    version, damage = check_file(path, case.clock)
+    version, damage = inspect_index(path, case.clock)
     if damage:
         yield Finding("warn", f"it is damaged: {damage}", rebuild)
     elif version != VERSION:
@@ -252,32 +249,23 @@ _SHOWN = 5
 
 def check_conversations(case: Case) -> Iterator[Finding]:
     """Read each conversation as the next message in it would."""
-    from nanobot.io import FileOps
-    from nanobot.session.catalogue import key_in
-    from nanobot.session.jsonl_store import SessionFolder
-    from nanobot.session.records import SUFFIX, key_of
+    from nanobot.session.checking import conversations_in
 
     folder = case.home / "sessions"
     if not folder.is_dir():
         return
-    sessions, now = SessionFolder(folder, FileOps()), case.clock.now()
     complaints: list[str] = []
     sink = logger.add(lambda said: complaints.append(said.record["message"]), level="WARNING")
-    count, unreadable = 0, []
     try:
-        for path in sorted(folder.glob(f"*{SUFFIX}")):
-            try:
-                sessions.read(key_in(path) or key_of(path.stem), path, now)
-                count += 1
-            except StorageError as error:
-                unreadable.append(Finding("fail", str(error), error.hint))
+        checked = list(conversations_in(folder, case.clock.now(), archive=False))
     finally:
         logger.remove(sink)
-    yield from unreadable[:_SHOWN]
+    errors = [one.error for one in checked if one.error]
+    yield from (Finding("fail", str(error), error.hint) for error in errors[:_SHOWN])
     if complaints:
         hint = "What can be read is used, and the lines stay in the file for you to look at."
         yield Finding("warn", "\n".join(complaints[:_SHOWN]), hint)
-    yield Finding("ok", f"{count} can be read")
+    yield Finding("ok", f"{len(checked) - len(errors)} can be read")
 
 
 def check_set_aside(case: Case) -> Iterator[Finding]:

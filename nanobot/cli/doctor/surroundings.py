@@ -317,7 +317,7 @@ async def _look(case: Case, name: str, check: Check) -> Sequence[CheckFinding]:
 
 def _paired_owners(case: Case) -> Iterator[str]:
     """The channels on which pairing has made somebody the owner."""
-    from nanobot.bus.sqlite_reports import inspect_journal
+    from nanobot.bus.journal_file import inspect_journal
 
     journal = inspect_journal(case.home / "state" / "journal.db", case.clock)
     try:

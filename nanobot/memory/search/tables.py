@@ -20,11 +20,14 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from nanobot.bus.sqlite import check_file
+from nanobot.clock import Clock
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history.entries import MOST
 from nanobot.memory.search.values import Passage, Source
@@ -74,6 +77,18 @@ CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT);
 
 class Unusable(Exception):
     """The file is missing, damaged or of another version; it has to be made anew."""
+
+
+def inspect_index(path: Path, clock: Clock) -> tuple[int, str]:
+    """The version of the index at `path`, and what is wrong with it; empty for nothing."""
+    return check_file(path, clock)
+
+
+def sqlite_version() -> tuple[str, bool]:
+    """The version of SQLite, and whether it has full-text search."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        has_fts5 = db.execute("SELECT sqlite_compileoption_used('ENABLE_FTS5')").fetchone()[0]
+    return sqlite3.sqlite_version, bool(has_fts5)
 
 
 def connect(path: Path | None, patience: float = 10.0) -> sqlite3.Connection:
