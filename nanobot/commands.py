@@ -122,12 +122,10 @@ class CommandRegistry:
             meant = next(filter(None, (knows(message) for knows in self._meant)), message.content)
             match = self.match(meant)
         if match and match[0].allowed == "owner" and not self._is_owner(message):
-            return _refused(match[0].name), match[1]
+            name = match[0].name
+            text = f"/{name} is for this nanobot's owner only."
+            return _saying(name, text, immediate=True), match[1]
         return match
-
-    def calls_one(self, message: InboundMessage) -> bool:
-        """Whether a message calls a command, its sender's to give or not."""
-        return self.called_by(message) is not None
 
     def overtakes(self, message: InboundMessage) -> bool:
         """Whether a message calls a command that need not wait behind others."""
@@ -140,24 +138,20 @@ class CommandRegistry:
         if parsed is None:
             return None
         name, arguments = parsed
-        command = self._commands.get(name)
-        return (command or self._unknown(name)), arguments
-
-    def _unknown(self, name: str) -> Command:
+        if name in self._commands:
+            return self._commands[name], arguments
         near = difflib.get_close_matches(name, self._commands, n=1)
         hint = f"Did you mean /{near[0]}?" if near else "/help lists them all."
-
-        async def answer(_: CommandCall) -> Answer:
-            return Answer(f"There is no command /{name}. {hint}")
-
-        return Command(name, "", answer)
+        return _saying(name, f"There is no command /{name}. {hint}"), arguments
 
 
-def _refused(name: str) -> Command:
+def _saying(name: str, text: str, *, immediate: bool = False) -> Command:
+    """A command that does nothing but answer."""
+
     async def answer(_: CommandCall) -> Answer:
-        return Answer(f"/{name} is for this nanobot's owner only.")
+        return Answer(text)
 
-    return Command(name, "", answer, immediate=True)
+    return Command(name, "", answer, immediate=immediate)
 
 
 def parse(text: str) -> tuple[str, str] | None:

@@ -138,7 +138,7 @@ class Owned:
 
     def calls_a_command(self, text: str, *, sender: str = "1") -> bool:
         """Whether what somebody says is a command."""
-        return self.registry.calls_one(self._said(text, sender, ""))
+        return self.registry.called_by(self._said(text, sender, "")) is not None
 
     async def type(self, text: str, *, sender: str = "1", group: str = "") -> str:
         """What a command on telegram answers; what it staged is kept, as after a real one."""
