@@ -8,6 +8,7 @@ routines, and tools have modules of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -200,16 +201,16 @@ class AgentSettings(Strict):
     @field_validator("timezone")
     @classmethod
     def _known_zone(cls, name: str) -> str:
-        from zoneinfo import available_timezones  # only where one is set
-
-        from nanobot.clock import find_zone
+        from zoneinfo import ZoneInfo, available_timezones  # only where one is set
 
         name = name.strip()
-        if name and find_zone(name) is None:
-            near = nearest(name, sorted(available_timezones()))
-            hint = f"Did you mean '{near}'?" if near else "Write it like Europe/Berlin."
-            raise Unfit("is not the name of a time zone", hint)
-        return name
+        with suppress(KeyError, OSError, ValueError):
+            if name:
+                ZoneInfo(name)
+            return name
+        near = nearest(name, sorted(available_timezones()))
+        hint = f"Did you mean '{near}'?" if near else "Write it like Europe/Berlin."
+        raise Unfit("is not the name of a time zone", hint)
 
 
 class ChannelSettings(Strict):
