@@ -37,12 +37,6 @@ _ANSWERED = ("done", "stopped")
 _NOBODY_WAITS = "start `nanobot gateway` so that it is answered when the model is back\n"
 
 
-class OutputRefused(NanobotError):
-    """Standard output takes no more: the disk is full, say. Exit code 74: EX_IOERR."""
-
-    exit_code = 74
-
-
 def add_agent(commands: Commands) -> None:
     """`nanobot agent`."""
     agent = add(commands, "agent", "chat, or say one thing with -m", _agent)
@@ -151,13 +145,8 @@ def _as_json(messages: list[Said], reply: Reply, session: str) -> str:
 
 def _print(text: str) -> None:
     text = clean(text) if sys.stdout.isatty() else without_escapes(text)
-    try:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise OutputRefused(f"cannot write the output: {error.strerror}") from error
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.flush()
 
 
 @contextlib.contextmanager

@@ -48,68 +48,6 @@ class ConnectionLost(NanobotError):
     exit_code = 69
 
 
-class _Connection:
-    """Connected from the start; raises `NoGateway` where none listens. One that breaks off raises
-    `OSError`."""
-
-    def __init__(self, state_folder: str) -> None:
-        self._socket = _connected(state_folder)
-        self._read = bytearray()
-        self._searched = 0
-
-    def fileno(self) -> int:
-        """What becomes readable when the gateway says something; -1 once closed."""
-        return self._socket.fileno()
-
-    def send(self, frame: bytes) -> None:
-        """Send all of it."""
-        self._socket.sendall(frame)
-
-    def line(self, *, wait: bool = True) -> bytes | None:
-        """The next line, without its end, once it is complete; None where it is not and we do not
-        `wait`. Raises `OSError` at the end of the stream."""
-        while (end := self._read.find(b"\n", self._searched)) < 0:
-            self._searched = len(self._read)
-            try:
-                block = self._socket.recv(_BLOCK, 0 if wait else socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return None
-            if not block:
-                raise ConnectionResetError("the gateway hung up")
-            self._read += block
-        line = bytes(self._read[:end])
-        del self._read[: end + 1]
-        self._searched = 0
-        return line
-
-    @property
-    def has_line(self) -> bool:
-        """Whether a line has been read that was not asked for yet."""
-        return b"\n" in self._read
-
-    def arrives(self, seconds: float) -> bool:
-        """Whether the gateway says something, or hangs up, within that time."""
-        return self.has_line or bool(select.select([self._socket], [], [], seconds)[0])
-
-    @property
-    def is_up(self) -> bool:
-        """Whether the gateway has not hung up."""
-        try:
-            return bool(self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-        except BlockingIOError:  # nothing to read: it is there
-            return True
-        except OSError:
-            return False
-
-    def be_quick(self, seconds: float) -> None:
-        """Wait no longer than that for anything from now on."""
-        self._socket.settimeout(seconds)
-
-    def close(self) -> None:
-        """Hang up."""
-        self._socket.close()
-
-
 class Client:
     """A connection to the gateway of one home; raises `NoGateway` where none listens.
 
@@ -130,7 +68,10 @@ class Client:
         self._unheard = False
         self.hosting = False
         """Whether the gateway is in this process, and ends with it."""
-        self._connection = _Connection(self._folder)
+        self._socket = _connected(self._folder)
+        self._buffer = bytearray()
+        self._searched = 0
+        """So much of the buffer holds no end of a line."""
         self._waiting: dict[str, ChatRequest] = {}
         self._watch: ChatRequest | None = None
         self._accepted: set[str] = set()
@@ -144,7 +85,7 @@ class Client:
     def fileno(self) -> int:
         """What becomes readable when the gateway says something; -1 where it has hung up. Any call
         that raises `ConnectionLost`, and `say`, may change it."""
-        return self._connection.fileno()
+        return self._socket.fileno()
 
     def ask(self, operation: str, arguments: Mapping[str, object]) -> object:
         """Run one operation in the gateway and return its data; raises `NanobotError`.
@@ -162,7 +103,7 @@ class Client:
 
     def be_quick(self, seconds: float) -> None:
         """Wait no longer than that for anything from now on: `ConnectionLost` then."""
-        self._connection.be_quick(seconds)
+        self._socket.settimeout(seconds)
 
     def say(self, text: str, session: str, *, stream: bool = False) -> str:
         """Send a message and return the id that its events will carry."""
@@ -207,7 +148,7 @@ class Client:
     @property
     def has_arrived(self) -> bool:
         """Whether `events` gives something at once, though `fileno` may tell of nothing."""
-        return self._connection.has_line
+        return b"\n" in self._buffer
 
     def reply(self, message_id: str) -> Iterator[ChatEvent]:
         """The events about one message that came before its reply, and the reply, which is last.
@@ -225,14 +166,14 @@ class Client:
 
     def stop(self, session: str) -> None:
         """Stop what runs in `session` as well as a client that is leaving can: best effort."""
-        self._connection.be_quick(_STOP_PATIENCE)
+        self._socket.settimeout(_STOP_PATIENCE)
         with contextlib.suppress(NanobotError):
             for _ in self.reply(self.say("/stop", session)):
                 pass
 
     def close(self) -> None:
         """Hang up; what was accepted is answered all the same."""
-        self._connection.close()
+        self._socket.close()
 
     def __enter__(self) -> Client:
         return self
@@ -247,8 +188,13 @@ class Client:
 
     def _find_again(self) -> None:
         """Connect anew if the gateway has hung up meanwhile: it may just have been restarted."""
-        if self._connection.is_up:
+        try:
+            if self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                return
+        except BlockingIOError:  # nothing to read: it is there
             return
+        except OSError:
+            pass
         try:
             self._reconnect()
         except NoGateway:
@@ -273,7 +219,7 @@ class Client:
         """Go on with the next gateway where no message can be lost by that; else raise. Where
         nothing is under way, the next message finds it."""
         if not self._waiting:
-            self._connection.close()
+            self.close()
             return
         try:
             self._resend(lost)
@@ -305,10 +251,12 @@ class Client:
     def _reconnect(self) -> None:
         """Connect to the gateway that takes this one's place; raises `NoGateway` if none does."""
         self.close()
+        self._buffer.clear()
+        self._searched = 0
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                self._connection = _Connection(self._folder)
+                self._socket = _connected(self._folder)
                 break
             except NoGateway:
                 if time.monotonic() >= deadline:
@@ -319,13 +267,14 @@ class Client:
 
     def _send(self, frame: bytes) -> None:
         try:
-            self._connection.send(frame)
+            self._socket.sendall(frame)
             self._unheard = True
         except OSError as error:
             raise self._lost() from error
 
     def _next_line(self) -> bytes:
-        if self._unheard and self._silence and not self._connection.arrives(self._silence):
+        may_be_stuck = self._unheard and self._silence and not self.has_arrived
+        if may_be_stuck and not select.select([self._socket], [], [], self._silence)[0]:
             sys.stderr.write(
                 f"The gateway has not answered for {self._silence:.0f} s. `nanobot status` says how"
                 " it is; Ctrl-C leaves.\n"
@@ -337,10 +286,23 @@ class Client:
         return line
 
     def _read(self, *, wait: bool) -> bytes | None:
-        try:
-            return self._connection.line(wait=wait)
-        except OSError as error:
-            raise self._lost() from error
+        """The next line, without its end, once it is complete; None where it is not and we do not
+        `wait`."""
+        while (end := self._buffer.find(b"\n", self._searched)) < 0:
+            self._searched = len(self._buffer)
+            try:
+                block = self._socket.recv(_BLOCK, 0 if wait else socket.MSG_DONTWAIT)
+                if not block:
+                    raise ConnectionResetError("the gateway hung up")
+            except BlockingIOError:
+                return None
+            except OSError as error:
+                raise self._lost() from error
+            self._buffer += block
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        self._searched = 0
+        return line
 
     def _lost(self) -> ConnectionLost:
         sessions = {request.session for request in self._waiting.values()}
