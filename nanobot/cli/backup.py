@@ -15,20 +15,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Data,
     WrongUsage,
     add,
     asked,
-    fitted,
-    put,
+    log_errors_only,
+    number,
+    path_of,
     put_data,
+    records,
     size,
     table,
-    to_json,
+    text,
     words,
 )
 from nanobot.config import command_for
 from nanobot.errors import NanobotError
-from nanobot.text import expanduser
 from nanobot_cli.text import clean, one_line
 
 if TYPE_CHECKING:
@@ -138,7 +140,7 @@ def _make(options: argparse.Namespace) -> int:
         taken = Snapshot.of_json(asked(home, OPERATION))
         folder = backups.backup_folder(home, settings.backup.folder)
         name = backups.backup_name(taken.made_at, recipient)
-        target = expanduser(options.what).absolute() if options.what else folder / name
+        target = path_of(options.what) if options.what else folder / name
         made = backups.make_backup(home, taken, target, order, progress)
     data = {
         "file": str(made.path),
@@ -161,34 +163,33 @@ def _list(options: argparse.Namespace) -> int:
     from nanobot.config.load import load_settings
     from nanobot.upkeep import backups
 
-    home = options.home
-    settings = load_settings(home)
+    settings = load_settings(options.home)
     zone = SystemClock(settings.agent.timezone).now().tzinfo
-    folder = backups.backup_folder(home, settings.backup.folder)
-    stored = backups.list_backups(folder)
-    if options.json:
-        data = [
-            {
-                "file": str(one.path),
-                "made_at": one.made_at.astimezone(zone).isoformat(),
-                "bytes": one.size,
-                "encrypted": one.encrypted,
-            }
-            for one in stored
-        ]
-        return put(to_json({"folder": str(folder), "backups": data}))
-    if not stored:
-        return put(fitted(f"There are no backups in {folder}.\n"))
+    folder = backups.backup_folder(options.home, settings.backup.folder)
+    stored = [
+        {
+            "file": str(one.path),
+            "made_at": one.made_at.astimezone(zone).isoformat(),
+            "bytes": one.size,
+            "encrypted": one.encrypted,
+        }
+        for one in backups.list_backups(folder)
+    ]
+    return put_data(options, {"folder": str(folder), "backups": stored}, _list_text)
+
+
+def _list_text(data: Data) -> str:
     rows = [
         (
-            f"{one.made_at.astimezone(zone):%Y-%m-%d %H:%M}",
-            size(one.size),
-            "encrypted" if one.encrypted else "",
-            str(one.path),
+            text(one, "made_at")[:16].replace("T", " "),
+            size(number(one, "bytes")),
+            "encrypted" if one["encrypted"] else "",
+            text(one, "file"),
         )
-        for one in stored
+        for one in records(data, "backups")
     ]
-    return put(table([("made", "size", "", "file"), *rows]))
+    header = ("made", "size", "", "file")
+    return table([header, *rows]) if rows else f"There are no backups in {data['folder']}.\n"
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -196,9 +197,9 @@ def _verify(options: argparse.Namespace) -> int:
     from nanobot.clock import SystemClock
     from nanobot.upkeep.restoring import verify
 
-    _log_errors_only()
+    log_errors_only()
     with _progress("checked") as progress:
-        done = verify(expanduser(options.file), _identity(options), SystemClock(), progress)
+        done = verify(path_of(options.file), _identity(options), SystemClock(), progress)
     unpacked, found = done.unpacked, done.found
     put_data(options, _data_of(unpacked, found), lambda _: _contents_text(unpacked, found))
     return 1 if found.troubles else 0
@@ -209,7 +210,7 @@ def _keygen(options: argparse.Namespace) -> int:
     from nanobot.clock import SystemClock
     from nanobot.upkeep.packing import make_identity
 
-    path = expanduser(options.file).absolute()
+    path = path_of(options.file)
     made_at = SystemClock().now().isoformat(timespec="seconds")
     public = make_identity(path, made_at)
     text = (
@@ -249,10 +250,10 @@ def _restore(options: argparse.Namespace) -> int:
     from nanobot.upkeep.swap import is_unfinished
     from nanobot.upkeep.unpacking import expect_file
 
-    _log_errors_only()
-    file = expanduser(options.file).absolute()
+    log_errors_only()
+    file = path_of(options.file)
     expect_file(file)
-    home = expanduser(options.to).absolute() if options.to else options.home
+    home = path_of(options.to) if options.to else options.home
     expect_room(home, replace=options.replace)
     with ExitStack() as stack:
         if not is_empty(home) and not is_unfinished(home):
@@ -275,17 +276,9 @@ def _restore(options: argparse.Namespace) -> int:
     return put_data(options, data, lambda _: _restored_text(home, restored))
 
 
-def _log_errors_only() -> None:
-    """Say on standard error what is an error and no more: what is wrong in a backup is a result."""
-    from nanobot.logs import log_to_console
-    from nanobot.security.redaction import Redactor
-
-    log_to_console("error", Redactor())
-
-
 def _identity(options: argparse.Namespace) -> Path | None:
     """The file of a secret key, if one was named."""
-    return expanduser(options.identity) if options.identity else None
+    return path_of(options.identity) if options.identity else None
 
 
 def _data_of(unpacked: Unpacked, found: HomeContents) -> dict[str, object]:
@@ -310,6 +303,7 @@ def _contents_text(unpacked: Unpacked, found: HomeContents) -> str:
     head = unpacked.head
     how = "while it ran" if head.live else "while none ran"
     media = "" if head.media else ", without media"
+    failed = f"{found.failed:,}{' (`nanobot queue list` shows them)' if found.failed else ''}"
     text = table(
         [
             ("made", f"{head.made_at.isoformat(' ', 'minutes')}{media}"),
@@ -319,20 +313,15 @@ def _contents_text(unpacked: Unpacked, found: HomeContents) -> str:
             ("memory", f"{found.versions:,} versions, {found.history:,} entries of history"),
             ("jobs", f"{found.jobs:,}"),
             ("under way", f"{found.waiting:,} messages or parts of replies"),
-            ("failed", _failed(found.failed)),
+            ("failed", failed),
         ]
     )
     return text + "".join(f"trouble: {clean(trouble)}\n" for trouble in found.troubles)
 
 
-def _failed(count: int) -> str:
-    return f"{count:,} (`nanobot queue list` shows them)" if count else "0"
-
-
 def _restored_text(home: Path, restored: Restored) -> str:
     nanobot = command_for(home)
-    text = f"Restored to {home}\n\n{_contents_text(restored.unpacked, restored.found)}"
-    text += "\n"
+    text = f"Restored to {home}\n\n{_contents_text(restored.unpacked, restored.found)}\n"
     if restored.previous:
         text += f"What was there before is in {restored.previous}.\n"
     if restored.set_aside:

@@ -132,10 +132,14 @@ def day(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{text!r} is not a date such as 2026-11-21") from None
 
 
+def path_of(text: str) -> Path:
+    """The absolute path that a person means. Raises `NanobotError`."""
+    return expanduser(text).absolute()
+
+
 def home_of(options: argparse.Namespace) -> Path:
     """The home that a command line means, absolute."""
-    given = options.given_home
-    return expanduser(given).absolute() if given else home_folder()
+    return path_of(options.given_home) if options.given_home else home_folder()
 
 
 def zone_of(home: Path) -> tzinfo | None:
@@ -161,6 +165,14 @@ def asked(home: Path, operation: str, **arguments: object) -> Data:
     if not isinstance(data, dict):
         raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")
     return data
+
+
+def log_errors_only() -> None:
+    """Have errors alone logged to standard error: what else is wrong is part of the result."""
+    from nanobot.logs import log_to_console
+    from nanobot.security.redaction import Redactor
+
+    log_to_console("error", Redactor())
 
 
 def put(output: str) -> int:

@@ -135,7 +135,7 @@ def _run(options: argparse.Namespace) -> int:
     from nanobot.config.load import load_settings
 
     home = options.home
-    _expect_free(home)
+    expect_free(home)
     settings = load_settings(home)  # what is wrong is said before more is loaded
     import asyncio
 
@@ -167,7 +167,7 @@ class HostedGateway:
         self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
 
     def __enter__(self) -> HostedGateway:
-        _expect_free(self._home)
+        expect_free(self._home)
         try:
             self._thread.start()
             self._ready.get()
@@ -260,7 +260,7 @@ def _begin_log(settings: Settings, *, on_console: bool) -> None:
     log_warnings(settings.warnings)
 
 
-def _expect_free(home: Path) -> None:
+def expect_free(home: Path) -> None:
     """Raise `HomeLocked` at once where another process owns the home: loading takes a while."""
     from nanobot.gateway.lock import HomeLock
 

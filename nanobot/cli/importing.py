@@ -11,12 +11,12 @@ from nanobot.cli.command import (
     add,
     expect_consent,
     fitted,
+    path_of,
     put,
     put_data,
     said_yes,
     table,
 )
-from nanobot.text import expanduser
 from nanobot_cli.text import clean, one_line
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def _import(options: argparse.Namespace) -> int:
     from nanobot.gateway.lock import HomeLock
     from nanobot.importing.importer import carry_out, prepare
 
-    source = expanduser(options.source).absolute()
-    target = expanduser(options.to).absolute() if options.to else options.home
-    workspace = expanduser(options.workspace).absolute() if options.workspace else None
+    source = path_of(options.source)
+    target = path_of(options.to) if options.to else options.home
+    workspace = path_of(options.workspace) if options.workspace else None
     clock = SystemClock()
     _tell(f"Looking at {source} …")
     plan = prepare(source, target, workspace, tuple(options.owner), clock)

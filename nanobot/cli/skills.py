@@ -20,6 +20,7 @@ from nanobot.cli.command import (
     field,
     indent,
     number,
+    path_of,
     put,
     put_data,
     records,
@@ -30,7 +31,6 @@ from nanobot.cli.command import (
     words,
 )
 from nanobot.errors import NanobotError
-from nanobot.text import expanduser
 from nanobot_cli.text import clean
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _install(options: argparse.Namespace) -> int:
             hint="Download it first (`git clone`, or unpack the archive), look at it, and name"
             " that folder.",
         )
-    home, place = options.home, str(expanduser(options.path).absolute())
+    home, place = options.home, str(path_of(options.path))
     data = asked(home, "skills.package", path=place)
     name = field(data, "name")
     if data.get("replaces") and not options.replace:

@@ -23,7 +23,7 @@ from nanobot.channel.entry_points import Person, Setup, SetupRequest, SetupResul
 from nanobot.cli.agent import Consent
 from nanobot.cli.channels import lent, login
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
-from nanobot.cli.command import indent, number, put, table, to_json
+from nanobot.cli.command import indent, log_errors_only, number, path_of, put, table, to_json
 from nanobot.cli.gateway import connected
 from nanobot.cli.onboard.files import Before, Part, basics_of, change, check, write
 from nanobot.cli.onboard.model import ask_model, from_environment, given_model
@@ -36,7 +36,6 @@ from nanobot.config.settings import AgentSettings, Settings
 from nanobot.config.values import Unfit, checked_id
 from nanobot.config.yamltext import Setting
 from nanobot.errors import ConfigError, NanobotError
-from nanobot.text import expanduser
 from nanobot_cli.text import clean, one_line
 from nanobot_cli.wire import DEFAULT_SESSION, Note, Reply, Said
 
@@ -57,11 +56,8 @@ _PAUSE = 0.1
 def onboard(options: OnboardOptions) -> int:
     """`nanobot onboard`; the exit code is 1 where there was to be a reply and was none. Raises
     `NanobotError`; nothing is written then, unless it says otherwise."""
-    from nanobot.logs import log_to_console
-    from nanobot.security.redaction import Redactor
-
     options.expect_sense()
-    log_to_console("error", Redactor())
+    log_errors_only()
     person = Answers(attended=options.attended)
     try:
         wizard = asyncio.run(_asked(person, options))
@@ -88,7 +84,7 @@ async def _asked(
         person.say(_INTRODUCTION)
         if not options.home_is_chosen and not (home / "config.yaml").exists():
             folder = await person.ask("The folder that nanobot lives in", str(home))
-            home = expanduser(folder).absolute()
+            home = path_of(folder)
     try:
         settings = load_settings(home)
     except ConfigError as error:

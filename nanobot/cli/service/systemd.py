@@ -15,16 +15,16 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from nanobot.cli.command import Data, field, fitted, indent, put, put_data, record, records, table
+from nanobot.cli.gateway import expect_free
 from nanobot.cli.logs import show as show_log
 from nanobot.cli.service.unit import MARK, Account, Place, Unit, account, planned_unit
 from nanobot.cli.status import of_gateway
 from nanobot.errors import HomeLocked, NanobotError, StorageError
-from nanobot.gateway.lock import HomeLock
 from nanobot.io import replace_file
 from nanobot.logs import LogLine
 from nanobot_cli.text import clean, one_line
@@ -40,20 +40,15 @@ _FACTS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a program said; `code` is its exit code."""
+Answer = subprocess.CompletedProcess[str]
 
-    code: int
-    out: str
-    error: str
 
-    @property
-    def last_line(self) -> str:
-        """What it said last, for an error of ours."""
-        lines = [line.strip() for line in (self.error or self.out).splitlines() if line.strip()]
-        nothing = "it cannot be executed" if self.code == _CANNOT_EXECUTE else ""
-        return lines[-1] if lines else nothing or f"exit code {self.code}"
+def _last_line(answer: Answer) -> str:
+    """What a program said last, for an error of ours."""
+    if lines := (answer.stderr or answer.stdout).strip().splitlines():
+        return lines[-1].strip()
+    code = answer.returncode
+    return "it cannot be executed" if code == _CANNOT_EXECUTE else f"exit code {code}"
 
 
 class Systemd:
@@ -70,14 +65,15 @@ class Systemd:
         if shutil.which("systemctl") is None:
             raise NanobotError("there is no systemd on this machine", hint=foreground)
         answer = self._run("systemctl", ("is-system-running",))
-        if answer.out.strip() in _UP:
+        state = answer.stdout.strip()
+        if state in _UP:
             return
-        if answer.out.strip() == "offline" or "not been booted" in answer.error:
+        if state == "offline" or "not been booted" in answer.stderr:
             raise NanobotError("this machine was not started by systemd", hint=foreground)
         if not self._scope:
-            raise NanobotError(f"systemd does not answer: {answer.last_line}", hint=foreground)
+            raise NanobotError(f"systemd does not answer: {_last_line(answer)}", hint=foreground)
         raise NanobotError(
-            f"systemd has no manager for you: {answer.last_line}",
+            f"systemd has no manager for you: {_last_line(answer)}",
             hint="Log in as this user itself, not by `su`; or `sudo loginctl enable-linger "
             f"{account(system=False, name='').name}` starts one. "
             "`sudo nanobot service install --system` needs none.",
@@ -86,14 +82,14 @@ class Systemd:
     def tell(self, *arguments: str, may_fail: bool = False) -> Answer:
         """Have something done; raises `NanobotError` where it refuses, unless it `may_fail`."""
         answer = self._run("systemctl", arguments)
-        if answer.code and not may_fail:
-            raise NanobotError(f"{self.prefix} {' '.join(arguments)}: {answer.last_line}")
+        if answer.returncode and not may_fail:
+            raise NanobotError(f"{self.prefix} {' '.join(arguments)}: {_last_line(answer)}")
         return answer
 
     def facts(self, unit: str) -> Mapping[str, str]:
         """What it knows of a unit, by the names of its properties."""
         answer = self._run("systemctl", ("show", unit, f"--property={','.join(_FACTS)}"))
-        pairs = (line.partition("=") for line in answer.out.splitlines())
+        pairs = (line.partition("=") for line in answer.stdout.splitlines())
         return {key: value for key, _, value in pairs}
 
     def trial(self, unit: Unit) -> Answer:
@@ -116,14 +112,14 @@ class Systemd:
         program, *arguments = self.journal(unit, count, "--output=cat")
         if shutil.which(program) is None:
             return ""
-        said = self._run(program, arguments, scoped=False).out.splitlines()
+        said = self._run(program, arguments, scoped=False).stdout.splitlines()
         own = [(LogLine.parse(line.encode("utf-8", "replace")), line) for line in said]
         return "\n".join(log.to_text() if log else line for log, line in own)
 
     def _run(self, program: str, arguments: Sequence[str], *, scoped: bool = True) -> Answer:
         words = (program, *(self._scope if scoped else ()), *arguments)
         try:
-            done = subprocess.run(  # noqa: S603 - our words, and no shell
+            return subprocess.run(  # noqa: S603 - our words, and no shell
                 words,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -135,7 +131,6 @@ class Systemd:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise NanobotError(f"{program} cannot be used: {error}") from error
-        return Answer(done.returncode, done.stdout, done.stderr)
 
 
 def _environment() -> dict[str, str]:
@@ -158,7 +153,7 @@ def install(place: Place, home: str, user: str, *, start: bool, dry_run: bool) -
         return put(planned.text)
     systemd = Systemd(system=place.system)
     systemd.expect_running()
-    before = _ours(place)
+    before = _expect_ours(place)
     _expect_free(place, planned.home, systemd)
     _warn(place, who)
     who = _make_account(who) if who.uid < 0 else who
@@ -184,7 +179,7 @@ def uninstall(place: Place) -> int:
         return put(fitted(f"There is no {place.file}: nothing to take away.\n"))
     if place.system:
         _expect_root("uninstall")
-    _ours(place)
+    _expect_ours(place)
     home = place.home()
     systemd = Systemd(system=place.system)
     try:
@@ -210,7 +205,7 @@ def _expect_root(what: str) -> None:
         raise NanobotError("a service of the machine is root's to change", hint=hint)
 
 
-def _ours(place: Place) -> str:
+def _expect_ours(place: Place) -> str:
     """What stands there now, empty for nothing; raises where it is somebody else's."""
     text = place.read()
     if text and not text.startswith(MARK):
@@ -223,18 +218,13 @@ def _ours(place: Place) -> str:
 
 def _expect_free(place: Place, home: Path, systemd: Systemd) -> None:
     """Raise where a gateway of another kind runs on the home, or the unit is another home's."""
-    installed = place.home()
-    if installed not in (None, home):
+    if (installed := place.home()) not in (None, home):
         raise NanobotError(
             f"{place.service} is there already, for {installed}",
             hint=f"`--home {installed}` renews it; --name makes another one beside it.",
         )
-    lock = HomeLock(home / "state")
-    if not lock.exists():
-        return
     try:
-        lock.acquire()
-        lock.release()
+        expect_free(home)
     except HomeLocked as error:
         if not error.pid or str(error.pid) != systemd.facts(place.service).get("MainPID"):
             raise
@@ -282,27 +272,27 @@ def _make_home(home: Path, who: Account) -> None:
 def _tried(unit: Unit, systemd: Systemd) -> Unit:
     """The unit as far as this machine can have it; raises where its program does not run."""
     first = answer = systemd.trial(unit)
-    if first.code and unit.shut_in:
+    if first.returncode and unit.shut_in:
         unit = replace(unit, shut_in=False)
         answer = systemd.trial(unit)
-        if not answer.code:
-            _say_warning(f"systemd cannot shut it in here: {first.last_line}")
-    if answer.code:
+        if not answer.returncode:
+            _say_warning(f"systemd cannot shut it in here: {_last_line(first)}")
+    if answer.returncode:
         who = f" as {unit.user}" if unit.user else ""
         hint = (
             f"Install nanobot where {unit.user or 'systemd'} can read it, such as in /opt/nanobot, "
             "and run that one."
         )
-        raise NanobotError(f"{unit.command[0]} does not run{who}: {answer.last_line}", hint=hint)
+        raise NanobotError(f"{unit.command[0]} does not run{who}: {_last_line(answer)}", hint=hint)
     return unit
 
 
 def _start(place: Place, systemd: Systemd, *, renewed: bool) -> None:
     """Start it, and again where it runs as it was before; raises with what it said."""
     answer = systemd.tell("restart" if renewed else "start", place.service, may_fail=True)
-    if not answer.code:
+    if not answer.returncode:
         return
-    said = systemd.last_words(place.service) or answer.last_line
+    said = systemd.last_words(place.service) or _last_line(answer)
     raise NanobotError(
         f"{place.service} is installed but does not start:\n{said}",
         hint=f"Mend it, then `nanobot service install{place.options}` again. "
@@ -360,7 +350,9 @@ def status(options: argparse.Namespace, place: Place) -> int:
     systemd = Systemd(system=place.system)
     systemd.expect_running()
     facts = systemd.facts(place.service)
-    health = _health(home)
+    health: Data = {}
+    with suppress(NanobotError):  # it is another user's, or ends just now
+        health = record(of_gateway(home) or {}, "health")
     runs = facts.get("ActiveState") == "active"
     data = {
         "unit": place.service,
@@ -402,22 +394,10 @@ def _home_of(place: Place) -> Path:
     return home
 
 
-def _health(home: Path) -> Data:
-    """What the gateway says of itself; empty where it cannot be asked."""
-    with suppress(OSError):
-        if home.stat().st_uid != os.geteuid():  # it answers nobody but its own user
-            return {}
-    try:
-        return record(of_gateway(home) or {}, "health")
-    except NanobotError:  # it is another user's, or ends just now
-        return {}
-
-
 def _text(data: Data, place: Place) -> str:
     state = f"{field(data, 'state')}, {'enabled' if data['enabled'] else 'not enabled'}"
     if since := field(data, "since"):
         state += f", since {since}" if data["running"] else f", last started {since}"
-    health = record(data, "health")
     ended = f"none; the last one ended with {field(data, 'result')} ({field(data, 'exit_code')})"
     rows = [
         ("service", state),
@@ -428,10 +408,10 @@ def _text(data: Data, place: Place) -> str:
         ("health", _how(data) if data["running"] else ""),
     ]
     lines = [table([row for row in rows if row[1]])]
-    lines += [
+    lines += (
         indent(f"{field(concern, 'text', 500)}\n{field(concern, 'hint', 500)}")
-        for concern in records(health, "concerns")
-    ]
+        for concern in records(record(data, "health"), "concerns")
+    )
     if not data["enabled"]:
         lines.append(f"It does not start by itself: `nanobot service install{place.options}`\n")
     if field(data, "state").startswith("inactive"):
