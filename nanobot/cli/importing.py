@@ -21,8 +21,8 @@ from nanobot_cli.text import clean, one_line
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
+    from nanobot.importing.files import Report
     from nanobot.importing.importer import Plan
-    from nanobot.importing.report import Report
 
 _HEADER = ("what", "how much", "what becomes of it", "where")
 _MOST = 20

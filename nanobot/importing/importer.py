@@ -24,11 +24,21 @@ from nanobot.clock import Clock
 from nanobot.config import command_for
 from nanobot.cron.job import Jobs, encoded
 from nanobot.errors import NanobotError, StorageError
-from nanobot.importing.files import CONFIG, OUR_MARKS, Found, Root, Source, Transfer, locate
-from nanobot.importing.foreign import Fields, NotJson, Secrets
+from nanobot.importing.files import (
+    A_LOCK,
+    A_PROGRAM,
+    CONFIG,
+    OUR_MARKS,
+    Found,
+    Kind,
+    Report,
+    Root,
+    Source,
+    Transfer,
+    locate,
+)
+from nanobot.importing.foreign import OURS, Fields, NotJson, People, Secrets, key_of, people_of
 from nanobot.importing.jobs import converted
-from nanobot.importing.people import OURS, People, key_of, people_of
-from nanobot.importing.report import A_LOCK, A_PROGRAM, Kind, Report
 from nanobot.importing.sessions import Conversations
 from nanobot.importing.settings import Conversion, usable
 from nanobot.io import sync_folder

@@ -12,8 +12,7 @@ from nanobot.cron.job import Job
 from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError, parse
 from nanobot.cron.wording import LEAST_INTERVAL, MOST_MESSAGE, MOST_NAME, address_of
 from nanobot.errors import NanobotError
-from nanobot.importing.foreign import Fields
-from nanobot.importing.people import OURS, People, is_group, key_of
+from nanobot.importing.foreign import OURS, Fields, People, is_group, key_of
 from nanobot.memory.scopes import Scopes
 from nanobot.session.records import is_own
 

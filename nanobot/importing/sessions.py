@@ -26,8 +26,7 @@ from typing import BinaryIO
 
 from nanobot.bus.events import TERMINAL
 from nanobot.importing.files import WORKSPACE_ID, Found, Root, Transfer
-from nanobot.importing.foreign import Fields
-from nanobot.importing.people import OURS, UNIFIED, People, is_group, key_of
+from nanobot.importing.foreign import OURS, UNIFIED, Fields, People, is_group, key_of
 from nanobot.messages import ATTACHED, Message
 from nanobot.session.records import (
     SUFFIX,

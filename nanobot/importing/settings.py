@@ -20,9 +20,8 @@ import yaml
 from nanobot.config.document import ConfigErrors
 from nanobot.config.load import load_settings
 from nanobot.errors import ConfigError
-from nanobot.importing.foreign import Fields, Secrets
-from nanobot.importing.people import OURS, People
-from nanobot.importing.report import Report
+from nanobot.importing.files import Report
+from nanobot.importing.foreign import OURS, Fields, People, Secrets
 from nanobot.text import printable
 
 _GATEWAYS: Mapping[str, str] = {

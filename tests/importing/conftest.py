@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.importing.files import Report
 from nanobot.importing.importer import carry_out, prepare
-from nanobot.importing.report import Report
 from nanobot.testing import FakeClock
 
 HOMES = Path(__file__).with_name("homes")
