@@ -46,7 +46,7 @@ class Incoming:
     of the message, by the same sender, that this one corrects; `deletes` is that of one that they
     deleted. `unanswered`: it is for the conversation and asks for nothing (a reaction). `notes` are
     lines about what is neither text nor a file. The `sender` of the `quote` is `OURS` or a name,
-    which is never the same.
+    which is never the same. `button` is the id of the button that was pressed; `text` is its label.
     """
 
     id: str
@@ -64,6 +64,7 @@ class Incoming:
     edits: str = ""
     deletes: str = ""
     unanswered: bool = False
+    button: str = ""
 
 
 class RecentMessages:

@@ -30,7 +30,7 @@ from nanobot.channel.documents import Quarantine, document_of
 from nanobot.channel.health import HealthReporter, RateLimitedLog
 from nanobot.errors import StorageError
 from nanobot_whatsapp.cloud.graph import OUTSIDE_WINDOW, explain, kind_of
-from nanobot_whatsapp.cloud.payload import Account, Broken, Moved, Remark, Said, Status, read
+from nanobot_whatsapp.cloud.payload import Account, Broken, Moved, Remark, Status, read
 from nanobot_whatsapp.ingest import Incoming, Ingest, RecentMessages
 from nanobot_whatsapp.people import People
 
@@ -157,17 +157,17 @@ class Inbox:
 
         Raises `StorageError`, and then nothing is confirmed.
         """
-        heard: list[Incoming] = []
+        received: list[Incoming] = []
         now = self._host.clock.now()
         items = [read(document, self._phone_number_id, now) for document in documents]
         for item in chain.from_iterable(items):
             match item:
-                case Said():
-                    if (item.heard.id, item.heard.person.ids) not in self._stored:
-                        heard.append(await self._completed(item))
+                case Incoming():
+                    if (item.id, item.person.ids) not in self._stored:
+                        received.append(await self._completed(item))
                 case Moved(old, new):
-                    await self._store(heard)
-                    heard = []
+                    await self._store(received)
+                    received = []
                     self._people.change_id(old, new)
                 case Account(text, is_over):
                     if is_over:
@@ -182,28 +182,27 @@ class Inbox:
                 case Remark(text, is_grave):
                     logger.log("WARNING" if is_grave else "DEBUG", "whatsapp: {}", text)
         self._people.save()
-        await self._store(heard)
+        await self._store(received)
 
     def last_in(self, chat_id: str) -> str:
         """The id of the last message in a chat; empty if it is unknown."""
         return self._last.get(chat_id, "")
 
-    async def _completed(self, said: Said) -> Incoming:
+    async def _completed(self, said: Incoming) -> Incoming:
         """The message, with what it quotes and with the value of the button that was pressed."""
-        heard = said.heard
-        if (quote := heard.quote) is not None:
+        if (quote := said.quote) is not None:
             sender, text = self._recent.find(quote.message_id) or ("", "")
             quote = replace(quote, sender=quote.sender or sender, text=quote.text or text)
-            heard = replace(heard, quote=quote)
+            said = replace(said, quote=quote)
         if not said.button:
-            return heard
-        chat = Chat(self._people.chat_of(heard.person.ids))
-        value = await self._host.pressed(said.button, self._people.sender(heard.person), chat)
-        return heard if value is None else replace(heard, text=value)
+            return said
+        chat = Chat(self._people.chat_of(said.person.ids))
+        value = await self._host.pressed(said.button, self._people.sender(said.person), chat)
+        return said if value is None else replace(said, text=value)
 
-    async def _store(self, heard: Sequence[Incoming]) -> None:
+    async def _store(self, received: Sequence[Incoming]) -> None:
         """Hand over what was said, and remember what was admitted of it."""
-        for one in await self._ingest.store(heard) if heard else ():
+        for one in await self._ingest.store(received) if received else ():
             _put(self._stored, (one.id, one.person.ids), None, _MAX_MESSAGES)
             file = one.media and f"{one.media.kind} {one.media.name}".rstrip()
             shown = one.text or file or "; ".join(one.notes)

@@ -106,15 +106,6 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """Someone said something. `button` is the id of the pressed button, if it was one; the text is
-    then its label."""
-
-    heard: Incoming
-    button: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Moved:
     """Someone has another number, or another user id: `old` became `new`."""
 
@@ -160,7 +151,7 @@ class Broken:
     reason: str
 
 
-Item = Said | Moved | Status | Remark | Account | Broken
+Item = Incoming | Moved | Status | Remark | Account | Broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +243,7 @@ def _unreadable(message: Raw, context: _Context) -> Iterator[Item]:
     id = text_in(message, "id")
     if not is_id(id):
         id = f"unreadable-{sha256(json.dumps(message).encode()).hexdigest()[:32]}"
-    yield Said(Incoming(id, person, _time(message, context.now), notes=(UNREADABLE,)))
+    yield Incoming(id, person, _time(message, context.now), notes=(UNREADABLE,))
 
 
 def person_of(message: Raw, contacts: Sequence[Raw]) -> Person:
@@ -306,17 +297,17 @@ def _message(message: Raw, context: _Context) -> Iterator[Item]:
             shared = {"id": message.get("id"), "timestamp": message.get("timestamp")}
             said = _said({**object_in(edit, "message"), **shared}, person, context)
             # It quotes what the original quoted, under an id that is not always a real one.
-            yield replace(said, heard=replace(said.heard, edits=original, quote=None))
+            yield replace(said, edits=original, quote=None)
         case "revoke":
             original = _message_id(object_in(message, "revoke"), "original_message_id")
-            yield Said(replace(_bare(message, person, context), deletes=original))
+            yield replace(_bare(message, person, context), deletes=original)
         case "reaction":
             emoji = one_line(text_in(object_in(message, "reaction"), "emoji"), 20)
             if not emoji:
                 yield Remark("a reaction is not used")
                 return
             notes = (f"reaction to an earlier message: {emoji}",)
-            yield Said(replace(_bare(message, person, context), notes=notes, unanswered=True))
+            yield replace(_bare(message, person, context), notes=notes, unanswered=True)
         case _:
             yield _said(message, person, context)
 
@@ -326,64 +317,50 @@ def _bare(message: Raw, person: Person, context: _Context) -> Incoming:
     return Incoming(_message_id(message, "id"), person, _time(message, context.now))
 
 
-def _said(message: Raw, person: Person, context: _Context) -> Said:
+def _said(message: Raw, person: Person, context: _Context) -> Incoming:
     around = object_in(message, "context")
     quoted, quote = text_in(around, "id"), None
     if is_id(quoted):
         author = _id(text_in(around, "from"))
         quote = Quote(quoted, OURS if author in context.ours else "")
-    said = _content(message)
-    heard = replace(
-        _bare(message, person, context),
-        text=said.text,
-        media=said.media,
-        notes=said.notes,
+    return replace(
+        _with_content(message, _bare(message, person, context)),
         quote=quote,
         forwarded=around.get("forwarded") is True or around.get("frequently_forwarded") is True,
     )
-    return Said(heard, said.button)
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """`text` are the sender's own words; `button` is the id of the button that said them."""
-
-    text: str = ""
-    media: Media | None = None
-    notes: tuple[str, ...] = ()
-    button: str = ""
-
-
-def _content(message: Raw) -> _Content:
+def _with_content(message: Raw, bare: Incoming) -> Incoming:
     """What a message says; never nothing."""
     kind = text_in(message, "type") or next((kind for kind in _READ if kind in message), "")
     inner = object_in(message, kind)
-    content = _Content(text_in(inner, "text"))
+    said = replace(bare, text=text_in(inner, "text"))
     match kind:
         case "text":
-            content = _Content(text_in(inner, "body"))
+            said = replace(bare, text=text_in(inner, "body"))
         case "location":
-            content = _Content(notes=_location(inner))
+            said = replace(bare, notes=_location(inner))
         case "contacts":
-            content = _Content(notes=_contacts(objects_in(message, "contacts")))
+            said = replace(bare, notes=_contacts(objects_in(message, "contacts")))
         case "button":
-            content = replace(content, button=text_in(inner, "payload"))
+            said = replace(said, button=text_in(inner, "payload"))
         case "interactive":
             reply = object_in(inner, "button_reply") or object_in(inner, "list_reply")
             about = text_in(reply, "description")
             notes = (_note("it was described there as", about),) if about else ()
-            content = _Content(text_in(reply, "title"), None, notes, text_in(reply, "id"))
+            label, button = text_in(reply, "title"), text_in(reply, "id")
+            said = replace(bare, text=label, notes=notes, button=button)
         case _ if kind in _KINDS:
-            notes = ("sticker",) if kind == "sticker" else ()
-            content = _Content(text_in(inner, "caption"), _media(inner, _KINDS[kind]), notes)
-    if kind in _READ and (content.text.strip() or content.media or content.notes):
-        return content
+            media, notes = _media(inner, _KINDS[kind]), ("sticker",) if kind == "sticker" else ()
+            said = replace(bare, text=text_in(inner, "caption"), media=media, notes=notes)
+    if kind in _READ and (said.text.strip() or said.media or said.notes):
+        return said
     named = text_in(object_in(message, "unsupported"), "type") or text_in(inner, "type") or kind
     errors = objects_in(message, "errors")
     reason = error_text(errors[0]) if errors else ""
     shown = one_line(named).replace("_", " ") or "unknown"
     note = _note("a message of a kind that nanobot cannot read", shown, reason)
-    return replace(content, notes=(note,))
+    return replace(said, notes=(note,))
 
 
 def _media(inner: Raw, kind: MediaKind) -> Media | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from nanobot_whatsapp.cloud.payload import Item, Said, read
+from nanobot_whatsapp.cloud.payload import Item, read
 from nanobot_whatsapp.ingest import Incoming
 
 Json = dict[str, object]
@@ -55,12 +55,12 @@ def items(document: object) -> list[Item]:
     return read(document, OUR_ID, NOW)
 
 
-def said(document: object) -> list[Said]:
+def said(document: object) -> list[Incoming]:
     """What people said in a call."""
-    return [item for item in items(document) if isinstance(item, Said)]
+    return [item for item in items(document) if isinstance(item, Incoming)]
 
 
 def heard(kind: str, content: object = None, **fields: object) -> Incoming:
     """The one thing that a message says."""
     (one,) = said(call(message(kind, content, **fields)))
-    return one.heard
+    return one

@@ -98,7 +98,7 @@ def test_files(kind: str, content: Json, media: Media, text: str) -> None:
 )
 def test_a_button_says_what_stands_on_it(interactive: Json, text: str, button: str) -> None:
     (one,) = said(call(message("interactive", interactive)))
-    assert (one.heard.text, one.button) == (text, button)
+    assert (one.text, one.button) == (text, button)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nanobot.bus.events import Quote
-from nanobot_whatsapp.cloud.payload import Account, Broken, Moved, Remark, Said, Status, read
-from nanobot_whatsapp.ingest import UNREADABLE
+from nanobot_whatsapp.cloud.payload import Account, Broken, Moved, Remark, Status, read
+from nanobot_whatsapp.ingest import UNREADABLE, Incoming
 from tests.channels.whatsapp.cloud.samples import (
     ANN,
     ANN_ID,
@@ -75,7 +75,7 @@ def test_who_wrote_is_known_by_all_ids_that_are_theirs(
 ) -> None:
     beside = {} if contacts is None else {"contacts": contacts}
     (one,) = said(call(message("text", TEXT, **sender), **beside))
-    assert one.heard.person.ids == ids
+    assert one.person.ids == ids
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_bad_item_takes_no_other_along() -> None:
     document = call(good[0], None, message("text", TEXT, id=""), good[1], nobody, good[2])
     entries = [7, {"changes": "none"}, {"changes": [None]}, *document["entry"]]  # type: ignore[misc]
     found = read({"entry": entries}, OUR_ID, NOW)
-    told = [item.heard for item in found if isinstance(item, Said)]
+    told = [item for item in found if isinstance(item, Incoming)]
     assert [one.text or one.notes for one in told] == ["0", (UNREADABLE,), "1", "2"]
     assert sum(isinstance(item, Broken) for item in found) == 5
 
@@ -264,13 +264,13 @@ def test_no_message_is_fatal_and_what_is_heard_is_whole(
     good = message("text", TEXT, id="wamid.good")
     found = items(call(odd, beside, good, contacts=[beside, sender], statuses=[content]))
     for item in found:
-        if isinstance(item, Said):
-            one = item.heard
+        if isinstance(item, Incoming):
+            one = item
             assert one.text or one.media or one.notes
             assert one.person.ids
             assert one.at.tzinfo is not None
             assert all("\n" not in note and "[" not in note for note in one.notes)
-    assert any(isinstance(item, Said) and item.heard.id == "wamid.good" for item in found)
+    assert any(isinstance(item, Incoming) and item.id == "wamid.good" for item in found)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -290,15 +290,15 @@ def test_calls_that_others_recorded_are_understood() -> None:
             found = read(document, number, NOW)
             assert found
             assert not any(isinstance(item, Broken) for item in found)
-            said_here = [item for item in found if isinstance(item, Said)]
+            said_here = [item for item in found if isinstance(item, Incoming)]
             heard_of[f"{path.stem}/{name}"] = [type(item).__name__ for item in found]
             for item in said_here:
-                assert item.heard.text or item.heard.notes or item.heard.deletes
-                assert item.heard.person.ids[0].isdigit()
-    assert heard_of["callback_button/quick_reply"] == ["Said"]
-    assert heard_of["callback_selection/description"] == ["Said"]
-    assert heard_of["edited_message/image"] == ["Said"]
-    assert heard_of["deleted_message/revoke"] == ["Said"]
+                assert item.text or item.notes or item.deletes
+                assert item.person.ids[0].isdigit()
+    assert heard_of["callback_button/quick_reply"] == ["Incoming"]
+    assert heard_of["callback_selection/description"] == ["Incoming"]
+    assert heard_of["edited_message/image"] == ["Incoming"]
+    assert heard_of["deleted_message/revoke"] == ["Incoming"]
     assert heard_of["system/phone_number_change"] == ["Moved", "Remark"]
     assert heard_of["message_status/failed"] == ["Status"]
     assert heard_of["outgoing_message/text"] == ["Remark"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot_whatsapp.cloud.payload import Broken, Moved, Remark, Said, Status
+from nanobot_whatsapp.cloud.payload import Broken, Moved, Remark, Status
+from nanobot_whatsapp.ingest import Incoming
 from tests.channels.whatsapp.cloud.quiet import QUIET_MESSAGES, STATUSES, elsewhere
 from tests.channels.whatsapp.cloud.samples import call, items, said
 from tests.channels.whatsapp.cloud.shapes import HEARD
@@ -14,13 +15,13 @@ from tests.channels.whatsapp.cloud.shapes import HEARD
 def test_what_is_said_is_heard(name: str) -> None:
     raw, text, notes = HEARD[name]
     (one,) = said(call(raw))
-    assert one.heard.text == text
-    assert len(one.heard.notes) >= len(notes)
+    assert one.text == text
+    assert len(one.notes) >= len(notes)
     for note in notes:
-        assert any(note in told for told in one.heard.notes)
-    assert text or notes or one.heard.media
-    assert one.heard.addressed
-    assert one.heard.person.name == "Ann"
+        assert any(note in told for told in one.notes)
+    assert text or notes or one.media
+    assert one.addressed
+    assert one.person.name == "Ann"
 
 
 def test_what_says_nothing_is_no_message_and_nothing_of_it_is_unreadable() -> None:
@@ -30,4 +31,6 @@ def test_what_says_nothing_is_no_message_and_nothing_of_it_is_unreadable() -> No
         (item,) = items(call(statuses=[status]))
         assert isinstance(item, Status)
     for document in elsewhere():
-        assert not any(isinstance(item, Said | Moved | Status | Broken) for item in items(document))
+        assert not any(
+            isinstance(item, Incoming | Moved | Status | Broken) for item in items(document)
+        )
