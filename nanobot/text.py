@@ -52,6 +52,11 @@ def shortened(text: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[: max(0, limit - 1)]}…"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 fact`, `2,000 facts`; `many` where that is not `one` with an s."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def duration(seconds: int) -> str:
     """`3 d 4 h`, `5 min`: the two largest units."""
     units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))

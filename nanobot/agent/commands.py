@@ -21,6 +21,7 @@ from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message
 from nanobot.session.session import Session
 from nanobot.tasks import Background
+from nanobot.text import counted
 from nanobot.tooling.approvals import Approvals
 from nanobot.tools.undo import Outcome, UndoLog
 
@@ -113,10 +114,10 @@ class ConversationCommands:
         key = call.message.session_key
         ran, waited = await self._stopper.stop(key, call.entry_id)
         counts = [(await stop(key), noun) for noun, stop in self._stops]
-        ended = [_plural(count, noun) for count, noun in counts if count]
+        ended = [counted(count, noun) for count, noun in counts if count]
         if not ran and not waited and not ended:
             return Answer("Nothing is running.")
-        aside = f" {_plural(waited, 'waiting message')} set aside." if waited else ""
+        aside = f" {counted(waited, 'waiting message')} set aside." if waited else ""
         others = f" {', '.join(ended)} ended." if ended else ""
         return Answer(f"Stopped.{aside}{others}")
 
@@ -262,10 +263,6 @@ def _undo_text(messages: tuple[Message, ...], files: list[tuple[str, Outcome]]) 
     lines = [f"Took back the last turn (“{first}”)."]
     lines += [f"- {path}: {outcome}" for path, outcome in files] or ["It had changed no files."]
     return "\n".join(lines)
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 class ApprovalCommands:

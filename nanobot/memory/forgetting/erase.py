@@ -45,6 +45,7 @@ from nanobot.memory.text.wording import words
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import SUFFIX, JsonValue
+from nanobot.text import counted
 
 BEYOND = (
     "what links in my home lead to, unless it is a folder of my own",
@@ -85,7 +86,10 @@ class ErasePlan:
         if self.is_empty:
             return "This text stands nowhere in my files."
         changing = [one.shown for one in self.occurrences if one.can_be_cleaned]
-        lines = [f"To be erased from {_count(changing)} of all memories:", *_items(changing)]
+        lines = [
+            f"To be erased from {counted(len(changing), 'file')} of all memories:",
+            *_items(changing),
+        ]
         if not self.forgets.is_empty:
             lines.append(f"Also forgotten, as with /forget: {self.forgets.counts}.")
         if left := _reasons(self.occurrences):
@@ -119,7 +123,7 @@ class EraseReport:
     def text(self) -> str:
         """For people; never the text itself."""
         gone = {one.path for one in self.before} - {one.path for one in self.left}
-        lines = [f"Erased from {_count(gone)}; {ERASED} stands in its place."]
+        lines = [f"Erased from {counted(len(gone), 'file')}; {ERASED} stands in its place."]
         if self.is_complete:
             lines.append("I looked at every byte of every file in my home: none holds it any more.")
         else:
@@ -324,7 +328,3 @@ def _reason(one: Occurrence) -> str:
 def _items(lines: Sequence[str]) -> list[str]:
     more = len(lines) - _SHOWN
     return [f"- {line}" for line in (*lines[:_SHOWN], *([f"and {more} more"] if more > 0 else []))]
-
-
-def _count(files: Sequence[object] | set[Path]) -> str:
-    return f"{len(files):,} file{'' if len(files) == 1 else 's'}"

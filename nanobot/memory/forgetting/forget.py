@@ -44,9 +44,9 @@ from nanobot.memory.why import (
     nearest,
     said_in,
 )
-from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
+from nanobot.text import counted
 
 _NOTE = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
 
@@ -82,8 +82,7 @@ async def take_out(
 
 async def _taken_out(store: MemoryStore, path: str, texts: Collection[str]) -> int:
     """The version of the file without them, 0 where there is none."""
-    number = f"{len(texts)} line{'' if len(texts) == 1 else 's'}"
-    change = Change("forget", f"forgot {number}")
+    change = Change("forget", f"forgot {counted(len(texts), 'line')}")
     if path in ALL_FACTS:
         operations = [Operation(old=text) for text in sorted(texts)]
         return (await store.apply(path, operations, change))[0]
@@ -147,22 +146,17 @@ class ForgetPlan:
     @property
     def counts(self) -> str:
         """How much it is, in words."""
-        return ", ".join(
-            (
-                _number(len(self.lines), "line"),
-                _number(len(self.messages), "message"),
-                _number(len(self.entries), "history entry", "history entries"),
-            )
+        lines, messages = counted(len(self.lines), "line"), counted(len(self.messages), "message")
+        return (
+            f"{lines}, {messages}, {counted(len(self.entries), 'history entry', 'history entries')}"
         )
 
     @property
     def text(self) -> str:
         """For people: exactly what will go."""
         if self.is_empty:
-            nothing = "Nothing that I remember says this."
-            return (
-                "\n".join([nothing, "The nearest:", *listed(self.near)]) if self.near else nothing
-            )
+            near = ["The nearest:", *listed(self.near)] if self.near else []
+            return "\n".join(["Nothing that I remember says this.", *near])
         found = [
             *(f"- {line.path}, line {line.number}: {excerpt(line.text)}" for line in self.lines),
             *(f"- {said.session} #{said.seq}, {said.who}: {excerpt(said.text)}"
@@ -170,13 +164,8 @@ class ForgetPlan:
             *(f"- history {cursor}" for cursor in self.entries),
         ]  # fmt: skip
         more = len(found) - _SHOWN
-        return "\n".join(
-            [
-                f"To be forgotten: {self.counts}.",
-                *found[:_SHOWN],
-                *([f"- and {more} more"] if more > 0 else []),
-            ]
-        )
+        rest = [f"- and {more} more"] if more > 0 else []
+        return "\n".join([f"To be forgotten: {self.counts}.", *found[:_SHOWN], *rest])
 
     def as_json(self) -> dict[str, JsonValue]:
         """For machines."""
@@ -324,11 +313,10 @@ class Forgetter:
 
     def _messages(self, scope: str, facts: Sequence[Fact]) -> Iterator[Said]:
         keys = self._sessions.keys()
-        for key in keys:
-            if self._scope_of(key) != scope:
-                continue
+        for key in (key for key in keys if self._scope_of(key) == scope):
             for message in self._sessions.read_window(key):
-                if any(_states(facts, text) for text in _texts(message)):
+                texts = (message.content, *(call.arguments for call in message.tool_calls))
+                if any(_states(facts, text) for text in texts):
                     yield said_in(key, message)
 
 
@@ -350,19 +338,9 @@ def _unsaid(block: str, facts: Sequence[Fact]) -> str:
 
 def _entry_states(entry: HistoryEntry, facts: Sequence[Fact]) -> bool:
     lines = [line for op in entry.operations for line in (op.old, op.new)]
-    texts = [*entry.key_facts, *lines]
-    return without(entry.summary, facts) != entry.summary or any(
-        _states(facts, text) for text in texts
-    )
+    stated = any(_states(facts, text) for text in (*entry.key_facts, *lines))
+    return stated or without(entry.summary, facts) != entry.summary
 
 
 def _states(facts: Iterable[Fact], text: str) -> bool:
     return any(fact.stated_by(text) for fact in facts)
-
-
-def _texts(message: Message) -> list[str]:
-    return [message.content, *(call.arguments for call in message.tool_calls)]
-
-
-def _number(count: int, one: str, many: str = "") -> str:
-    return f"{count} {one if count == 1 else many or f'{one}s'}"

@@ -11,14 +11,14 @@ from typing import Protocol
 from nanobot.commands import Answer, CommandCall
 from nanobot.memory.scopes import Scopes, is_group
 from nanobot.memory.service.service import MemoryService
-from nanobot.memory.service.views import count, minute
+from nanobot.memory.service.views import minute
 from nanobot.memory.versions.version import Version
 from nanobot.messages import Message
 from nanobot.session.catalogue import SessionInfo
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
-from nanobot.text import shortened
+from nanobot.text import counted, shortened
 
 _SHOWN = 10
 _PREVIEW = 60
@@ -67,7 +67,7 @@ class ContinueCommand:
     async def _listed(self, infos: Sequence[SessionInfo]) -> str:
         lines = [
             f"- `/continue {info.key}`: {minute(info.updated_at)}, "
-            f"{count(len(await self._tail(info.key)), 'message')}, "
+            f"{counted(len(await self._tail(info.key)), 'message')}, "
             f"“{shortened(info.preview, _PREVIEW)}”"
             for info in infos[:_SHOWN]
         ]
@@ -84,7 +84,7 @@ def _copied(session: Session, entry_id: int, key: str, tail: Sequence[Message]) 
         session.add_message(replace(message, seq=0, turn_id=f"continue-{entry_id}"))
     are = "is" if len(new) == 1 else "are"
     return (
-        f"{count(len(new), 'message')} of {key} {are} here now; go on where you were. "
+        f"{counted(len(new), 'message')} of {key} {are} here now; go on where you were. "
         "/undo takes them back."
     )
 
@@ -140,7 +140,7 @@ class DiscardCommand:
             turns = _texts(session.metadata.get("discarded")) if undo else []
             if not turns:
                 return Answer("This conversation is empty.")
-        lines = [f"Dropped {count(len(gone), 'message')}; nothing of it will be remembered."]
+        lines = [f"Dropped {counted(len(gone), 'message')}; nothing of it will be remembered."]
         if undo:
             lines = [*(lines if gone else []), *await asyncio.to_thread(self._put_back, turns)]
         scope = self._scopes.serving(call.message, session.key, session.metadata)

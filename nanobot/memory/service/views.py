@@ -24,7 +24,7 @@ from nanobot.memory.search.tool import Retired
 from nanobot.memory.store.pending import PendingFact
 from nanobot.memory.versions.version import TAGS, Author, SyncResult, Version
 from nanobot.session.records import JsonValue
-from nanobot.text import shortened, visible
+from nanobot.text import counted, shortened, visible
 
 _LINE, _NEIGHBOUR = 300, 120
 _FACTS_SHOWN, _DIFF_SHOWN, _PATHS_SHOWN = 60, 200, 3
@@ -57,7 +57,7 @@ class FileView:
         """How much it holds, in a line of a list."""
         by = f" {TAGS[self.author]}" if self.author else ""
         changed = f", changed {minute(self.changed)}{by}" if self.changed else ""
-        size = f"{count(self.facts, 'fact')}, about {count(self.tokens, 'token')}"
+        size = f"{counted(self.facts, 'fact')}, about {counted(self.tokens, 'token')}"
         return f"- {self.path}: {size}{changed}"
 
     def shown(self) -> Iterator[str]:
@@ -98,7 +98,7 @@ class Overview:
         sizes = [file.text for file in self.files]
         blocks.append("\n".join(["Where it is:", "", *sizes, *self._counts()]))
         if self.pending:
-            wait = count(self.pending, "fact waits", "facts wait")
+            wait = counted(self.pending, "fact waits", "facts wait")
             blocks.append(f"{wait} for your word: `/memory pending`.")
         if self.trouble:
             blocks.append(f"Not all is well: {self.trouble}")
@@ -106,10 +106,10 @@ class Overview:
 
     def _counts(self) -> Iterator[str]:
         unread = f", {self.unread:,} of them not yet read by Dream" if self.unread else ""
-        yield f"- history: {count(self.entries, 'entry', 'entries')}{unread}"
-        yield f"- daily notes: {count(self.notes, 'day')}"
+        yield f"- history: {counted(self.entries, 'entry', 'entries')}{unread}"
+        yield f"- daily notes: {counted(self.notes, 'day')}"
         if self.retired:
-            yield f"- memory/retired.md: {count(self.retired, 'fact')} that are no longer true"
+            yield f"- memory/retired.md: {counted(self.retired, 'fact')} that are no longer true"
         if self.latest_version:
             yield f"- versions: {self.latest_version:,} is the latest; `/dream-restore --list`"
         if self.index != _NOTHING_INDEXED:
@@ -242,7 +242,7 @@ def decided(done: str, facts: Sequence[PendingFact], left: int) -> Report:
     if not facts:
         lines = ["No such fact waits: it was decided on already, or `/memory pending` has it."]
     if left:
-        lines.append(f"{count(left, 'fact waits', 'facts wait')} still: `/memory pending`.")
+        lines.append(f"{counted(left, 'fact waits', 'facts wait')} still: `/memory pending`.")
     return Report("\n".join(lines), {"facts": [_fact(fact) for fact in facts], "left": left})
 
 
@@ -270,8 +270,8 @@ def synced(remote: str, result: SyncResult) -> Report:
     """What came from other devices, and what could not be merged."""
     news = "no other device has been there yet"
     if result.devices:
-        changes = count(len(result.numbers), "change") if result.numbers else "nothing new"
-        news = f"{changes} came from {count(len(result.devices), 'other device')}"
+        changes = counted(len(result.numbers), "change") if result.numbers else "nothing new"
+        news = f"{changes} came from {counted(len(result.devices), 'other device')}"
     lines = [f"Memory is in step with {shortened(remote, 200)}: {news}."]
     if result.conflicts:
         lines.append("Both sides of these lines were kept; look at them:")
@@ -307,7 +307,7 @@ def held_text(facts: Sequence[PendingFact]) -> str:
     if len(facts) > 1:
         lines.append("Some of it: `/memory accept N` or `/memory drop N`.")
     if more:
-        lines.append(f"{count(more, 'more waits', 'more wait')}: `/memory pending`.")
+        lines.append(f"{counted(more, 'more waits', 'more wait')}: `/memory pending`.")
     return "\n".join(lines)
 
 
@@ -315,10 +315,10 @@ def index_text(stats: IndexStats) -> str:
     """What is searchable, in a few words."""
     vectors = f", {stats.vectors:,} with vectors" if stats.vectors else ""
     return (
-        f"{count(stats.messages, 'message')}, "
-        f"{count(stats.history, 'history entry', 'history entries')}, "
-        f"{count(stats.notes, 'note')}, {count(stats.facts, 'fact')}, "
-        f"{count(stats.library, 'library passage')}{vectors}"
+        f"{counted(stats.messages, 'message')}, "
+        f"{counted(stats.history, 'history entry', 'history entries')}, "
+        f"{counted(stats.notes, 'note')}, {counted(stats.facts, 'fact')}, "
+        f"{counted(stats.library, 'library passage')}{vectors}"
     )
 
 
@@ -329,7 +329,7 @@ def usage_text(rows: Iterable[tuple[str, Usage]], learning: Usage | None = None)
         named.append(("  memory, besides", learning, "call"))
     return "Tokens used:\n\n" + indented(
         f"{name:<18} {usage.prompt:>11,} in ({usage.cached:,} cached)  {usage.completion:>9,} out"
-        f"  {count(usage.turns, unit)}"
+        f"  {counted(usage.turns, unit)}"
         for name, usage, unit in named
     )
 
@@ -344,18 +344,13 @@ def indented(lines: Iterable[str]) -> str:
     return "\n".join(f"    {line}".rstrip() for line in lines)
 
 
-def count(number: int, one: str, many: str = "") -> str:
-    """`1 fact`, `2 facts`."""
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
-
-
 def _version_line(version: Version) -> str:
     """A version on one line: `12  2026-11-21 14:03  [Dream] learned 3 facts (USER.md)`."""
     tag = TAGS[version.author]
     summary = version.summary.removeprefix(tag).strip() or "a change"
     paths = ", ".join(version.paths)
     if len(version.paths) > _PATHS_SHOWN:
-        paths = count(len(version.paths), "file")
+        paths = counted(len(version.paths), "file")
     return f"{version.number}  {minute(version.when)}  {tag} {shortened(summary, 160)} ({paths})"
 
 

@@ -26,6 +26,7 @@ from nanobot.memory.taint import sources_of
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.versions.version import Change
+from nanobot.text import counted
 
 _HEADING = "# Waiting for your word"
 _SHORT = {LONG_TERM: "MEMORY.md"}
@@ -179,7 +180,7 @@ class Pending:
         for path, facts in groupby(sorted(chosen, key=lambda f: f.path), key=lambda f: f.path):
             text = self._store.read(path)
             operations = [fact.fitted(text) for fact in facts]
-            change = Change("you", f"{CONFIRMED} {_count(len(operations))}")
+            change = Change("you", f"{CONFIRMED} {counted(len(operations), 'fact')}")
             replaced = [line for one in operations for line in lost_facts(one.old, one.new)]
             _, left = await self._store.apply(path, operations, change, retired=replaced)
             # The line it would reword is gone: what was confirmed is new, then.
@@ -203,7 +204,7 @@ class Pending:
             return "".join(f"{line}\n" for piece in kept for line in piece.lines)
 
         if chosen:
-            await self._change(without, Change("you", f"{why} {_count(len(chosen))}"))
+            await self._change(without, Change("you", f"{why} {counted(len(chosen), 'fact')}"))
 
     async def _change(self, altered: Callable[[str], str], change: Change) -> None:
         for _ in range(_ATTEMPTS - 1):
@@ -265,7 +266,3 @@ def _with_detail(fact: PendingFact, line: str) -> PendingFact:
 def _origin(origin: str) -> str:
     """An origin as one word of the line: it may hold a stranger's id."""
     return re.sub(r"[\s(),]+", "_", origin)[:80] or "unknown"
-
-
-def _count(number: int) -> str:
-    return "1 fact" if number == 1 else f"{number} facts"
