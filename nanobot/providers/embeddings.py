@@ -7,28 +7,19 @@ those of every model server, with hints that name `memory.embeddings`.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
-
-from loguru import logger
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import (
     ContextTooLong,
-    ProviderBusy,
-    ProviderGarbage,
-    ProviderUnavailable,
 )
 from nanobot.providers.failures import Endpoint, items, mapping, parse_json
-from nanobot.providers.opening import open_connection
-from nanobot.providers.retry import RetryPolicy, wait_before_retry
-
-if TYPE_CHECKING:
-    from nanobot.providers.sdk import Connection
+from nanobot.providers.opening import LazyConnection, whole
+from nanobot.providers.retry import RetryPolicy, retried
 
 _ANSWER_LIMIT = 64 * 1024 * 1024
 _SHORTEST = 100
@@ -63,12 +54,11 @@ class OpenAIEmbedder:
         self.name = f"{model} at {base_url.rpartition('@')[2]}"
         self._batch = batch
         self._characters = characters
-        self._stall = stall_seconds
-        self._connect = connect_seconds
         self._retry = retry or RetryPolicy()
         self._random = random or Random()  # noqa: S311 - jitter, not a secret
-        self._opening = asyncio.Lock()
-        self._connection: Connection | None = None
+        self._connection = LazyConnection(
+            self._endpoint, connect=connect_seconds, stall=stall_seconds
+        )
 
     async def embed(self, texts: Sequence[str], *, patient: bool = True) -> list[list[float]]:
         """A vector for each text, in order, all of one length. Raises `ProviderError`s, those that
@@ -84,9 +74,7 @@ class OpenAIEmbedder:
 
     async def close(self) -> None:
         """Release connections; a later call opens new ones."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
+        await self._connection.close()
 
     async def _fitting(self, texts: list[str], seconds: float) -> list[list[float]]:
         """Vectors for texts of which some may be too long for the model, or all for one request."""
@@ -104,39 +92,17 @@ class OpenAIEmbedder:
 
     async def _patiently(self, texts: list[str], seconds: float) -> list[list[float]]:
         """With tries for so many seconds."""
-        deadline = self._clock.monotonic() + seconds
-        failures = garbage = 0
-        while True:
-            try:
-                return await self._ask(texts)
-            except (ProviderBusy, ProviderUnavailable, ProviderGarbage) as error:
-                failures += 1
-                garbage += isinstance(error, ProviderGarbage)
-                wait = wait_before_retry(error, failures, self._retry, self._random.random())
-                late = self._clock.monotonic() + wait >= deadline
-                if late or garbage > self._retry.garbage_retries:
-                    raise
-                logger.info("asking for embeddings again in {:.1f} s: {}", wait, error)
-            await self._clock.sleep(wait)
+        policy = replace(self._retry, deadline=seconds)
+        return await retried(
+            lambda: self._ask(texts), "embeddings", policy, self._clock, self._random
+        )
 
     async def _ask(self, texts: list[str]) -> list[list[float]]:
         wish = {"model": self._endpoint.model, "input": texts, "encoding_format": "float"}
-        connection = await self._connected()
-        answer = bytearray()
+        connection = await self._connection.open()
         async with connection.post("/embeddings", json.dumps(wish).encode()) as chunks:
-            async for chunk in chunks:
-                answer += chunk
-                if len(answer) > _ANSWER_LIMIT:
-                    raise self._endpoint.garbage("more than any vectors take")
-        return self._parsed(bytes(answer), len(texts))
-
-    async def _connected(self) -> Connection:
-        async with self._opening:
-            if self._connection is None:
-                self._connection = await asyncio.to_thread(
-                    open_connection, self._endpoint, connect=self._connect, stall=self._stall
-                )
-        return self._connection
+            answer = await whole(chunks, _ANSWER_LIMIT, self._endpoint)
+        return self._parsed(answer, len(texts))
 
     def _parsed(self, answer: bytes, expected: int) -> list[list[float]]:
         try:

@@ -12,18 +12,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import ProviderRejected, ProviderUnavailable
 from nanobot.providers.failures import Endpoint
-from nanobot.providers.opening import open_connection
+from nanobot.providers.opening import LazyConnection
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.providers.replies import Asked, IncomingReply, first_model
-
-if TYPE_CHECKING:
-    from nanobot.providers.sdk import Connection
 
 _BODY_LIMIT = 8 * 1024 * 1024
 _LIST_LIMIT = 1024 * 1024
@@ -91,11 +87,11 @@ class OpenAIProvider:
         self._max_tokens = max_tokens
         self._stall = stall_seconds if stream else patience_seconds
         self._patience = patience_seconds
-        self._connect = connect_seconds
         self._dialect = _Dialect(stream=stream, new_limit=_is_official(base_url))
         self._served = model
-        self._opening = asyncio.Lock()
-        self._connection: Connection | None = None
+        self._connection = LazyConnection(
+            self._endpoint, connect=connect_seconds, stall=self._stall
+        )
 
     def __repr__(self) -> str:
         return f"OpenAIProvider({self._endpoint.model!r} at {self._endpoint.place!r})"
@@ -117,9 +113,7 @@ class OpenAIProvider:
 
     async def close(self) -> None:
         """Release connections; a later call opens new ones."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
+        await self._connection.close()
 
     async def _ask(self, prompt: Prompt, options: CallOptions, on_text: TextSink | None) -> Reply:
         options = replace(options, model=options.model or await self._model())
@@ -129,7 +123,7 @@ class OpenAIProvider:
             options.model,
         )
         incoming = IncomingReply(self._endpoint, asked, on_text, _BODY_LIMIT)
-        connection = await self._connected()
+        connection = await self._connection.open()
         try:
             async with (
                 asyncio.timeout(self._patience) as limit,
@@ -147,7 +141,7 @@ class OpenAIProvider:
     async def _model(self) -> str:
         if not self._served:
             try:
-                listed = await (await self._connected()).get("/models", _LIST_LIMIT)
+                listed = await (await self._connection.open()).get("/models", _LIST_LIMIT)
             except ProviderRejected as error:
                 if error.status != 404:
                     raise
@@ -179,16 +173,6 @@ class OpenAIProvider:
             if self._dialect.usage:
                 parts += [b',"stream_options":{"include_usage":true}']
         return b"".join([*parts, b"}"])
-
-    async def _connected(self) -> Connection:
-        if self._connection is None:
-            async with self._opening:
-                if self._connection is None:
-                    self._connection = await asyncio.to_thread(self._open)
-        return self._connection
-
-    def _open(self) -> Connection:
-        return open_connection(self._endpoint, connect=self._connect, stall=self._stall)
 
 
 def _tool_choice(name: str) -> object:

@@ -5,6 +5,8 @@ Blocks: it imports the `openai` package, which takes half a second, so callers u
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -37,3 +39,37 @@ def open_connection(endpoint: Endpoint, *, connect: float, stall: float) -> Conn
 
     loopback = url.hostname in ("localhost", "127.0.0.1", "::1")
     return Connection(endpoint, connect=connect, stall=stall, proxies=not loopback)
+
+
+class LazyConnection:
+    """A client that is opened when it is first needed, and again after `close`."""
+
+    def __init__(self, endpoint: Endpoint, *, connect: float, stall: float) -> None:
+        self._endpoint, self._connect, self._stall = endpoint, connect, stall
+        self._opening = asyncio.Lock()
+        self._connection: Connection | None = None
+
+    async def open(self) -> Connection:
+        """The client. Raises as `open_connection`."""
+        async with self._opening:
+            if self._connection is None:
+                self._connection = await asyncio.to_thread(
+                    open_connection, self._endpoint, connect=self._connect, stall=self._stall
+                )
+        return self._connection
+
+    async def close(self) -> None:
+        """Give back the sockets."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+
+async def whole(chunks: AsyncIterator[bytes], limit: int, endpoint: Endpoint) -> bytes:
+    """A whole answer. Raises `ProviderGarbage` for more than `limit` bytes."""
+    answer = bytearray()
+    async for chunk in chunks:
+        answer += chunk
+        if len(answer) > limit:
+            raise endpoint.garbage("more than was asked for")
+    return bytes(answer)

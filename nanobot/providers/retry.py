@@ -17,9 +17,10 @@ waiting while another can answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import TypeVar
 
 from loguru import logger
 
@@ -61,12 +62,38 @@ class RestartableText:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Times in seconds. `deadline` 0 means that nothing is tried twice."""
+    """Times in seconds. `deadline` 0 means that nothing is tried twice, `most_tries` 0 that only
+    the deadline counts."""
 
     deadline: float = 60.0
     first_wait: float = 1.0
     longest_wait: float = 20.0
     garbage_retries: int = 2
+    most_tries: int = 0
+
+
+T = TypeVar("T")
+
+
+async def retried(
+    ask: Callable[[], Awaitable[T]], what: str, policy: RetryPolicy, clock: Clock, random: Random
+) -> T:
+    """What `ask` gives, asked again while that may help; raises the last error when time or tries
+    are used up. `what` is asked for, for the log."""
+    deadline = clock.monotonic() + policy.deadline
+    failures = garbage = 0
+    while True:
+        try:
+            return await ask()
+        except (ProviderBusy, ProviderUnavailable, ProviderGarbage) as error:
+            failures += 1
+            garbage += isinstance(error, ProviderGarbage)
+            wait = wait_before_retry(error, failures, policy, random.random())
+            late = clock.monotonic() + wait >= deadline
+            if late or garbage > policy.garbage_retries or failures == policy.most_tries:
+                raise
+            logger.info("asking for {} again in {:.1f} s: {}", what, wait, error)
+        await clock.sleep(wait)
 
 
 def wait_before_retry(
@@ -101,23 +128,12 @@ class RetryingProvider:
     ) -> Reply:
         """Answer `prompt`; raises the last error when time or tries are used up."""
         text = RestartableText(on_text)
-        deadline = self._clock.monotonic() + self._policy.deadline
-        failures = garbage = 0
-        while True:
-            try:
-                return await self._provider.complete(prompt, options, text.sink)
-            except (ProviderBusy, ProviderUnavailable, ProviderGarbage) as error:
-                failures += 1
-                garbage += isinstance(error, ProviderGarbage)
-                wait = wait_before_retry(error, failures, self._policy, self._random.random())
-                if (
-                    garbage > self._policy.garbage_retries
-                    or self._clock.monotonic() + wait >= deadline
-                ):
-                    raise
-                logger.info("asking again in {:.1f} s: {}", wait, error)
-            await self._clock.sleep(wait)
+
+        async def ask() -> Reply:
             text.void()
+            return await self._provider.complete(prompt, options, text.sink)
+
+        return await retried(ask, "an answer", self._policy, self._clock, self._random)
 
     async def close(self) -> None:
         """Release connections."""

@@ -10,18 +10,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import PurePosixPath
 from random import Random
-from typing import TYPE_CHECKING
-
-from loguru import logger
 
 from nanobot.clock import Clock, SystemClock
-from nanobot.errors import ContextTooLong, ProviderBusy, ProviderRejected, ProviderUnavailable
+from nanobot.errors import ContextTooLong, ProviderRejected
 from nanobot.providers.failures import Endpoint, mapping, parse_json
-from nanobot.providers.opening import open_connection
-from nanobot.providers.retry import RetryPolicy, wait_before_retry
-
-if TYPE_CHECKING:
-    from nanobot.providers.sdk import Connection
+from nanobot.providers.opening import LazyConnection, whole
+from nanobot.providers.retry import RetryPolicy, retried
 
 MAX_BYTES = 25 * 1024 * 1024
 """What OpenAI takes, and those who copied it."""
@@ -75,11 +69,13 @@ class Transcriber:
         self._language = language
         self._timeout = timeout_seconds
         self._max_bytes = max_bytes
-        self._connect = connect_seconds
-        self._retry = RetryPolicy(deadline=timeout_seconds, longest_wait=5.0)
+        self._retry = RetryPolicy(
+            deadline=timeout_seconds, longest_wait=5.0, garbage_retries=0, most_tries=_MOST_TRIES
+        )
         self._random = random or Random()  # noqa: S311 - jitter, not a secret
-        self._opening = asyncio.Lock()
-        self._connection: Connection | None = None
+        self._connection = LazyConnection(
+            self._endpoint, connect=connect_seconds, stall=timeout_seconds
+        )
 
     async def transcribe(self, audio: bytes, mime: str = "", name: str = "") -> str:
         """What is said in `audio`, without space around it; empty where nobody speaks.
@@ -91,7 +87,9 @@ class Transcriber:
         file = (f"voice.{_suffix(mime, name)}", audio, _plain_type(mime))
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._patiently(file)
+                return await retried(
+                    lambda: self._ask(file), "what was said", self._retry, self._clock, self._random
+                )
         except TimeoutError as error:
             raise self._endpoint.stalled(self._timeout) from error
         except ContextTooLong as error:
@@ -99,36 +97,16 @@ class Transcriber:
 
     async def close(self) -> None:
         """Release connections; a later call opens new ones."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
-
-    async def _patiently(self, file: tuple[str, bytes, str]) -> str:
-        deadline = self._clock.monotonic() + self._retry.deadline
-        failures = 0
-        while True:
-            try:
-                return await self._ask(file)
-            except (ProviderBusy, ProviderUnavailable) as error:
-                failures += 1
-                wait = wait_before_retry(error, failures, self._retry, self._random.random())
-                if failures == _MOST_TRIES or self._clock.monotonic() + wait >= deadline:
-                    raise
-                logger.info("asking for what was said again in {:.1f} s: {}", wait, error)
-            await self._clock.sleep(wait)
+        await self._connection.close()
 
     async def _ask(self, file: tuple[str, bytes, str]) -> str:
         fields = {"model": self._endpoint.model, "response_format": "json"}
         if self._language:
             fields["language"] = self._language
-        connection = await self._connected()
-        answer = bytearray()
+        connection = await self._connection.open()
         async with connection.upload("/audio/transcriptions", fields, file) as chunks:
-            async for chunk in chunks:
-                answer += chunk
-                if len(answer) > _ANSWER_LIMIT:
-                    raise self._endpoint.garbage("more than anybody says")
-        return self._parsed(bytes(answer))
+            answer = await whole(chunks, _ANSWER_LIMIT, self._endpoint)
+        return self._parsed(answer)
 
     def _parsed(self, answer: bytes) -> str:
         try:
@@ -141,14 +119,6 @@ class Transcriber:
         if not isinstance(text, str):
             raise self._endpoint.garbage("no text", answer)
         return text.strip()
-
-    async def _connected(self) -> Connection:
-        async with self._opening:
-            if self._connection is None:
-                self._connection = await asyncio.to_thread(
-                    open_connection, self._endpoint, connect=self._connect, stall=self._timeout
-                )
-        return self._connection
 
     def _too_large(self, size: int) -> ProviderRejected:
         return ProviderRejected(
