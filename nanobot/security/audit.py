@@ -60,7 +60,7 @@ class AuditLog:
     def _cleaned(self, value: Value) -> Value:
         if not isinstance(value, str):
             return value
-        text = self._redactor.redact(value)  # before it is cut, lest half a secret stays
+        text = self._redactor.redact(value)  # before it is cut: half a secret would not be found
         if len(text) <= _MAX_TEXT:
             return text
         # At the end of a line: half of a name would be what no erasing finds.

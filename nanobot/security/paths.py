@@ -2,7 +2,7 @@
 
 A path is text that a model may have been talked into, so it is never given to the system as a
 whole. It is split into names, and each name is opened relative to the descriptor of the folder
-before it, without following links. What always holds:
+before it, without following links. Invariants:
 
 - nothing outside a `Root` is opened, whatever the text of the path and whatever links lie inside;
 - only regular files with a single hard link are read or replaced; a pipe or a device never blocks;

@@ -165,7 +165,7 @@ class Egress:
             ) from None
 
     async def close(self) -> None:
-        """Close what is connected. Requests after this begin anew."""
+        """Close what is connected. Later requests open new connections."""
         if self._own is not None:
             own, self._own = self._own, None
             await own.aclose()

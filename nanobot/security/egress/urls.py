@@ -7,7 +7,7 @@ each of them: mapped (`::ffff:a.b.c.d`), compatible (`::a.b.c.d`), translated
 (`2001::/32`) and ISATAP (`…:0:5efe:a.b.c.d`). `ipaddress.is_global` sees through few of these.
 
 A URL here is http or https, a plain host, a port, a path. Whatever two programs could read in two
-ways is refused and never mended, so the host that is checked is the host that is asked. That means
+ways is refused, never repaired, so the host that is checked is the host that is asked. That means
 no user names, no percent signs or backslashes in the host, no numbers that only old C libraries
 take for addresses (`127.1`, `0x7f.0.0.1`, `2130706433`), no letters that a browser would fold into
 others.

@@ -178,7 +178,7 @@ class Running:
             async with self._within(min(START_SECONDS, self._server.timeout_seconds)):
                 self._listed(await session.cards())
         except (TimeoutError, McpError) as error:
-            logger.info("the MCP server {} is started anew: {}", self._server.name, error)
+            logger.info("the MCP server {} is restarted: {}", self._server.name, error)
             return False
         return True
 
