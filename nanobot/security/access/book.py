@@ -262,7 +262,7 @@ class Keeper:
     def __init__(self, store: StateStore) -> None:
         self._document = Document(store, "access", _decoded, _encoded, Book(), _ADVICE)
         self._current: Book | None = None
-        self._documentd = Book()
+        self._stored = Book()
         self._unsaved = False
         self._changing = asyncio.Lock()
 
@@ -275,7 +275,7 @@ class Keeper:
     def book(self) -> Book:
         """As it is now; it may have requests and wrong codes that are too old."""
         if self._current is None:
-            self._current = self._documentd = self._document.load()
+            self._current = self._stored = self._document.load()
         return self._current
 
     @asynccontextmanager
@@ -284,8 +284,8 @@ class Keeper:
         async with self._changing:
             book, theirs = self.book, self._document.reload()
             if theirs is not None:
-                self._current, self._documentd = (
-                    book.as_others_left(theirs, self._documentd),
+                self._current, self._stored = (
+                    book.as_others_left(theirs, self._stored),
                     theirs,
                 )
             yield
@@ -323,7 +323,7 @@ class Keeper:
         self._unsaved = False  # what is noted while this is written sets it again
         try:
             await asyncio.to_thread(self._document.save, book)
-            self._documentd = book
+            self._stored = book
         except BaseException:
             self._unsaved = True
             raise

@@ -143,7 +143,11 @@ class McpServers:
         """Offer the tools that are known. Reads one small file; starts nothing."""
         if self._servers:
             self._saved = self._ledger.load()
-            self._listings = dict(self._saved)
+            self._listings = {
+                name: listing
+                for name, listing in self._saved.items()
+                if name in self._servers and listing.identity == self._servers[name].identity
+            }
             self._offer()
 
     def start(self) -> None:
@@ -176,7 +180,7 @@ class McpServers:
             )
         running = self._running[name]
         names = tuple(sorted(n for n, tool in self._offered.items() if tool.server is server))
-        return State(server, self._known(name), names, running.runs, running.trouble)
+        return State(server, self._listings.get(name), names, running.runs, running.trouble)
 
     async def check(self, name: str) -> State:
         """Start one now, if it does not run, and see its tools. Raises `NanobotError`."""
@@ -212,47 +216,34 @@ class McpServers:
         running = self._running[server.name]
         await running.ready()
         await self._note()
-        listing = self._known(server.name)
+        listing = self._listings.get(server.name)
         if listing is None or card not in listing.offered:
-            gone = listing is not None and card.name not in {one.name for one in listing.listed}
-            if gone:
-                raise McpError(f"the MCP server {server.name} has no tool {card.name} any more")
             raise McpError(
-                f"{card.name} of the MCP server {server.name} is not described as it was when the"
-                " owner accepted it, so it is not called",
+                f"{card.name} of the MCP server {server.name} is gone, or not described as it was"
+                " when the owner accepted it, so it is not called",
                 hint=f"The owner looks at it with `nanobot mcp approve {server.name}`. Tell them.",
             )
         return await running.call(card.name, arguments)
 
-    def _known(self, name: str) -> Listing | None:
-        """What is known about a server, if it is about this very one."""
-        listing = self._listings.get(name)
-        same = listing is not None and listing.identity == self._servers[name].identity
-        return listing if same else None
-
     async def _attend_to(self, name: str) -> None:
-        await self._discover(name)
-        listing = self._known(name)
-        if listing is None or not listing.waiting or self._tell is None:
-            return
-        try:
-            await self._tell(_waiting(name, listing), f"mcp-{name}-{listing.digest}")
-        except StorageError as error:
-            logger.warning("nobody was told what waits at the MCP server {}: {}", name, error)
-
-    async def _discover(self, name: str) -> None:
         pause = FIRST_PAUSE
-        while self._known(name) is None:
+        while name not in self._listings:
             try:
                 await self.check(name)
             except NanobotError as error:
                 logger.info("the MCP server {} has no tools yet: {}", name, error)
                 await self._clock.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
+        listing = self._listings[name]
+        if listing.waiting and self._tell is not None:
+            try:
+                await self._tell(_waiting(name, listing), f"mcp-{name}-{listing.digest}")
+            except StorageError as error:
+                logger.warning("nobody was told what waits at the MCP server {}: {}", name, error)
 
     def _listed(self, name: str, cards: tuple[Card, ...]) -> None:
         """A server has said which tools it has."""
-        known = self._known(name)
+        known = self._listings.get(name)
         listing = (known or Listing(self._servers[name].identity)).seen(cards)
         if listing == known:
             return
@@ -266,7 +257,7 @@ class McpServers:
         cards = {
             (name, card.name): card
             for name in self._servers
-            if (listing := self._known(name)) is not None
+            if (listing := self._listings.get(name)) is not None
             for card in bearable(listing.offered, self._servers[name].tools)
         }
         names = offered_names(cards)
@@ -298,7 +289,7 @@ class McpServers:
 
     async def _save(self) -> None:
         async with self._saving:
-            listings = dict(self._listings)
+            listings = {**self._saved, **self._listings}
             if listings != self._saved:
                 await asyncio.to_thread(self._ledger.save, listings)
                 self._saved = listings
