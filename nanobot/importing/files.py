@@ -59,11 +59,11 @@ class Item:
 
     kind: Kind
     source: str
-    outcome: Outcome
-    target: str
-    note: str
     size: int
-    count: int
+    outcome: Outcome
+    target: str = ""
+    note: str = ""
+    count: int = 0
 
 
 @dataclass(slots=True)
@@ -354,26 +354,28 @@ class Transfer:
 
     def take(self, kind: Kind, found: Found, target: str) -> None:
         """Copy a file to `target`."""
-        self._copy(kind, found, "taken", target, target)
+        self._copy(found, target, Item(kind, found.shown, found.size, "taken", target))
 
     def keep(self, kind: Kind, found: Found, note: str = "") -> None:
         """Copy a file to the originals."""
-        self._copy(kind, found, "kept", self._original(found), note=note)
+        copy = self._original(found)
+        self._copy(found, copy, Item(kind, found.shown, found.size, "kept", copy, note))
 
     def convert(
         self, kind: Kind, found: Found, target: str, note: str = "", count: int = 0
     ) -> None:
         """Note that a file's content is at `target` in another form, and copy it to the originals.
         Without a target it is only kept."""
-        if target:
-            self._copy(kind, found, "converted", self._original(found), target, note, count)
-        else:
+        if not target:
             self.keep(kind, found, note)
+            return
+        item = Item(kind, found.shown, found.size, "converted", target, note, count)
+        self._copy(found, self._original(found), item)
 
     def leave(self, kind: Kind, found: Found, why: str | OSError) -> None:
         """Note that something is not copied."""
         note = why if isinstance(why, str) else f"it cannot be read: {reason(why)}"
-        self._done(kind, found, "left", "", note)
+        self._done(found, Item(kind, found.shown, found.size, "left", "", note))
 
     def take_media(self, found: Found) -> str:
         """Copy a file that came with a message; its path in the new home, empty where it cannot be
@@ -386,7 +388,7 @@ class Transfer:
         target = f"{FOLDER}/{kept_name(data, '', found.path)}"
         if self._folder and not (self._folder / target).exists():
             self.write(target, [data])
-        self._done("media", found, "taken", target)
+        self._done(found, Item("media", found.shown, found.size, "taken", target))
         return target
 
     def write(self, target: str, pieces: Iterable[bytes]) -> None:
@@ -412,18 +414,9 @@ class Transfer:
         if self._folder is not None:
             (self._folder / target).unlink(missing_ok=True)
 
-    def _copy(
-        self,
-        kind: Kind,
-        found: Found,
-        outcome: Outcome,
-        copy: str,
-        target: str = "",
-        note: str = "",
-        count: int = 0,
-    ) -> None:
+    def _copy(self, found: Found, copy: str, item: Item) -> None:
         if found.problem:
-            self.leave(kind, found, found.problem)
+            self.leave(item.kind, found, found.problem)
             return
         try:
             with self.opened(found) as file:
@@ -433,21 +426,12 @@ class Transfer:
                         (self._folder / copy).chmod(0o700)
         except OSError as error:
             self.remove(copy)
-            self.leave(kind, found, error)
-            return
-        self._done(kind, found, outcome, target or copy, note, count)
+            self.leave(item.kind, found, error)
+        else:
+            self._done(found, item)
 
-    def _done(
-        self,
-        kind: Kind,
-        found: Found,
-        outcome: Outcome,
-        target: str,
-        note: str = "",
-        count: int = 0,
-    ) -> None:
+    def _done(self, found: Found, item: Item) -> None:
         del self._left[found.root, found.path]
-        item = Item(kind, found.shown, outcome, target, note, found.size, count)
         self._report.items.append(item)
 
     def _original(self, found: Found) -> str:
