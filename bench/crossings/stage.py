@@ -24,7 +24,8 @@ from nanobot.config.load import load_settings
 from nanobot.gateway.gateway import Gateway
 from nanobot.providers.port import Prompt, Reply
 from nanobot.security.paths import Root
-from nanobot.skills import SkillsLoader, SkillsService
+from nanobot.skills.loader import SkillsLoader
+from nanobot.skills.service import SkillsService
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import Tool

@@ -42,7 +42,7 @@ from nanobot.messages import ATTACHED
 from nanobot.security.paths import Root
 from nanobot.security.redaction import keys_in
 from nanobot.session.session import Session
-from nanobot.skills import SkillsCommand, SkillsOperations
+from nanobot.skills.service import SkillsCommand, SkillsOperations
 from nanobot.tools.mcp import McpOperations
 
 

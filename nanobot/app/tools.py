@@ -42,8 +42,10 @@ from nanobot.security.egress import Egress
 from nanobot.security.paths import Place, Root, Roots
 from nanobot.security.redaction import Redactor
 from nanobot.security.sandbox import Confined, SandboxFinder
-from nanobot.skills import ReadSkill, SkillsLoader, SkillsService, is_skill_file
-from nanobot.skills.loader import Surroundings
+from nanobot.skills.folder import is_skill_file
+from nanobot.skills.loader import SkillsLoader, Surroundings
+from nanobot.skills.prompt import ReadSkill
+from nanobot.skills.service import SkillsService
 from nanobot.templates import render
 from nanobot.tooling import Caller, OwnersPolicy, Tool, ToolRegistry
 from nanobot.tooling.approvals import Approvals

@@ -45,7 +45,7 @@ from nanobot.memory.service.operations import memory_operations
 from nanobot.security.paths import Root
 from nanobot.security.redaction import Redactor
 from nanobot.session.manager import SessionManager
-from nanobot.skills import SkillsOperations
+from nanobot.skills.service import SkillsOperations
 from nanobot.tasks import Background
 from nanobot.tooling import ToolRegistry
 from nanobot.tools.mcp import McpOperations

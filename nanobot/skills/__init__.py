@@ -7,20 +7,3 @@ again. Built-in skills are part of the program.
 `folder` says what a skill is and reads one, `loader` finds those of a home and knows what the owner
 enabled, `prompt` is what the model sees, `service` what the owner does.
 """
-
-from nanobot.skills.folder import Skill, is_skill_file
-from nanobot.skills.loader import SkillsLoader
-from nanobot.skills.prompt import ReadSkill, SkillSections, mentioned
-from nanobot.skills.service import SkillsCommand, SkillsOperations, SkillsService
-
-__all__ = [
-    "ReadSkill",
-    "Skill",
-    "SkillSections",
-    "SkillsCommand",
-    "SkillsLoader",
-    "SkillsOperations",
-    "SkillsService",
-    "is_skill_file",
-    "mentioned",
-]

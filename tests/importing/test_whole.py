@@ -13,7 +13,7 @@ from nanobot.io import FileOps
 from nanobot.memory.history.log import HistoryLog
 from nanobot.security.paths import Root
 from nanobot.session.jsonl_store import SessionFolder
-from nanobot.skills import SkillsLoader
+from nanobot.skills.loader import SkillsLoader
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 from tests.doubles.state import MemoryState

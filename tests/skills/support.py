@@ -9,8 +9,10 @@ from pathlib import Path
 
 from nanobot.messages import ToolCall
 from nanobot.security.paths import Root
-from nanobot.skills import ReadSkill, Skill, SkillsLoader, SkillsService
-from nanobot.skills.loader import Surroundings
+from nanobot.skills.folder import Skill
+from nanobot.skills.loader import SkillsLoader, Surroundings
+from nanobot.skills.prompt import ReadSkill
+from nanobot.skills.service import SkillsService
 from nanobot.testing import FakeClock
 from nanobot.tooling import Caller, ToolRegistry, ToolResult
 from tests.doubles.state import MemoryState

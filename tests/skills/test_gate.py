@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import NanobotError
-from nanobot.skills import is_skill_file
+from nanobot.skills.folder import is_skill_file
 from tests.skills.support import Shelf, skill_md, write
 
 FILES = {

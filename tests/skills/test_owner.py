@@ -12,7 +12,7 @@ from nanobot.bus.events import InboundMessage
 from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
 from nanobot.session.session import Session
-from nanobot.skills import SkillsCommand, SkillsOperations
+from nanobot.skills.service import SkillsCommand, SkillsOperations
 from nanobot.testing import FakeClock
 from tests.skills.support import Shelf, skill_md, write
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.skills import Skill, SkillSections, mentioned
-from nanobot.skills.folder import Header
-from nanobot.skills.prompt import SUMMARY_TOKENS, active_section, summary_section
+from nanobot.skills.folder import Header, Skill
+from nanobot.skills.prompt import (
+    SUMMARY_TOKENS,
+    SkillSections,
+    active_section,
+    mentioned,
+    summary_section,
+)
 from nanobot.tokens import estimate_tokens
 from tests.skills.support import Shelf, skill_md
 
