@@ -159,7 +159,7 @@ export class Keys implements SignalKeyStore, LogState<Change> {
     const found: Record<string, SignalDataTypeMap[T]> = {}
     for (const id of ids) {
       const json = this.#kept.get(type)?.get(id)
-      if (json !== undefined) found[id] = revived(type, json)
+      if (json !== undefined) found[id] = revived(type, json) as SignalDataTypeMap[T]
     }
     return found
   }
@@ -236,12 +236,8 @@ export function seenChange(name: string): SignalDataSet {
   return change
 }
 
-function revived<T extends keyof SignalDataTypeMap>(type: T, json: string): SignalDataTypeMap[T] {
+function revived(type: keyof SignalDataTypeMap, json: string): unknown {
   const value: unknown = JSON.parse(json, BufferJSON.reviver)
-  return repaired(type, value) as SignalDataTypeMap[T]
-}
-
-function repaired(type: keyof SignalDataTypeMap, value: unknown): unknown {
   if (type === 'app-state-sync-key' && typeof value === 'object' && value !== null) {
     return proto.Message.AppStateSyncKeyData.fromObject(value)
   }

@@ -10,7 +10,6 @@ import { EventEmitter } from 'node:events'
 import {
   type BaileysEventMap,
   type BinaryNode,
-  type ConnectionState,
   DEFAULT_CONNECTION_CONFIG,
   type GroupMetadata,
   makeWASocket,
@@ -109,7 +108,7 @@ export class Connection {
 
   #listen(): void {
     const { ev, ws } = this.sock
-    const { receiver, groups, clock, log } = this.parts
+    const { auth, receiver, groups, clock, log } = this.parts
     oneByOne(ws, clock, {
       failed: (error) => {
         log('debug', `a message was not read: ${wordsOf(error)}`)
@@ -125,16 +124,21 @@ export class Connection {
     ws.on('CB:ack,class:message', (stanza: BinaryNode) => {
       this.sender.acks.take(stanza)
     })
-    ev.on('connection.update', (update) => {
-      this.#changed(update)
+    ev.on('connection.update', ({ connection, qr, lastDisconnect }) => {
+      if (qr !== undefined) this.parts.qr(qr)
+      if (connection === 'open') {
+        this.isOpen = true
+        this.parts.opened()
+      }
+      if (connection === 'close') this.#closed(lastDisconnect?.error)
     })
     ev.on('creds.update', () => {
-      this.#keepToDisk(() => {
-        this.parts.auth.save()
+      this.#toDisk(() => {
+        auth.save()
       })
     })
     ev.on('messages.upsert', ({ messages }) => {
-      this.#keepToDisk(() => {
+      this.#toDisk(() => {
         receiver.takeOpen(messages)
       })
     })
@@ -148,15 +152,6 @@ export class Connection {
     ev.on('group-participants.update', ({ id }) => {
       groups.changed(id)
     })
-  }
-
-  #changed({ connection, qr, lastDisconnect }: Partial<ConnectionState>): void {
-    if (qr !== undefined) this.parts.qr(qr)
-    if (connection === 'open') {
-      this.isOpen = true
-      this.parts.opened()
-    }
-    if (connection === 'close') this.#closed(lastDisconnect?.error)
   }
 
   #closed(error: unknown): void {
@@ -174,7 +169,7 @@ export class Connection {
     })
   }
 
-  #keepToDisk(work: () => void): void {
+  #toDisk(work: () => void): void {
     try {
       work()
     } catch (error) {
@@ -288,11 +283,6 @@ const MESSAGE = 'CB:message'
 /** More than Baileys waits for the few answers of WhatsApp's that it may need for a message. */
 const PATIENCE = 60
 
-/** Where stanzas come from. */
-export interface Source extends EventEmitter {
-  readonly isOpen: boolean
-}
-
 /** Told of what goes wrong with a message. */
 export interface Trouble {
   failed(error: unknown): void
@@ -309,7 +299,11 @@ export interface Trouble {
  * could change places. Here a message is finished before the next one begins. As all would wait for
  * one that never ends, each has a time limit.
  */
-export function oneByOne(source: Source, clock: Clock, trouble: Trouble): void {
+export function oneByOne(
+  source: EventEmitter & { isOpen: boolean },
+  clock: Clock,
+  trouble: Trouble,
+): void {
   const listeners = source.listeners(MESSAGE) as ((stanza: BinaryNode) => Promise<void>)[]
   const read = async ({ attrs, ...rest }: BinaryNode): Promise<void> => {
     const done = clock.after(PATIENCE * 1000, () => {

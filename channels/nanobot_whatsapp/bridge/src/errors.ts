@@ -16,9 +16,8 @@ export class RequestFailed extends Error {
   }
 
   get reply(): ReplyError {
-    return this.retryAfter === null
-      ? { code: this.code, message: this.message }
-      : { code: this.code, message: this.message, retry_after: this.retryAfter }
+    const { code, message, retryAfter } = this
+    return retryAfter === null ? { code, message } : { code, message, retry_after: retryAfter }
   }
 }
 

@@ -3,10 +3,10 @@
  *
  *     connect -> hello -> welcome -> (events, requests, pings) -> ended
  *
- * Invariant: events are sent in order of their numbers, at most `WINDOW` unconfirmed, and none before
- * a state has said whose account this is; an event leaves the spool only after its confirmation;
- * each request gets one reply; what waits for a daemon that does not read is bounded. The end of the
- * connection is the end of the helper.
+ * Invariant: events are sent in order of their numbers, at most `WINDOW` unconfirmed, and none
+ * before a state has said whose account this is; an event leaves the spool only after its
+ * confirmation; each request gets one reply; what waits for a daemon that does not read is bounded.
+ * The end of the connection is the end of the helper.
  */
 
 import { connect, type Socket } from 'node:net'

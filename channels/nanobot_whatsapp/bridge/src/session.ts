@@ -3,8 +3,8 @@
  *
  *     open the account -> connect -> (messages, requests) -> ended -> wait -> connect …
  *
- * Invariant: there is one connection at a time, and the next one begins when nothing of the last one
- * goes on; each change is reported as a state; only what a person must fix ends the attempts.
+ * Invariant: there is one connection at a time, and the next one begins when nothing of the last
+ * one goes on; each change is reported as a state; only what a person must fix ends the attempts.
  */
 
 import { rmSync } from 'node:fs'
