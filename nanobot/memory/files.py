@@ -9,7 +9,7 @@ HISTORY.md: the history for people and grep, one paragraph an entry, a blank lin
 It is a copy, and the person's: nothing here is read back into memory, what they delete stays
 deleted. Only a paragraph that a crash kept from reaching it, wholly or in part, is added later.
 
-Putting the texts of a file through a function that takes something out of them.
+Erasing and forgetting put the texts of a file through a function that takes something out of them.
 """
 
 from __future__ import annotations
@@ -183,8 +183,14 @@ def _newlines(end: bytes) -> int:
 
 Redact = Callable[[str], str]
 
-_STRUCTURE = frozenset({"cursor", "timestamp", "type", "range"})
-"""What makes a line an entry, and says nothing of what was talked about."""
+_FIELDS = (
+    "_type role type kind state id key session session_key session_override turn_id tool_call_id "
+    "channel chat_id sender_id event_id message_id thread_id group_id answers timestamp created_at "
+    "updated_at received_at epoch inbox_id salt author commit version cursor range origin mime "
+    "event_ids platform_id scope new_hash sender chat created_by"
+)
+_STRUCTURE = frozenset(_FIELDS.split())
+"""Fields by which records are found again, in any file of nanobot's; their values never change."""
 
 
 def redact_file(place: Place, redact: Redact) -> bool:
@@ -203,38 +209,46 @@ def redact_file(place: Place, redact: Redact) -> bool:
     return True
 
 
-def redacted_line(redact: Redact) -> Redact:
-    """`redact` for a file of JSON entries: each text in a line is redacted by itself.
-
-    A line that is no JSON, and one that has nothing to redact, keeps its bytes otherwise.
-    """
-
-    def every_line(text: str) -> str:
-        return "\n".join(_line(line, redact) for line in text.split("\n"))
-
-    return every_line
+def redacted_lines(text: str, redact: Redact) -> str:
+    """A file of JSON entries with each text in it put through `redact`."""
+    lines = text.split("\n")
+    return "\n".join(redacted_json(line, redact) or redact(line) for line in lines)
 
 
-def _line(line: str, redact: Redact) -> str:
+def redacted_json(text: str, redact: Redact) -> str | None:
+    """A JSON object or list with each text in it put through `redact`, but for what tells records
+    apart; in the form it had. None for a text that is no such JSON."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
     try:
-        value = json.loads(line)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        return redact(line)
-    redacted = _value(value, redact)
+        return None
+    redacted = _redacted_value(value, redact)
     if redacted == value:
-        return line
-    return json_line(redacted, compact=False)
+        return text
+    if "\n" in text.strip():
+        end = "\n" if text.endswith("\n") else ""
+        return json.dumps(redacted, ensure_ascii=text.isascii(), indent=2) + end
+    compact = '": ' not in text
+    if text.isascii():
+        return json.dumps(redacted, separators=(",", ":") if compact else None)
+    return json_line(redacted, compact=compact)
 
 
-def _value(value: object, redact: Redact) -> object:
+def _redacted_value(value: object, redact: Redact) -> object:
     match value:
         case str():
             return redact(value)
         case list():
-            return [_value(item, redact) for item in value]
+            return [_redacted_value(item, redact) for item in value]
         case dict():
+            is_call = "arguments" in value or "tool_call_id" in value
+            kept = _STRUCTURE | {"name"} if is_call else _STRUCTURE
             return {
-                key: item if key in _STRUCTURE else _value(item, redact)
+                key: item
+                if key in kept and not isinstance(item, dict | list)
+                else _redacted_value(item, redact)
                 for key, item in value.items()
             }
     return value

@@ -31,7 +31,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileOps, replace_file
 from nanobot.memory.forgetting.forget import ForgetPlan, Forgetter, Occasions, Quiet
-from nanobot.memory.forgetting.matcher import ERASED, TextMatcher, keeping_structure
+from nanobot.memory.forgetting.matcher import ERASED, TextMatcher
 from nanobot.memory.forgetting.occurrences import (
     LEFT_ALONE,
     Home,
@@ -261,11 +261,9 @@ class Eraser:
                     remove(self._home.folder / "media" / Path(name).name)
 
     async def _erase_memories(self, matcher: TextMatcher) -> None:
-        keys = await asyncio.to_thread(self._sessions.keys)
-        redact = keeping_structure(matcher.redact_plain, frozenset(keys))
         for scope in await asyncio.to_thread(self._memories.existing):
             memory = self._memories.of(scope)
-            await _trying(matcher, asyncio.to_thread(memory.history.rewrite, redact))
+            await _trying(matcher, asyncio.to_thread(memory.history.rewrite, matcher.redact_plain))
             await _trying(matcher, memory.store.rewrite(matcher.without_lines))
 
     def _erase_files(

@@ -25,7 +25,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.memory.documents import ALL_FACTS, PENDING, TRACKED
 from nanobot.memory.forgetting.forgotten import Forgotten, Record
-from nanobot.memory.forgetting.matcher import LEAST, keeping_structure
+from nanobot.memory.forgetting.matcher import LEAST
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memories, Memory
 from nanobot.memory.store.store import MemoryStore
@@ -267,8 +267,7 @@ class Forgetter:
         for key, seqs in numbers.items():
             await self._sessions.retract(await self._sessions.get_or_create(key), seqs)
         if plan.entries:
-            keys = frozenset(await asyncio.to_thread(self._sessions.keys))
-            redact = keeping_structure(_without_facts(plan.facts), keys)
+            redact = _without_facts(plan.facts)
             await asyncio.to_thread(memory.history.rewrite, redact)
         try:
             versions, gone = await take_out(memory, plan.lines)

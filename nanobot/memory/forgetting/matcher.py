@@ -7,23 +7,19 @@ nothing. A text of fewer than six letters and digits only counts as a word of it
 not stand in "channel".
 
 JSON is parsed before anything in it is replaced. Names of fields are never changed, nor the values
-by which records are told apart; a text that stands there stays, and a search afterwards says so.
-Pure.
+by which records are told apart (see `redacted_json`); a text that stands there stays, and a search
+afterwards says so. Pure.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import cast, get_args
+from collections.abc import Callable, Iterator
 
 from nanobot.errors import NanobotError
-from nanobot.io import json_line
-from nanobot.memory.history.entries import EntryType
+from nanobot.memory.files import redacted_json
 from nanobot.memory.text.layout import blocks_of
-from nanobot.session.records import JsonValue, moment
 
 ERASED = "[erased]"
 
@@ -47,16 +43,6 @@ _BLANKS = re.compile(r"(?:[\s\x00-\x1f\x7f-\x9f]|(?<=\n)[>+])+")
 _SAME = str.maketrans({"\u0131": "i", **dict.fromkeys("’‘ʼ", "'"), **dict.fromkeys("“”„", '"')})
 _IN_WORD = r"[0-9a-z_\u00c0-\u1fff]"
 """Letters of alphabets. Punctuation ends a word, and so do scripts without blanks (from U+2000)."""
-
-_ENTRY_TYPES = frozenset(get_args(EntryType))
-_FIELDS = (
-    "_type role type kind state id key session session_key session_override turn_id tool_call_id "
-    "channel chat_id sender_id event_id message_id thread_id group_id answers timestamp created_at "
-    "updated_at received_at epoch inbox_id salt author commit version cursor range origin mime "
-    "event_ids platform_id scope new_hash sender chat created_by"
-)
-_STRUCTURE = frozenset(_FIELDS.split())
-"""Fields by which records are found again; their values are never changed."""
 
 
 class TextMatcher:
@@ -99,12 +85,13 @@ class TextMatcher:
         """A stored text without it: JSON, lines of JSON, or plain."""
         if not self.is_in(text):
             return text
+        document = redacted_json(text, self.redact_plain)
+        if document is not None:
+            return document
         lines = text.split("\n")
-        if all(_is_json(line) for line in lines if line.strip()):
-            return "\n".join(self._redact_json(line) if line.strip() else line for line in lines)
-        if _is_json(text):
-            return self._redact_json(text, indent=2) + ("\n" if text.endswith("\n") else "")
-        return self.redact_plain(text)
+        records = [redacted_json(line, self.redact_plain) if line else "" for line in lines]
+        known = [record for record in records if record is not None]
+        return "\n".join(known) if len(known) == len(lines) else self.redact_plain(text)
 
     def redact_plain(self, text: str) -> str:
         """A text without it, whatever it means."""
@@ -161,58 +148,6 @@ class TextMatcher:
             places += [(start, end)] * len(piece)
         for found in self._pattern.finditer("".join(folded)):
             yield places[found.start()][0], places[found.end() - 1][1]
-
-    def _redact_json(self, text: str, indent: int | None = None) -> str:
-        value = cast("JsonValue", json.loads(text))
-        redacted = self._clean(value)
-        if redacted == value:
-            return text
-        if indent or text.isascii():
-            separators = None if indent or '": ' in text else (",", ":")
-            return json.dumps(
-                redacted, ensure_ascii=text.isascii(), indent=indent, separators=separators
-            )
-        return json_line(redacted, compact='": ' not in text)
-
-    def _clean(self, value: JsonValue) -> JsonValue:
-        if isinstance(value, str):
-            return self.redact_plain(value)
-        if isinstance(value, list):
-            return [self._clean(item) for item in value]
-        if isinstance(value, dict):
-            return {
-                name: field if _is_structure(name, value) else self._clean(field)
-                for name, field in value.items()
-            }
-        return value
-
-
-def keeping_structure(
-    redact: Callable[[str], str], sessions: Collection[str]
-) -> Callable[[str], str]:
-    """`redact` for a history that hands over each value by itself: what tells its entries apart
-    (their types, times and the keys of `sessions`) stays."""
-
-    def guarded(text: str) -> str:
-        is_structure = text in _ENTRY_TYPES or text in sessions or moment(text) is not None
-        return text if is_structure else redact(text)
-
-    return guarded
-
-
-def _is_structure(name: str, fields: Mapping[str, JsonValue]) -> bool:
-    is_call = name == "name" and ("arguments" in fields or "tool_call_id" in fields)
-    return is_call or (name in _STRUCTURE and not isinstance(fields[name], dict | list))
-
-
-def _is_json(text: str) -> bool:
-    if not text.lstrip().startswith(("{", "[")):
-        return False
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def _folded(text: str) -> str:

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from heapq import merge
 from itertools import groupby
 
@@ -27,7 +28,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, WriteConflict
-from nanobot.memory.files import LIMIT, Fingerprint, LineFile, Readable, redact_file, redacted_line
+from nanobot.memory.files import LIMIT, Fingerprint, LineFile, Readable, redact_file, redacted_lines
 from nanobot.memory.history import entries
 from nanobot.memory.history.entries import Contents, EntryType, HistoryEntry, Spot
 from nanobot.security.paths import Place, Root
@@ -211,7 +212,8 @@ class HistoryLog:
             if rotated.stat() is not None:
                 names = (entry.name for entry in rotated.entries() if entry.kind == "file")
                 whole += [rotated.child(name) for name in names if not name.endswith(".jsonl")]
-            by_line = sum(redact_file(place, redacted_line(redact)) for place in lines)
+            every_line = partial(redacted_lines, redact=redact)
+            by_line = sum(redact_file(place, every_line) for place in lines)
             by_text = sum(redact_file(place, redact) for place in whole)
             self._contents.clear()
             return by_line + by_text
