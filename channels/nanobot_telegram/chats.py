@@ -73,7 +73,7 @@ class Chats:
 
     def canonical(self, chat_id: str) -> str:
         """The first id that a chat had, under which the core knows it."""
-        return _path_from(chat_id, self._came_from)[-1]
+        return _path_from(chat_id, self._came_from)[-1] if self._came_from else chat_id
 
     def current(self, chat_id: str) -> int:
         """Where to send now; raises `SendRefused` for what is no id of a chat."""

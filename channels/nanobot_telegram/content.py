@@ -70,11 +70,12 @@ def parse_text(
     `own`: the sender wrote it. Forwarded text neither mentions nor commands us.
     """
     text = valid_unicode(text)
-    spans = _spans(text, entities)
+    spans = _spans(text, entities) if entities else []
+    mentions = [span for span in spans if own and _mentions(text, span, me)]
+    if spans:
+        text = _with_links(text, spans, _after_mention(text, mentions))
     if not own:
-        return ParsedText(_with_links(text, spans))
-    mentions = [span for span in spans if _mentions(text, span, me)]
-    text = _with_links(text, spans, _after_mention(text, mentions))
+        return ParsedText(text)
     command = _COMMAND.fullmatch(text)
     if command is None:
         return ParsedText(text, bool(mentions))
@@ -128,8 +129,6 @@ def _with_links(text: str, spans: Sequence[_Span], begin: int = 0) -> str:
 def _spans(text: str, entities: Sequence[MessageEntity]) -> list[_Span]:
     """The entities that lie on whole characters, in the order of the text. Their offsets are in
     UTF-16 code units."""
-    if not entities:
-        return []
     units = accumulate((1 + (ord(char) > 0xFFFF) for char in text), initial=0)
     index = {unit: at for at, unit in enumerate(units)}
     found = []

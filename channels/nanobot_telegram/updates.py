@@ -334,7 +334,13 @@ class _Reference:
 
 
 def _reference(message: Message, me: Me) -> _Reference | None:
-    reply, elsewhere = _replied_to(message), message.external_reply
+    reply, elsewhere = message.reply_to_message, message.external_reply
+    if reply is not None:
+        # In a topic everything that replies to nothing is, to Telegram, a reply to the message that
+        # opened the topic.
+        is_root = message.is_topic_message and reply.message_id == message.message_thread_id
+        if is_root or reply.forum_topic_created is not None:
+            reply = None
     if reply is not None:
         author, chat = reply.from_user, reply.sender_chat
         is_ours = author is not None and author.id == me.id and chat is None
@@ -354,16 +360,6 @@ def _reference(message: Message, me: Me) -> _Reference | None:
     quoted = reply or elsewhere
     file = file_of(quoted) if quoted is not None and not is_ours else None
     return _Reference(quote, is_ours, file if file and file.kind in _QUOTED_FILES else None)
-
-
-def _replied_to(message: Message) -> Message | None:
-    """The message replied to. In a topic everything that replies to nothing is, to Telegram, a
-    reply to the message that opened the topic."""
-    reply = message.reply_to_message
-    if reply is None or reply.forum_topic_created is not None:
-        return None
-    is_root = message.is_topic_message and reply.message_id == message.message_thread_id
-    return None if is_root else reply
 
 
 def _quoted_text(message: Message) -> str:
