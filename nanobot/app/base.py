@@ -15,7 +15,6 @@ from loguru import logger
 
 import nanobot
 from nanobot.agent.commands import ServedModels
-from nanobot.agent.limits import BudgetedProvider, DayBudget, DayLimit
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import KnownChats, MessageSplitter, Notifier
 from nanobot.agent.session_queue import Lanes
@@ -35,7 +34,14 @@ from nanobot.gateway.lock import expect_whole
 from nanobot.gateway.status import About
 from nanobot.memory.scopes import Scopes
 from nanobot.memory.store.template import install_template, template_folder
-from nanobot.providers.counter import MeteredProvider, Prices, Tiktoken, TokenCounter
+from nanobot.providers.counter import (
+    BudgetedProvider,
+    DayBudget,
+    DayLimit,
+    Prices,
+    Tiktoken,
+    TokenCounter,
+)
 from nanobot.providers.port import Provider, Usage
 from nanobot.security.access import Access, AccessRules
 from nanobot.security.paths import Root
@@ -395,14 +401,13 @@ def build_models(base: Base, provider: Provider | None, learner: Provider | None
         base.background,
         warn=base.notifier.warn,
     )
-    answering = BudgetedProvider(provider, budget)
 
     def record(usage: Usage) -> None:
         used = TokenUsage(1, usage.prompt, usage.cached, usage.completion)
         reports.add_learning(clock.now().date(), used)
 
-    learner = BudgetedProvider(learner, budget) if learner else answering
     counter, load_ratio = build_counter(settings.model, base.stores.journal.state, base.background)
     transcriber = build_transcriber(settings.model.transcription, clock, base.rng)
-    learning = MeteredProvider(learner, record)
+    answering = BudgetedProvider(provider, budget)
+    learning = BudgetedProvider(learner or provider, budget, record)
     return Models(answering, learning, counter, load_ratio, transcriber, served)

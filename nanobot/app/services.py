@@ -14,7 +14,6 @@ from loguru import logger
 
 from nanobot.agent.hooks import AgentHook, Chronicle
 from nanobot.agent.intake import Intake
-from nanobot.agent.limits import SenderRate
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.prompt import ContextBuilder, PromptRoom, PromptSources
 from nanobot.agent.runner import AgentRunner
@@ -28,7 +27,7 @@ from nanobot.config.settings import Settings
 from nanobot.cron.heartbeat import ActiveHours, Heartbeat
 from nanobot.cron.schedule import parse
 from nanobot.errors import StorageError
-from nanobot.gateway.channels import HostParts, Supervisor
+from nanobot.gateway.channels import HostParts, SenderRate, Supervisor
 from nanobot.gateway.delivery import Dispatcher
 from nanobot.gateway.gateway import Routine
 from nanobot.gateway.health import (

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 from loguru import logger
 
-from nanobot.agent.limits import SenderRate
 from nanobot.agent.session_queue import storage_text
 from nanobot.bus.events import TERMINAL, InboundMessage, Media, Notice, OutboundMessage
 from nanobot.bus.journal import Journal, Outgoing
@@ -35,6 +35,14 @@ from nanobot.tasks import Background, is_cancelled
 
 _REMEMBERED = 10_000
 """Admissions kept in mind, so that what was asked for is not refused when it is published."""
+
+TOO_MANY = (
+    "That was more than {} messages within a minute; I did not read the last ones. Wait a minute,"
+    " then send them again."
+)
+_MINUTE = 60.0
+_SENDERS = 10_000
+"""People kept in mind; whoever was silent longest is forgotten first."""
 
 _STABLE_SECONDS = 60.0
 """A channel that ran so long before it crashed is started again soon."""
@@ -69,6 +77,65 @@ class ChannelState:
         """How it stands at `now`, on the same clock."""
         heard = None if self.heard_at is None else round(now - self.heard_at, 1)
         return ChannelSeen(self.name, self.state, self.detail, self.who, heard)
+
+
+class SenderRate:
+    """How many messages a minute each person may send, by when they were sent; the owner any
+    number, and 0 means any. One too many costs no model call; its sender is told once a minute,
+    with a fixed text."""
+
+    def __init__(
+        self, per_minute: int, clock: Clock, is_owner: Callable[[InboundMessage], bool]
+    ) -> None:
+        self._per_minute, self._clock, self._is_owner = per_minute, clock, is_owner
+        self._senders: OrderedDict[tuple[str, str], _Recent] = OrderedDict()
+
+    @property
+    def words(self) -> str:
+        """What those are told who are turned away."""
+        return TOO_MANY.format(self._per_minute)
+
+    def verdict(self, inbound: InboundMessage) -> Literal["take", "tell", "drop"]:
+        """What is to become of a message: it is taken, or turned away, and its sender told
+        (`TOO_MANY`) or not, since they were told within the minute."""
+        if not self._per_minute or inbound.begun_by != "person" or self._is_owner(inbound):
+            return "take"
+        key = (inbound.channel, inbound.sender_id)
+        recent = self._senders.pop(key, None) or _Recent(deque(maxlen=self._per_minute))
+        self._senders[key] = recent
+        if len(self._senders) > _SENDERS:
+            self._senders.popitem(last=False)
+        late = (self._clock.now() - inbound.timestamp).total_seconds()
+        event = (inbound.chat_id, inbound.event_id)
+        return recent.verdict(event, self._clock.monotonic(), max(0.0, late))
+
+
+@dataclass(slots=True)
+class _Recent:
+    """One person's newest messages that were taken, each with when it had been sent, and when they
+    were last told."""
+
+    taken: deque[tuple[tuple[str, str], float]]
+    told: float | None = None
+
+    def verdict(
+        self, event: tuple[str, str], now: float, late: float
+    ) -> Literal["take", "tell", "drop"]:
+        """`event` names the message, `late`: so many seconds ago it was sent. What was written over
+        hours, and comes at once after an outage, is not too much; what is delivered again, since it
+        could not be stored, counts once."""
+        if any(event == known for known, _ in self.taken):
+            return "take"
+        sent = max([now - late, *(sent for _, sent in list(self.taken)[-1:])])
+        while self.taken and sent - self.taken[0][1] >= _MINUTE:
+            self.taken.popleft()
+        if len(self.taken) != self.taken.maxlen:
+            self.taken.append((event, sent))
+            return "take"
+        if self.told is not None and now - self.told < _MINUTE:
+            return "drop"
+        self.told = now
+        return "tell"
 
 
 @dataclass(frozen=True, slots=True)

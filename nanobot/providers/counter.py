@@ -1,12 +1,16 @@
-"""How many tokens a prompt has, as far as a decision needs to know, and what tokens cost.
+"""How many tokens a prompt has, what tokens cost, and how many of them a day may use.
 
-Three steps, each only where the one before does not decide. The estimate by class of character
-(`nanobot.tokens`) is free and good to about a tenth. A running ratio between what the provider
-reported and what was estimated corrects it per model. Where the result is within a tenth of a
-threshold, tiktoken counts exactly in a process of its own, which ends afterwards: its tables take
-79 MiB. Where its encoding is not available (no network), the estimate decides with a margin.
+A prompt is counted as far as a decision needs to know. Three steps, each only where the one before
+does not decide. The estimate by class of character (`nanobot.tokens`) is free and good to about a
+tenth. A running ratio between what the provider reported and what was estimated corrects it per
+model. Where the result is within a tenth of a threshold, tiktoken counts exactly in a process of
+its own, which ends afterwards: its tables take 79 MiB. Where its encoding is not available (no
+network), the estimate decides with a margin.
 
 Counting moves thresholds, never the bytes of a prompt.
+
+No model call begins whose prompt would take the day over its limit, whoever makes it: turns, jobs,
+helpers and memory pass the same `DayBudget`. The limit of one turn is the runner's.
 """
 
 from __future__ import annotations
@@ -14,12 +18,19 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from datetime import date
+from typing import Any
 
 from loguru import logger
 
+from nanobot.bus.journal import JournalReports
+from nanobot.clock import Clock
+from nanobot.errors import BudgetSpent
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink, Usage
+from nanobot.tasks import Background
+from nanobot.tokens import estimate_tokens
 
 ExactCount = Callable[[str], Awaitable[int | None]]
 """Counts the tokens of a text; None where that cannot be done."""
@@ -144,18 +155,90 @@ class Prices:
         return total / 1_000_000
 
 
-class MeteredProvider:
-    """Passes calls on to `provider` and tells `record` what each one used."""
+_WARNING = (
+    "{used:,} of the {limit:,} tokens for today (limits.tokens_per_day) are used. When they all"
+    " are, I answer nothing more until tomorrow."
+)
 
-    def __init__(self, provider: Provider, record: Callable[[Usage], None]) -> None:
-        self._provider, self._record = provider, record
+
+@dataclass(frozen=True, slots=True)
+class DayLimit:
+    """`tokens` that a day may use, 0 for any number; the owner is warned at a part of them."""
+
+    tokens: int = 0
+    warn_at: float = 0.8
+
+
+class DayBudget:
+    """Counts what today's calls use. `warn` tells the owner; it may raise anything."""
+
+    def __init__(
+        self,
+        limit: DayLimit,
+        reports: JournalReports,
+        clock: Clock,
+        background: Background,
+        warn: Callable[[str], Coroutine[Any, Any, object]],
+    ) -> None:
+        self._limit, self._reports, self._clock = limit, reports, clock
+        self._background, self._warn = background, warn
+        self._loading = asyncio.Lock()
+        self._day: date | None = None
+        self._used, self._warned, self._reserved = 0, False, 0
+
+    async def begin(self, prompt: int) -> None:
+        """Set aside the tokens of a prompt. Raises `BudgetSpent`, or `StorageError` where what was
+        used before cannot be read."""
+        if self._limit.tokens:
+            today = self._clock.now().date()
+            async with self._loading:
+                if self._day != today:
+                    known = await self._reports.spent(today)
+                    self._day, self._used, self._warned = today, known.tokens, known.warned
+            if self._used + self._reserved + prompt > self._limit.tokens:
+                raise BudgetSpent(self._limit.tokens)
+        self._reserved += prompt
+
+    def end(self, prompt: int, used: int) -> None:
+        """The call is over; it used so many tokens in all, 0 where it failed."""
+        self._reserved -= prompt
+        if used and self._limit.tokens:
+            self._used += used
+            near = self._used >= self._limit.warn_at * self._limit.tokens and not self._warned
+            self._warned = self._warned or near
+            self._reports.add_spent(self._day or self._clock.now().date(), used, warned=near)
+            if near:
+                text = _WARNING.format(used=self._used, limit=self._limit.tokens)
+                self._background.start(self._warn(text), name="warn of the budget")
+
+
+class BudgetedProvider:
+    """Passes calls on to `provider` as long as the day's budget lasts, and tells `record`, if there
+    is one, what each used."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        budget: DayBudget,
+        record: Callable[[Usage], None] | None = None,
+    ) -> None:
+        self._provider, self._budget, self._record = provider, budget, record
 
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """See `Provider`."""
-        reply = await self._provider.complete(prompt, options, on_text)
-        self._record(reply.usage)
+        """See `Provider`. Raises `BudgetSpent` as well."""
+        await self._budget.begin(prompt.tokens)
+        used = 0
+        try:
+            reply = await self._provider.complete(prompt, options, on_text)
+            counted = reply.usage.prompt + reply.usage.completion  # where the provider does that
+            calls = sum(estimate_tokens(call.arguments) for call in reply.tool_calls)
+            used = counted or prompt.tokens + estimate_tokens(reply.text) + calls
+        finally:
+            self._budget.end(prompt.tokens, used)
+        if self._record is not None:
+            self._record(reply.usage)
         return reply
 
     async def close(self) -> None:

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.limits import BudgetedProvider, DayBudget, DayLimit, SenderRate
 from nanobot.agent.runner import AgentRunner
 from nanobot.agent.turn import failure_text, is_passing
 from nanobot.bus.events import BegunBy, InboundMessage
 from nanobot.bus.journal import JournalReports, Spent
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import BudgetSpent, ProviderUnavailable
+from nanobot.gateway.channels import SenderRate
+from nanobot.providers.counter import BudgetedProvider, DayBudget, DayLimit
 from nanobot.providers.port import CallOptions, Prompt, Toolset, Usage, user_message
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from nanobot.agent.limits import SenderRate
 from nanobot.bus.events import Notice
 from nanobot.bus.journal import InboxEntry, Journal, OutboxPart
 from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
-from nanobot.gateway.channels import ChannelState, Host, HostParts
+from nanobot.gateway.channels import ChannelState, Host, HostParts, SenderRate
 from nanobot.gateway.webserver import WebServer
 from nanobot.security.access import Access, AccessRules
 from nanobot.security.redaction import Redactor
