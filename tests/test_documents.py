@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+from nanobot.messages import ToolCall
+from nanobot.tooling import Caller, ToolRegistry
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -47,3 +52,20 @@ def _anchors(page: Path) -> set[str]:
     """What its headings are called in a link."""
     titles = _HEADING.findall(_BLOCK.sub("", page.read_text("utf-8")))
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+async def test_the_tool_of_the_page_about_extending_works_behind_the_gate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = (ROOT / "docs" / "extending.md").read_text()
+    (source,) = re.findall(r"```python\n(from .*?)```", page, re.DOTALL)
+    example = ModuleType("example")
+    monkeypatch.setitem(sys.modules, "example", example)  # a dataclass looks its module up
+    exec(compile(source, "docs/extending.md", "exec"), vars(example))
+    registry = ToolRegistry()
+    registry.register(example.Roll(lambda sides: sides - 1))
+    caller = Caller("cli", "direct", "cli:direct", "turn-1")
+    assert (await registry.call(ToolCall("1", "roll", '{"sides": 20}'), caller)).text == "20"
+    assert (
+        "no such die" in (await registry.call(ToolCall("2", "roll", '{"sides": 13}'), caller)).text
+    )

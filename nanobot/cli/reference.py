@@ -27,7 +27,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Channels and people": ("channels", "pair"),
     "Memory and skills": ("memory", "dream", "skills"),
     "Jobs and tools": ("cron", "mcp", "audit"),
-    "Looking and mending": ("sessions", "turn", "queue", "state"),
+    "Inspecting and fixing": ("sessions", "turn", "queue", "state"),
     "Backups": ("backup", "restore"),
 }
 """Every command is in one of these; one that is not installed is left out."""

@@ -60,7 +60,7 @@ def add_turn(commands: Commands) -> None:
 
 def add_queue(commands: Commands) -> None:
     """`nanobot queue …`."""
-    what = add_group(commands, "queue", "look into and mend what waits or failed")
+    what = add_group(commands, "queue", "look into and fix what waits or failed")
     add(what, "list", "messages that wait or failed", _queue).json()
     for name, summary in (("retry", "try one again"), ("drop", "give one up")):
         change = add(what, name, summary, _change)
@@ -217,8 +217,8 @@ def _queue_text(queue: Data) -> str:
         to = [(e, f"{field(e, 'channel')}:{field(e, 'chat_id')}") for e in outbox]
         blocks.append(_entries("outbox", "to", to))
     if any(field(entry, "state") in ("failed", "dead") for entry in (*inbox, *outbox)):
-        mend = "`nanobot queue retry ID` and `nanobot queue drop ID` mend what failed.\n"
-        blocks.append(fitted(mend))
+        fix = "`nanobot queue retry ID` and `nanobot queue drop ID` fix what failed.\n"
+        blocks.append(fitted(fix))
     return "\n".join(blocks) or "Nothing waits and nothing failed.\n"
 
 

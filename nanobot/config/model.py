@@ -88,7 +88,7 @@ class FallbackModel(Strict):
     """A model that is asked when those before it cannot answer."""
 
     name: Name
-    """The model's name, as its server knows it."""
+    """Name of the model on its server."""
     base_url: Url = ""
     """Its API; left out, that of the main model."""
     api_key: ApiKey = SecretStr("")

@@ -68,7 +68,7 @@ Check = tuple[str, Callable[[], Iterable[Finding]]]
 
 def add_doctor(commands: Commands) -> None:
     """`nanobot doctor`."""
-    doctor = add(commands, "doctor", "check that everything works, and say what to mend", _doctor)
+    doctor = add(commands, "doctor", "check that everything works, and say what to fix", _doctor)
     doctor.flag(
         "--ask-model",
         "also have the model and its fallbacks answer one short question, which costs tokens",

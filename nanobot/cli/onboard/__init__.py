@@ -20,7 +20,7 @@ Without --non-interactive everything is asked for, and nothing is written before
 Secrets are never given on the command line, which other users can read: name a variable."""
 
 _TEXTS = (
-    ("--model-name", "NAME", "the model, as its server knows it"),
+    ("--model-name", "NAME", "model name on that server"),
     ("--base-url", "URL", "where its API is, such as http://127.0.0.1:11434/v1"),
     ("--api-key-env", "VARIABLE", "the environment variable that holds the API key"),
     ("--telegram-token-env", "VARIABLE", "the environment variable that holds the bot's token"),

@@ -245,7 +245,7 @@ async def _named(person: Person, wanted: Candidate, models: Sequence[str]) -> Ca
         name = models[await person.choose("Which of its models?", models, at)]
     else:
         known = name
-        while not (name := await person.ask("The model, as its server knows it", known)):
+        while not (name := await person.ask("Model name on that server", known)):
             person.say("It needs a name.")
     return replace(wanted, name=name)
 

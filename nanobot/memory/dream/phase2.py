@@ -225,7 +225,7 @@ def again(problems: Sequence[tuple[Edit, str]]) -> str:
         [
             "These edits could not be made:",
             *reasons,
-            "Answer in the same form, with these edits only, mended. Leave out what cannot be.",
+            "Answer in the same form, with these edits only, fixed. Leave out what cannot be.",
         ]
     )
 
