@@ -23,16 +23,13 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
-from nanobot.io import json_line, write_all
-from nanobot.security.paths import Place, fingerprint_of
-
-Fingerprint = tuple[int, int, int] | None
+from nanobot.io import FileState, json_line, tail_without_newline, write_all
+from nanobot.security.paths import Place
 
 LIMIT = 1 << 30
 """Bytes of the largest file that is read."""
 
 _ATTEMPTS = 5
-_BLOCK = 64 * 1024
 
 
 class LineFile:
@@ -50,7 +47,7 @@ class LineFile:
         return self._place.relative
 
     @property
-    def fingerprint(self) -> Fingerprint:
+    def fingerprint(self) -> FileState | None:
         """Changes whenever the file does, None where there is none."""
         return self._place.root.fingerprint(self._place.relative)
 
@@ -65,13 +62,13 @@ class LineFile:
         if (rest := content[start:]) and self._is_line(rest):
             yield start, rest.rstrip(b"\r")
 
-    def part(self, start: int, end: int, standing: Fingerprint) -> bytes | None:
+    def part(self, start: int, end: int, standing: FileState | None) -> bytes | None:
         """These bytes; None where the file is not the one with this fingerprint any more."""
         if standing is None or self.fingerprint is None:
             return None
         with self._place.opened(os.O_RDONLY) as descriptor:
             content = os.pread(descriptor, end - start, start)
-            after = fingerprint_of(os.fstat(descriptor))
+            after = FileState.of(os.fstat(descriptor))
         return content if after == standing else None
 
     def append(self, data: bytes) -> None:
@@ -82,7 +79,7 @@ class LineFile:
                 _append(descriptor, data)
                 inode = os.fstat(descriptor).st_ino
             standing = self.fingerprint
-            if standing is not None and standing[2] == inode:
+            if standing is not None and standing.inode == inode:
                 return
         raise StorageError(self._place.shown, "another program replaces it again and again")
 
@@ -95,16 +92,14 @@ class LineFile:
 
     def _mend(self, descriptor: int) -> None:
         size = os.fstat(descriptor).st_size
-        whole = _whole(descriptor, size)
-        if whole == size:
+        if not (torn := tail_without_newline(descriptor, size)):
             return
-        torn = os.pread(descriptor, size - whole, whole)
         if self._is_line(torn):
             _append(descriptor, b"\n")
             return
         aside = self._aside()
         aside.write_bytes(torn, expected=None)
-        os.ftruncate(descriptor, whole)
+        os.ftruncate(descriptor, size - len(torn))
         os.fsync(descriptor)
         logger.warning(
             "{}: the last line was cut short; kept as {}", self._place.shown, aside.shown
@@ -128,17 +123,6 @@ def _append(descriptor: int, data: bytes) -> None:
         with suppress(OSError):
             os.ftruncate(descriptor, base)
         raise
-
-
-def _whole(descriptor: int, size: int) -> int:
-    """The size up to and with the last newline."""
-    while size:
-        start = max(0, size - _BLOCK)
-        block = os.pread(descriptor, size - start, start)
-        if (at := block.rfind(b"\n")) >= 0:
-            return start + at + 1
-        size = start
-    return 0
 
 
 class Readable:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Literal
 
 from nanobot.errors import PathRefused, StorageError, ToolError, WriteConflict
-from nanobot.io import read_up_to, replace_in
+from nanobot.io import FileState, read_up_to, replace_in
 from nanobot.text import printable
 
 _MAX_PATH, _MAX_NAME = 4096, 255
@@ -90,7 +90,7 @@ class Root:
         except OSError as error:
             raise StorageError.of(self.path, error) from error
 
-    def fingerprint(self, path: str) -> tuple[int, int, int] | None:
+    def fingerprint(self, path: str) -> FileState | None:
         """Changes whenever the file does; one system call. None where there is nothing.
 
         Only compares: nothing is opened, so a trusted relative `path` is taken as it is.
@@ -99,12 +99,7 @@ class Root:
             status = os.lstat(f"{self.path}/{path}")
         except OSError:
             return None
-        return fingerprint_of(status)
-
-
-def fingerprint_of(status: os.stat_result) -> tuple[int, int, int]:
-    """What `Root.fingerprint` gives for a file with this status."""
-    return status.st_mtime_ns, status.st_size, status.st_ino
+        return FileState.of(status)
 
 
 @dataclass(frozen=True, slots=True)

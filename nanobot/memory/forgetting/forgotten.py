@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nanobot.errors import WriteConflict
-from nanobot.io import json_line
+from nanobot.io import FileState, json_line
 from nanobot.memory.text.wording import Fact, covers, parts, words
 from nanobot.messages import Message
 from nanobot.security.paths import Root
@@ -96,7 +96,7 @@ class Forgotten:
     def __init__(self, root: Root) -> None:
         self._root = root
         self._reading = threading.Lock()
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: FileState | None = None
         self._records: tuple[Record, ...] = ()
 
     def hides_message(self, session: str, message: Message) -> bool:

@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import IO
 
 from nanobot.errors import StorageError, WriteConflict
-from nanobot.io import replace_file, sync_folder
+from nanobot.io import FileState, replace_file, sync_folder
 from nanobot.memory.forgetting.matcher import LONGEST, TextMatcher
-from nanobot.security.paths import fingerprint_of
 
 
 class Kind(Enum):
@@ -275,7 +274,7 @@ def _replace(path: Path, rewritten: Callable[[str], str]) -> None:
             text = file.read().decode("utf-8", "surrogateescape")
 
         def unchanged() -> None:
-            if fingerprint_of(path.lstat()) != fingerprint_of(before):
+            if FileState.of(path.lstat()) != FileState.of(before):
                 raise WriteConflict(path.name)
 
         new = rewritten(text)

@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from typing import Literal, NamedTuple, cast, get_args
 
-from nanobot.io import json_line
-from nanobot.memory.files import Fingerprint
+from nanobot.io import FileState, json_line
 from nanobot.memory.text.lines import Operation
 from nanobot.session.records import decode_fields, natural
 
@@ -241,7 +240,7 @@ class Contents:
 
     def __init__(
         self,
-        fingerprint: Fingerprint,
+        fingerprint: FileState | None,
         found: Iterable[Spot] = (),
         highest: int = 0,
         *,
@@ -256,7 +255,7 @@ class Contents:
             if spot.cursor not in self._cursors[-1:]:
                 self._add(spot)
 
-    def grow(self, fingerprint: Fingerprint, spot: Spot) -> None:
+    def grow(self, fingerprint: FileState | None, spot: Spot) -> None:
         """The file has one more line, an entry whose cursor is higher than all others."""
         self._add(spot)
         self.fingerprint = fingerprint

@@ -28,7 +28,8 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, WriteConflict
-from nanobot.memory.files import LIMIT, Fingerprint, LineFile, Readable, redact_file, redacted_lines
+from nanobot.io import FileState
+from nanobot.memory.files import LIMIT, LineFile, Readable, redact_file, redacted_lines
 from nanobot.memory.history import entries
 from nanobot.memory.history.entries import Contents, EntryType, HistoryEntry, Spot
 from nanobot.security.paths import Place, Root
@@ -73,7 +74,7 @@ class HistoryLog:
             self._live.append(line)
             now = self._live.fingerprint
             if now is not None and _grew(known.fingerprint, now, len(line)):
-                known.grow(now, Spot.of(entry, now[1] - len(line), len(line) - 1))
+                known.grow(now, Spot.of(entry, now.size - len(line), len(line) - 1))
             self._tell_people()
             return entry
 
@@ -174,7 +175,7 @@ class HistoryLog:
         """
         with self._lock:
             standing = self._live.fingerprint
-            if standing is None or standing[1] < least_bytes:
+            if standing is None or standing.size < least_bytes:
                 return 0
             content = self._place(HISTORY).read_bytes(LIMIT) or b""
             zone = self._clock.now().tzinfo
@@ -254,7 +255,7 @@ class HistoryLog:
         raise StorageError(self._place(HISTORY).shown, "another program changes it again and again")
 
     def _read_at(
-        self, file: LineFile, standing: Fingerprint, spots: list[Spot]
+        self, file: LineFile, standing: FileState | None, spots: list[Spot]
     ) -> list[HistoryEntry] | None:
         """The entries at these spots; None where the file changed."""
         if not spots:
@@ -289,7 +290,7 @@ class HistoryLog:
             self._contents[file.path] = known
         return known
 
-    def _gone_through(self, file: LineFile, fingerprint: Fingerprint) -> Contents:
+    def _gone_through(self, file: LineFile, fingerprint: FileState | None) -> Contents:
         if fingerprint is None:
             return Contents(None)
         now = self._clock.now()
@@ -337,8 +338,8 @@ def _one(spot: Spot | None) -> list[Spot]:
     return [spot] if spot else []
 
 
-def _grew(before: Fingerprint, after: Fingerprint, size: int) -> bool:
+def _grew(before: FileState | None, after: FileState | None, size: int) -> bool:
     """Whether a file only became longer by `size` bytes, so that it need not be read again."""
     if before is None:
-        return after is not None and after[1] == size
-    return after is not None and after[2] == before[2] and after[1] == before[1] + size
+        return after is not None and after.size == size
+    return after is not None and after.inode == before.inode and after.size == before.size + size

@@ -22,6 +22,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError, WriteConflict
+from nanobot.io import FileState
 from nanobot.memory.documents import FACTS, LONG_TERM, RETIRED, RULES, TRACKED
 from nanobot.memory.files import redact_file
 from nanobot.memory.store import guard
@@ -37,7 +38,7 @@ from nanobot.security.paths import Place, Root
 LIMIT = 10_000_000
 """Bytes of the largest file that is read."""
 
-Fingerprint = tuple[int, int, int] | None
+Fingerprint = FileState | None
 
 
 @dataclass(frozen=True, slots=True)
