@@ -57,10 +57,8 @@ def draft_job(
     Raises `NanobotError`, `ScheduleError` among them, which says how it is written.
     """
     message, name, schedule = message.strip(), " ".join(name.split()), schedule.strip()
-    if not message:
-        raise NanobotError("there is no message: say what is to be done when the time comes")
-    if len(message) > MOST_MESSAGE:
-        raise NanobotError(f"the message is too long; it may have {MOST_MESSAGE:,} characters")
+    if not 0 < len(message) <= MOST_MESSAGE:
+        raise NanobotError(f"the message must have 1 to {MOST_MESSAGE:,} characters")
     if len(schedule) > _MOST_SCHEDULE:
         raise ScheduleError(f"{schedule[:_MOST_SCHEDULE]}…", "it is too long")
     there = find_zone(zone) if zone else now.tzinfo

@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
+from nanobot.bus.events import TERMINAL, Address
 from nanobot.clock import Clock
 from nanobot.config import command_for
-from nanobot.cron.job import Jobs, encoded
+from nanobot.cron.job import Job, Jobs, encoded
+from nanobot.cron.schedule import Every
+from nanobot.cron.wording import Place, address_of, draft_job
 from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.files import (
     A_LOCK,
@@ -37,8 +40,16 @@ from nanobot.importing.files import (
     Transfer,
     locate,
 )
-from nanobot.importing.foreign import OURS, Fields, NotJson, People, Secrets, key_of, people_of
-from nanobot.importing.jobs import converted
+from nanobot.importing.foreign import (
+    OURS,
+    Fields,
+    NotJson,
+    People,
+    Secrets,
+    is_group,
+    key_of,
+    people_of,
+)
 from nanobot.importing.sessions import Conversations
 from nanobot.importing.settings import Conversion, usable
 from nanobot.io import sync_folder
@@ -52,9 +63,89 @@ from nanobot.memory.history.entries import (
     paragraphs_in,
     time_of,
 )
-from nanobot.session.records import decode_fields
+from nanobot.memory.scopes import Scopes
+from nanobot.session.records import decode_fields, is_own
 from nanobot.upkeep.retention import has_room
 from nanobot.upkeep.swap import staging_for, swap_folders
+
+_SYSTEM = ("dream", "heartbeat")
+
+
+def converted(
+    store: Fields, people: People, now: datetime
+) -> Iterator[tuple[str, Job | None, str]]:
+    """The jobs of a jobs.json: each with its name and what is not as it was, or None and the reason
+    why it becomes none."""
+    entries = {f.text("id") or f"#{n}": f for n, f in enumerate(map(Fields, store.items("jobs")))}
+    for id, entry in entries.items():
+        try:
+            job = _job(id, entry, people, now)
+        except NanobotError as error:
+            yield entry.text("name") or id, None, str(error)
+        else:
+            known = job.channel in (TERMINAL, *OURS)
+            note = "" if known else f"it is paused: there is no channel {job.channel}"
+            yield job.name, replace(job, enabled=known and job.enabled), note
+
+
+def _job(id: str, given: Fields, people: People, now: datetime) -> Job:
+    """Raises `NanobotError` for an entry that becomes none."""
+    payload, when = given.inner("payload"), given.inner("schedule")
+    if payload.text("kind") == "system_event" or id in _SYSTEM:
+        raise NanobotError("nanobot does this by itself")
+    address = _address(payload)
+    is_shared = {"group": True} if is_group(address.key) else {}
+    scope = Scopes(people.is_owner).of_session(address.key, is_shared)
+    job = draft_job(
+        _schedule(when),
+        payload.text("message"),
+        Place(address, scope, ""),
+        now,
+        name=given.text("name"),
+        zone=when.text("tz"),
+    )
+    due = _time(given.inner("state").number("next_run_at_ms"))
+    if isinstance(job.schedule, Every) and due is not None and due > now:
+        job = replace(job, after=due - job.schedule.interval)  # it comes when it would have come
+    return replace(
+        job,
+        id=id,
+        created_at=_time(given.number("created_at_ms")) or job.created_at,
+        enabled=given.flag("enabled", otherwise=True),
+    )
+
+
+def _schedule(given: Fields) -> str:
+    """As `parse` reads it."""
+    kind = given.text("kind")
+    if kind == "every":
+        seconds = max(0, given.number("every_ms") or 0) // 1_000
+        units = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+        return next(f"every {seconds // size}{unit}" for unit, size in units if not seconds % size)
+    if kind == "at":
+        due = _time(given.number("at_ms"))
+        return f"at {due.isoformat()}" if due else "at"
+    return given.text("expr")
+
+
+def _address(payload: Fields) -> Address:
+    """Where it speaks: in the terminal where it said nothing of that."""
+    channel = payload.text("origin_channel") or payload.text("channel")
+    chat = payload.text("origin_chat_id") or payload.text("to")
+    address = key_of(payload.text("session_key"))
+    if address.partition(":")[0] != channel or is_own(address):
+        address = key_of(f"{channel}:{chat}") if channel and chat else ""
+    return address_of(address or f"{TERMINAL}:direct")
+
+
+def _time(milliseconds: int | None) -> datetime | None:
+    if milliseconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
+
 
 _LARGEST_MEDIA = 20 << 20
 _LARGEST_HISTORY = 64 << 20

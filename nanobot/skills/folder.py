@@ -397,17 +397,7 @@ def _refuse_unusable(path: str, entry: Entry) -> None:
 
 
 def _described(path: str, content: bytes) -> SkillFile:
-    kind: Kind = "text"
+    kind: Kind = "binary" if b"\0" in content else "text"
     if _SCRIPTS.fullmatch(path) or content.startswith(b"#!"):
         kind = "script"
-    elif b"\0" in content or not _is_utf8(content):
-        kind = "binary"
     return SkillFile(path, len(content), hashlib.sha256(content).hexdigest(), kind)
-
-
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

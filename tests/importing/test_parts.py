@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.importing.foreign import Fields, People, Secrets, id_of, key_of, people_of
-from nanobot.importing.importer import prepare
-from nanobot.importing.jobs import converted
+from nanobot.importing.importer import converted, prepare
 from nanobot.importing.sessions import Conversation, Head, head_of
 from nanobot.importing.settings import NoServer, server_for
 from nanobot.messages import Message
