@@ -109,7 +109,12 @@ class ReadFile:
         return replace(result, trusted=own)
 
     def _read(self, place: Place, arguments: ReadFileArguments) -> ToolResult:
-        content = read_existing(place)
+        found = place.stat()
+        if found is not None and found.kind == "folder":
+            raise ToolError(f"{place.shown} is a folder; list it with list_dir")
+        content = place.read_bytes(MAX_FILE)
+        if content is None:
+            raise missing(place)
         if not content:
             return ToolResult(f"[{place.shown} is empty]")
         if mime := image_type(content):
@@ -148,21 +153,6 @@ class ListDir:
         if len(lines) < len(entries):
             lines.append(f"[{len(lines)} of {len(entries)} entries; find_files finds the others]")
         return ToolResult("\n".join(lines))
-
-
-def read_existing(place: Place) -> bytes:
-    """The content of a file that must be there. Raises `ToolError` with what may be meant."""
-    found = place.stat()
-    if found is None:
-        raise missing(place)
-    if found.kind == "folder":
-        raise ToolError(f"{place.shown} is a folder; list it with list_dir")
-    if found.kind == "file" and found.size > MAX_FILE:
-        raise ToolError(f"{place.shown} has {found.size:,} bytes, too many to read")
-    content = place.read_bytes(MAX_FILE)
-    if content is None:
-        raise missing(place)
-    return content
 
 
 def missing(place: Place) -> ToolError:
@@ -236,7 +226,7 @@ def _excerpt(place: Place, content: bytes, start: int, end: int | None) -> str:
     if start > 1 or shown < total:
         more = f"; read on with start_line={shown + 1}" if shown < total else ""
         notes.append(f"[lines {start}-{shown} of {total}{more}]")
-    if "\ufffd" in piece and not _is_utf8(content):
+    if "\ufffd" in piece and text.encode() != content:
         notes.append("[some bytes are not valid UTF-8 and are shown as \ufffd]")
     if not notes:
         return piece
@@ -247,14 +237,6 @@ def _lines(text: str) -> list[str]:
     """Lines as editors count them: `splitlines` would also cut at form feeds and U+2028."""
     lines = text.split("\n")
     return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
-
-
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _listed(entry: Entry) -> str:

@@ -29,7 +29,7 @@ from nanobot.security.paths import Entry, Place
 from nanobot.tooling import Arguments, Caller, RootsOf, ToolResult
 from nanobot.tools import matching
 from nanobot.tools.matching import Answer, Request, Source
-from nanobot.tools.reading import MAX_TEXT, binary_kind, fitting, missing
+from nanobot.tools.reading import binary_kind, fitting, missing
 
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 _MAX_PATTERN, _MAX_CHOICES = 300, 64
@@ -213,12 +213,8 @@ class Grep:
         request = Request(arguments.pattern, arguments.ignore_case, arguments.context, MAX_FOUND)
         answer = await self.matcher.match(request, reading.portions())
         lines = list(answer.lines)
-        size, kept = 0, 0
-        while kept < len(lines) and size + len(lines[kept]) < MAX_TEXT:
-            size += len(lines[kept]) + 1
-            kept += 1
-        notes = []
-        if kept < len(lines) or answer.shown < answer.matched:
+        shown, notes = fitting(lines, len(lines)), []
+        if len(shown) < len(lines) or answer.shown < answer.matched:
             notes.append(
                 f"[cut: {answer.matched} lines match in {answer.files} files; "
                 "narrow the pattern or the path]"
@@ -229,7 +225,7 @@ class Grep:
             )
         if not lines:
             notes.insert(0, f"no line matches in {reading.searched} files")
-        return ToolResult("\n".join(lines[:kept] + notes))
+        return ToolResult("\n".join(shown + notes))
 
 
 class _Reading:
