@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from nanobot.security.confine import folders, kernel, stage
 from nanobot.security.confine.spec import DEVICES, Refused, Spec
-from nanobot.security.confine.watcher import Noticing, Watcher
+from nanobot.security.confine.watcher import AutorunWatch, Watcher
 
 FREE_FOLDER = "work/"
 """Made where nothing new can stand beside what is protected."""
@@ -30,16 +30,16 @@ def start(spec: Spec, command: Sequence[str], again: Sequence[str]) -> NoReturn:
     """Become the command's sandbox; `again` is the command line of this program inside."""
     if spec.ledger >= 0:
         os.set_inheritable(spec.ledger, False)  # the watcher's alone
-    noticing = None
+    autoruns = None
     if spec.kind != "none":
         _complete(spec)
-        noticing = Noticing(spec)
-        spec = spec._replace(held=tuple(noticing.held()))
+        autoruns = AutorunWatch(spec)
+        spec = spec._replace(held=tuple(autoruns.held()))
     if spec.kind == "landlock":
         spec = _with_own_folder(spec)
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     hears, tells = os.pipe() if spec.kind == "bubblewrap" else (-1, -1)
-    _leave_watcher(Watcher(spec, noticing), hears, tells)
+    _leave_watcher(Watcher(spec, autoruns), hears, tells)
     stage.yield_to_others()
     if spec.kind == "landlock":
         stage.in_landlock(spec, command)

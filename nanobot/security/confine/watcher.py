@@ -49,7 +49,7 @@ class _Event(NamedTuple):
     name: str
 
 
-class Noticing:
+class AutorunWatch:
     """Watches where a command can write. Made before it starts; `appeared` is asked while it runs,
     whenever `descriptor` is readable, and from time to time. `known` is what was there."""
 
@@ -167,8 +167,8 @@ class Watcher:
     """Made by the process that becomes the command: what that uses, fills and replaces is told from
     how things are before there is a watcher, which may be late."""
 
-    def __init__(self, spec: Spec, noticing: Noticing | None) -> None:
-        self._spec, self._noticing = spec, noticing
+    def __init__(self, spec: Spec, autoruns: AutorunWatch | None) -> None:
+        self._spec, self._autoruns = spec, autoruns
         self._process, owner = os.getpid(), os.getppid()
         # Descriptors that are readable when the command or nanobot is gone.
         self._gone, self._owner_gone = os.pidfd_open(self._process), os.pidfd_open(owner)
@@ -192,7 +192,7 @@ class Watcher:
         self._usage.end()
         if reason:
             _say(f"stopped: {reason}")
-        for old, new in self._noticing.retire() if self._noticing else ():
+        for old, new in self._autoruns.retire() if self._autoruns else ():
             _say(f"{old!r} was made while this command ran and is now called {new!r}")
         if self._spec.temporary:
             import shutil
@@ -201,11 +201,11 @@ class Watcher:
 
     def _until_the_end(self) -> str:
         """Why the command is ended, empty where it ended by itself."""
-        noticing, ending, looks = self._noticing, select.poll(), 0
+        autoruns, ending, looks = self._autoruns, select.poll(), 0
         ending.register(self._gone, select.POLLIN)
         ending.register(self._owner_gone, select.POLLIN)
-        if noticing and noticing.descriptor >= 0:
-            ending.register(noticing.descriptor, select.POLLIN)
+        if autoruns and autoruns.descriptor >= 0:
+            ending.register(autoruns.descriptor, select.POLLIN)
         while True:
             threads, reason = self._looked_at()
             if reason:
@@ -218,7 +218,7 @@ class Watcher:
                 ready = {descriptor for descriptor, _ in ending.poll(left * 1_000)}
                 if ready & {self._gone, self._owner_gone}:
                     return "" if self._gone in ready else "nanobot is gone"
-                if noticing and (reason := noticing.appeared()):
+                if autoruns and (reason := autoruns.appeared()):
                     return reason
 
     def _looked_at(self) -> tuple[int, str]:
