@@ -13,7 +13,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
-    Field,
     SecretStr,
     ValidationInfo,
     field_validator,
@@ -76,30 +75,20 @@ class TelegramSettings(BaseModel):
         frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
     )
 
-    token: Annotated[SecretStr, AfterValidator(_checked_token)] = Field(
-        description="The bot's token, from BotFather."
-    )
-    base_url: Annotated[str, AfterValidator(_checked_api)] = Field(
-        default=OFFICIAL_API, description="Where the Bot API is, for a server of one's own."
-    )
-    mode: Literal["polling", "webhook"] = Field(
-        default="polling",
-        description="How messages come in: nanobot asks for them, or Telegram calls `webhook_url`.",
-    )
-    webhook_url: str = Field(
-        default="", description="The public https address that Telegram calls in webhook mode."
-    )
-    webhook_path: Annotated[str, AfterValidator(_checked_path)] = Field(
-        default="",
-        description="Where nanobot's own HTTP server takes the calls; empty: as in `webhook_url`.",
-    )
-    proxy: Annotated[SecretStr, AfterValidator(_checked_proxy)] = Field(
-        default=SecretStr(""),
-        description="An http or https proxy to reach Telegram by; the environment names none.",
-    )
-    previews: bool = Field(
-        default=True, description="Whether a reply is shown while it is being written."
-    )
+    token: Annotated[SecretStr, AfterValidator(_checked_token)]
+    """The bot's token, from BotFather."""
+    base_url: Annotated[str, AfterValidator(_checked_api)] = OFFICIAL_API
+    """Where the Bot API is, for a server of one's own."""
+    mode: Literal["polling", "webhook"] = "polling"
+    """How messages come in: nanobot asks for them, or Telegram calls `webhook_url`."""
+    webhook_url: str = ""
+    """The public https address that Telegram calls in webhook mode."""
+    webhook_path: Annotated[str, AfterValidator(_checked_path)] = ""
+    """Where nanobot's own HTTP server takes the calls; empty: as in `webhook_url`."""
+    proxy: Annotated[SecretStr, AfterValidator(_checked_proxy)] = SecretStr("")
+    """An http or https proxy to reach Telegram by; the environment names none."""
+    previews: bool = True
+    """Whether a reply is shown while it is being written."""
 
     @field_validator("webhook_url")
     @classmethod

@@ -14,7 +14,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
-    Field,
     SecretStr,
     ValidationInfo,
     field_validator,
@@ -84,73 +83,51 @@ class WhatsAppSettings(BaseModel):
         frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
     )
 
-    transport: Literal["linked", "cloud"] = Field(
-        default="linked",
-        description="How nanobot connects: as a device `linked` to a number by a code that you "
-        "scan, or through Meta's `cloud` API for businesses.",
-    )
-    pairing: Literal["auto", "always", "never"] = Field(
-        default="auto",
-        description="Whether strangers who write in private get a pairing code. `auto`: with the "
-        "Cloud API only, since a linked number may be your own, which others write to.",
-    )
-    read_receipts: bool = Field(
-        default=True, description="Whether messages that the agent received are marked as read."
-    )
-    self_chat: bool = Field(
-        default=False,
-        description="Linked: whether the agent answers in the chat that you have with yourself.",
-    )
-    self_chat_prefix: Annotated[str, AfterValidator(_checked_prefix)] = Field(
-        default="🤖 ",
-        description="Linked: what its replies begin with there, since yours and its own look "
-        "alike.",
-    )
-    online: bool = Field(
-        default=False,
-        description="Linked: whether the number shows as online. Your phone then stops ringing.",
-    )
+    transport: Literal["linked", "cloud"] = "linked"
+    """How nanobot connects: as a device `linked` to a number by a code that you scan, or through
+    Meta's `cloud` API for businesses."""
+    pairing: Literal["auto", "always", "never"] = "auto"
+    """Whether strangers who write in private get a pairing code. `auto`: with the Cloud API only,
+    since a linked number may be your own, which others write to."""
+    read_receipts: bool = True
+    """Whether messages that the agent received are marked as read."""
+    self_chat: bool = False
+    """Linked: whether the agent answers in the chat that you have with yourself."""
+    self_chat_prefix: Annotated[str, AfterValidator(_checked_prefix)] = "🤖 "
+    """Linked: what its replies begin with there, since yours and its own look alike."""
+    online: bool = False
+    """Linked: whether the number shows as online. Your phone then stops ringing."""
     node: Annotated[
         str, _matching(r"[^\x00-\x1f\x7f]+", "must be the name of a program, or the path to it")
-    ] = Field(
-        default="node",
-        description="Linked: the Node.js program; its path if the service does not find it.",
-    )
+    ] = "node"
+    """Linked: the Node.js program; its path if the service does not find it."""
     phone_number_id: Annotated[
         str,
         _matching(
             r"([0-9]{5,32})?",
             "must be digits: the phone number's id, which is not the number itself",
         ),
-    ] = Field(
-        default="", description="Cloud: the id of the phone number, from Meta's app dashboard."
-    )
-    access_token: Secret = Field(
-        default=SecretStr(""), description="Cloud: an access token of a system user."
-    )
-    app_secret: Secret = Field(
-        default=SecretStr(""), description="Cloud: the app's secret, with which Meta signs."
-    )
-    verify_token: Secret = Field(
-        default=SecretStr(""),
-        description="Cloud: a word of your choice that you also enter at Meta.",
-    )
-    webhook_url: str = Field(
-        default="", description="Cloud: the public https address that Meta calls."
-    )
+    ] = ""
+    """Cloud: the id of the phone number, from Meta's app dashboard."""
+    access_token: Secret = SecretStr("")
+    """Cloud: an access token of a system user."""
+    app_secret: Secret = SecretStr("")
+    """Cloud: the app's secret, with which Meta signs."""
+    verify_token: Secret = SecretStr("")
+    """Cloud: a word of your choice that you also enter at Meta."""
+    webhook_url: str = ""
+    """Cloud: the public https address that Meta calls."""
     webhook_path: Annotated[
         str, _matching(rf"({_PATH.pattern})?", "must be a path such as /whatsapp", "/")
-    ] = Field(
-        default="",
-        description="Cloud: the path on nanobot's own HTTP server; empty: that of `webhook_url`.",
-    )
-    base_url: Annotated[str, AfterValidator(_checked_api)] = Field(
-        default=OFFICIAL_API, description="Cloud: the address of the Graph API."
-    )
+    ] = ""
+    """Cloud: the path on nanobot's own HTTP server; empty: that of `webhook_url`."""
+    base_url: Annotated[str, AfterValidator(_checked_api)] = OFFICIAL_API
+    """Cloud: the address of the Graph API."""
     api_version: Annotated[
         str,
         _matching(r"v[0-9]{1,3}\.[0-9]{1,2}", "must be a version of the Graph API, such as v23.0"),
-    ] = Field(default="v23.0", description="Cloud: the version of the Graph API.")
+    ] = "v23.0"
+    """Cloud: the version of the Graph API."""
 
     @field_validator("self_chat")
     @classmethod

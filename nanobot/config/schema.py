@@ -69,7 +69,10 @@ def descriptions(model: type[BaseModel]) -> Mapping[str, str]:
     for kind in reversed(model.__mro__):
         if kind is BaseModel or not issubclass(kind, BaseModel):
             continue
-        (definition,) = ast.parse(dedent(getsource(kind))).body
+        try:
+            (definition,) = ast.parse(dedent(getsource(kind))).body
+        except OSError:  # an adapter without its source: its fields may have descriptions
+            continue
         assert isinstance(definition, ast.ClassDef)
         for statement, text in pairwise(definition.body):
             match statement, text:
