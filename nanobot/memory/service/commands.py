@@ -22,9 +22,10 @@ from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
 from nanobot.memory.scopes import OWNER, Scopes, is_group
+from nanobot.memory.search import Query
 from nanobot.memory.service import views
 from nanobot.memory.service.continuing import UNDO, ContinueCommand, DiscardCommand
-from nanobot.memory.service.service import Filters, MemoryService
+from nanobot.memory.service.service import MemoryService
 from nanobot.security.paths import Place
 from nanobot.session.session import Session
 
@@ -146,7 +147,7 @@ _UNDO = f"[{UNDO}]"
 
 _NAMES = re.compile(r"(?:(?:\d{1,9}|[0-9a-f]{16})(?:[\s,]+|$))+")
 """Facts that wait, by number or by code (see `PendingFact`)."""
-_FEW = Filters(limit=5)
+_FEW = 5
 _SURE, _NOT_SURE, _ERASE = "--yes", "--no", "--erase"
 _OWNERS_WORD = "In a group this is the owner's to decide."
 
@@ -217,7 +218,7 @@ class MemoryCommands:
             case "":
                 return Answer((await self._service.show(scope)).text)
             case "search" if rest:
-                return Answer((await self._service.search(rest, scope, _FEW)).text)
+                return Answer((await self._service.search(Query(rest, (), limit=_FEW), scope)).text)
             case "why" if rest:
                 return Answer((await self._service.why(_unquoted(rest), scope)).text)
             case "pending":

@@ -12,12 +12,12 @@ from datetime import date
 
 from nanobot.errors import NanobotError
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.search import Source
-from nanobot.memory.service.service import Filters, MemoryService
+from nanobot.memory.search import Query, Source
+from nanobot.memory.service.service import MemoryService
 from nanobot.memory.service.views import Report
 
 _SOURCES: tuple[Source, ...] = ("message", "history", "note", "memory", "library")
-_MOST_HITS = 100
+_HITS, _MOST_HITS = 10, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +57,17 @@ class _Arguments:
         except ValueError:
             raise _lacks(key, "a date such as 2026-11-21") from None
 
-    def filters(self) -> Filters:
+    def query(self) -> Query:
         source = self.text("source", needed=False)
-        return Filters(
+        return Query(
+            self.text("text"),
+            (),
             session=self.text("session", needed=False),
             since=self.day("since"),
             until=self.day("until"),
             role=self.text("role", needed=False),
             source=next((known for known in _SOURCES if known == source), ""),
-            limit=min(self.number("limit") or Filters().limit, _MOST_HITS),
+            limit=min(self.number("limit") or _HITS, _MOST_HITS),
         )
 
 
@@ -75,9 +77,7 @@ def memory_operations(
     """The operations named `memory.…`, as they are called over the socket."""
     operations: dict[str, Callable[[_Arguments], Awaitable[Report]]] = {
         "memory.show": lambda given: service.show(given.scope),
-        "memory.search": lambda given: service.search(
-            given.text("text"), given.scope, given.filters()
-        ),
+        "memory.search": lambda given: service.search(given.query(), given.scope),
         "memory.why": lambda given: service.why(given.text("text"), given.scope),
         "memory.log": lambda given: service.log(given.number("version"), given.scope),
         "memory.versions": lambda given: service.versions(given.scope),

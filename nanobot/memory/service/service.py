@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import date, datetime
-from typing import Literal, Protocol
+from dataclasses import replace
+from datetime import datetime
+from typing import Protocol
 
 from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.memory.documents import FACTS
@@ -20,7 +20,7 @@ from nanobot.memory.forgetting.erase import ErasePlan, Eraser
 from nanobot.memory.forgetting.forget import ForgetPlan, Forgetter
 from nanobot.memory.forgetting.forgotten import Forgotten
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_scope
-from nanobot.memory.search import MemoryIndex, Query, Source
+from nanobot.memory.search import MemoryIndex, Query
 from nanobot.memory.search.tool import retired_matching
 from nanobot.memory.service import views
 from nanobot.memory.service.views import FileView, Overview, Report
@@ -33,21 +33,6 @@ from nanobot.memory.why import Explainer
 from nanobot.tokens import estimate_tokens
 
 _LOG_LENGTH = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """What narrows a search down; empty fields do not. `since` and `until` are inclusive."""
-
-    session: str = ""
-    since: date | None = None
-    until: date | None = None
-    role: str = ""
-    source: Source | Literal[""] = ""
-    limit: int = 10
-
-
-EVERYTHING = Filters()
 
 
 class Dreamer(Protocol):
@@ -113,21 +98,12 @@ class MemoryService:
             overview = replace(overview, index=stats, others=tuple(others[1:]))
         return overview.report()
 
-    async def search(self, text: str, scope: str, filters: Filters = EVERYTHING) -> Report:
-        """What was said and written down about `text`, in this scope and those it may read."""
+    async def search(self, query: Query, scope: str) -> Report:
+        """What was said and written down about it, in this scope and those it may read."""
         memory = self.memory(scope)
-        query = Query(
-            text,
-            self._scopes.readable(scope),
-            session=filters.session,
-            since=filters.since,
-            until=filters.until,
-            role=filters.role,
-            source=filters.source,
-            limit=filters.limit,
-        )
+        query = replace(query, scopes=self._scopes.readable(scope))
         result = await self._index.search(query)
-        retired = retired_matching(text, await asyncio.to_thread(memory.store.retired))
+        retired = retired_matching(query.text, await asyncio.to_thread(memory.store.retired))
         return views.searched(query, result, retired)
 
     async def why(self, text: str, scope: str) -> Report:

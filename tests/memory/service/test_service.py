@@ -12,8 +12,8 @@ import pytest
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.scopes import OWNER
+from nanobot.memory.search import Query
 from nanobot.memory.service.operations import memory_operations
-from nanobot.memory.service.service import Filters
 from nanobot.memory.text.lines import Operation
 from nanobot.memory.versions.version import Change, UnknownVersion
 from tests.memory.owning import Owned
@@ -99,7 +99,7 @@ async def test_a_name_that_is_no_scope_is_refused(owned: Owned, scope: str) -> N
 
 async def test_search_finds_what_was_said_with_what_was_said_around_it(owned: Owned) -> None:
     await owned.said("telegram:1", "Where does Grace live?", "She lives in Lisbon.")
-    report = await owned.service.search("Lisbon", OWNER)
+    report = await owned.service.search(Query("Lisbon", ()), OWNER)
     assert "She lives in Lisbon." in report.text
     assert "Where does Grace live?" in report.text
     hits = json.loads(json.dumps(report.data))["hits"]
@@ -116,40 +116,40 @@ async def test_search_finds_what_the_long_term_files_say_and_where(owned: Owned)
         ("theremin", "USER.md:3003"),
         ("limericks", "SOUL.md:"),
     ):
-        found = (await owned.service.search(word, OWNER)).data["hits"]
+        found = (await owned.service.search(Query(word, ()), OWNER)).data["hits"]
         assert isinstance(found, list)
         assert str(found[0]["place"]).startswith(place)  # type: ignore[index, call-overload]
         assert found[0]["source"] == "memory"  # type: ignore[index, call-overload]
-    assert (await owned.service.search("calm and curious", OWNER)).data["hits"] == []
+    assert (await owned.service.search(Query("calm and curious", ()), OWNER)).data["hits"] == []
     user.write_text("# User\n")
-    assert (await owned.service.search("theremin", OWNER)).data["hits"] == []
+    assert (await owned.service.search(Query("theremin", ()), OWNER)).data["hits"] == []
 
 
 async def test_search_keeps_to_its_scope(owned: Owned) -> None:
     await owned.said("telegram:1", "Grace lives in Lisbon.")
-    assert (await owned.service.search("Lisbon", PERSON)).data["hits"] == []
+    assert (await owned.service.search(Query("Lisbon", ()), PERSON)).data["hits"] == []
 
 
 async def test_a_miss_says_what_was_looked_for(owned: Owned) -> None:
     await owned.said("telegram:1", "Grace lives in Lisbon.")
-    report = await owned.service.search("zeppelins", OWNER)
+    report = await owned.service.search(Query("zeppelins", ()), OWNER)
     assert report.text.startswith("Nothing was found for: zeppelin")
 
 
 async def test_search_is_narrowed_by_filters(owned: Owned) -> None:
     await owned.said("telegram:1", "Grace lives in Lisbon.", "Lisbon is nice.")
-    found = await owned.service.search("Lisbon", OWNER, Filters(role="assistant"))
+    found = await owned.service.search(Query("Lisbon", (), role="assistant"), OWNER)
     hits = json.loads(json.dumps(found.data))["hits"]
     assert [hit["role"] for hit in hits] == ["assistant"]
-    later = Filters(since=date(2026, 3, 3))
-    assert (await owned.service.search("Lisbon", OWNER, later)).data["hits"] == []
+    later = Query("Lisbon", (), since=date(2026, 3, 3))
+    assert (await owned.service.search(later, OWNER)).data["hits"] == []
 
 
 async def test_search_names_facts_that_are_no_longer_true(owned: Owned) -> None:
     await owned.remember("Ada works at the bakery.")
     store = owned.memories.of(OWNER).store
     await store.retire(LONG_TERM, ["- Ada works at the bakery."], Change("dream"))
-    report = await owned.service.search("bakery", OWNER)
+    report = await owned.service.search(Query("bakery", ()), OWNER)
     assert "no longer true since 2026-03-02: " in report.text
     assert "Ada works at the bakery." in report.text
 
@@ -305,7 +305,7 @@ async def test_forgetting_is_planned_first_and_changes_nothing_by_that(owned: Ow
 async def test_erasing_leaves_the_text_in_no_file(owned: Owned) -> None:
     await owned.remember("Ada hides the marzipan.")
     await owned.said("telegram:1", "I hide the marzipan in the shed", "Noted.")
-    await owned.service.search("marzipan", OWNER)
+    await owned.service.search(Query("marzipan", ()), OWNER)
     report = await owned.service.forget("marzipan", OWNER, erase=True)
     assert report.data["complete"] is True
     held = [p for p in owned.folder.rglob("*") if p.is_file() and b"marzipan" in p.read_bytes()]
