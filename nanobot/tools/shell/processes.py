@@ -86,12 +86,14 @@ class Running:
     background: bool
     seconds: float | None
     mounted: bool = False
-    launched: bool = False
     notes: list[str] = field(default_factory=list)
     ending: Ending | None = None
     problem: NanobotError | None = None
     ended_at: float = 0.0
     over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __str__(self) -> str:
+        return f"{self.id} ({_short(self.command)})"
 
     async def ended(self) -> Ending:
         """How it ended, once it has. Raises `NanobotError` where it could not start."""
@@ -126,6 +128,7 @@ class Processes:
         self._new_name = new_name
         self._table: dict[str, Running] = {}
         self._rate = ReadRate(clock)
+        self._at_work: set[Running] = set()
         self._quiet: Counter[str] = Counter()
         self._quiet_ended = asyncio.Event()
         self._holds: dict[str, _Hold] = {}
@@ -169,10 +172,10 @@ class Processes:
         mine = {running.id: running for running in self._of(caller)}
         if name in mine:
             return mine[name]
-        shown = [f"{running.id} ({_short(running.command)})" for running in mine.values()]
+        shown = ", ".join(map(str, mine.values()))
         raise ToolError(
             f"no background command {printable(name)} in this conversation",
-            hint=f"There are: {', '.join(shown)}."
+            hint=f"There are: {shown}."
             if shown
             else "There is none: it ended and was read, or ended long ago or with nanobot.",
         )
@@ -200,12 +203,12 @@ class Processes:
         wait. For replacing what they must not change."""
         self._quiet[scope] += 1
         try:
-            for running in list(self._table.values()):
-                at_work = running.launched and not running.over.is_set()
-                if running.mounted and at_work and running.caller.scope == scope:
-                    running.notes.append(_RULES_CHANGED)
-                    running.process.kill()
-                    await running.over.wait()
+            ending = [one for one in self._at_work if one.mounted and one.caller.scope == scope]
+            for running in ending:
+                running.notes.append(_RULES_CHANGED)
+                running.process.kill()
+            for running in ending:
+                await running.over.wait()
             yield
         finally:
             self._quiet[scope] -= 1
@@ -241,9 +244,7 @@ class Processes:
         """Raise `ToolError` where commands of the caller's scope run."""
         found = [one for one in self._table.values() if not one.over.is_set()]
         shown = [
-            _short(one.command)
-            if one.caller.session_key != caller.session_key
-            else f"{one.id} ({_short(one.command)})"
+            str(one) if one.caller.session_key == caller.session_key else _short(one.command)
             for one in found
             if one.caller.scope == caller.scope
         ]
@@ -281,9 +282,7 @@ class Processes:
         if background and sum(not running.over.is_set() for running in mine) >= self._per_session:
             raise ToolError(
                 f"{self._per_session} commands run in the background of this conversation",
-                hint="Kill one with exec_kill: "
-                + ", ".join(f"{running.id} ({_short(running.command)})" for running in mine)
-                + ".",
+                hint=f"Kill one with exec_kill: {', '.join(map(str, mine))}.",
             )
         if sum(not running.over.is_set() for running in self._table.values()) >= self._in_all:
             raise ToolError("too many commands run at the moment", hint="Try again later.")
@@ -301,7 +300,7 @@ class Processes:
         try:
             while running.mounted and self._quiet[running.caller.scope]:
                 await self._quiet_ended.wait()
-            running.launched = True
+            self._at_work.add(running)
             async with prepared(running) as launch:
                 running.ending = await running.process.run(launch, running.seconds)
         except NanobotError as error:
@@ -311,6 +310,7 @@ class Processes:
         except OSError as error:
             running.problem = ToolError(f"the command could not be started: {error.strerror}")
         finally:
+            self._at_work.discard(running)
             running.ended_at = self._clock.monotonic()
             running.over.set()
 
