@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from nanobot.channel import Sender
 from nanobot.channel.documents import StateFile
@@ -114,32 +114,15 @@ def kind_of(id: str) -> str:
     return id.partition("@")[2] or ("parent" if id.count(".") > 1 else "user")
 
 
-class _Entry(BaseModel):
-    """A person in the file; see `_Known`."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    chats: list[str]
-    ids: list[str]
-
-
-class _File(BaseModel):
-    """The file. Who wrote last is at the end."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    version: int = 1
-    people: list[_Entry] = []
-
-
-@dataclass(slots=True, eq=False)
-class _Known:
+class _Known(BaseModel):
     """A person. `chats`: theirs, and before it those of people who turned out to be the same;
-    `ids`: what was learned last is at the end."""
+    `ids`: what was learned last is at the end. Those in the file were admitted."""
+
+    model_config = ConfigDict(extra="ignore")
 
     chats: list[str]
     ids: list[str]
-    admitted: bool = False
+    admitted: bool = Field(default=True, exclude=True)
 
     @property
     def chat(self) -> str:
@@ -161,6 +144,15 @@ class _Known:
         return all(id == new or is_number(id) for id in self.ids)
 
 
+class _File(BaseModel):
+    """The file. Who wrote last is at the end."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    version: int = 1
+    people: list[_Known] = []
+
+
 class People:
     """`folder` is the adapter's own and exists. Ids may be JIDs too. Raises `StorageError` where
     what is known cannot be read; where it is damaged, people whose chat is not their number begin a
@@ -172,8 +164,8 @@ class People:
         self._others: OrderedDict[str, _Known] = OrderedDict()
         self._by_chat: dict[str, _Known] = {}
         self._by_id: dict[str, _Known] = {}
-        for entry in self._file.read().people:
-            self._load(entry)
+        for known in self._file.read().people:
+            self._load(known)
         self._is_written = True
 
     def chat_of(self, ids: Sequence[str]) -> str:
@@ -256,8 +248,7 @@ class People:
         """Save what changed. Raises `StorageError`; the next call tries again."""
         if self._is_written:
             return
-        people = [_Entry(chats=each.chats, ids=each.ids) for each in self._admitted.values()]
-        self._file.write(_File(people=people))
+        self._file.write(_File(people=list(self._admitted.values())))
         self._is_written = True
 
     def _find_owner(self, numbers: Iterable[str], accounts: Sequence[str]) -> _Known | None:
@@ -278,7 +269,9 @@ class People:
         """A new person. A number may still be the chat of its former owner."""
         names = chain(ids, (f"{ids[0]}#{number}" for number in count(2)))
         chat = next(name for name in names if name not in self._by_chat)
-        known = self._by_chat[chat] = self._others[chat] = _Known([chat], [])
+        known = self._by_chat[chat] = self._others[chat] = _Known(
+            chats=[chat], ids=[], admitted=False
+        )
         return known
 
     def _merge(self, other: _Known, known: _Known) -> _Known:
@@ -333,11 +326,11 @@ class People:
             del self._by_id[id]
         self._mark_changed(known)
 
-    def _load(self, entry: _Entry) -> None:
+    def _load(self, known: _Known) -> None:
         """Add a person from the file. Ids that another person there has stay theirs."""
-        chats = [chat for chat in dict.fromkeys(entry.chats) if chat not in self._by_chat]
-        if chats:
-            ids = [id for id in dict.fromkeys(entry.ids) if id not in self._by_id]
-            known = self._admitted[chats[-1]] = _Known(chats, ids, admitted=True)
-            self._by_chat |= dict.fromkeys(chats, known)
-            self._by_id |= dict.fromkeys(ids, known)
+        known.chats = [chat for chat in dict.fromkeys(known.chats) if chat not in self._by_chat]
+        if known.chats:
+            known.ids = [id for id in dict.fromkeys(known.ids) if id not in self._by_id]
+            self._admitted[known.chat] = known
+            self._by_chat |= dict.fromkeys(known.chats, known)
+            self._by_id |= dict.fromkeys(known.ids, known)
