@@ -22,8 +22,8 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from nanobot.errors import NanobotError, StorageError
@@ -169,7 +169,7 @@ async def install(
     target = _target(state_folder, sources)
     fresh = target.with_name(f"{target.name}.new")
     try:
-        with _locked(state_folder) as lock:
+        with locked(state_folder / _LOCK) as lock:
             try:
                 await asyncio.to_thread(_copy, sources, fresh)
                 say("Installing the WhatsApp helper (some 70 MB, once per version) …")
@@ -179,6 +179,11 @@ async def install(
             except BaseException:  # cancelled as well: nothing half is left
                 await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)
                 raise
+    except BlockingIOError:
+        raise InstallFailed(
+            "the WhatsApp helper is being installed already",
+            hint="Wait a minute, then run this again.",
+        ) from None
     except OSError as error:
         raise StorageError.of(state_folder, error) from error
     return target / _MAIN
@@ -286,7 +291,8 @@ def _target(state_folder: Path, sources: Path) -> Path:
 
 
 def _copy(sources: Path, fresh: Path) -> None:
-    _remove(fresh)
+    if fresh.exists():
+        shutil.rmtree(fresh)
     for file in _files(sources):
         copy = fresh / file.relative_to(sources)
         copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -298,27 +304,9 @@ def _put_in_place(fresh: Path, target: Path) -> None:
     if not (fresh / _MAIN).is_file():
         raise InstallFailed("the WhatsApp helper was built, and its program is not there")
     os.sync()  # thousands of files, which must not be empty after a loss of power
-    _remove(target)
+    shutil.rmtree(target, ignore_errors=True)
     fresh.rename(target)
     sync_folder(target.parent)
     for folder in target.parent.iterdir():
         if _INSTALLED.fullmatch(folder.name) and folder != target:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
-
-
-@contextmanager
-def _locked(state_folder: Path) -> Iterator[int]:
-    """No other process installs while inside; the lock's descriptor. Raises `InstallFailed`."""
-    try:
-        with locked(state_folder / _LOCK) as lock:
-            yield lock
-    except BlockingIOError:
-        raise InstallFailed(
-            "the WhatsApp helper is being installed already",
-            hint="Wait a minute, then run this again.",
-        ) from None
