@@ -155,6 +155,13 @@ _LISTENERS: Mapping[str, tuple[str, str]] = {
     "groq": ("https://api.groq.com/openai/v1", "whisper-large-v3"),
     "openai": ("https://api.openai.com/v1", "whisper-1"),
 }
+_MISSED: Mapping[tuple[str, ...], str] = {
+    ("agents", "defaults", "reasoning_effort"): "reasoningEffort has no counterpart.",
+    ("api", "api_key"): "There is no OpenAI-compatible API here.",
+    ("tools", "exec", "path_append"): "tools.exec.pathAppend is not taken: see tools.exec.paths.",
+    ("tools", "restrict_to_workspace"): "Tools never leave the workspace here.",
+}
+"""Settings without a counterpart, and what is said about them."""
 _ODD = re.compile(r"_*[^A-Za-z0-9-]+")
 
 
@@ -198,7 +205,7 @@ class Conversion:
             owner={name: list(ids) for name, ids in owners if name in OURS},
             channels=self._channels(config.inner("channels")),
         )
-        self._left_over(defaults)
+        self._left_over()
 
     def _model(self, defaults: Fields) -> Tree:
         chosen = self.config.inner("model_presets", defaults.text("model_preset")) or defaults
@@ -257,10 +264,6 @@ class Conversion:
 
     def _tools(self, tools: Fields) -> Tree:
         run, web = tools.inner("exec"), tools.inner("web")
-        if run.text("path_append"):
-            self.report.changed(
-                "tools.exec.pathAppend has no counterpart (tools.exec.paths may do)."
-            )
         return _given(
             exec=_unless_off(run, "enable") | _given(timeout_seconds=_chosen(run, "timeout", 60)),
             web=_unless_off(web, "enable")
@@ -355,14 +358,11 @@ class Conversion:
             webhook_url=webhook or "",
         )
 
-    def _left_over(self, defaults: Fields) -> None:
+    def _left_over(self) -> None:
         """Tell about the rest that somebody may miss."""
-        if defaults.text("reasoning_effort"):
-            self.report.changed("reasoningEffort has no counterpart.")
-        if self.config.inner("api").text("api_key"):
-            self.report.changed("There is no OpenAI-compatible API here.")
-        if self.config.inner("tools").flag("restrict_to_workspace", otherwise=False):
-            self.report.changed("Tools never leave the workspace here; there is no setting for it.")
+        for (*path, name), said in _MISSED.items():
+            if self.config.inner(*path).get(name):
+                self.report.changed(said)
         if unfit := self.secrets.unfit:
             self.report.ask(
                 f"Copy these anew: {', '.join(unfit)}. There is a line break in each, or another"
