@@ -225,7 +225,7 @@ def locate(home: Path, workspace: Path | None, target: Path) -> Source:
         )
     elif not any((home / name).is_dir() for name in _THEIRS):
         raise NanobotError(
-            f"{home} is no home of HKUDS/nanobot: it has no {CONFIG} and no workspace",
+            f"{home} is not a home of HKUDS/nanobot: it has no {CONFIG} and no workspace",
             hint="Name the folder that holds them: `nanobot import FROM`.",
         )
     where = _workspace(home, config, workspace)
@@ -281,7 +281,7 @@ def _walk(source: Source, root: Root, folder: Path, skip: Callable[[str], bool])
                     elif entry.is_file(follow_symlinks=False):
                         yield found(path, entry.stat(follow_symlinks=False).st_size)
                     else:
-                        yield found(path, problem="it is no regular file")
+                        yield found(path, problem="it is not a regular file")
         except OSError as error:
             yield found(prefix.rstrip("/") or ".", problem=reason(error))
 
@@ -292,7 +292,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(0, "it is no regular file")
+            raise OSError(0, "it is not a regular file")
         yield file
 
 

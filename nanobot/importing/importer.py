@@ -420,7 +420,7 @@ def prepare(
         channel, _, id = owner.partition(":")
         if not channel or not id.strip():
             raise NanobotError(
-                f"{owner!r} is no account", hint="Accounts are written as telegram:12345."
+                f"{owner!r} is not an account", hint="Accounts are written as telegram:12345."
             )
     found = locate(source, workspace, target)
     place = target.resolve()
@@ -429,7 +429,7 @@ def prepare(
         _refuse(found, place)
     if place.is_mount():
         raise NanobotError(
-            f"{place} is a disk of its own, which cannot change its name",
+            f"{place} is a mount point, which cannot be renamed",
             hint=f"Import into a folder in it: --to {place / 'home'}",
         )
     report = Import(found, place, None, clock.now(), owners).run()
@@ -467,7 +467,7 @@ def _refuse(source: Source, target: Path) -> None:
         )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise NanobotError(
-            f"{target} is not empty, and nothing in it is written over",
+            f"{target} is not empty, and nothing in it is overwritten",
             hint="Name a new home with --to, or move that one away first.",
         )
 

@@ -99,7 +99,7 @@ def server_for(model: str, provider: str, providers: Fields) -> tuple[str, str, 
     entry = _entries(providers).get(name, Fields({}))
     url = entry.text("api_base").rstrip("/") or address_of(name)
     if name in _UNREACHED:
-        raise NoServer(f"{_UNREACHED[name]} is not spoken here")
+        raise NoServer(f"{_UNREACHED[name]} is not supported here")
     if not url:
         raise NoServer(f"the provider {name} has no address" if name else "no provider has a key")
     first, slash, rest = model.partition("/")
@@ -252,7 +252,7 @@ class Conversion:
         if not asked.flag("enabled", otherwise=True) or not entry.text("api_key"):
             return {}
         if name not in _LISTENERS:
-            self.report.changed(f"Transcription by {name} is not spoken here.")
+            self.report.changed(f"Transcription by {name} is not supported here.")
             return {}
         url, model = _LISTENERS[name]
         language = asked.text("language") or old.text("transcription_language")
@@ -292,8 +292,8 @@ class Conversion:
             found[ours] = self._mcp_server(name, server)
         if found:
             self.report.ask(
-                "MCP servers are shut in here, without network and without your folders: give them"
-                " what they need with `network:` and `paths:` (docs/mcp.md)."
+                "MCP servers are sandboxed here, without network and without your folders: give"
+                " them what they need with `network:` and `paths:` (docs/mcp.md)."
             )
             if not self.speaks_mcp:
                 self.report.ask(
@@ -365,8 +365,8 @@ class Conversion:
                 self.report.changed(said)
         if unfit := self.secrets.unfit:
             self.report.ask(
-                f"Copy these anew: {', '.join(unfit)}. There is a line break in each, or another"
-                " character that cannot be seen."
+                f"Copy these again by hand: {', '.join(unfit)}. Each holds a line break or another"
+                " invisible character."
             )
         for entry in self.people.unclear:
             self.report.ask(
@@ -430,7 +430,7 @@ def _strip(branch: dict[str, Value], report: Report, above: str = "") -> None:
         texts = [key, value, *(value if isinstance(value, list) else ())]
         if not all(_LINES.sub("", one).isprintable() for one in texts if isinstance(one, str)):
             del branch[key]
-            report.changed(f"{path} was left out: a character in it cannot be seen.")
+            report.changed(f"{path} was left out: it holds an invisible character.")
 
 
 def _problems(text: str, secrets: Secrets) -> tuple[ConfigError, ...]:

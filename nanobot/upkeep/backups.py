@@ -206,7 +206,7 @@ def _expect_apart(home: Path, target: Path) -> None:
     if folder.is_relative_to((home / WORKSPACE).resolve()):
         raise NanobotError(f"{folder} is in the workspace, where the agent reads", hint=hint)
     if folder.is_relative_to(whole) and not folder.is_relative_to(whole / BACKUPS):
-        raise NanobotError(f"{folder} is in what is backed up", hint=hint)
+        raise NanobotError(f"{folder} is part of the home, which is backed up", hint=hint)
 
 
 def _leads_out(item: Item) -> bool:

@@ -130,7 +130,7 @@ class Head:
                 names = tuple(str(name) for name in left_out)
                 if when.tzinfo:
                     return cls(nanobot, journal, when, live, media, files, size, names, format_)
-        raise ValueError("no head of a backup")
+        raise ValueError("its first file is not that of a backup")
 
 
 def part_of(path: str, *, folder: bool, media: bool = True) -> Part:

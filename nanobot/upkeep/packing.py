@@ -56,7 +56,7 @@ def make_identity(path: Path, made_at: str) -> str:
         write_new(path, [text.encode()])
     except FileExistsError:
         raise NanobotError(
-            f"{path} exists already", hint="Keep it if it is a key that backups were made for."
+            f"{path} exists already", hint="Keep it if backups were encrypted for it."
         ) from None
     except OSError as error:
         raise StorageError.of(path, error) from error
@@ -70,7 +70,7 @@ def check_recipient(recipient: str) -> None:
     try:
         x25519.Recipient.from_str(recipient)
     except RecipientError:
-        raise NanobotError(f"{recipient!r} is no public key of age", hint=_KEYGEN) from None
+        raise NanobotError(f"{recipient!r} is not an age public key", hint=_KEYGEN) from None
 
 
 def _identities(path: Path) -> list[object]:
@@ -87,7 +87,7 @@ def _identities(path: Path) -> list[object]:
         lines = (line.strip() for line in text.splitlines())
         found = [x25519.Identity.from_str(line) for line in lines if line.startswith(_SECRET)]
     if not found:
-        raise NanobotError(f"{path} holds no secret key of age", hint=_KEYGEN)
+        raise NanobotError(f"{path} holds no age secret key", hint=_KEYGEN)
     return found
 
 
@@ -123,7 +123,7 @@ def decrypting(source: BufferedReader, identity: Path | None) -> Iterator[Binary
 
     if identity is None:
         raise NanobotError(
-            "the backup is encrypted", hint="Say where its secret key is: --identity FILE."
+            "the backup is encrypted", hint="Name the file with its secret key: --identity FILE."
         )
     identities = _identities(identity)
     reader, writer = os.pipe()
@@ -135,7 +135,7 @@ def decrypting(source: BufferedReader, identity: Path | None) -> Iterator[Binary
         except DecryptError as error:
             raise NanobotError(
                 f"the backup cannot be decrypted: {error}",
-                hint="It takes the secret key to the public one that it was made for.",
+                hint="It needs the secret key that belongs to the public key it was made for.",
             ) from error
         except OSError as error:
             raise NanobotError(

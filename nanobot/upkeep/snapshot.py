@@ -54,7 +54,7 @@ class Snapshot:
         match data:
             case {"live": bool(live), "made_at": str(made_at), "pause": float(pause) | int(pause)}:
                 return cls(live, datetime.fromisoformat(made_at), pause)
-        raise NanobotError("the gateway's answer about the snapshot makes no sense")
+        raise NanobotError("the gateway sent an invalid answer about the snapshot")
 
 
 class Freezable(Protocol):

@@ -171,7 +171,7 @@ def _exchange_entries(staging: Path, home: Path, previous: Path) -> Path | None:
         if error.errno != EBUSY:
             raise
         raise NanobotError(
-            f"{error.filename} is mounted there of its own, and a restore cannot move it",
+            f"{error.filename} is a mount point, which a restore cannot move",
             hint="Unmount that (in a container: leave it out of the volumes), give the same command"
             " again, and mount it afterwards. Or restore into another folder with --to.",
         ) from error

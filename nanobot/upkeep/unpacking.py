@@ -42,7 +42,7 @@ _DAMAGE = (
 
 
 class BadBackup(NanobotError):
-    """What is there is no backup, or a damaged one."""
+    """Not a backup, or a damaged one."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -133,7 +133,7 @@ class _Unpacking:
         )
         first = self._next()
         if first is None or first.name != HEAD or first.type not in _PLAIN:
-            raise BadBackup("it does not begin like one")
+            raise BadBackup("it does not start like a backup")
         try:
             self.head = Head.decoded(b"".join(self._content(first, _SLACK)))
         except ValueError as error:
@@ -162,14 +162,14 @@ class _Unpacking:
             data = json.loads(b"".join(self._content(member, _MOST_MANIFEST)))
             expected = dict(data["sha256"])
         except (ValueError, TypeError, KeyError) as error:
-            raise BadBackup("its manifest makes no sense") from error
+            raise BadBackup("its manifest is not valid") from error
         if self._next() is not None:
             raise BadBackup("something follows its manifest")
         while self.read(_BLOCK):  # to the end, the sums of the compression included
             pass
         for path in sorted(expected.keys() | self.sums.keys()):
             if expected.get(path) != self.sums.get(path):
-                raise BadBackup(f"{path!r} is not what its manifest says")
+                raise BadBackup(f"{path!r} does not match its manifest")
         self._finish()
 
     def _next(self) -> tarfile.TarInfo | None:
@@ -260,7 +260,7 @@ def _path_of(name: str) -> str:
     path = name.removeprefix(HOME)
     parts = path.split("/")
     if path == name or "\0" in path or any(part in ("", ".", "..") for part in parts):
-        raise BadBackup(f"the name {name!r} has no place in it")
+        raise BadBackup(f"the name {name!r} is not allowed")
     if part_of(parts[0], folder=True) == "out":  # backups, and what belongs to a restore
-        raise BadBackup(f"{path!r} is in no backup")
+        raise BadBackup(f"{path!r} does not belong in a backup")
     return path

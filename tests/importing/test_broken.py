@@ -210,7 +210,7 @@ def test_nothing_is_written_over_and_no_other_folder_is_taken_for_a_home(tmp_pat
     for target, words in ((full, "is not empty"), (source / "new", "lie within each other")):
         with pytest.raises(NanobotError, match=words):
             prepare(source, target, None, (), FakeClock(NOW))
-    with pytest.raises(NanobotError, match="no home of HKUDS/nanobot"):
+    with pytest.raises(NanobotError, match="not a home of HKUDS/nanobot"):
         prepare(full, tmp_path / "new", None, (), FakeClock(NOW))
     assert [path.name for path in full.iterdir()] == ["mine"]
 

@@ -100,7 +100,7 @@ def test_the_server_is_found_as_the_other_program_finds_it(
         "myProxy": {"apiBase": "http://127.0.0.1:9/v1"},
     }
     if not expected[1]:
-        with pytest.raises(NoServer, match="is not spoken here"):
+        with pytest.raises(NoServer, match="is not supported here"):
             server_for(model, provider, Fields(providers))
         return
     name, url, *_ = server_for(model, provider, Fields(providers))

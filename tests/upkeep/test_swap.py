@@ -109,7 +109,7 @@ def test_what_is_mounted_in_a_volume_is_told_and_the_home_is_as_it_was(
 
     monkeypatch.setattr(Path, "rename", busy)
     for _ in range(2):
-        with pytest.raises(NanobotError, match=r"home/state is mounted") as caught:
+        with pytest.raises(NanobotError, match=r"home/state is a mount point") as caught:
             restore(file, home, None, SystemClock(), replace=True)
         assert "Unmount" in caught.value.hint
         assert tree(home) == before
