@@ -8,16 +8,13 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
-
-from loguru import logger
+from typing import Any
 
 from nanobot.agent.intake import KEPT
-from nanobot.agent.turn import failure_text
+from nanobot.agent.loop import AgentLoop
 from nanobot.bus.events import NANOBOT, TERMINAL, Media
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
-from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message
 from nanobot.session.session import Session
 from nanobot.tasks import Background
@@ -29,14 +26,6 @@ _HISTORY_DEFAULT = 10
 _HISTORY_MOST = 100
 _HISTORY_CHARACTERS = 400
 _FEW = 5
-
-
-class Stopper(Protocol):
-    """Stops what runs and waits in a session."""
-
-    async def stop(self, session_key: str, before: int) -> tuple[bool, int]:
-        """Whether a turn ran, and how many messages before inbox entry `before` waited."""
-        ...
 
 
 StopsWork = Callable[[str], Awaitable[int]]
@@ -60,7 +49,7 @@ class ConversationCommands:
     def __init__(
         self,
         *,
-        stopper: Stopper,
+        loop: AgentLoop,
         stops: Sequence[tuple[str, StopsWork]] = (),
         undo: UndoLog,
         status: Callable[[CommandCall], Awaitable[str]],
@@ -71,7 +60,7 @@ class ConversationCommands:
         background: Background,
         clock: Clock,
     ) -> None:
-        self._stopper, self._stops, self._undo_log = stopper, stops, undo
+        self._loop, self._stops, self._undo_log = loop, stops, undo
         self._status_text, self._request_restart = status, restart
         self._default_model, self._served, self._clock = default_model, served, clock
         self._seal, self._background = seal, background
@@ -112,7 +101,7 @@ class ConversationCommands:
 
     async def _stop(self, call: CommandCall) -> Answer:
         key = call.message.session_key
-        ran, waited = await self._stopper.stop(key, call.entry_id)
+        ran, waited = await self._loop.stop(key, call.entry_id)
         counts = [(await stop(key), noun) for noun, stop in self._stops]
         ended = [counted(count, noun) for count, noun in counts if count]
         if not ran and not waited and not ended:
@@ -199,17 +188,6 @@ class ConversationCommands:
         return Answer(text, afterwards=self._request_restart)
 
 
-async def answer_of(command: Command, call: CommandCall) -> Answer:
-    """Run a command; its failure becomes its answer."""
-    try:
-        return await command.run(call)
-    except NanobotError as error:
-        return Answer(error.for_people(), failed=True)
-    except Exception as error:  # noqa: BLE001 - the boundary: a broken command becomes an apology
-        logger.opt(exception=error).error("/{} broke", command.name)
-        return Answer(failure_text(error), failed=True)
-
-
 def _few(names: Sequence[str]) -> str:
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     return ", ".join(names[:_FEW]) + more
@@ -265,22 +243,16 @@ def _undo_text(messages: tuple[Message, ...], files: list[tuple[str, Outcome]]) 
     return "\n".join(lines)
 
 
-class ApprovalCommands:
-    """Both commands are the owner's, and work while the turn that asked waits."""
+def register_approvals(registry: CommandRegistry, approvals: Approvals) -> None:
+    """Add `/approve` and `/deny`: the owner's, and they work while the turn that asked waits."""
 
-    def __init__(self, approvals: Approvals) -> None:
-        self._approvals = approvals
-
-    def register(self, registry: CommandRegistry) -> None:
-        """Add them to `registry`."""
-        for name, summary, yes in (
-            ("approve", "Allow what was asked for", True),
-            ("deny", "Refuse what was asked for", False),
-        ):
-            run = partial(self._answer, yes=yes)
-            registry.register(Command(name, summary, run, "[code]", "owner", immediate=True))
-
-    async def _answer(self, call: CommandCall, *, yes: bool) -> Answer:
-        message = call.message
+    async def answer(call: CommandCall, *, yes: bool) -> Answer:
         code = "".join(call.arguments.split()).upper()
-        return Answer(self._approvals.answer(code, message.address, yes=yes))
+        return Answer(approvals.answer(code, call.message.address, yes=yes))
+
+    for name, summary, yes in (
+        ("approve", "Allow what was asked for", True),
+        ("deny", "Refuse what was asked for", False),
+    ):
+        run = partial(answer, yes=yes)
+        registry.register(Command(name, summary, run, "[code]", "owner", immediate=True))

@@ -16,13 +16,12 @@ from functools import partial
 
 from loguru import logger
 
-from nanobot.agent.commands import answer_of
 from nanobot.agent.session_queue import DISK_PAUSE
-from nanobot.agent.turn import Turns
+from nanobot.agent.turn import Turns, failure_text
 from nanobot.agent.turn_state import AgentParts, RunningTurn
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
-from nanobot.commands import Command, CommandCall
+from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, StorageError, TurnStopped
 from nanobot.session.records import is_own
 
@@ -268,6 +267,17 @@ class AgentLoop:
     async def _accept_later(self, entry: InboxEntry) -> None:
         await self._clock.sleep(DISK_PAUSE)
         self.accept(entry)
+
+
+async def answer_of(command: Command, call: CommandCall) -> Answer:
+    """Run a command; its failure becomes its answer."""
+    try:
+        return await command.run(call)
+    except NanobotError as error:
+        return Answer(error.for_people(), failed=True)
+    except Exception as error:  # noqa: BLE001 - the boundary: a broken command becomes an apology
+        logger.opt(exception=error).error("/{} broke", command.name)
+        return Answer(failure_text(error), failed=True)
 
 
 async def _nothing() -> None:

@@ -16,7 +16,7 @@ from itertools import count
 
 from loguru import logger
 
-from nanobot.agent.commands import ApprovalCommands, ConversationCommands
+from nanobot.agent.commands import ConversationCommands, register_approvals
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.messaging import SendCommand
 from nanobot.app.base import Base, Models, model_name, prices
@@ -97,7 +97,7 @@ def register_commands(
     commands = base.commands
     default_model = model_name(base.settings.model)
     ConversationCommands(
-        stopper=agent.loop,
+        loop=agent.loop,
         stops=(("helper", toolbox.helpers.stop), ("background command", base.processes.stop)),
         undo=base.stores.undo,
         status=status.text,
@@ -125,7 +125,7 @@ def register_commands(
         ),
     ).register(commands)
     pairing.register(commands)
-    ApprovalCommands(toolbox.approvals).register(commands)
+    register_approvals(commands, toolbox.approvals)
     SkillsCommand(toolbox.skills.service).register(commands)
     SendCommand(base.splitter, base.bus, base.known, base.clock).register(commands)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.commands import answer_of
+from nanobot.agent.loop import answer_of
 from nanobot.agent.media import MediaStore
 from nanobot.agent.messaging import SendCommand, SendMessage, said_already
 from nanobot.agent.notifier import MessageSplitter

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.commands import answer_of
+from nanobot.agent.loop import answer_of
 from nanobot.bus.events import Address, InboundMessage
 from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, StorageError
