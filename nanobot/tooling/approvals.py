@@ -16,7 +16,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 
 from loguru import logger
@@ -147,15 +147,17 @@ class Approvals:
             logger.warning("the owner could not be asked: {}", error)
         if waiting.address is None:
             return Denied("this needs the owner's approval, and there is no chat to ask them in")
-        try:
+        with suppress(TimeoutError):
             async with self._pausing(caller.session_key):
-                yes = await within(self._clock, WAIT_SECONDS, _result(waiting.answer))
-        except TimeoutError:
+                await within(self._clock, WAIT_SECONDS, _result(waiting.answer))
+        if not waiting.answer.done() or waiting.answer.cancelled():
             return Denied(
                 f"the owner was asked and did not answer within {WAIT_SECONDS / 60:g} minutes; "
                 "tell them what you wanted to do"
             )
-        return Allowed() if yes else Denied("the owner was asked and said no; do not try it again")
+        if waiting.answer.result():
+            return Allowed()
+        return Denied("the owner was asked and said no; do not try it again")
 
 
 async def _result(answer: asyncio.Future[bool]) -> bool:
