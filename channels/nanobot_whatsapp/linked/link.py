@@ -130,11 +130,10 @@ class BridgeLink:
         self._events: deque[Event] = deque()
         self._arrived = asyncio.Event()
         self._confirmed = 0
-        self._changes: deque[Change] = deque(maxlen=_MAX_CHANGES)
-        self._changed = asyncio.Event()
+        self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
         self._unanswered = 0
         self._me: Me | None = None
-        self._ended = self._closed = False
+        self._ended = False
 
     @property
     def me(self) -> Me | None:
@@ -149,13 +148,8 @@ class BridgeLink:
     async def changes(self) -> AsyncGenerator[Change, None]:
         """News of the connection and its account, from the first on, in order. For one reader; ends
         with the link."""
-        while True:
-            while self._changes:
-                yield self._changes.popleft()
-            if self._closed:
-                return
-            self._changed.clear()
-            await self._changed.wait()
+        while (change := await self._changes.get()) is not None:
+            yield change
 
     async def request(
         self, method: Method, params: Mapping[str, object], patience: float = 60.0
@@ -167,7 +161,20 @@ class BridgeLink:
         within about `patience` seconds.
         """
         async with self._room:
-            answer = await self._ask(method, params, patience)
+            if self._ended or self._writer.transport.get_write_buffer_size() > _MAX_UNREAD:
+                raise SendLater("the WhatsApp helper is not there", retry_after=_RETRY_SECONDS)
+            number = next(self._numbers)
+            try:
+                line = request_line(number, method, params)
+            except Garbage as error:
+                raise SendRefused(str(error)) from None
+            future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            self._waiting[number] = _Waiting(future, self._clock.monotonic() + patience, method)
+            try:
+                self._writer.write(line)
+                answer = await future
+            finally:
+                del self._waiting[number]
         if answer.failure is not None:
             raise _error(answer.failure)
         return answer.data
@@ -188,30 +195,13 @@ class BridgeLink:
     def close(self) -> None:
         """End the connection. Requests without an answer raise `SendUnknown`."""
         self._end()
-        self._closed = True
-        self._changed.set()
+        self._changes.put_nowait(None)
         self._writer.close()
 
     def _end(self) -> None:
         self._ended = True
         for waiting in self._waiting.values():
             waiting.fail("the WhatsApp helper ended before it answered")
-
-    async def _ask(self, method: Method, params: Mapping[str, object], patience: float) -> Answer:
-        if self._ended or self._writer.transport.get_write_buffer_size() > _MAX_UNREAD:
-            raise SendLater("the WhatsApp helper is not there", retry_after=_RETRY_SECONDS)
-        number = next(self._numbers)
-        try:
-            line = request_line(number, method, params)
-        except Garbage as error:
-            raise SendRefused(str(error)) from None
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = _Waiting(answer, self._clock.monotonic() + patience, method)
-        try:
-            self._writer.write(line)
-            return await answer
-        finally:
-            del self._waiting[number]
 
     async def _read(self) -> None:
         while line := await _next_line(self._reader):
@@ -223,8 +213,9 @@ class BridgeLink:
     def _handle(self, received: FromHelper) -> None:
         match received:
             case State() | Qr() | PairCode() | Identity():
-                self._changes.append(received)
-                self._changed.set()
+                if self._changes.qsize() >= _MAX_CHANGES:
+                    self._changes.get_nowait()
+                self._changes.put_nowait(received)
                 self._me = (received.me if isinstance(received, State) else None) or self._me
             case Event() if self._ingest is not None:
                 if len(self._events) >= 2 * WINDOW:
