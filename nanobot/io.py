@@ -25,6 +25,15 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+@contextmanager
+def storage_errors(path: Path | str) -> Iterator[None]:
+    """What the operating system refuses within is a `StorageError` about `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+
+
 class FileOps:
     """What changes a disk. The real thing; tests subclass it to fail."""
 

@@ -28,10 +28,11 @@ from nanobot.commands import CommandRegistry
 from nanobot.config.model import ModelSettings, TranscriptionSettings
 from nanobot.config.settings import Settings
 from nanobot.config.values import secrets_in
-from nanobot.errors import ConfigError, NanobotError, ProviderError, StorageError
+from nanobot.errors import ConfigError, NanobotError, ProviderError
 from nanobot.gateway.delivery import Screen
 from nanobot.gateway.lock import expect_whole
 from nanobot.gateway.status import About
+from nanobot.io import storage_errors
 from nanobot.memory.scopes import Scopes
 from nanobot.memory.store.template import install_template, template_folder
 from nanobot.providers.counter import (
@@ -116,10 +117,8 @@ def make_home(home: Path) -> None:
     expect_whole(home)
     for folder in (home, home / "state", home / "sessions", home / "media", home / "logs"):
         Root(folder, name="home").create()
-    try:
+    with storage_errors(home):
         home.chmod(0o700)  # it may have been made by hand
-    except OSError as error:
-        raise StorageError.of(home, error) from error
 
 
 def _log_trouble(error: NanobotError) -> None:

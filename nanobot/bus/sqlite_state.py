@@ -24,7 +24,7 @@ from loguru import logger
 from nanobot.bus.sqlite import storable
 from nanobot.bus.state import DOCUMENTS, Stored, UnfitDocument, versioned_object
 from nanobot.errors import StorageError, WriteConflict
-from nanobot.io import replace_file
+from nanobot.io import replace_file, storage_errors
 
 _VERSION = 1
 
@@ -178,10 +178,8 @@ class SqliteState:
             return "nothing"
         paths = (self._folder / f"{name}.json.broken-{number}" for number in count(1))
         aside = next(path for path in paths if not os.path.lexists(path))
-        try:
+        with storage_errors(aside):
             replace_file(aside, stored.content)
-        except OSError as error:
-            raise StorageError.of(aside, error) from error
         with self._changing(name, stored.revision) as db:
             db.execute("DELETE FROM document WHERE name = ?", (name,))
         self.copy()

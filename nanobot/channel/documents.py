@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from nanobot.bus.events import Media
 from nanobot.clock import Clock
 from nanobot.errors import SendRefused, StorageError
-from nanobot.io import json_line, replace_file
+from nanobot.io import json_line, replace_file, storage_errors
 from nanobot.text import one_line
 
 M = TypeVar("M", bound=BaseModel)
@@ -150,10 +150,8 @@ class StateFile(Generic[M]):
     def write(self, value: M, *, durable: bool = True) -> None:
         """Raises `StorageError`; the file is as it was then."""
         text = json.dumps(value.model_dump(), ensure_ascii=False)
-        try:  # a lone surrogate, such as half a file name, must not make it fail for ever
+        with storage_errors(self._path):
             replace_file(self._path, text.encode(errors="replace"), durable=durable)
-        except OSError as error:
-            raise StorageError.of(self._path, error) from error
 
 
 class FileFacts(NamedTuple):

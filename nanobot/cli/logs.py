@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.command import Data, add, field, put, table, to_json, zone_of
 from nanobot.errors import StorageError
+from nanobot.io import storage_errors
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
@@ -117,10 +118,8 @@ def _audit(options: argparse.Namespace) -> int:
 
     home = options.home
     path = home / "logs" / FILE
-    try:
+    with storage_errors(path):
         records = newest_records(path, holds, options.n)
-    except OSError as error:
-        raise StorageError.of(path, error) from error
     if options.json:
         return put(to_json(records))
     zone = zone_of(home)

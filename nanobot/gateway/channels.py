@@ -29,6 +29,7 @@ from nanobot.clock import Clock
 from nanobot.commands import CommandRegistry, Operation, text_argument
 from nanobot.errors import ChannelOff, NanobotError, SendRefused, StorageError
 from nanobot.gateway.webserver import WebServer
+from nanobot.io import storage_errors
 from nanobot.security.access import Access
 from nanobot.security.redaction import Redactor
 from nanobot.tasks import Background, is_cancelled
@@ -268,10 +269,8 @@ class Host:
     @property
     def state_folder(self) -> Path:
         """See `ChannelHost`. Made when it is first asked for; raises `StorageError`."""
-        try:
+        with storage_errors(self._state_folder):
             self._state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError.of(self._state_folder, error) from error
         return self._state_folder
 
     def _expect(self, within: float) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from nanobot.errors import HomeLocked, StorageError
-from nanobot.io import locked
+from nanobot.io import locked, storage_errors
 from nanobot.upkeep.contents import UNFINISHED
 
 LOCK_NAME = "gateway.lock"
@@ -87,10 +87,8 @@ def expect_whole(home: Path) -> None:
 
 
 def _exists(path: Path) -> bool:
-    try:
+    with storage_errors(path):  # a folder on the way to it is somebody else's
         return path.exists()
-    except OSError as error:  # a folder on the way to it is somebody else's
-        raise StorageError.of(path, error) from error
 
 
 def _holder(path: Path) -> int:

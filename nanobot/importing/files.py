@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import BinaryIO, Literal, get_args
 
 from nanobot.agent.media import FOLDER, kept_name
-from nanobot.errors import NanobotError, StorageError
+from nanobot.errors import NanobotError
 from nanobot.importing.foreign import Fields, NotJson
-from nanobot.io import make_folder
+from nanobot.io import make_folder, storage_errors
 from nanobot.memory.documents import RULES
 from nanobot.text import expanduser, printable
 
@@ -398,15 +398,15 @@ class Transfer:
                 pass
             return
         path = self._folder / target
-        with _storing(path):
+        with storage_errors(path):
             make_folder(path.parent)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(path, flags, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             for piece in pieces:
-                with _storing(path):
+                with storage_errors(path):
                     file.write(piece)
-            with _storing(path):
+            with storage_errors(path):
                 file.flush()
 
     def remove(self, target: str) -> None:
@@ -443,12 +443,3 @@ class Transfer:
 def _is_no_part(path: str) -> bool:
     """Whether something in a workspace is not nanobot's own."""
     return path.partition("/")[0] not in _PARTS and path not in (".nanobot", WORKSPACE_ID)
-
-
-@contextmanager
-def _storing(path: Path) -> Iterator[None]:
-    """What the disk refuses to take is another matter than what cannot be read."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError.of(path, error) from error

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Literal
 
 from nanobot.errors import PathRefused, StorageError, ToolError, WriteConflict
-from nanobot.io import FileState, read_up_to, replace_in
+from nanobot.io import FileState, read_up_to, replace_in, storage_errors
 from nanobot.text import printable
 
 _MAX_PATH, _MAX_NAME = 4096, 255
@@ -85,10 +85,8 @@ class Root:
 
     def create(self) -> None:
         """Make the folder itself (0700) where there is none. Raises `StorageError`."""
-        try:
+        with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise StorageError.of(self.path, error) from error
 
     def fingerprint(self, path: str) -> FileState | None:
         """Changes whenever the file does; one system call. None where there is nothing.

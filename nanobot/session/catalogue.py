@@ -17,7 +17,7 @@ from typing import TypeVar
 from loguru import logger
 
 from nanobot.errors import StorageError
-from nanobot.io import FileState, opened, state_of
+from nanobot.io import FileState, opened, state_of, storage_errors
 from nanobot.messages import Message
 from nanobot.session.loading import newest_metadata
 from nanobot.session.records import (
@@ -106,19 +106,14 @@ class Listing:
         return known[1]
 
     def _paths(self) -> list[Path]:
-        try:
+        with storage_errors(self._folder):
             return sorted(self._folder.glob(f"*{SUFFIX}")) if self._folder.is_dir() else []
-        except OSError as error:
-            raise StorageError.of(self._folder, error) from error
 
 
 def key_in(path: Path) -> str:
     """The key in the first line of a session file, empty where there is none."""
-    try:
-        with opened(path) as descriptor:
-            head = decode(os.pread(descriptor, _EDGE, 0).partition(b"\n")[0])
-    except OSError as error:
-        raise StorageError.of(path, error) from error
+    with storage_errors(path), opened(path) as descriptor:
+        head = decode(os.pread(descriptor, _EDGE, 0).partition(b"\n")[0])
     return head.key if isinstance(head, Metadata) else ""
 
 
@@ -142,17 +137,14 @@ def _owners(named: Iterable[tuple[Path, str]]) -> dict[str, Path]:
 
 
 def _read(path: Path) -> tuple[FileState, SessionInfo]:
-    try:
-        with opened(path) as descriptor:
-            status = os.fstat(descriptor)
-            head = decode(os.pread(descriptor, _EDGE, 0).partition(b"\n")[0])
-            edge = os.pread(descriptor, _EDGE, max(0, status.st_size - _EDGE))
-            if _MARK not in edge:
-                newest = newest_metadata(descriptor, status.st_size) or _NONE
-            else:
-                newest = _NONE
-    except OSError as error:
-        raise StorageError.of(path, error) from error
+    with storage_errors(path), opened(path) as descriptor:
+        status = os.fstat(descriptor)
+        head = decode(os.pread(descriptor, _EDGE, 0).partition(b"\n")[0])
+        edge = os.pread(descriptor, _EDGE, max(0, status.st_size - _EDGE))
+        if _MARK not in edge:
+            newest = newest_metadata(descriptor, status.st_size) or _NONE
+        else:
+            newest = _NONE
     end = _End.of(edge, newest)
     begun = head.created_at if isinstance(head, Metadata) else None
     begun = begun or (head.timestamp if isinstance(head, Message) else None)

@@ -25,7 +25,15 @@ from itertools import chain
 from pathlib import Path
 
 from nanobot.errors import StorageError, UnknownSession
-from nanobot.io import FileOps, FileState, make_folder, opened, replace_file, state_of
+from nanobot.io import (
+    FileOps,
+    FileState,
+    make_folder,
+    opened,
+    replace_file,
+    state_of,
+    storage_errors,
+)
 from nanobot.messages import Message
 from nanobot.session import catalogue
 from nanobot.session.jsonl_writer import SessionFile, sync_lines, write_lines
@@ -60,11 +68,9 @@ class Segment:
 
 def segments(folder: Path) -> list[Segment]:
     """The segments in an archive folder, oldest first; none where there is no folder."""
-    try:
+    with storage_errors(folder):
         paths = [path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdecimal()]
         return [_segment(path) for path in sorted(paths, key=lambda path: int(path.stem))]
-    except OSError as error:
-        raise StorageError.of(folder, error) from error
 
 
 def archived_up_to(folder: Path) -> int:
@@ -74,10 +80,8 @@ def archived_up_to(folder: Path) -> int:
 
 def lines_of(path: Path, first: int = 1, last: int | None = None) -> Iterator[Line]:
     """The lines of a session file or segment, as `numbered` gives them."""
-    try:
+    with storage_errors(path):
         yield from _lines(path, first, last)
-    except OSError as error:
-        raise StorageError.of(path, error) from error
 
 
 def messages_of(
@@ -222,11 +226,9 @@ def rewrite(files: FileOps, path: Path, folder: Path, redact: Redact) -> int:
 
     Nothing may append to the file meanwhile. Raises StorageError; every file is then whole.
     """
-    try:
+    with storage_errors(path):
         changed = sum(rewrite_file(files, segment.path, redact) for segment in segments(folder))
         return changed + rewrite_file(files, path, redact)
-    except OSError as error:
-        raise StorageError.of(path, error) from error
 
 
 def rewrite_file(files: FileOps, path: Path, redact: Redact) -> int:
@@ -296,14 +298,12 @@ class SessionFolder:
         first = decode(lines.partition("\n")[0].encode())
         begun = first.timestamp if isinstance(first, Message) else None
         file = SessionFile(path, key, begun or now)
-        try:
+        with storage_errors(path):
             data = lines.encode()
             sync_lines(
                 self._files,
                 write_lines(self._files, file, data, now, verify=True, archived=archived),
             )
-        except OSError as error:
-            raise StorageError.of(path, error) from error
 
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
         """The newest metadata in a session's file; empty where it says none."""
@@ -328,10 +328,8 @@ class SessionFolder:
         """Remove the archived segments of a key, but for the newest, which says how far they went.
         Raises StorageError."""
         for segment in segments(self.archive_of(key))[:-1]:
-            try:
+            with storage_errors(segment.path):
                 segment.path.unlink(missing_ok=True)
-            except OSError as error:
-                raise StorageError.of(segment.path, error) from error
 
     def messages(self, key: str, waiting: bytes, first: int, last: int | None) -> Iterator[Message]:
         """All messages of a session from seq `first` to `last`; `waiting` lines follow its file.

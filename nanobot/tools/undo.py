@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nanobot.errors import NanobotError, StorageError
+from nanobot.errors import NanobotError
+from nanobot.io import storage_errors
 from nanobot.security.paths import Place, Root
 
 Outcome = Literal["restored", "removed", "unchanged", "changed since", "failed"]
@@ -167,7 +168,5 @@ class UndoLog:
             return
         for entry in turn.entries():
             turn.child(entry.name).remove()
-        try:
+        with storage_errors(self._root.path / turn_id):
             (self._root.path / turn_id).rmdir()
-        except OSError as error:
-            raise StorageError.of(self._root.path / turn_id, error) from error

@@ -31,7 +31,7 @@ from nanobot.clock import Clock
 from nanobot.cron.schedule import Schedule
 from nanobot.cron.service import Alarm
 from nanobot.errors import NanobotError, StorageError
-from nanobot.io import locked, sync_folder
+from nanobot.io import locked, storage_errors, sync_folder
 from nanobot.text import expanduser
 from nanobot.upkeep.contents import BACKUPS, WORKSPACE, Head, Item, stays_inside, walk
 from nanobot.upkeep.packing import Progress, check_recipient, encrypting, pack
@@ -126,10 +126,8 @@ def prune_backups(folder: Path, keep: int, newest: Path) -> list[Path]:
     others = [stored.path for stored in list_backups(folder) if stored.path != newest]
     gone = others[keep - 1 :]
     for path in gone:
-        try:
+        with storage_errors(path):
             path.unlink(missing_ok=True)
-        except OSError as error:
-            raise StorageError.of(path, error) from error
     return gone
 
 

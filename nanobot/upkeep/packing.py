@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nanobot.errors import NanobotError, StorageError
-from nanobot.io import write_new
+from nanobot.io import storage_errors, write_new
 from nanobot.upkeep.contents import Head, Item, open_plain
 
 _MAGIC = b"age-encryption.org/v1"
@@ -78,11 +78,8 @@ def _identities(path: Path) -> list[object]:
     from pyrage import IdentityError, x25519
 
     found: list[object] = []
-    try:
-        with path.open("rb") as file:
-            text = file.read(_MOST_IDENTITIES).decode("ascii", "replace")
-    except OSError as error:
-        raise StorageError.of(path, error) from error
+    with storage_errors(path), path.open("rb") as file:
+        text = file.read(_MOST_IDENTITIES).decode("ascii", "replace")
     with contextlib.suppress(IdentityError):
         lines = (line.strip() for line in text.splitlines())
         found = [x25519.Identity.from_str(line) for line in lines if line.startswith(_SECRET)]

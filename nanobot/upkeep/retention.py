@@ -27,6 +27,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
+from nanobot.io import storage_errors
 from nanobot.security import audit
 from nanobot.security.paths import Entry, Root
 from nanobot.tasks import Periodic
@@ -208,10 +209,8 @@ class Retention(Periodic):
         spill = self._thin_out("spill", _SPILL_NAME, limits.spill_days)
         ended, log = 0, self._home / "logs" / audit.FILE
         if limits.audit_days:
-            try:
+            with storage_errors(log):
                 ended = audit.expire(log, self._clock.now() - timedelta(days=limits.audit_days))
-            except OSError as error:
-                raise StorageError.of(log, error) from error
         return Swept(*media, *spill, ended)
 
     def _thin_out(

@@ -35,7 +35,7 @@ from loguru import logger
 
 from nanobot.channel.health import first_error, within
 from nanobot.clock import Clock
-from nanobot.errors import StorageError
+from nanobot.io import storage_errors
 from nanobot_whatsapp.linked.link import BridgeLink, HelperFailed, IngestEvents, greet
 from nanobot_whatsapp.linked.protocol import MAX_LINE, Welcome
 
@@ -71,7 +71,7 @@ async def helper_running(
     `HelperFailed`. Raises `StorageError` if the folder cannot be used.
     """
     async with AsyncExitStack() as stack:
-        try:
+        with storage_errors(folder):
             ours = stack.enter_context(_open_lock(folder / "daemon.lock"))
             if not _locked(ours):
                 other = _read_pid(ours) or "unknown"
@@ -82,8 +82,6 @@ async def helper_running(
             lock = stack.enter_context(_open_lock(folder / "helper.lock"))
             await _lock_helper(lock, folder, clock)
             listener = stack.enter_context(Listener(folder))
-        except OSError as error:
-            raise StorageError.of(folder, error) from error
         process = await _start(folder, program, lock)
         stack.push_async_callback(_end, process, clock)
         _write_pid(lock, process.pid)

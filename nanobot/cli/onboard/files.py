@@ -21,7 +21,7 @@ from nanobot.config.schema import descriptions
 from nanobot.config.settings import SECTIONS, ChannelSettings
 from nanobot.config.yamltext import Change, Setting, edited, value_at
 from nanobot.errors import ConfigError, NanobotError, StorageError
-from nanobot.io import replace_file
+from nanobot.io import replace_file, storage_errors
 
 if TYPE_CHECKING:
     from nanobot.config.settings import Settings
@@ -172,10 +172,8 @@ def write(home: Path, before: Before, part: Part) -> None:
     for name, text in texts.items():
         if text != was[name]:
             path = (home / name).resolve()  # it may be a link into somebody's collection of such
-            try:
+            with storage_errors(path):
                 replace_file(path, text.encode())
-            except OSError as error:
-                raise StorageError.of(path, error) from error
     if part.basics:
         _introduce(home / "workspace", part.basics)
 

@@ -24,8 +24,8 @@ from nanobot.cli.gateway import expect_free
 from nanobot.cli.logs import show as show_log
 from nanobot.cli.service.unit import MARK, Account, Place, Unit, account, planned_unit
 from nanobot.cli.status import of_gateway
-from nanobot.errors import HomeLocked, NanobotError, StorageError
-from nanobot.io import replace_file
+from nanobot.errors import HomeLocked, NanobotError
+from nanobot.io import replace_file, storage_errors
 from nanobot.logs import LogLine
 from nanobot_cli.text import clean, one_line
 
@@ -161,11 +161,9 @@ def install(place: Place, home: str, user: str, *, start: bool, dry_run: bool) -
     unit = _tried(planned, systemd)
     renewed = unit.text != before
     if renewed:
-        try:
+        with storage_errors(place.file):
             place.file.parent.mkdir(parents=True, exist_ok=True)
             replace_file(place.file, unit.text.encode(), 0o644)
-        except OSError as error:
-            raise StorageError.of(place.file, error) from error
         systemd.tell("daemon-reload")
     systemd.tell("enable", "--quiet", place.service)
     if start:
@@ -189,10 +187,8 @@ def uninstall(place: Place) -> int:
     else:
         systemd.tell("disable", "--now", "--quiet", place.service)
         outcome = "is stopped and gone"
-    try:
+    with storage_errors(place.file):
         place.file.unlink(missing_ok=True)
-    except OSError as error:
-        raise StorageError.of(place.file, error) from error
     with suppress(NanobotError):
         systemd.tell("daemon-reload", may_fail=True)
         systemd.tell("reset-failed", place.service, may_fail=True)
@@ -245,24 +241,20 @@ def _make_account(wanted: Account) -> Account:
     if done.returncode:
         hint = f"Make the account yourself, with {wanted.folder} as its home, and try again."
         raise NanobotError(f"useradd: {done.stderr.strip()}", hint=hint)
-    try:
+    with storage_errors(wanted.folder):
         wanted.folder.chmod(0o700)
-    except OSError as error:
-        raise StorageError.of(wanted.folder, error) from error
     return Account.named(wanted.name)
 
 
 def _make_home(home: Path, who: Account) -> None:
     """The home, for its owner alone. Raises where it is another's."""
-    try:
+    with storage_errors(home):
         if not home.exists():
             home.mkdir(mode=0o700, parents=True)
             if os.geteuid() == 0:
                 # The account may own the folder that it lies in, and put a link in its place.
                 os.chown(home, who.uid, who.gid, follow_symlinks=False)
         owner = home.stat().st_uid
-    except OSError as error:
-        raise StorageError.of(home, error) from error
     if owner != who.uid:
         give = f"`sudo chown -R {who.name}: {shlex.quote(str(home))}`"
         hint = f"{give} gives it to it, or choose another with --home."

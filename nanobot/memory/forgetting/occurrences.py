@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from nanobot.errors import StorageError, WriteConflict
-from nanobot.io import FileState, replace_file, sync_folder
+from nanobot.io import FileState, replace_file, storage_errors, sync_folder
 from nanobot.memory.forgetting.matcher import LONGEST, TextMatcher
 
 
@@ -194,12 +194,9 @@ def take_out(one: Occurrence, matcher: TextMatcher) -> None:
 
 def remove(path: Path) -> None:
     """Delete a file, durably."""
-    try:
-        with suppress(FileNotFoundError):
-            path.unlink()
-            sync_folder(path.parent)
-    except OSError as error:
-        raise StorageError.of(path, error) from error
+    with storage_errors(path), suppress(FileNotFoundError):
+        path.unlink()
+        sync_folder(path.parent)
 
 
 def _search(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:

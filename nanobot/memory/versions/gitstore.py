@@ -28,8 +28,8 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.clock import Clock
-from nanobot.errors import StorageError, ToolError
-from nanobot.io import locked, sync_folder
+from nanobot.errors import ToolError
+from nanobot.io import locked, storage_errors, sync_folder
 from nanobot.memory.documents import TRACKED
 from nanobot.memory.text.lines import told
 from nanobot.memory.versions.git import (
@@ -165,7 +165,7 @@ class GitStore(VersionReader):
             self._settle()
             path = self.repository.path
             new = Repository(_beside(path, "new"), durable=False)
-            try:
+            with storage_errors(path):
                 shutil.rmtree(new.path, ignore_errors=True)
                 build(new.path, self.repository.branch)
                 changed, tip = _copy(self.repository, new, redact)
@@ -178,8 +178,6 @@ class GitStore(VersionReader):
                 self.repository.close()
                 path.rename(_beside(path, "old"))
                 _finish_rewrite(path)
-            except OSError as error:
-                raise StorageError.of(path, error) from error
             return changed
 
     @contextmanager
