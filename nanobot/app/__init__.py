@@ -65,7 +65,7 @@ def build_gateway(
         base.clock,
         access=base.access,
         notifier=base.notifier,
-        quiet=base.processes.quiesce,
+        quiesce=base.processes.quiesce,
     )
     toolbox = build_toolbox(base, models, memory, extra_tools)
     typed_keys = TypedKeys(base, memory.service)

@@ -20,7 +20,7 @@ from nanobot.cron.schedule import parse
 from nanobot.errors import NanobotError
 from nanobot.memory.dream import Dream, DreamLimits, DreamSchedule
 from nanobot.memory.forgetting.erase import Eraser
-from nanobot.memory.forgetting.forget import Forgetter, Occasions
+from nanobot.memory.forgetting.forget import ForgetCounter, Forgetter
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.search import MemoryIndex, Sources
 from nanobot.memory.service.service import MemoryService
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Remembering:
-    """What remembers. `schedule` is None where Dream runs only when it is asked to; `occasions` are
-    those on which something was forgotten."""
+    """What remembers. `schedule` is None where Dream runs only when it is asked to;
+    `forget_counter` counts what was forgotten."""
 
     scopes: Scopes
     memories: Memories
@@ -48,7 +48,7 @@ class Remembering:
     dream: Dream
     schedule: DreamSchedule | None
     eraser: Eraser
-    occasions: Occasions
+    forget_counter: ForgetCounter
     service: MemoryService
 
     def of_session(self, session: Session) -> Memory:
@@ -89,10 +89,10 @@ def build_memory(
     *,
     access: Access,
     notifier: Notifier | None = None,
-    quiet: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
+    quiesce: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
 ) -> Remembering:
     """Put it together. `access` knows who is the owner; `notifier` tells people what waits for
-    them and what Dream did; `quiet` is entered, with a scope, while one of its rule files is
+    them and what Dream did; `quiesce` is entered, with a scope, while one of its rule files is
     replaced."""
     remembered, dreaming = settings.memory, settings.dream
     sessions = stores.sessions
@@ -100,7 +100,7 @@ def build_memory(
     versions = GitStore(stores.state / "memory.git", stores.workspace, clock)
     template = load_template(template_folder())
     tell_held = notifier.tell_held if notifier else None
-    memories = Memories(stores.workspace, clock, template, versions, quiet, tell_held)
+    memories = Memories(stores.workspace, clock, template, versions, quiesce, tell_held)
 
     def scope_of(key: str) -> str:
         return scopes.of_session(key, sessions.metadata_of(key))
@@ -132,15 +132,13 @@ def build_memory(
     due = parse(dreaming.cron).next_after
     schedule = DreamSchedule(dream, memories, due, clock, dreaming.max_unread)
     explainer = Explainer(memories, versions, sessions.read_window, scope_of)
-    occasions = Occasions()
     forgetter = Forgetter(
         memories,
         explainer,
         sessions,
         scope_of,
         clock,
-        quiet=dream.forgetting,
-        occasions=occasions,
+        pause_learning=dream.forgetting,
     )
     eraser = Eraser(
         stores.home,
@@ -152,8 +150,6 @@ def build_memory(
         forgetter=forgetter,
         rebuild_index=index.rebuild,
         clock=clock,
-        quiet=dream.forgetting,
-        occasions=occasions,
     )
     service = MemoryService(
         memories=memories,
@@ -174,6 +170,6 @@ def build_memory(
         dream,
         schedule if dreaming.enabled else None,
         eraser,
-        occasions,
+        forgetter.counter,
         service,
     )

@@ -170,7 +170,7 @@ class Memories:
 
     `workspace` must be the root that the tools write through; `template` is the text of each file
     before anything was learned. No folder is made before something is written. `versions` is None
-    where changes need not be kept. `quiet` is given a scope, and entered around the replacing of
+    where changes need not be kept. `quiesce` is given a scope, and entered around the replacing of
     its rule files. `tell_held` shows what waits in a scope to its person.
     """
 
@@ -180,7 +180,7 @@ class Memories:
         clock: Clock,
         template: Mapping[str, str] | None = None,
         versions: GitStore | None = None,
-        quiet: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
+        quiesce: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
         tell_held: TellHeld | None = None,
     ) -> None:
         self._workspace = workspace
@@ -188,7 +188,7 @@ class Memories:
         self._clock = clock
         self._template = template or {}
         self._versions = versions
-        self._quiet = quiet
+        self._quiesce = quiesce
         self._made: dict[str, Memory] = {}
         self._making = threading.Lock()
 
@@ -226,7 +226,7 @@ class Memories:
             self._template,
             prefix=prefix,
             versions=self._versions,
-            quiet=partial(self._quiet, scope) if self._quiet else nullcontext,
+            quiesce=partial(self._quiesce, scope) if self._quiesce else nullcontext,
         )
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileOps, replace_file
-from nanobot.memory.forgetting.forget import ForgetPlan, Forgetter, Occasions, Quiet
+from nanobot.memory.forgetting.forget import ForgetPlan, Forgetter
 from nanobot.memory.forgetting.matcher import ERASED, TextMatcher
 from nanobot.memory.forgetting.occurrences import (
     LEFT_ALONE,
@@ -143,8 +143,7 @@ class EraseReport:
 class Eraser:
     """Plans and carries out erasures in the home that lies at `home`.
 
-    `rebuild_index` must delete the search index and make it anew; `quiet` keeps those who learn
-    from writing meanwhile; `occasions` hear when the text has left the memories.
+    `rebuild_index` must delete the search index and make it anew.
     """
 
     def __init__(
@@ -160,10 +159,7 @@ class Eraser:
         rebuild_index: Callable[[], Awaitable[None]],
         clock: Clock,
         files: FileOps | None = None,
-        quiet: Quiet = nullcontext,
-        occasions: Occasions | None = None,
     ) -> None:
-        self._quiet, self._occasions = quiet, occasions or Occasions()
         self._home = Home(home, workspace)
         self._sessions, self._journal = sessions, journal
         self._memories, self._versions = memories, versions
@@ -197,7 +193,7 @@ class Eraser:
             if forgets:
                 plan = await self._what_to_forget(text)
                 await _trying(matcher, self._forgetter.apply(plan))
-            async with self._quiet():
+            async with self._forgetter.pause_learning():
                 left = await self._erase(matcher)
             await asyncio.to_thread(remove, self._mark)
         return EraseReport(tuple(before), tuple(left))
@@ -227,7 +223,7 @@ class Eraser:
         for _ in range(_PASSES):
             broken = await self._erase_conversations(matcher)
             await self._erase_memories(matcher)
-            self._occasions.add()  # before the search: no turn writes it down from then on
+            self._forgetter.counter.add()  # before the search: no turn writes it down from then on
             found = await asyncio.to_thread(self._home.occurrences, matcher)
             await asyncio.to_thread(self._erase_files, matcher, found, known | broken)
             rewrite = asyncio.to_thread(self._versions.rewrite, matcher.without_lines)

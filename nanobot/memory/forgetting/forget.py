@@ -99,7 +99,7 @@ def _standing(store: MemoryStore, path: str) -> set[str]:
     return {line.rstrip() for line in (split(text) if path in ALL_FACTS else blocks_of(text))}
 
 
-class Occasions:
+class ForgetCounter:
     """Counts the times at which something left memory for good: whoever keeps what it has read of
     memory must read it anew then."""
 
@@ -115,7 +115,7 @@ class Occasions:
         return self._count
 
 
-Quiet = Callable[[], AbstractAsyncContextManager[None]]
+PauseLearning = Callable[[], AbstractAsyncContextManager[None]]
 """While entered, nobody writes down what was learned from text as it stood before."""
 
 _MARK = re.compile(r"^\s*[-*+]\s+(\d{4}-\d{2}-\d{2}:\s|\d{2}:\d{2}\s)?")
@@ -219,8 +219,8 @@ class ForgetReport:
 class Forgetter:
     """Plans and carries out `/forget` in one scope at a time.
 
-    `scope_of` says to which scope a session's key belongs; `salt` gives fresh random bytes; `quiet`
-    keeps those who learn from writing meanwhile; `occasions` hear when it is done.
+    `scope_of` says to which scope a session's key belongs; `salt` gives fresh random bytes;
+    `pause_learning` keeps those who learn from writing meanwhile; `counter` counts what is done.
     """
 
     def __init__(
@@ -231,10 +231,9 @@ class Forgetter:
         scope_of: Callable[[str], str],
         clock: Clock,
         salt: Callable[[], bytes] = lambda: secrets.token_bytes(16),
-        quiet: Quiet = nullcontext,
-        occasions: Occasions | None = None,
+        pause_learning: PauseLearning = nullcontext,
     ) -> None:
-        self._quiet, self._occasions = quiet, occasions or Occasions()
+        self.pause_learning, self.counter = pause_learning, ForgetCounter()
         self._memories, self._explainer, self._sessions = memories, explainer, sessions
         self._scope_of, self._clock, self._salt = scope_of, clock, salt
 
@@ -254,7 +253,7 @@ class Forgetter:
         """Carry out a plan. Again after a crash, with a plan made anew, it finishes the rest."""
         if plan.is_empty:
             return ForgetReport(plan)
-        async with self._quiet():
+        async with self.pause_learning():
             return await self._apply(plan)
 
     async def _apply(self, plan: ForgetPlan) -> ForgetReport:
@@ -273,7 +272,7 @@ class Forgetter:
             versions, gone = await take_out(memory, plan.lines)
             return ForgetReport(replace(plan, lines=gone), versions)
         finally:  # some lines may be gone where another could not be taken out
-            self._occasions.add()
+            self.counter.add()
 
     def _plan(self, text: str, scope: str) -> ForgetPlan:
         memory = self._memories.of(scope)

@@ -177,7 +177,7 @@ class MemoryReader:
 _ATTEMPTS = 5
 _BASELINE = timedelta(days=7)
 
-Quiet = Callable[[], AbstractAsyncContextManager[None]]
+Quiesce = Callable[[], AbstractAsyncContextManager[None]]
 """Keeps commands from running while a rule file (`RULES`) is replaced: what keeps them from
 changing it holds on to the old one."""
 
@@ -192,7 +192,7 @@ class MemoryStore(MemoryReader):
     """The memory whose files lie below `prefix` in `root`, the root that the tools write through.
 
     The place is made by the first write. `template`: see `MemoryReader`. `versions` is None where
-    changes are not kept. `quiet` is entered around the replacing of rule files.
+    changes are not kept. `quiesce` is entered around the replacing of rule files.
     """
 
     def __init__(
@@ -203,11 +203,11 @@ class MemoryStore(MemoryReader):
         *,
         prefix: str = "",
         versions: GitStore | None = None,
-        quiet: Quiet = nullcontext,
+        quiesce: Quiesce = nullcontext,
     ) -> None:
         super().__init__(root, clock, template, prefix)
         self._versions = versions
-        self._quiet = quiet
+        self._quiesce = quiesce
         self._writing = asyncio.Lock()
 
     def fact_ages(self, path: str) -> dict[str, int]:
@@ -242,7 +242,7 @@ class MemoryStore(MemoryReader):
             try:
                 if path in RULES and not await asyncio.to_thread(self._checked, *wanted):
                     return 0
-                async with self._quiet() if path in RULES else nullcontext():
+                async with self._quiesce() if path in RULES else nullcontext():
                     number = await asyncio.to_thread(self._replace, *wanted, before)
             finally:
                 self._forget(path)
@@ -313,7 +313,7 @@ class MemoryStore(MemoryReader):
 
         For taking something out for good: no guard, and no version is made of it.
         """
-        async with self._writing, self._quiet():
+        async with self._writing, self._quiesce():
             try:
                 return await asyncio.to_thread(self._rewrite, redact)
             finally:

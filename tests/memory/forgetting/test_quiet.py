@@ -44,7 +44,7 @@ def forgetting(home: RealHome, dream: Dream) -> Forgetter:
         home.sessions,
         scope_of,
         home.clock,
-        quiet=dream.forgetting,
+        pause_learning=dream.forgetting,
     )
 
 
@@ -79,7 +79,6 @@ async def test_a_dream_cut_short_in_any_scope_does_not_write_back_what_was_erase
             forgetter=forgetting(home, dream),
             rebuild_index=home.index.rebuild,
             clock=home.clock,
-            quiet=dream.forgetting,
         )
         report = await eraser.apply(SECRET)
         assert report.left == ()

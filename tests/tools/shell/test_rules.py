@@ -20,7 +20,7 @@ async def test_only_a_rule_file_that_changes_ends_commands(new_desk: NewDesk) ->
     desk = new_desk(FakeClock())
     life = Life(desk.workspace)
     quiet = partial(desk.processes.quiesce, "owner")
-    store = MemoryStore(Root(desk.workspace), desk.clock, quiet=quiet)
+    store = MemoryStore(Root(desk.workspace), desk.clock, quiesce=quiet)
     await store.replace("USER.md", "one\n", expected="", change=Change("you"))
     name = await desk.in_background(f"{life.holding} sleep 900")
     await store.replace("USER.md", "one\n", expected="one\n", change=Change("you"))
