@@ -24,7 +24,7 @@ from loguru import logger
 from pydantic import Field
 
 from nanobot.agent.media import MediaStore
-from nanobot.agent.notifier import MessageSplitter
+from nanobot.agent.notifier import MessageSplitter, note_in
 from nanobot.bus.events import NANOBOT, Address, InboundMessage, Media, OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.queue import MessageBus
@@ -47,7 +47,6 @@ MOST_BYTES = 64 * 1024 * 1024
 """The largest file that is sent, where the channel does not take less."""
 
 _SENT_HERE = "Sent to this chat"
-_KEPT_CHARACTERS = 4_000
 _LISTED = 20
 
 
@@ -287,19 +286,9 @@ def _refuse_closed(others: Reachable, address: str) -> None:
 def _note(message: OutboundMessage, name: str, clock: Clock, origin: str) -> InboundMessage:
     """What the conversation of a chat gets to know of a message that was sent there."""
     there = Address(message.channel, message.chat_id, message.thread_id)
-    told = one_line(f"{message.content} {_named(message.media)}", _KEPT_CHARACTERS)
-    return InboundMessage(
-        there.channel,
-        there.chat_id,
-        sender_id=NANOBOT,
-        content=f"[{NANOBOT}: sent here at the owner's wish: {told}]",
-        event_id=f"{NANOBOT}:{name}",
-        timestamp=clock.now(),
-        thread_id=there.thread_id,
-        session_override=there.key,
-        origin=origin,
-        unanswered=True,
-    )
+    text = f"{message.content} {_named(message.media)}"
+    what, event_id = "sent here at the owner's wish", f"{NANOBOT}:{name}"
+    return note_in(there, what, text, event_id, origin, clock.now())
 
 
 def said_already(messages: Sequence[Message], text: str) -> bool:

@@ -289,18 +289,26 @@ def note_for_chat(
     """What the chat's conversation gets to know of `text`, which was said there; `origins` are
     those of what the turn has read."""
     who = "heartbeat" if inbound.begun_by == "heartbeat" else f"job “{_name(inbound)}”"
-    said = one_line(text, _KEPT_CHARACTERS)
     foreign = set(origins)
+    origin = passed_on(f"job:{inbound.job or 'heartbeat'}", foreign) if foreign else NANOBOT
+    event_id = f"{inbound.event_id}:said"
+    return note_in(inbound.address, f"said here by the {who}", text, event_id, origin, now)
+
+
+def note_in(
+    there: Address, what: str, text: str, event_id: str, origin: str, now: datetime
+) -> InboundMessage:
+    """What the conversation of a chat gets to know of a `text` that appeared there."""
     return InboundMessage(
-        inbound.channel,
-        inbound.chat_id,
+        there.channel,
+        there.chat_id,
         sender_id=NANOBOT,
-        content=f"[{NANOBOT}: said here by the {who}: {said}]",
-        event_id=f"{inbound.event_id}:said",
+        content=f"[{NANOBOT}: {what}: {one_line(text, _KEPT_CHARACTERS)}]",
+        event_id=event_id,
         timestamp=now,
-        thread_id=inbound.thread_id,
-        session_override=inbound.chat_key,
-        origin=passed_on(f"job:{inbound.job or 'heartbeat'}", foreign) if foreign else NANOBOT,
+        thread_id=there.thread_id,
+        session_override=there.key,
+        origin=origin,
         unanswered=True,
     )
 
