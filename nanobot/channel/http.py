@@ -23,7 +23,7 @@ from nanobot.text import one_line
 _CONNECT_SECONDS = 10.0
 _WRITE_SECONDS = 30.0
 _IDLE_SECONDS = 30.0
-_IDLE_CONNECTIONS = 20
+_IDLE_CONNECTIONS = 50
 """The library looks at each of them for each request."""
 _WORDS_CHARACTERS = 200
 
@@ -112,11 +112,11 @@ class HttpClient:
         failure: HttpFault
         try:
             async with asyncio.timeout(seconds):
-                return await self._exchange(method, url, seconds, limit, content)
+                return await self._exchange(method, _parsed(url), seconds, limit, content)
         except httpx.HTTPError as error:
             text = fault_in_words(error, one_line(self.scrubbed(str(error)), _WORDS_CHARACTERS))
             failure = Unsent(text) if isinstance(error, _UNSENT) else Unconfirmed(text)
-        except (httpx.InvalidURL, ValueError):  # also of a host name that cannot be
+        except httpx.InvalidURL:
             failure = BadAddress("an address that is none")
         except TimeoutError:
             failure = Unconfirmed(f"no whole answer within {seconds:.0f} s")
@@ -125,7 +125,7 @@ class HttpClient:
         raise failure  # outside of the handlers: the library's own errors hold the request
 
     async def _exchange(
-        self, method: str, url: str, seconds: float, limit: int, content: dict[str, Any]
+        self, method: str, url: httpx.URL, seconds: float, limit: int, content: dict[str, Any]
     ) -> Answer:
         if self._client is None:
             raise Unsent("the connection is closed")
@@ -163,6 +163,15 @@ class HttpClient:
                 keepalive_expiry=_IDLE_SECONDS,
             ),
         )
+
+
+def _parsed(url: str) -> httpx.URL:
+    address = httpx.URL(url)
+    try:
+        _ = address.host
+    except ValueError:  # a host name that cannot be
+        raise httpx.InvalidURL("") from None
+    return address
 
 
 def fault_in_words(error: Exception, said: str) -> str:
