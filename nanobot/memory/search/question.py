@@ -1,18 +1,15 @@
-"""Days that a question names: "last May", "on 8 May 2023", "yesterday", "two weeks ago".
-
-`spans` finds them relative to today and gives back the question without them, because a date in a
-question is about when something was said and rarely stands in what was said. A part of a date that
-is missing is taken from the past: in March 2026, "in May" is May 2025. What no calendar has
-(2023-02-30) is left in the question as plain words.
-
-`asks_when` tells questions whose answer is a time; `names_time` tells passages that could hold one.
-
-What a question asks for, apart from its words: who said it, and when.
+"""What a question asks for, apart from its words: who said it, and when. Pure.
 
 Three rules, each measured: a speaker's name makes that speaker's messages likelier and is then left
 out of the words, since people rarely say their own name; a date does the same for messages of that
 time; and what asks for a time ("when did …") favours passages that name one. For a personal agent
 "did I say" points at the person and "did you suggest" at the agent.
+
+Dates ("last May", "on 8 May 2023", "yesterday", "two weeks ago") are read relative to today, and
+taken out of the words: they say when something was said and rarely stand in it. A part that is
+missing is taken from the past: in March 2026, "in May" is May 2025. What no calendar has
+(2023-02-30) stays a word. Those of a calendar bring 1.3 points of recall@10 in `bench.locomo`;
+relative ones bring none there, whose questions have none, but they are how people ask.
 """
 
 from __future__ import annotations
