@@ -1,15 +1,12 @@
-"""A file that grows by whole lines, so that a crash or a full disk never mixes or halves one.
+"""Files that grow by whole lines or paragraphs, so that a crash never mixes or halves one.
 
 A line is there once its newline is. An append is one write and one sync; what a failed one left
 behind is taken away again, at the latest by the next. The person's editor may replace the file at
 any moment, also between the two halves of an append, which then begins anew in the new file.
 
-HISTORY.md: the history for people and grep, one paragraph an entry, a blank line after each.
-
-It is a copy, and the person's: nothing here is read back into memory, what they delete stays
-deleted. Only a paragraph that a crash kept from reaching it, wholly or in part, is added later.
-
-Erasing and forgetting put the texts of a file through a function that takes something out of them.
+HISTORY.md is a copy for people and grep, one paragraph an entry, and the person's: nothing in it is
+read back into memory, what they delete stays deleted. Only a paragraph that a crash kept from
+reaching it, wholly or in part, is added later.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Marks on messages: where foreign text came from, and whether there is any. Pure.
+"""Taint: where foreign text in a conversation came from, and how a fact enters memory beside it.
+Pure.
 
 Foreign is what neither the person of a conversation, nor the model, nor nanobot said: a web page, a
 file, a forwarded message, another person in a group. A conversation that holds any is tainted.
@@ -10,11 +11,10 @@ marks, and two things keep them small: a mark names each source once, whatever i
 beyond a number of them the rest becomes `others`. No message comes from there, so what carries it
 counts as foreign text from then on.
 
-Quoting: how a fact enters memory unasked once foreign text is in a conversation. Pure.
-
-The model points at a line that the person wrote, by some of its words, and code copies the whole
-line. So nothing can be cut off that turns a line into its opposite ("not", "if", "says Bob"), and
-nothing can be added. Whatever the model words itself waits for the person.
+Quoting is how a fact enters memory unasked in a tainted conversation: the model points at a line
+that the person wrote, by some of its words, and code copies the whole line. So nothing can be cut
+off that turns a line into its opposite ("not", "if", "says Bob"), and nothing can be added.
+Whatever the model words itself waits for the person.
 """
 
 from __future__ import annotations

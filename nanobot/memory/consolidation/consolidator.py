@@ -1,31 +1,21 @@
 """Consolidation: the oldest part of a conversation leaves the prompt and becomes memory.
 
-This module decides when and how much; `planning` says where to part, `archivist` puts a range away.
-What always holds: a message is in the prompt or behind a history entry; the prompt is brought under
-its budget before a turn, whatever the model does; there is one consolidation a session at a time,
-as a task of its own that survives whoever waits for it. Who comes second waits, looks again, and
-mostly finds the work done.
+This module decides when and how much; `planning` says where to part, `archivist` puts a range away,
+`limits` bounds what it costs whoever waits.
 
-A model that is out makes nobody wait and loses nothing: what can wait stays in the prompt, and when
+Invariants: a message is in the prompt or behind a history entry; the prompt is brought under its
+budget before a turn, whatever the model does; there is one consolidation per session at a time, as
+a task of its own that survives whoever waits for it. A second caller waits, looks again, and mostly
+finds the work done.
+
+A model that is out delays nobody and loses nothing: what can wait stays in the prompt, and when
 room must be made for a turn the range is archived raw, for Dream to read. A range of turns that no
 person began or spoke in (runs of a schedule) is archived raw as well: it says nothing about the
 person and stays searchable. A range without any content is only marked.
 
-Which sessions consolidation looks after though nobody uses them.
-
-Those that were left `behind`, and those that rest, each once while it does. One that could not be
-put away is tried again after 1, 2, 4 … 60 minutes, so that it is not forgotten, and keeps no others
-from their turn.
-
-A pause for a model that keeps failing, so that it is not asked again and again.
-
-How long somebody who waits for a consolidation lets the model think about it.
-
-Work in the background has all the time that a slow model needs. Once somebody waits, a turn that
-needs room, what runs for that session has only so much left: their own work, and what runs before
-it. So a model that stalls delays a turn once, by a bounded time.
-
-Work on a session one at a time, as tasks that survive whoever waits for them.
+Sessions that nobody uses are looked after as well (`Resting`): those that were left behind, and
+those that rest, each once. One that could not be put away is tried again after 1, 2, 4 … 60
+minutes, and keeps no others from their turn.
 """
 
 from __future__ import annotations

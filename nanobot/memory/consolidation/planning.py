@@ -1,4 +1,4 @@
-"""Which messages leave the prompt when room must be made: policy only, pure.
+"""Which messages leave the prompt when room must be made, and how the model reads them. Pure.
 
 A conversation is a row of messages, each with a cost in tokens. What leaves is always its oldest
 part, so a plan is one number: how many messages go. Two rules say where the row may be parted:
@@ -16,22 +16,15 @@ parted at a joint inside. Where there is no joint either, everything goes. So th
 progress, and a caller that plans again after each step ends.
 
 `pick_window_boundary` is the rule by count, which makes a large context window not mean "never".
+`Gauge` measures: estimates come from the builder of prompts and are corrected by the token counter;
+every threshold is in real tokens.
 
-How large a prompt is, how large it may be, and how much of a conversation therefore has to go.
-
-Estimates come from the builder of prompts and are corrected by the counter; every threshold is in
-real tokens.
-
-A stretch of conversation as the consolidating model reads it.
-
-One line a message that has content: `[2026-03-10T18:00] USER: …`, `ASSISTANT [tools: a, b]: …`,
-`TOOL: …`, with `?` where no time is known. Further lines of a message are indented, so that nothing
-inside a message can pass for a message of its own; what is not the person's own words says so.
-What nanobot itself put into the conversation is left out.
-
-The request must fit the model's window: a long message is shown by its head and tail, a tool's
-result more briefly than the person's words, and where a stretch is still too long its longest
-messages are shortened to one length that fits.
+`request_text` shows a stretch to the consolidating model, one line a message: `[2026-03-10T18:00]
+USER: …`, `ASSISTANT [tools: a, b]: …`, `TOOL: …`, with `?` where no time is known. Further lines
+are indented, so that nothing inside a message can pass for a message of its own. The request must
+fit the model's window: a long message is shown by its head and tail, a tool's result more briefly
+than the person's words, and where a stretch is still too long its longest messages are shortened to
+one length that fits.
 """
 
 from __future__ import annotations

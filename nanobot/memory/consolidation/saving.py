@@ -1,18 +1,15 @@
-"""The tool by which a model hands over a consolidation, and reading what it really handed over.
+"""The tool by which a model hands over a consolidation, and what its version of memory means. Pure.
 
 Models send arguments as a JSON string in a string, as a list, with objects where text is due, with
 fields missing, in a code fence, cut off, or as text instead of a call. Whatever says what was meant
 is taken; the rest is `Unusable`, with a reason that the model can act on.
 
-What a model's new version of the long-term memory means: which lines it may change. Pure.
-
-The model returns the whole file, against the version that it was shown; what counts is the lines
-that differ, so that changes which others made meanwhile survive. Consolidation learns and rewords.
-It forgets nothing: a line that the model merely left out stays (models leave lines out by
-carelessness far more often than by intent; retiring is Dream's task and forgetting the person's),
-and is taken out only where another line of the update says it. Where the stretch holds foreign
-text, every change is held back for the person to confirm, but for lines of their own, which code
-copied.
+The model returns the whole long-term file, against the version that it was shown; what counts is
+the lines that differ, so that changes which others made meanwhile survive. Consolidation learns and
+rewords. It forgets nothing: a line that the model merely left out stays (models leave lines out by
+carelessness far more often than by intent), and is taken out only where another line of the update
+says it. Where the stretch holds foreign text, every change is held back for the person to confirm,
+except lines of their own, which code copied.
 """
 
 from __future__ import annotations

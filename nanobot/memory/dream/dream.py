@@ -1,19 +1,15 @@
 """`Dream`: learns from what a scope has that it has not read yet.
 
-What always holds, whatever the model says and wherever the process dies: an entry is either read
-and what it taught stands (or waits for the owner's word), or it is read again; nothing is learned
-twice; no more is asked than the limits of a run allow; a scope's memory is made from that scope's
-entries alone. A run that fails, whatever the reason, leaves the cursor where it is and the next
-ones wait, ten minutes at first and a day at most. What is forgotten while it thinks is not written.
+Invariants, whatever the model says and wherever the process dies: an entry is either read and what
+it taught stands (or waits for the owner's word), or it is read again; nothing is learned twice; no
+more is asked than the limits of a run allow; a scope's memory is made from that scope's entries
+alone. A run that fails leaves the cursor where it is, and the next ones wait, ten minutes at first
+and a day at most. What is forgotten while it thinks is not written.
 
-Asking the model within a budget.
-
-An entry that the model refuses to read (a content filter, a small window) holds up no others.
-
-What is refused together is asked about in halves, down to the entry that is to blame. That one is
-left out of the rest of the run and counts as skipped, which gives it up after two runs; but only
-where the model answered to something else: one that refuses everything is set up wrongly, then the
-run fails and nothing is given up.
+An entry that the model refuses to read (a content filter, a small window) holds up no others. What
+is refused together is asked about in halves, down to the entry that is to blame, which is left out
+of the run and given up after two. But only where the model answered to something else: one that
+refuses everything is set up wrongly, then the run fails and nothing is given up.
 """
 
 from __future__ import annotations

@@ -1,20 +1,14 @@
-"""Phase 1, extract: what the model is shown, and what it found, parsed from whatever it said. Pure.
+"""Phase 1, extract: what of a scope was not read yet, how the model is shown it, and what it found.
 
-The files come with the age of each line, the entries numbered from 0. Nothing that comes back is
-trusted to have the right shape: what cannot be read is left out, and an answer without any of the
-known keys is no answer.
+What is unread are history entries past the cursor, and notes of past days. What an entry says was
+written by a model that may have repeated a web page, so an entry carries what is known of the raw
+messages behind it: where foreign text among them came from, and what the person said themselves,
+which can be quoted. Where raw messages are gone (deleted, forgotten) there is nothing left to learn
+from. Reading blocks; forgotten messages and entries are as if they were not there.
 
-What Dream reads: a stretch of conversation, or a day's notes, and what it rests on.
-
-What an entry says was written by a model that may have repeated a web page, so an entry carries
-what is known of the raw messages behind it: where foreign text among them came from, and what the
-person said themselves, which can be quoted. Where raw messages are gone (deleted, forgotten) there
-is nothing left to learn from.
-
-What of a scope Dream has not read: history entries past the cursor, and notes of past days.
-
-Blocks: files are read, and the raw messages behind each entry. Forgotten messages and entries are
-as if they were not there.
+The model sees the files with the age of each line, and the entries numbered from 0. Nothing that
+comes back is trusted to have the right shape: what cannot be read is left out, and an answer
+without any of the known keys is no answer.
 """
 
 from __future__ import annotations

@@ -1,20 +1,14 @@
-"""Phase 2, integrate: one file and its updates go in, small exact edits come out. Pure.
-
-What an edit may do follows from the updates, not from the model: a line goes only where an update
-says so or a new fact takes its place, and then to the retired ones; a line is added or reworded
-only in the words of an update. So a model that obeys an attacker can lose nothing and add nothing.
-
-Whether a line says more than others do: by words, and by what looks like data. Pure.
-
-Used on edits of phase 2, which may only reword what was accepted. Small changes of form are free; a
-number, a link, the name of a file or an address is not.
-
-What of phase 1 may become a memory. Pure.
+"""What of phase 1 may become a memory, and phase 2: exact edits of one file. Pure.
 
 A model that read a web page may say what the page told it to, and may say that it comes from an
 entry which never saw that page. So where any of the entries that it was asked about was touched by
-foreign content, whatever it words itself is held back until the owner confirms it. What it quotes,
-a line that the person wrote, code copies whole, and that is taken in as it stands.
+foreign content, whatever it words itself is held back until the owner confirms it (`judge`). What
+it quotes, a line that the person wrote, code copies whole, and that is taken in as it stands.
+
+What an edit may do follows from the updates, not from the model: a line goes only where an update
+says so or a new fact takes its place, and then to the retired ones; a line is added or reworded
+only in the words of an update. Small changes of form are free; a number, a link, the name of a file
+or an address is not. So a model that obeys an attacker can lose nothing and add nothing.
 """
 
 from __future__ import annotations

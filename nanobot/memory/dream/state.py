@@ -1,10 +1,9 @@
-"""What Dream remembers between runs, and what it was about to do: the document `dream`.
+"""What Dream remembers between runs, what it was about to do (the document `dream`), and its
+report.
 
-The plan of a batch is here before its first write and gone after its last. A start that finds one
+The plan of a batch is stored before its first write and gone after its last. A start that finds one
 carries it out again, which changes nothing where it was done already; so a crash anywhere neither
 loses a fact nor learns one twice, and costs no second question to the model.
-
-What a Dream did, as a value and as words for people.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""A history entry, its line in `history.jsonl` and its paragraph in HISTORY.md. Pure.
+"""A history entry: its line in `history.jsonl`, its paragraph in HISTORY.md, its place in the file.
 
-Decoding forgives what a person's editor may do to a line, such as a byte order mark in front; what
-is no entry is None. Lone surrogates (half of an emoji that a program cut) survive as JSON escapes.
-
-Which entries a history file has, and where in it they stand. Pure.
-
-The entries themselves stay in the file: a history of years takes fifty bytes of memory an entry.
+Pure. Decoding forgives what a person's editor may do to a line, such as a byte order mark in front;
+what is no entry is None. Lone surrogates (half of an emoji that a program cut) survive as JSON
+escapes. `Contents` knows which entries a file has and where they stand; the entries stay in the
+file, so that a history of years takes fifty bytes of memory an entry.
 """
 
 from __future__ import annotations

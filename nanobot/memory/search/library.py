@@ -1,16 +1,14 @@
 """The owner's documents in `workspace/library/`: what there is, and its passages for the index.
 
 Markdown, PDF, and whatever else is UTF-8 text. A passage is cited by place, `library/notes.md:12`
-or `library/book.pdf p. 3`. What always holds: files are opened through `nanobot.security.paths`, so
-no link is followed and nothing outside the folder is read; names that begin with a dot are passed
+or `library/book.pdf p. 3`. Invariants: files are opened through `nanobot.security.paths`, so no
+link is followed and nothing outside the folder is read; names that begin with a dot are passed
 over; a document that cannot be read is one warning and no passages, never an error; sizes, pages,
 characters and time are bounded. Everything here blocks; callers on the event loop use a thread.
 
-The text of a PDF, read by a process of its own.
-
-A PDF comes from anywhere and its parser is a large program: so it runs in a child with limits on
-memory, time and output and without this process's environment, and whatever happens there is one
-`PdfUnreadable` here. The child is `pdf_worker`, which imports nothing of nanobot.
+A PDF comes from anywhere and its parser is a large program: so it runs in a child (`pdf_worker`,
+which imports nothing of nanobot) with limits on memory, time and output and without this process's
+environment. Whatever happens there is one `PdfUnreadable` here.
 """
 
 from __future__ import annotations

@@ -1,28 +1,22 @@
-"""Words, as the index stores them and as questions use them.
+"""From the files to passages, and from text to the words that the index stores. Pure.
 
-SQLite's `porter unicode61` finds words where a language separates them: it folds case, drops
-diacritics and takes off English endings. It finds next to nothing in Chinese, Japanese and Korean,
-where a run of characters without a space counts as one word. So `prepared` spells such a run out
-before it is stored, as single characters and as pairs: `東京都` becomes `東 東京 京 京都 都`. A
-question of one character then matches it, one of two matches the pair, and a longer one matches by
-the pairs that it shares, best where it shares most. Korean words carry their particles
-(`서울에서`), so they are treated alike.
-
-Width and compatibility forms are unified (NFKC): `ＡＢＣ１２３` is `ABC123`, half-width katakana is
-katakana. What is ASCII is stored as it is, which also makes this cheap.
-
-From a line of a file to a passage of the index.
+A passage of a document is a run of whole paragraphs below one heading, at most `LONGEST`
+characters; small neighbours are put together, a longer paragraph is cut at the end of a sentence,
+else of a word. A passage that does not begin with its heading carries it, because that is often
+where the words of a question are. No text is lost and none is repeated, except for headings.
 
 A session line is read here and not by `session.records` because first indexing reads hundreds of
 thousands: the fields of an ordinary message are taken as they are. Whatever looks unusual (content
 in parts, a missing number or offset) goes through `records`, so that both read the same.
 
-Documents to passages: pieces of about a paragraph or two, each of which says where it stands.
-
-Pure. A passage is a run of whole paragraphs below one heading, at most `LONGEST` characters; small
-neighbours are put together, a paragraph longer than that is cut at the end of a sentence, else of a
-word. A passage that does not begin with its heading carries it, because that is often where the
-words of a question are. No text is lost and none is repeated, save for headings.
+SQLite's `porter unicode61` finds words where a language separates them: it folds case, drops
+diacritics and takes off English endings. It finds next to nothing in Chinese, Japanese and Korean,
+where a run of characters without a space counts as one word. So `prepared` spells such a run out
+before it is stored, as single characters and as pairs: `東京都` becomes `東 東京 京 京都 都`. A question of
+one character then matches it, one of two matches the pair, and a longer one matches by the pairs
+that it shares. Korean words carry their particles (`서울에서`), so they are treated alike. Width and
+compatibility forms are unified (NFKC): `ＡＢＣ１２３` is `ABC123`. ASCII is stored as it is, which also
+makes this cheap.
 """
 
 from __future__ import annotations

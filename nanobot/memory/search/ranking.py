@@ -1,4 +1,5 @@
 """Which passages answer a question: bm25 first, then what the conversation around a hit tells.
+Pure.
 
 People do not repeat the words of a question in the answer to it. "What did you name the cat?" /
 "Oscar!": the words stand in one message, the answer in the next. So a message's own bm25 flows to
@@ -9,10 +10,14 @@ its neighbours:
     at distance two    0.3 onwards, 0.2 backwards
 
 but only within its segment, a stretch of conversation without a long pause. Added to that is 1.2 of
-the bm25 of the whole segment as a document of its own (see `segments`), because the words of a
-question are often spread over it. A history entry that answers passes some of its score to the
-messages that it sums up: its key facts are further keys to the raw conversation, never instead of
-it.
+the bm25 of the whole segment as one document (`Segments`), because the words of a question are
+often spread over it. No second full-text table is needed: a word's frequency in a segment is the
+number of its messages that hold it, and a segment's length the number of its messages:
+
+    sum over words of  idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length))
+
+with idf = ln((N - n + 0.5) / (n + 0.5)), never negative, for n of N segments. A history entry that
+answers passes some of its score to the messages that it sums up.
 
 Then factors, soft ones: nothing is filtered by a guess. Messages of a speaker or role that the
 question names count more, so do messages from the days that it names and the two weeks after
@@ -21,18 +26,6 @@ question answers little, and the output of a tool was usually said again by the 
 
 The numbers are round ones from the middle of a broad plateau. Chosen anew on any four of the five
 development conversations of LoCoMo, they come out nearly the same, and serve the fifth as well.
-
-How well whole stretches of conversation match a question.
-
-A question's words are often spread over a conversation, so a segment is scored by bm25 as if it
-were one document. No second full-text table is needed for that: the messages in which each word
-stands are at hand. A word's frequency in a segment is the number of its messages that hold it, and
-a segment's length the number of its messages:
-
-    sum over words of  idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length))
-
-with idf = ln((N - n + 0.5) / (n + 0.5)), never negative, for n of N segments. Measured against a
-table of whole segments, this finds as much.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""The file behind the index: its tables, and what makes it fit to be used.
+"""The index as a file: its tables, what makes it fit to be used, and rows read as passages.
 
 Nothing in it is worth keeping, so it is built for speed (no syncs) and thrown away rather than
 repaired or migrated: `Unusable` says that it must be made anew. Deleted text is overwritten, in
 pages by `secure_delete` at once and in the full-text table by `purge`, which takes a while and is
-therefore owed (`owe_purge`) until somebody has the time; so what was erased from the files is not
-left here.
+therefore owed (`owe_purge`) until there is time; so what was erased from the files is not left
+here.
 
 A passage's `id` is its stream's number times 2**24 plus its place in the stream, so that neighbours
 differ by one and a scope is a set of ranges. The output of tools has places from 2**23 on, beside
 the talk. `segment` is the id of the first passage of a stretch of conversation; the table `segment`
 counts the passages in each.
-
-Reading the index: which streams may be read, and rows as passages.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """`search_memory`: the tool by which the agent looks up what was said and written down before.
 
-What always holds: only scopes that the caller may read are searched, by a hit, by a neighbour and
-by reading on from an id alike; a miss says what was looked for, so that "I don't know" is an honest
+Invariants: only scopes that the caller may read are searched, by a hit, by a neighbour and by
+reading on from an id alike; a miss says what was looked for, so that "I don't know" is an honest
 answer; facts that were retired are shown as such. A result counts as trusted only where nothing in
-it came from elsewhere than this scope's own conversations. How it reads is in `search_text`.
+it came from elsewhere than this scope's own conversations.
 
-What `search_memory` says: results as a text that a model reads and a person could.
-
-Pure. Lines that begin in the first column are ours; everything that was found is indented, so that
-no found text can pass for a result of its own. A text never grows beyond `MOST` characters: long
-passages are shown around the words looked for, and the results that find no room are counted.
+Results are a text that a model reads and a person could. Lines that begin in the first column are
+ours; everything that was found is indented, so that no found text can pass for a result of its own.
+A text never grows beyond `MOST` characters: long passages are shown around the words looked for,
+and the results that find no room are counted.
 """
 
 from __future__ import annotations

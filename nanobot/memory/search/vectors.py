@@ -5,11 +5,9 @@ nearest are found in two steps, without a numerical library: the number of diffe
 on integers, is close to the angle between two vectors and quick to have for tens of thousands; of
 the few hundred that differ least, the cosine is then computed exactly.
 
-Asking an embedder so that search goes on without it: what fails is one warning, and no vectors.
-
-A passage that the server refuses by itself is passed over, so that the others get their vectors.
-Only while a plain word is not refused: a server that takes nothing is set up wrongly, and its
-refusals say nothing about a passage.
+Search goes on without an embedder that fails: one warning, and no vectors. A passage that the
+server refuses by itself is passed over, so that the others get their vectors; a server that refuses
+even a plain word is set up wrongly, and its refusals say nothing about a passage.
 """
 
 from __future__ import annotations

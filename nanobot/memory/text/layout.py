@@ -6,10 +6,8 @@ and before a rule that closes the section; blank lines separate what is of diffe
 rest of the file has it. A removed line leaves no double blank line behind.
 
 Lines are compared without the white space at their end (`key`). Whether a line is a heading depends
-on the line alone: code fences are not read.
-
-Lines that stand and go together: a day's note or a fact that waits, and what is indented under
-it. Without its first line the rest would belong to the entry above. Pure.
+on the line alone: code fences are not read. `blocks_of` gives lines that stand and go together: a
+day's note or a fact that waits, and what is indented under it.
 """
 
 from __future__ import annotations

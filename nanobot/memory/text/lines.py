@@ -1,27 +1,17 @@
-"""Long-term files as lines of facts: what changed, and how changes of two hands become one. Pure.
+"""Long-term files as lines of facts: what changed, and how changes of two writers become one. Pure.
 
 A change is a tuple of operations, one a line, so that it can be kept, explained, and made again on
-a text that has moved on. What always holds:
+a text that has moved on. Invariants:
 
 - `apply_operations(base, operations_between(base, new))` has the lines of `new`, each as often as
   there, if not always in the same order;
 - operations that were made already change nothing;
 - a merge never loses a line that one side added, and holds the same lines whichever side is ours.
 
-Blank lines and the white space at the end of lines are layout (`nanobot.memory.text.layout`).
-
-Which line is a rewording of which: by the words they share. Pure.
-
-A word is a run of letters and digits, or one character of a script written without spaces. The
-similarity of two lines is the share of their words that both hold (Dice): 0.0 to 1.0.
-
-What a change of a file did, in a few words for the list of changes. Pure.
-
-A line is quoted whole or only counted, so that one that must be erased later is found here as well.
-
-Who changes a long-term file, why, and on what evidence: what every write carries.
-
-The version that a write becomes keeps all of it, so that each line can be explained afterwards.
+Blank lines and the white space at the end of lines are layout (`nanobot.memory.text.layout`). Which
+line is a rewording of which goes by the words they share: a word is a run of letters and digits, or
+one character of a script written without spaces; the similarity of two lines is the share of their
+words that both hold (Dice), 0.0 to 1.0.
 """
 
 from __future__ import annotations

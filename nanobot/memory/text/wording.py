@@ -6,13 +6,8 @@ A text states a fact when it holds every key and most of the words; a fact witho
 all of its words. Long texts are judged by their sentences, two at a time, because a fact is often
 told in two, and everything is told somewhere in a long text.
 
-Patterns that are compiled when they are first used.
-
-One with ranges of many scripts takes milliseconds to compile, and a start needs none of them.
-
-The mark of a note that foreign content may have caused: `(from tool:web_fetch, unconfirmed)`.
-
-Whoever reads notes, in a prompt or a search, reads such a one as foreign text. Pure.
+Here is also the mark of a note that foreign content may have caused, `(from tool:web_fetch,
+unconfirmed)`: such a note is read as foreign text, in a prompt and in a search.
 """
 
 from __future__ import annotations
