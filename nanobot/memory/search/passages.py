@@ -12,11 +12,11 @@ in parts, a missing number or offset) goes through `records`, so that both read 
 SQLite's `porter unicode61` finds words where a language separates them: it folds case, drops
 diacritics and takes off English endings. It finds next to nothing in Chinese, Japanese and Korean,
 where a run of characters without a space counts as one word. So `prepared` spells such a run out
-before it is stored, as single characters and as pairs: `東京都` becomes `東 東京 京 京都 都`. A question of
-one character then matches it, one of two matches the pair, and a longer one matches by the pairs
-that it shares. Korean words carry their particles (`서울에서`), so they are treated alike. Width and
-compatibility forms are unified (NFKC): `ＡＢＣ１２３` is `ABC123`. ASCII is stored as it is, which also
-makes this cheap.
+before it is stored, as single characters and as pairs: `東京都` becomes `東 東京 京 京都 都`. A
+question of one character then matches it, one of two matches the pair, and a longer one matches
+by the pairs that it shares. Korean words carry their particles (`서울에서`), so they are treated
+alike. Width and compatibility forms are unified (NFKC): `ＡＢＣ１２３` is `ABC123`. ASCII is stored
+as it is, which also makes this cheap.
 """
 
 from __future__ import annotations
