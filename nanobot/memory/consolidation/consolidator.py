@@ -31,13 +31,15 @@ from loguru import logger
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.consolidation.archivist import Archivist, Haste, PutAway
-from nanobot.memory.consolidation.ledger import AppliedCursors, Ledger
+from nanobot.memory.consolidation.ledger import Ledger
 from nanobot.memory.consolidation.limits import OneByOne, Patience
-from nanobot.memory.consolidation.planning import Counter, Gauge, Limits, PromptSize, newest_turn
+from nanobot.memory.consolidation.planning import Gauge, Limits, PromptSize, newest_turn
 from nanobot.memory.consolidation.summariser import Summariser
 from nanobot.memory.history.log import HistoryLog
 from nanobot.memory.scopes import Memory
+from nanobot.memory.versions.gitstore import GitStore
 from nanobot.messages import Message
+from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import Provider
 from nanobot.session.catalogue import SessionInfo
 from nanobot.session.manager import SessionManager
@@ -116,12 +118,12 @@ class MemoryConsolidator:
         provider: Provider,
         memory_of: Callable[[Session], Memory],
         prompt: PromptSize,
-        counter: Counter,
+        counter: TokenCounter,
         sessions: SessionManager,
         clock: Clock,
         limits: Limits,
         memories: Callable[[], Iterable[Memory]] = tuple,
-        versions: AppliedCursors | None = None,
+        versions: GitStore | None = None,
         on_put_away: OnPutAway | None = None,
         background: Background | None = None,
     ) -> None:

@@ -16,7 +16,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
-from typing import Protocol
 
 from loguru import logger
 
@@ -25,6 +24,7 @@ from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history.log import HistoryEntry
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store.guard import lost_facts
+from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import Change
 
 Standing = Callable[[], AbstractAsyncContextManager[bool]]
@@ -35,18 +35,10 @@ _LONGEST_SUMMARY = 100
 _MOST_DIGITS = 16
 
 
-class AppliedCursors(Protocol):
-    """Tells which entries of the history are behind a version already; `GitStore` does."""
-
-    def applied_cursors(self, prefix: str) -> frozenset[int]:
-        """Their cursors, for the scope whose files lie under `prefix`. Blocks."""
-        ...
-
-
 class Ledger:
     """Appends entries and carries out their changes. `versions` is None where none are kept."""
 
-    def __init__(self, versions: AppliedCursors | None = None) -> None:
+    def __init__(self, versions: GitStore | None = None) -> None:
         self._versions = versions
         self._scopes: dict[str, asyncio.Lock] = {}
 

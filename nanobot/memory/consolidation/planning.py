@@ -29,7 +29,7 @@ one length that fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -37,6 +37,7 @@ from typing import Protocol
 
 from nanobot.memory.taint import origins_of
 from nanobot.messages import Message
+from nanobot.providers.counter import TokenCounter
 from nanobot.session.session import Session
 from nanobot.tokens import estimate_tokens
 
@@ -152,22 +153,6 @@ class PromptSize(Protocol):
         ...
 
 
-class Counter(Protocol):
-    """Corrects estimates; `nanobot.providers.counter.TokenCounter` does."""
-
-    @property
-    def ratio(self) -> float:
-        """Real tokens for each estimated one."""
-        ...
-
-    async def count(
-        self, text: Callable[[], str], estimated: int, budget: int, kind: str = ""
-    ) -> int:
-        """The tokens of a text: corrected, or counted where they come close to `budget`. Texts of
-        one `kind` are alike."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
     """When consolidation sets in.
@@ -187,7 +172,7 @@ class Limits:
 class Gauge:
     """Measures sessions against the limits."""
 
-    def __init__(self, prompt: PromptSize, counter: Counter, limits: Limits) -> None:
+    def __init__(self, prompt: PromptSize, counter: TokenCounter, limits: Limits) -> None:
         self._prompt, self._counter, self._limits = prompt, counter, limits
 
     async def excess(self, session: Session, coming: Sequence[Message], over: int) -> int:

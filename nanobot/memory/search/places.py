@@ -21,8 +21,9 @@ from loguru import logger
 from nanobot.errors import NanobotError
 from nanobot.io import FileState, opened
 from nanobot.memory.documents import FACTS
+from nanobot.memory.search.library import documents, passages
 from nanobot.memory.search.passages import well_formed
-from nanobot.memory.search.values import LibraryReader, Source, Sources
+from nanobot.memory.search.values import Source, Sources
 from nanobot.memory.store.notes import day_of
 from nanobot.security.paths import Place, Root
 from nanobot.session.catalogue import key_in
@@ -72,7 +73,7 @@ class Catalogue:
         for scope, folder in self._sources.memories():
             seen += [scope, _glance(folder), _glance(folder / "history"), *_long_term(folder)]
         if library is not None:
-            seen += self._reader.documents(library)
+            seen += documents(library)
         return seen
 
     def _sessions(self, folder: Path) -> Iterator[Stream]:
@@ -109,7 +110,7 @@ class Catalogue:
         folder = self._sources.library
         if folder is None:
             return
-        for document in self._reader.documents(folder):
+        for document in documents(folder):
             state = FileState(0, document.size, document.mtime_ns)
             name = document.path.relative_to(folder).as_posix()
             files = (_source_file(document.path, state),)
@@ -125,15 +126,7 @@ class Catalogue:
         folder = self._sources.library
         if folder is None or stream.document is None:
             return []
-        return self._reader.passages(stream.document, folder)
-
-    @property
-    def _reader(self) -> LibraryReader:
-        if self._sources.reader is not None:
-            return self._sources.reader
-        from nanobot.memory.search import library
-
-        return library
+        return passages(stream.document, folder)
 
 
 def _memory(scope: str, folder: Path) -> Iterator[Stream]:

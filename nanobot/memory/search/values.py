@@ -9,7 +9,7 @@ path is relative to the library).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
@@ -104,22 +104,6 @@ class Document:
     size: int
 
 
-class LibraryReader(Protocol):
-    """What the index needs from the library; the module `library` has this shape."""
-
-    def documents(self, folder: Path) -> Iterator[Document]:
-        """The files under `folder` that can be read, in any order; none without a folder."""
-        ...
-
-    def passages(self, path: Path, folder: Path) -> list[tuple[str, str]]:
-        """The passages of a file below `folder` as (place, text); empty where it is unreadable.
-
-        A place is what a person can follow: `library/book.pdf p. 3`. Each text is at most a few
-        thousand characters. Raises nothing.
-        """
-        ...
-
-
 class Embedder(Protocol):
     """Turns texts into vectors of one length, so that near meanings have a high cosine."""
 
@@ -144,8 +128,7 @@ class Sources:
     and metadata and is asked at every search; `memories` lists each scope with its memory folder
     (the one that holds `history.jsonl` and the daily notes; the long-term files lie there and
     beside it, and `template` is what they say before anything was learned); `library` is the folder
-    of documents, which belongs to `library_scope`, and `reader` reads it (the module `library` by
-    default).
+    of documents, which belongs to `library_scope`.
     """
 
     sessions: Path
@@ -153,5 +136,4 @@ class Sources:
     memories: Callable[[], list[tuple[str, Path]]] = _no_memories
     library: Path | None = None
     library_scope: str = "owner"
-    reader: LibraryReader | None = None
     template: Mapping[str, str] = field(default_factory=dict)
