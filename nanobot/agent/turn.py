@@ -381,6 +381,10 @@ class Turns:
             ended = self._ended(turn, state, usage)
             try:
                 reply = self._reply(turn, text, state) if text or state == "done" else ()
+                notes: tuple[InboundMessage, ...] = ()
+                if reply and turn.inbound.apart:  # nobody in that chat asked for it
+                    origins = origins_of(turn.heard())
+                    notes = (note_for_chat(turn.inbound, text, origins, self._clock.now()),)
                 self._stage(session, turn, self._left(turn, state, result))
                 completion = Completion(
                     turn.id,
@@ -389,7 +393,7 @@ class Turns:
                     state,
                     lines=session.staged_lines(),
                     outgoing=reply,
-                    republish=self._notes(turn, text) if reply and turn.inbound.apart else (),
+                    republish=notes,
                     report=_report(turn, ended, usage),
                     reason=reason,
                 )
@@ -481,10 +485,6 @@ class Turns:
                 return ()
         outgoing = self._say(turn.inbound, text, turn.event_ids, "reply")
         return (outgoing,) if outgoing.parts else ()
-
-    def _notes(self, turn: RunningTurn, text: str) -> tuple[InboundMessage, ...]:
-        """What the chat's conversation gets to know of a reply that nobody there asked for."""
-        return (note_for_chat(turn.inbound, text, turn.caller.origins(), self._clock.now()),)
 
     def _say(
         self, inbound: InboundMessage, text: str, event_ids: tuple[str, ...], call: str
