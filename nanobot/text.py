@@ -48,7 +48,7 @@ def one_line(text: str, limit: int | None = LONGEST_NAME) -> str:
 
 def shortened(text: str, limit: int) -> str:
     """The beginning of `text` as one line of at most `limit` characters."""
-    line = " ".join(text.split())
+    line = " ".join(text[: 4 * limit].split())
     return line if len(line) <= limit else f"{line[: max(0, limit - 1)]}…"
 
 

@@ -29,6 +29,7 @@ from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.version import TAGS, Change, Snapshot, Version
 from nanobot.messages import Message
 from nanobot.session.records import JsonValue
+from nanobot.text import shortened
 
 Messages = Callable[[str, int, int], Sequence[Message]]
 """The messages of a session from one seq to another, without retracted ones."""
@@ -308,10 +309,9 @@ class Explainer:
         return not session or self._scope_of(session) == memory.scope
 
 
-def excerpt(text: str, length: int = _LONGEST) -> str:
+def excerpt(text: str) -> str:
     """The beginning of a text in one line."""
-    line = " ".join(text[: 4 * length].split())
-    return line if len(line) <= length else f"{line[: length - 1]}…"
+    return shortened(text, _LONGEST)
 
 
 def listed(lines: Sequence[str]) -> list[str]:

@@ -31,6 +31,7 @@ from nanobot.session.records import (
     seq_of_epoch,
     stem_of,
 )
+from nanobot.text import shortened
 
 T = TypeVar("T")
 
@@ -195,7 +196,7 @@ class _End:
             self.said = True
         spoken = message.from_person or message.role == "assistant"
         if spoken and not self.preview and not any(one.covers(message) for one in undone):
-            self.preview = _shortened(message.content)
+            self.preview = shortened(message.content, _PREVIEW)
 
     def _note(self, record: Record | None) -> None:
         match record:
@@ -209,8 +210,3 @@ class _End:
     def _at(self, time: datetime | None) -> None:
         if time is not None and (self.time is None or time > self.time):
             self.time = time
-
-
-def _shortened(text: str) -> str:
-    line = " ".join(text[: 4 * _PREVIEW].split())
-    return line if len(line) <= _PREVIEW else f"{line[: _PREVIEW - 1]}…"

@@ -25,6 +25,7 @@ from pydantic import Field
 from nanobot.errors import ToolError
 from nanobot.memory.search.values import Hit, Passage, Query, SearchResult
 from nanobot.memory.text.wording import late
+from nanobot.text import shortened
 from nanobot.tooling import Arguments, Caller, ToolResult
 
 MOST = 6_000
@@ -133,7 +134,7 @@ def _without(hit: Hit, seen: Collection[str]) -> Hit:
 def _retired_text(retired: Sequence[Retired]) -> str:
     if not retired:
         return ""
-    lines = [f"  - retired {day}: {_short(line, 300)}" for day, line in retired]
+    lines = [f"  - retired {day}: {shortened(line, 300)}" for day, line in retired]
     return "\n".join(["No longer true (retired from memory on the day given):", *lines])
 
 
@@ -156,14 +157,14 @@ def _speaker(passage: Passage) -> str:
     if passage.source != "message":
         return _KINDS[passage.source]
     if passage.speaker and passage.speaker != passage.role:
-        return f"{passage.role} ({_short(passage.speaker, 60)})"
+        return f"{passage.role} ({shortened(passage.speaker, 60)})"
     return passage.role or "unknown"
 
 
 def _neighbour(passage: Passage) -> str:
     who = _speaker(passage)
     when = f" {passage.when:%H:%M}" if passage.when and passage.source == "message" else ""
-    return f"{who}{when}: {_short(passage.text, _NEIGHBOUR)}"
+    return f"{who}{when}: {shortened(passage.text, _NEIGHBOUR)}"
 
 
 def _indented(passage: Passage, most: int, terms: Sequence[str] = (), mark: str = "  | ") -> str:
@@ -203,7 +204,7 @@ def _miss(query: Query, result: SearchResult) -> str:
 
 def _filters(query: Query) -> str:
     said = [
-        f"in {_short(query.session, 80)}" if query.session else "",
+        f"in {shortened(query.session, 80)}" if query.session else "",
         f"since {query.since}" if query.since else "",
         f"until {query.until}" if query.until else "",
         f"said by {query.role}" if query.role else "",
@@ -215,16 +216,11 @@ def _filters(query: Query) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f"“{_short(text, 200)}”"
+    return f"“{shortened(text, 200)}”"
 
 
 def _word(word: str) -> str:
-    return _short(word, 40)
-
-
-def _short(text: str, most: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
+    return shortened(word, 40)
 
 
 def _words(text: str) -> frozenset[str]:

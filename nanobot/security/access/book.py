@@ -30,7 +30,7 @@ from pydantic import AwareDatetime, BaseModel, StrictBool, ValidationError
 
 from nanobot.bus.state import Document, StateStore, UnfitDocument, versioned_object
 from nanobot.errors import StorageError
-from nanobot.text import printable
+from nanobot.text import printable, shortened
 
 Kind = Literal["person", "group"]
 Key = tuple[str, Kind, str]
@@ -154,8 +154,7 @@ def tidy_name(name: str) -> str:
     characters that are invisible, change the direction of writing, or end a code span."""
     shown = "".join(" " if c.isspace() else c for c in name[: _MOST_NAME * 4])
     shown = "".join(c for c in shown if c == " " or unicodedata.category(c)[0] not in "CZ")
-    shown = " ".join(shown.replace("`", "'").split())
-    return shown if len(shown) <= _MOST_NAME else f"{shown[: _MOST_NAME - 1]}…"
+    return shortened(shown.replace("`", "'"), _MOST_NAME)
 
 
 def alike(name: str) -> str:

@@ -26,6 +26,7 @@ from nanobot.security.egress import (
     EgressResponse,
     parse_url,
 )
+from nanobot.text import shortened
 from nanobot.tooling import Arguments, Caller, ToolResult
 from nanobot.tools.web.pages import decode, read_hits
 
@@ -206,9 +207,9 @@ def _listed(hits: Iterable[Hit], count: int) -> list[str]:
         if not url or number == count:
             continue
         number += 1
-        lines.append(f"{number}. {_line(title, _TITLE) or url}")
+        lines.append(f"{number}. {shortened(title, _TITLE) or url}")
         lines.append(f"   {url}")
-        if snippet := _line(text, _SNIPPET):
+        if snippet := shortened(text, _SNIPPET):
             lines.append(f"   {snippet}")
     return lines
 
@@ -219,8 +220,3 @@ def _url(text: str) -> str:
     except EgressRefused:
         return ""
     return url if len(url) <= _URL else ""
-
-
-def _line(text: str, most: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
