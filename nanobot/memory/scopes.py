@@ -20,7 +20,7 @@ from nanobot.bus.events import TERMINAL, Address, InboundMessage
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.history.log import HistoryLog
-from nanobot.memory.store.pending import Pending, PendingFact, nobody_told
+from nanobot.memory.store.pending import Pending, PendingFact, tell_no_one
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.versions.gitstore import GitStore
 from nanobot.security.paths import Root
@@ -230,5 +230,5 @@ class Memories:
         )
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)
-        tell = partial(self._tell_held, scope) if self._tell_held else nobody_told
+        tell = partial(self._tell_held, scope) if self._tell_held else tell_no_one
         return Memory(scope, prefix, root, store, history, Pending(store, tell))

@@ -44,7 +44,6 @@ def home(tmp_path: Path) -> Path:
     file = home / "workspace" / path
     versions = GitStore(home / "state" / "memory.git", Root(home / "workspace"), clock)
     versions.write(path, None, text, Change("you", "new"), lambda: _put(file, text))
-    versions.close()
     return home
 
 

@@ -149,6 +149,5 @@ async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
         yield home
     finally:
         await index.close()
-        versions.close()
         await sessions.close()
         await journal.close()

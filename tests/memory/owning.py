@@ -166,7 +166,6 @@ class Owned:
         await self.index.close()
         await self.sessions.close()
         await self.journal.close()
-        self.versions.close()
 
     def _service(self) -> MemoryService:
         explainer = Explainer(

@@ -86,7 +86,6 @@ class Arc:
 async def arc(tmp_path: Path) -> AsyncIterator[Arc]:
     made = Arc(tmp_path)
     yield made
-    made.versions.close()
     await made.sessions.close()
 
 

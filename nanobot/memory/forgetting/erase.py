@@ -143,7 +143,7 @@ class EraseReport:
 class Eraser:
     """Plans and carries out erasures in the home that lies at `home`.
 
-    `rebuild_index` must delete the search index and make it anew.
+    `rebuild_index` must delete the search index and build a new one.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class Eraser:
         return left
 
     async def _erase_conversations(self, matcher: TextMatcher) -> set[Path]:
-        """Returns the files that are no conversation, so that nobody adds to them."""
+        """Returns the files that are no valid conversations, so that no turn adds to them."""
         broken = set[Path]()
         for info in await asyncio.to_thread(self._sessions.list_sessions):
             try:

@@ -100,8 +100,8 @@ def _standing(store: MemoryStore, path: str) -> set[str]:
 
 
 class ForgetCounter:
-    """Counts the times at which something left memory for good: whoever keeps what it has read of
-    memory must read it anew then."""
+    """Counts the times at which something left memory for good: copies of what was read of memory
+    before are out of date then."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -116,7 +116,7 @@ class ForgetCounter:
 
 
 PauseLearning = Callable[[], AbstractAsyncContextManager[None]]
-"""While entered, nobody writes down what was learned from text as it stood before."""
+"""While entered, nothing is learned from text as it was before."""
 
 _MARK = re.compile(r"^\s*[-*+]\s+(\d{4}-\d{2}-\d{2}:\s|\d{2}:\d{2}\s)?")
 _STAMP = re.compile(r"\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]")
@@ -250,7 +250,7 @@ class Forgetter:
         return await asyncio.to_thread(self._plan, text.strip(), scope)
 
     async def apply(self, plan: ForgetPlan) -> ForgetReport:
-        """Carry out a plan. Again after a crash, with a plan made anew, it finishes the rest."""
+        """Carry out a plan. Repeated after a crash, with a new plan, it finishes the rest."""
         if plan.is_empty:
             return ForgetReport(plan)
         async with self.pause_learning():

@@ -5,7 +5,7 @@ and the words of each forgotten fact as salted hashes, by which the same fact is
 other words. So the file names nothing that it hides. (Hashes of words withstand a glance, not a
 determined search; `/forget --erase` is for that.)
 
-What a person says after they had it forgotten is said anew: pass its time and it is not hidden.
+What a person says again after they had it forgotten is not hidden, where its time is passed.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class Forgotten:
         self._records: tuple[Record, ...] = ()
 
     def hides_message(self, session: str, message: Message) -> bool:
-        """Whether a message was retracted as evidence. What was said later, in a conversation that
-        began anew under the same name, has the number of a forgotten message and is not it."""
+        """Whether a message was retracted as evidence. What was said later, in a new
+        conversation of the same name, has the number of a forgotten message and is not it."""
         records = self._since(message.timestamp)
         return any(message.seq in record.messages.get(session, ()) for record in records)
 

@@ -43,7 +43,7 @@ class Kind(Enum):
     """Overwritten where it stands: others append meanwhile."""
     REMOVED = auto()
     TEMPORARY = auto()
-    """Removed, once nobody uses it any more."""
+    """Removed, once it is no longer in use."""
     SETTINGS = auto()
     REPOSITORY = auto()
 

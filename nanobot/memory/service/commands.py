@@ -1,6 +1,6 @@
 """The slash commands about memory, and what waits to be forgotten until the person says yes.
 
-Whoever gives a command works on the memory that their message speaks to and on no other: the
+A command works on the memory that its message speaks to and on no other: the
 owner's for the owner, a person's own for anyone else, the group's in a group. What concerns a
 group as a whole (what it takes for true, forgetting) is the owner's to decide there.
 """
@@ -33,7 +33,7 @@ PATIENCE = timedelta(minutes=10)
 """For which a question holds."""
 
 _MOST = 1_000
-"""Open questions; the oldest make room, so that nobody can fill the memory with them."""
+"""Open questions; the oldest make room, so that their number is bounded."""
 _LIMIT = 10_000_000
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 
@@ -203,7 +203,7 @@ class MemoryCommands:
             ("dream-log", "Show what a change of memory did", self._log, "[version]", False),
             (
                 "dream-restore",
-                "Undo a change of memory, or go back",
+                "Undo a change of memory, or go back to a version",
                 self._restore,
                 _RESTORE,
                 False,

@@ -1,6 +1,6 @@
 """`MemoryService` by name, as the command line calls it: on a running gateway or on the files.
 
-Whoever reaches these is the owner of the home. Arguments and results are JSON; every result has a
+All callers are the owner of the home. Arguments and results are JSON; every result has a
 `text` for people beside its fields.
 """
 

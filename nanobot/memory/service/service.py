@@ -1,7 +1,7 @@
 """What the owner of a memory can do with it: look, search, explain, undo, confirm, forget.
 
 The one place behind the slash commands and the command line. Every operation names the scope that
-it works on and touches no other; whoever calls it has settled whose scope that is. Each returns a
+it works on and touches no other; the caller has checked whose scope that is. Each returns a
 `Report` (see `views`).
 """
 
@@ -237,7 +237,7 @@ class MemoryService:
         return Report(done.text, {"found": True, **done.as_json()})
 
     async def rebuild(self) -> Report:
-        """Make the search index anew."""
+        """Build a new search index."""
         await self._index.rebuild()
         return views.rebuilt(await self._index.stats())
 

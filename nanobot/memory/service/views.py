@@ -2,7 +2,7 @@
 
 The texts are plain Markdown that reads well as it is, in a chat or in a terminal of 80 columns:
 lists, and blocks indented by four spaces for what must stay aligned. Remembered text is shown as it
-was written, so whoever prints to a terminal takes control characters out. Times in JSON are ISO
+was written, so code that prints to a terminal takes control characters out. Times in JSON are ISO
 8601 with their offset; a field that has nothing to say is empty, not absent.
 """
 
@@ -263,7 +263,7 @@ def dreamt(report: DreamReport) -> Report:
 
 def rebuilt(stats: IndexStats) -> Report:
     """What is searchable."""
-    return Report(f"The index is made anew: {index_text(stats)}.", asdict(stats))
+    return Report(f"The index was built again: {index_text(stats)}.", asdict(stats))
 
 
 def synced(remote: str, result: SyncResult) -> Report:

@@ -49,8 +49,8 @@ Tell = Callable[[Sequence["PendingFact"], str], Awaitable[None]]
 Dream's. Must not raise."""
 
 
-async def nobody_told(_: Sequence[PendingFact], __: str) -> None:
-    """Nobody is shown anything."""
+async def tell_no_one(_: Sequence[PendingFact], __: str) -> None:
+    """For a memory without a chat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class _Piece:
 class Pending:
     """What waits in one scope; `store` is its writer, `tell` shows it to the person."""
 
-    def __init__(self, store: MemoryStore, tell: Tell = nobody_told) -> None:
+    def __init__(self, store: MemoryStore, tell: Tell = tell_no_one) -> None:
         self._store = store
         self.tell = tell
 

@@ -74,7 +74,7 @@ class MemoryReader:
     def read(self, path: str) -> str:
         """The text of a document, empty where there is none. Raises `PathRefused` for a link."""
         fingerprint = self._root.fingerprint(self._prefix + path)
-        if self._day != (today := self._clock.now().date()):  # lest the notes of all days are held
+        if self._day != (today := self._clock.now().date()):  # keep no notes of past days
             self._texts.clear()
             self._day = today
         cached = self._texts.get(path)
@@ -260,7 +260,7 @@ class MemoryStore(MemoryReader):
     ) -> tuple[int, tuple[Operation, ...]]:
         """Make line operations in a document as it now is; return the version, and what is left.
 
-        What is left over no longer fits. Of the lines that go thereby, the `retired` ones move to
+        What is left over no longer fits. Of the lines that go, the `retired` ones move to
         retired.md, and count as lost no more. Raises `ToolError` where the guard refuses.
         """
         made = partial(self._apply, path, operations, change, retired, before)
@@ -373,7 +373,7 @@ class MemoryStore(MemoryReader):
     def _checked(
         self, path: str, text: str, expected: str, change: Change, excused: Sequence[str]
     ) -> tuple[Place, bytes | None, bytes] | None:
-        """What is to be written where, and what stands there; None where that is the same."""
+        """Where to write what, and the present content; None where nothing changes."""
         place = self._root.place(self._prefix + path)
         current = place.read_bytes(LIMIT)
         standing = text_of(current)

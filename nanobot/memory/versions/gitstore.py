@@ -5,13 +5,13 @@ reach; a repository that the person keeps in the workspace is not looked at. Inv
 
 - a version holds the change of one writer: what a person edited by hand is committed as theirs
   before an agent's write, so that it is never taken for the agent's;
-- the first version of a scope holds its files as they stood, and is nobody's change;
+- the first version of a scope holds its files as they were found, and is no one's change;
 - an intent is on the disk before each write, so that a crash at any step attributes the change
   rightly; at most one is open;
-- version N is the Nth commit of this device's branch, and stays so, whatever is erased or synced.
+- version N is the Nth commit of this device's branch, even after erasing or a sync.
 
 Everything here blocks. A lock of its own orders threads, a lock on a file beside the repository
-orders processes; both are let go by whoever dies.
+orders processes; both are released when their holder ends.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class GitStore(VersionReader):
     ) -> int:
         """Let `put` write the file and make that a version; return its number.
 
-        `before` is what stands there, `after` what `put` will have written. What a person changed
+        `before` is the present content, `after` what `put` will have written. What a person changed
         in the same scope becomes versions of theirs first. Where `put` raises, there is no version.
         A change that rests on history entries is a version even if it changes no line, so that the
         entries count as applied; another one that changes nothing has the number 0.
@@ -182,14 +182,14 @@ class GitStore(VersionReader):
 
     @contextmanager
     def syncing(self) -> Iterator[None]:
-        """While this is held nobody else syncs and the history is not replaced; writing goes on."""
+        """Excludes other syncs and the replacement of the history; writing goes on."""
         path = self.repository.path
         with locked(path.with_name(f"{path.name}.syncing"), wait=True):
             yield
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """While this is held, nobody else writes versions."""
+        """Excludes all other writers of versions."""
         with self._open():
             if self._locked:
                 yield
@@ -258,7 +258,7 @@ class GitStore(VersionReader):
         return number
 
     def _readable(self, scope: str) -> dict[str, bytes | None]:
-        """What stands in a scope's files, those left out that cannot be read: a link in the place
+        """The contents of a scope's files, without those that cannot be read: a link in the place
         of one must not keep the others from being written."""
         files: dict[str, bytes | None] = {}
         for path in (scope + name for name in TRACKED):
@@ -300,7 +300,7 @@ def _beside(path: Path, kind: str) -> Path:
 
 
 def _copy(source: Repository, target: Repository, redact: Callable[[str], str]) -> tuple[int, str]:
-    """Commit every version anew in `target`; how many changed, and the newest commit."""
+    """Commit every version again in `target`; how many changed, and the newest commit."""
     changed, parent, tree = 0, "", ""
     for commit in reversed(list(source.chain(source.tip()))):
         before = Message.parse(commit.message)

@@ -188,14 +188,9 @@ class VersionReader:
         with self._reading() as entries:
             return self._version(number, entries).author
 
-    def close(self) -> None:
-        """Let go of open files; what is asked next opens them again."""
-        with self._open():
-            self.repository.close()
-
     @contextmanager
     def _reading(self) -> Iterator[list[Entry]]:
-        """All versions, oldest first; nobody else reads or writes meanwhile."""
+        """All versions, oldest first; other readers and writers wait."""
         with self._open():
             known = self._entries[-1].commit if self._entries else ""
             new: list[Entry] = []

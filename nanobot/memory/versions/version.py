@@ -21,7 +21,7 @@ from nanobot.memory.text.lines import Operation
 
 Author = Literal["start", "consolidate", "dream", "agent", "you", "restore", "forget", "sync"]
 """`you` is the person: their editor, and what they confirm or ask for by a command. `start` is
-nobody: the files as they stood when their versions began."""
+no one: the files as they were when their versions began."""
 
 TAGS: dict[Author, str] = {
     "start": "[Start]",
@@ -91,7 +91,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Revert:
-    """The texts that undo a change. `expected` is what stands there now (None: no file).
+    """The texts that undo a change. `expected` is the present content (None: no file).
 
     A file in which part of the change cannot be undone is not in `texts`; `conflicts` says why.
     """

@@ -337,7 +337,7 @@ async def test_the_index_is_made_anew(owned: Owned) -> None:
     await owned.said("telegram:1", "Grace lives in Lisbon.")
     report = await owned.service.rebuild()
     assert report.data["messages"] == 1
-    assert report.text.startswith("The index is made anew: 1 message, ")
+    assert report.text.startswith("The index was built again: 1 message, ")
 
 
 async def test_two_devices_share_what_they_learned(tmp_path: Path) -> None:

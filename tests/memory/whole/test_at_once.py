@@ -68,7 +68,6 @@ def authors(home: Path) -> dict[str, str]:
         new = [line for line in snapshot.after.splitlines() if line not in before]
         for line in new:
             found.setdefault(line.removeprefix("- "), snapshot.version.author)
-    store.close()
     return found
 
 
