@@ -32,7 +32,7 @@ def in_namespaces(spec: Spec, command: Sequence[str]) -> NoReturn:
         _hide(f"/proc/{name}")
     # Where nanobot is root, so is its command to the files of the kernel: /proc/sys is the host's.
     # And /proc/1/mem is bubblewrap's, which no filter holds.
-    _freeze("/proc")
+    _restrict(_HERE, b"/proc", _READ_ONLY)
     if spec.relay:
         _hand_over_listener(spec.relay_descriptor)
     for path in spec.borrowed:
@@ -53,8 +53,7 @@ def in_landlock(spec: Spec, command: Sequence[str]) -> NoReturn:
     for tree in spec.trees:
         grants.writable(tree, _protected(spec, tree))
     grants.writable(spec.temporary, Layout((), (), ()))
-    processes = _threads_of_user() + spec.limits.processes if os.getuid() else 0
-    _limit(spec.limits, processes)
+    _limit_with_all_of_user(spec.limits)
     os.chdir(spec.cwd)
     _give_up_capabilities()
     grants.enter()
@@ -66,8 +65,7 @@ def in_landlock(spec: Spec, command: Sequence[str]) -> NoReturn:
 
 def in_the_open(spec: Spec, command: Sequence[str]) -> NoReturn:
     """Become the command, with limits and nothing else: the owner's choice."""
-    processes = _threads_of_user() + spec.limits.processes if os.getuid() else 0
-    _limit(spec.limits, processes)
+    _limit_with_all_of_user(spec.limits)
     _become(spec, command, ())
 
 
@@ -126,8 +124,7 @@ class _Attributes(ctypes.Structure):
 
 def _hold(tree: str, layout: Layout) -> None:
     """Hold fast what the layout says. Raises `Refused` and `OSError`."""
-    root = os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with _closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
         for path in layout.pinned:
             with folders.at(root, path) as (target, _):
                 _clone_onto(target, target, 0)
@@ -137,26 +134,14 @@ def _hold(tree: str, layout: Layout) -> None:
         for path in layout.hidden:
             with folders.at(root, path) as (target, status):
                 _put_nothing_on(target, stat.S_ISDIR(status.st_mode))
-    finally:
-        os.close(root)
 
 
 def _hide(path: str) -> None:
     """Put nothing in the place of what stands at an absolute path; where nothing does, it stays so.
     Raises `OSError`."""
-    with suppress(FileNotFoundError):
-        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            _put_nothing_on(descriptor, stat.S_ISDIR(os.fstat(descriptor).st_mode))
-        finally:
-            os.close(descriptor)
-
-
-def _freeze(path: str) -> None:
-    """Make what is mounted at an absolute path, and all that is mounted below, read-only."""
-    wanted = _Attributes(set=_READ_ONLY)
-    size = ctypes.sizeof(wanted)
-    kernel.call("mount_setattr", _HERE, path.encode(), _RECURSIVE, wanted, size)
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(FileNotFoundError), _closing(os.open(path, flags)) as target:
+        _put_nothing_on(target, stat.S_ISDIR(os.fstat(target).st_mode))
 
 
 def _put_nothing_on(target: int, folder: bool) -> None:
@@ -177,10 +162,15 @@ def _clone_onto(source: int, target: int, attributes: int) -> None:
     flags = _CLONE | _CLOSE_ON_EXEC | _EMPTY_PATH | _RECURSIVE
     with _closing(kernel.call("open_tree", source, b"", flags)) as tree:
         if attributes:
-            wanted = _Attributes(set=attributes)
-            size = ctypes.sizeof(wanted)
-            kernel.call("mount_setattr", tree, b"", _EMPTY_PATH | _RECURSIVE, wanted, size)
+            _restrict(tree, b"", attributes)
         _move(tree, target)
+
+
+def _restrict(folder: int, path: bytes, attributes: int) -> None:
+    """Set these attributes of what is mounted there, and of all that is mounted below."""
+    wanted = _Attributes(set=attributes)
+    flags = _EMPTY_PATH | _RECURSIVE
+    kernel.call("mount_setattr", folder, path, flags, wanted, ctypes.sizeof(wanted))
 
 
 def _move(tree: int, target: int) -> None:
@@ -259,12 +249,13 @@ def _set(kind: int, most: int) -> None:
     resource.setrlimit(kind, (most, most))
 
 
-def _threads_of_user() -> int:
-    """How many threads this user has on the whole machine, as far as can be seen."""
+def _limit_with_all_of_user(limits: Limits) -> None:
+    """Limit it where no namespace holds it: all threads of this user on the machine, as far as can
+    be seen, count as well. For root the kernel has no limit."""
     count = 0
     with os.scandir("/proc") as entries:
         for entry in entries:
             with suppress(OSError):
                 if entry.name.isdecimal() and entry.stat().st_uid == os.getuid():
                     count += len(os.listdir(f"/proc/{entry.name}/task"))
-    return count
+    _limit(limits, count + limits.processes if os.getuid() else 0)
