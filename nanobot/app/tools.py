@@ -341,10 +341,7 @@ def build_skills(settings: Settings, workspace: Root, store: StateStore, clock: 
     loader = SkillsLoader(
         workspace,
         store,
-        here=Surroundings(
-            which=partial(shutil.which, path=path),
-            environ=lambda: settings.tools.exec.environment,
-        ),
+        here=Surroundings(partial(shutil.which, path=path), settings.tools.exec.environment),
         unwanted=settings.skills.disabled,
     )
     return Skills(loader, SkillsService(loader, clock))

@@ -52,11 +52,11 @@ _MOST_HINT = 120
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is there: `which` finds a program by its name as commands would, `environ` gives the
+    """What is there: `which` finds a program by its name as commands would, `environ` are the
     names of the variables that commands see, `system` is the operating system."""
 
     which: Callable[[str], str | None] = shutil.which
-    environ: Callable[[], Collection[str]] = tuple
+    environ: Collection[str] = ()
     system: str = sys.platform
 
 
@@ -72,7 +72,7 @@ def lacking(header: Header, here: Surroundings) -> tuple[tuple[str, ...], tuple[
     hints = [header.install[0][:_MOST_HINT]] if missing and header.install else []
     if missing and not hints:
         hints.append(f"a package that brings {missing[0]}")
-    known = here.environ()
+    known = here.environ
     for name in wanted.env:
         if name not in known:
             missing.append(f"${name}")

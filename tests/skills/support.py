@@ -33,9 +33,7 @@ class Shelf:
     def open(self, **options: object) -> SkillsLoader:
         """A new process's loader."""
         there = {"pdftotext", "git"}
-        here = Surroundings(
-            lambda name: name if name in there else None, lambda: {"TOKEN"}, "linux"
-        )
+        here = Surroundings(lambda name: name if name in there else None, {"TOKEN"}, "linux")
         given: dict[str, object] = {"here": here, **options}
         return SkillsLoader(Root(self.workspace), self.state, **given)  # type: ignore[arg-type]
 
