@@ -17,7 +17,6 @@ import asyncio
 import json
 import os
 import re
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -46,6 +45,16 @@ _MAX_NOTES = 20
 _QUOTED_CHARACTERS = 16 * 1024
 _EXCERPT = 80
 _REF_CHARACTERS = 16 * 1024
+
+_MAX_PAUSE = 30.0
+"""Seconds between attempts to store something."""
+_MAX_UNREAD = 256
+
+_DOWNLOADS = "downloads"
+_DOWNLOAD_PATH = re.compile(r"downloads/([A-Za-z0-9_-][A-Za-z0-9._-]{0,200})", re.ASCII)
+_DOWNLOAD_ATTEMPTS = 4
+_DOWNLOAD_PAUSE = 5.0
+_DOWNLOAD_SECONDS = 300.0
 
 _MENTION = re.compile(r"\s*@\+?([0-9]{5,20})(?![0-9])[,:]?\s*", re.ASCII)
 
@@ -242,17 +251,6 @@ def _notes(message: _Message, media: Media | None) -> tuple[str, ...]:
     return tuple(notes)
 
 
-_MAX_PAUSE = 30.0
-"""Seconds between attempts to store something."""
-_MAX_UNREAD = 256
-
-_DOWNLOADS = "downloads"
-_DOWNLOAD_PATH = re.compile(r"downloads/([A-Za-z0-9_-][A-Za-z0-9._-]{0,200})", re.ASCII)
-_DOWNLOAD_ATTEMPTS = 4
-_DOWNLOAD_PAUSE = 5.0
-_DOWNLOAD_SECONDS = 300.0
-
-
 class Inbox:
     """Ingests events. `receipts`: senders are shown that their messages were read."""
 
@@ -270,8 +268,7 @@ class Inbox:
         self._quarantine = Quarantine(
             host.state_folder, host.clock, RateLimitedLog("whatsapp", host.clock).warn
         )
-        self._unread: deque[Received] = deque(maxlen=_MAX_UNREAD)
-        self._arrived = asyncio.Event()
+        self._unread: asyncio.Queue[Received] = asyncio.Queue(_MAX_UNREAD)
 
     async def ingest(self, events: Sequence[Event], me: Me | None) -> None:
         """Returns when they may be confirmed; tries until the disk accepts them."""
@@ -290,21 +287,19 @@ class Inbox:
                 message = one.message
                 self._recent.remember(message.id, one.sender, message.text, one.chat)
                 if self._receipts and not message.own and not message.edits:
-                    self._unread.append(one)
-                    self._arrived.set()
+                    if self._unread.full():  # the oldest go without a receipt
+                        self._unread.get_nowait()
+                    self._unread.put_nowait(one)
 
     async def send_receipts(self, link: BridgeLink) -> None:
         """Show senders that what was admitted is read; best effort, one after the other."""
         while True:
-            await self._arrived.wait()
-            self._arrived.clear()
-            while self._unread:
-                one = self._unread.popleft()
-                params = {"chat": one.chat, "id": one.message.id, "sender": one.sender}
-                try:
-                    await link.request("read", params)
-                except SendError as error:
-                    logger.debug("whatsapp: a message was not marked as read: {}", error)
+            one = await self._unread.get()
+            params = {"chat": one.chat, "id": one.message.id, "sender": one.sender}
+            try:
+                await link.request("read", params)
+            except SendError as error:
+                logger.debug("whatsapp: a message was not marked as read: {}", error)
 
     def _read(self, event: Event, me: Me | None) -> Received | None:
         """The message of an event; what cannot be read goes into quarantine."""
