@@ -172,9 +172,7 @@ def variable_for(path: Sequence[str]) -> str:
 
 
 def override(
-    document: Document,
-    variables: Mapping[str, Variable],
-    known: Iterable[Sequence[str]],
+    document: Document, variables: Mapping[str, Variable], known: Iterable[Sequence[str]]
 ) -> None:
     """Put the values of NANOBOT_… variables over the document's.
 
@@ -192,14 +190,9 @@ def override(
             value = parse_override(variables[name].value, place, tuple(path), document)
             document.override(path, value, place)
         else:
-            near = nearest(
-                name.removeprefix(PREFIX), [one[len(PREFIX) :] for one in (*paths, HOME)]
-            )
-            hint = (
-                f"Did you mean {PREFIX}{near}?"
-                if near
-                else "`nanobot config schema` lists all keys."
-            )
+            ends = [one.removeprefix(PREFIX) for one in (*paths, HOME)]
+            near = nearest(name.removeprefix(PREFIX), ends)
+            hint = f"Did you mean {PREFIX}{near}?" if near else "See `nanobot config schema`."
             document.problem_at(place, name, "no key is set by this variable", hint)
 
 

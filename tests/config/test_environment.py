@@ -107,7 +107,7 @@ def test_an_unknown_override_gets_the_nearest_one(home: Home) -> None:
         "  Did you mean NANOBOT_MODEL__NAME?"
     )
     assert "Did you mean NANOBOT_LOG__LEVEL?" in home.complaint(NANOBOT_LOG_LEVEL="x")
-    assert "`nanobot config schema` lists all keys." in home.complaint(NANOBOT_QQ="x")
+    assert "See `nanobot config schema`." in home.complaint(NANOBOT_QQ="x")
 
 
 def test_a_wrong_override_names_the_variable_and_where_it_was_set(home: Home) -> None:
