@@ -30,8 +30,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
-from nanobot.memory.consolidation.archivist import Archivist, Haste, PutAway
-from nanobot.memory.consolidation.ledger import Ledger
+from nanobot.memory.consolidation.archivist import Archivist, Haste, Ledger, PutAway
 from nanobot.memory.consolidation.limits import OneByOne, Patience
 from nanobot.memory.consolidation.planning import Gauge, Limits, PromptSize, newest_turn
 from nanobot.memory.consolidation.summariser import Summariser

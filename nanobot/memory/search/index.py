@@ -28,8 +28,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
-from nanobot.memory.search.ingest import Ingest
-from nanobot.memory.search.places import Catalogue
+from nanobot.memory.search.ingest import Catalogue, Ingest
 from nanobot.memory.search.searching import Search
 from nanobot.memory.search.tables import Rows, Unusable, connect, remove
 from nanobot.memory.search.values import (

@@ -23,7 +23,7 @@ from zlib import crc32
 from nanobot.io import FileState
 from nanobot.memory.history.entries import MOST
 from nanobot.memory.search.passages import Entry, line_hash, well_formed
-from nanobot.memory.search.places import SourceFile, Stream
+from nanobot.memory.search.values import SourceFile, Stream
 from nanobot.memory.search.writing import Writer
 from nanobot.session.loading import whole_size
 from nanobot.session.records import Metadata, Retraction, decode

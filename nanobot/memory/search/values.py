@@ -10,11 +10,13 @@ path is relative to the library).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
+from nanobot.io import FileState
 from nanobot.session.records import JsonValue
 
 Source = Literal["message", "history", "note", "memory", "library"]
@@ -137,3 +139,24 @@ class Sources:
     library: Path | None = None
     library_scope: str = "owner"
     template: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file as it was a moment ago. `open` gives a descriptor for reading."""
+
+    path: str
+    state: FileState
+    open: Callable[[], AbstractContextManager[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Files with one order. `scope` is empty for sessions, whose scope is asked for at a search;
+    `document` is where a document of the library lies."""
+
+    source: Source
+    key: str
+    scope: str
+    files: tuple[SourceFile, ...]
+    document: Path | None = None
