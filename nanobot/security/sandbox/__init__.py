@@ -9,7 +9,7 @@ Here is what nanobot says about it; `nanobot.security.confine` is the program th
 
 from nanobot.security.sandbox.finding import FindSandbox, SandboxFinder, find_sandbox
 from nanobot.security.sandbox.kinds import Confined, Found, Kind, Launch, Sandbox, SandboxRefused
-from nanobot.security.sandbox.relay import NetworkRelay
+from nanobot.security.sandbox.relay import network_relay
 
 __all__ = [
     "Confined",
@@ -17,9 +17,9 @@ __all__ = [
     "Found",
     "Kind",
     "Launch",
-    "NetworkRelay",
     "Sandbox",
     "SandboxFinder",
     "SandboxRefused",
     "find_sandbox",
+    "network_relay",
 ]

@@ -103,7 +103,7 @@ class Sandbox(Protocol):
     ) -> Launch:
         """What starts `command` with only what `confined` gives. Cheap, starts nothing.
 
-        `relay` is the socket of a `NetworkRelay`, for `network="relay"`. Raises `SandboxRefused`.
+        `relay` is the socket of a `network_relay`, for `network="relay"`. Raises `SandboxRefused`.
         """
         ...
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import tempfile
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 
 from nanobot.errors import ToolError
 from nanobot.security.egress import Egress, parse_url
@@ -20,7 +20,6 @@ from nanobot.tasks import Background
 
 _OURS = (b"proxy-", b"connection:", b"keep-alive:", b"host:", b"upgrade:")
 """Beginnings of header lines that are not passed on; the host is the one that was asked for."""
-
 
 _CONNECTIONS = 32
 """At a time; one more is closed at once."""
@@ -30,40 +29,41 @@ _LONGEST_HEAD = 32 * 1024
 _CHUNK = 64 * 1024
 
 
-class NetworkRelay:
-    """The network of one command: `async with NetworkRelay(egress) as path`, and `path` is what
-    `Sandbox.launch` gets. Nothing of it is left afterwards."""
+@asynccontextmanager
+async def network_relay(egress: Egress) -> AsyncIterator[Path]:
+    """The network of one command: the socket that `Sandbox.launch` gets. Nothing of it is left
+    afterwards."""
+    relay = _Relay(egress)
+    with (
+        tempfile.TemporaryDirectory(prefix="nanobot-relay-") as folder,
+        socket.socket(socket.AF_UNIX) as door,
+    ):
+        path = Path(folder, "relay")
+        door.setblocking(False)
+        door.bind(str(path))
+        door.listen(1)
+        relay.open(door)
+        try:
+            yield path
+        finally:
+            await relay.close()
 
+
+class _Relay:
     def __init__(self, egress: Egress) -> None:
         self._egress = egress
         self._background = Background()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._door: socket.socket | None = None
         self._server: asyncio.Server | None = None
 
-    async def __aenter__(self) -> Path:
-        self._folder = tempfile.TemporaryDirectory(prefix="nanobot-relay-")
-        path = Path(self._folder.name, "relay")
-        self._door = socket.socket(socket.AF_UNIX)
-        self._door.setblocking(False)
-        self._door.bind(str(path))
-        self._door.listen(1)
-        self._background.start(self._take_listener(self._door), name="network relay")
-        return path
+    def open(self, door: socket.socket) -> None:
+        """Serve whoever comes to the listener that is handed in at the door."""
+        self._background.start(self._take_listener(door), name="network relay")
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
+        """Serve nobody any more."""
         if self._server is not None:
             self._server.close()
         await self._background.drain(0)
-        if self._door is not None:
-            self._door.close()
-        if self._folder is not None:
-            self._folder.cleanup()
 
     async def _take_listener(self, door: socket.socket) -> None:
         """From the first who comes, which is before any command runs; nobody comes after."""
@@ -157,16 +157,9 @@ async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
 
 async def _readable(connection: socket.socket) -> None:
     """Until there is something to receive."""
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-
-    def come() -> None:
-        loop.remove_reader(connection)
-        if not ready.done():
-            ready.set_result(None)
-
-    loop.add_reader(connection, come)
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(connection, ready.set)
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_reader(connection)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from nanobot import __version__
 from nanobot.errors import NanobotError, ToolError
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import Confined, FindSandbox, Launch, NetworkRelay
+from nanobot.security.sandbox import Confined, FindSandbox, Launch, network_relay
 from nanobot.security.sandbox.kinds import PATH, readable
 from nanobot.text import printable, visible
 from nanobot.tooling import ToolResult
@@ -84,7 +84,7 @@ class Programs:
         if not server.network:
             yield sandbox.launch(command, confined)
             return
-        async with NetworkRelay(self._egress) as socket:
+        async with network_relay(self._egress) as socket:
             yield sandbox.launch(command, confined, socket)
 
     def _prepared(self, server: McpServer) -> Path:

@@ -18,7 +18,7 @@ from pydantic import Field
 from nanobot.errors import ToolError
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Root
-from nanobot.security.sandbox import Confined, FindSandbox, Launch, NetworkRelay, Sandbox
+from nanobot.security.sandbox import Confined, FindSandbox, Launch, Sandbox, network_relay
 from nanobot.text import printable
 from nanobot.tooling import Arguments, Caller
 from nanobot.tools.shell.processes import Running
@@ -165,7 +165,7 @@ class Shell:
         async with AsyncExitStack() as stack:
             relay = None
             if confined.network == "relay" and self._egress is not None:
-                relay = await stack.enter_async_context(NetworkRelay(self._egress))
+                relay = await stack.enter_async_context(network_relay(self._egress))
             if sandbox.kind == "none" and self._after_unconfined:
                 stack.push_async_callback(self._after_unconfined, running.caller)
             yield sandbox.launch((_shell(), "-c", wanted.command), confined, relay)

@@ -10,7 +10,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import NetworkRelay, Sandbox, SandboxRefused
+from nanobot.security.sandbox import Sandbox, SandboxRefused, network_relay
 from nanobot.security.sandbox.kinds import Landlock
 from tests.security.sandbox.ground import PYTHON, UNSEEN, Ended, Ground, ended
 
@@ -35,7 +35,7 @@ async def run(bubblewrap: Sandbox, ground: Ground, script: str, port: int) -> En
     """Run Python inside, with a way to `site.test` on that port and no other exception."""
     egress = Egress(allow_hosts=frozenset({f"site.test:{port}"}), resolve=_resolve)
     try:
-        async with NetworkRelay(egress) as relay:
+        async with network_relay(egress) as relay:
             confined = replace(ground.confined, network="relay", extra_read_only=UNSEEN)
             command = (*PYTHON, "-c", HEADER + script, str(port))
             return await ended(bubblewrap.launch(command, confined, relay))
