@@ -1,9 +1,9 @@
 """The prompt: what the model reads, built so that providers can cache it.
 
-The system prompt and the tools of a session are frozen for an *epoch*: until the day changes,
+The system prompt and the tools of a session are frozen in its prompt cache: until the day changes,
 `/new`, other tools are offered, the messages already sent change (consolidation, `/undo`, a
-person's editor), or something is forgotten. Within an epoch each request extends the one before
-byte for byte; what changes meanwhile in memory travels in the header of the newest message.
+person's editor), or something is forgotten. Each request extends the one before byte for byte; what
+changes meanwhile in memory travels in the header of the newest message.
 Messages are rendered once and kept, so the cost of a turn depends on what is new in it and not on
 the length of the conversation. What is dropped from that cache is rendered again from the same
 files and so to the same bytes; its memory does not grow with the people who send pictures.
@@ -133,7 +133,7 @@ def _short(line: str) -> str:
     return text if len(text) <= _NOTICE_CHARACTERS else f"{text[: _NOTICE_CHARACTERS - 1]}…"
 
 
-"""Those that belong to a scope and grow as the agent learns, so that a change within an epoch is
+"""Those that belong to a scope and grow as the agent learns, so that a change within one cache is
 announced. The others are the agent's own rules, the same for everyone."""
 
 _CUT = "[cut here to save room: read_file {path} start_line={line} shows the rest]"
@@ -287,11 +287,11 @@ class PromptSources:
         return self._scopes.of_session(session.key, session.metadata)
 
 
-_MOST_EPOCHS = 256
+_MOST_CACHES = 256
 
 
 @dataclass(slots=True)
-class Epoch:
+class PromptCache:
     """A session's frozen prompt and the messages rendered so far, those of seq `first` to `newest`.
 
     `shares` are the files in the system prompt, each with the number of its characters there.
@@ -471,10 +471,10 @@ class SystemPrompt(Protocol):
 
 class ContextBuilder:
     """Builds prompts. `system_of` gives the system prompt of a session: each has the memory of its
-    own scope; `tools_of` gives the tools on offer there: other ones begin a new epoch. `load_image`
-    gives base64 data and MIME type of a stored image, or None; `max_message_tokens` is where a
-    single message is shortened in the prompt (never in storage). `forgotten` counts how often
-    something left memory for good: no prompt holds it then, nor tells that it went."""
+    own scope; `tools_of` gives the tools on offer there: other ones begin a new prompt cache.
+    `load_image` gives base64 data and MIME type of a stored image, or None; `max_message_tokens` is
+    where a single message is shortened in the prompt (never in storage). `forgotten` counts how
+    often something left memory for good: no prompt holds it then, nor tells that it went."""
 
     def __init__(
         self,
@@ -494,60 +494,60 @@ class ContextBuilder:
         self._load = load_image
         self._max_characters = max_message_tokens * 2
         self._forgotten = forgotten
-        self._epochs: OrderedDict[str, Epoch] = OrderedDict()
+        self._caches: OrderedDict[str, PromptCache] = OrderedDict()
 
     def build(self, session: Session, new: Sequence[Message] = ()) -> Prompt:
         """The prompt for a turn: system, history, and the turn's own messages so far."""
-        epoch = self.epoch(session)
-        history = self._catch_up(epoch)
-        own = [self.render(epoch, message) for message in new]
-        tokens = epoch.fixed_tokens + epoch.tokens + sum(message.tokens for message in own)
-        return Prompt((epoch.system, *history, *own), epoch.tools, tokens)
+        cache = self.cache_of(session)
+        history = self._catch_up(cache)
+        own = [self.render(cache, message) for message in new]
+        tokens = cache.fixed_tokens + cache.tokens + sum(message.tokens for message in own)
+        return Prompt((cache.system, *history, *own), cache.tools, tokens)
 
-    def epoch(self, session: Session) -> Epoch:
-        """The session's current epoch; a new one where the old no longer holds."""
+    def cache_of(self, session: Session) -> PromptCache:
+        """The session's prompt cache; a new one where the old no longer holds."""
         today = self._clock.now().date()
         label, model = str(session.epoch), str(session.metadata.get("model", ""))
         tools = self._tools_of(session)
-        epoch = self._epochs.get(session.key)
+        cache = self._caches.get(session.key)
         if (
-            epoch is None
-            or epoch.session is not session
-            or epoch.revision != session.revision
-            or epoch.label != label
-            or epoch.today != today
-            or epoch.tools.wire != tools.wire
-            or epoch.forgotten != self._forgotten()
-            or (epoch.blind and epoch.model != model)
+            cache is None
+            or cache.session is not session
+            or cache.revision != session.revision
+            or cache.label != label
+            or cache.today != today
+            or cache.tools.wire != tools.wire
+            or cache.forgotten != self._forgotten()
+            or (cache.blind and cache.model != model)
         ):
-            epoch = self._new_epoch(session, label, today, tools)
-            epoch.model = model
-        self._epochs[session.key] = epoch
-        self._epochs.move_to_end(session.key)
-        if len(self._epochs) > _MOST_EPOCHS:
-            self._epochs.popitem(last=False)
-        return epoch
+            cache = self._new_cache(session, label, today, tools)
+            cache.model = model
+        self._caches[session.key] = cache
+        self._caches.move_to_end(session.key)
+        if len(self._caches) > _MOST_CACHES:
+            self._caches.popitem(last=False)
+        return cache
 
     def news(self, session: Session) -> str:
         """What changed in memory since the conversation was told, for the newest message's header.
 
         The same until `told`: a turn that has to wait says it when it runs.
         """
-        epoch = self.epoch(session)
+        cache = self.cache_of(session)
         now = self._system_of(session).memory_text()
-        epoch.offered = epoch.memory if now is None else now
-        if epoch.memory is None or epoch.offered is None or epoch.offered == epoch.memory:
+        cache.offered = cache.memory if now is None else now
+        if cache.memory is None or cache.offered is None or cache.offered == cache.memory:
             return ""
-        return memory_notice(epoch.memory, epoch.offered)
+        return memory_notice(cache.memory, cache.offered)
 
     def told(self, session: Session) -> None:
         """The news are in the conversation now."""
-        epoch = self._epochs.get(session.key)
-        if epoch is not None and epoch.session is session:
-            epoch.memory = epoch.offered
+        cache = self._caches.get(session.key)
+        if cache is not None and cache.session is session:
+            cache.memory = cache.offered
 
-    def render(self, epoch: Epoch, message: Message) -> PromptMessage:
-        """A message in the form it is sent; the same bytes every time within an epoch."""
+    def render(self, cache: PromptCache, message: Message) -> PromptMessage:
+        """A message in the form it is sent; the same bytes every time within one cache."""
         text = shorten(message.content, self._max_characters)
         if message.role == "assistant":
             return assistant_message(text, message.tool_calls)
@@ -555,68 +555,68 @@ class ContextBuilder:
             return tool_message(message.tool_call_id, text)
         lines = [message.notice, text]
         if message.from_person:
-            stamp = header(message.timestamp, epoch.session.key, epoch.today, self._timestamps)
+            stamp = header(message.timestamp, cache.session.key, cache.today, self._timestamps)
             lines.insert(0, stamp)
-        images = () if epoch.blind else tuple(filter(None, map(self._load, message.media)))
+        images = () if cache.blind else tuple(filter(None, map(self._load, message.media)))
         return user_message("\n".join(filter(None, lines)), images)
 
-    def remarks(self, epoch: Epoch, own: Sequence[Message]) -> str:
+    def remarks(self, cache: PromptCache, own: Sequence[Message]) -> str:
         """What is said under the answer to a turn's `own` messages of which the model has not read
         everything."""
         text, length = "", len(own[0].content)
         if length > self._max_characters:
             text += TOO_LONG.format(length, length - self._max_characters)
-        if epoch.blind and any(self._load(name) for message in own for name in message.media):
+        if cache.blind and any(self._load(name) for message in own for name in message.media):
             text += NO_PICTURES
         return text
 
     def fixed_tokens(self, session: Session) -> int:
         """About how many tokens the system prompt and the tools take."""
-        return self.epoch(session).fixed_tokens
+        return self.cache_of(session).fixed_tokens
 
     def tokens(self, session: Session, coming: Sequence[Message] = ()) -> int:
         """About how many tokens the session's prompt takes now, with these messages after it."""
-        epoch = self.epoch(session)
-        self._catch_up(epoch)
-        return epoch.fixed_tokens + epoch.tokens + sum(self._cost(epoch, m) for m in coming)
+        cache = self.cache_of(session)
+        self._catch_up(cache)
+        return cache.fixed_tokens + cache.tokens + sum(self._cost(cache, m) for m in coming)
 
     def leave_out_images(self, session: Session, new: Sequence[Message]) -> bool:
         """Send no images from now on, of the conversation or the turn's `new` messages, until the
-        epoch ends; False where there are none."""
-        epoch = self.epoch(session)
-        history = self._catch_up(epoch)
+        cache ends; False where there are none."""
+        cache = self.cache_of(session)
+        history = self._catch_up(cache)
         images = (
-            image for m in (*history, *(self.render(epoch, m) for m in new)) for image in m.images
+            image for m in (*history, *(self.render(cache, m) for m in new)) for image in m.images
         )
         if next(images, None) is None:
             return False
-        epoch.blind = True
-        epoch.forget_rendered()
+        cache.blind = True
+        cache.forget_rendered()
         return True
 
     def show_images(self, session: Session) -> None:
         """Send images again."""
-        epoch = self.epoch(session)
-        epoch.blind = False
-        epoch.forget_rendered()
+        cache = self.cache_of(session)
+        cache.blind = False
+        cache.forget_rendered()
 
     def cost(self, session: Session, message: Message) -> int:
         """About how many tokens one message of the session takes in its prompt."""
-        return self._cost(self.epoch(session), message)
+        return self._cost(self.cache_of(session), message)
 
     def text(self, session: Session, coming: Sequence[Message] = ()) -> str:
         """All text of the prompt that `tokens` estimates, for counting."""
         return prompt_text(self.build(session, coming))
 
-    def _new_epoch(self, session: Session, label: str, today: date, tools: Toolset) -> Epoch:
-        forgotten = self._forgotten()  # first: what goes meanwhile ends this epoch as well
+    def _new_cache(self, session: Session, label: str, today: date, tools: Toolset) -> PromptCache:
+        forgotten = self._forgotten()  # first: what goes meanwhile ends this cache as well
         system = self._system_of(session)
         parts = tuple(system.parts())
         text = SEPARATOR.join(part.text for part in parts)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass") + tools.wire)
         memory = system.memory_text()
         message = system_message(text)
-        return Epoch(
+        return PromptCache(
             session,
             label,
             session.revision,
@@ -631,26 +631,26 @@ class ContextBuilder:
             forgotten,
         )
 
-    def _catch_up(self, epoch: Epoch) -> list[PromptMessage]:
+    def _catch_up(self, cache: PromptCache) -> list[PromptMessage]:
         """Render what was added since the last time."""
-        if epoch.session.next_seq == epoch.newest + 1:
-            return epoch.rendered
-        history = epoch.session.get_history()
-        new = history[bisect.bisect_right(history, epoch.newest, key=lambda m: m.seq) :]
-        if new and not epoch.rendered:
-            epoch.first = new[0].seq
+        if cache.session.next_seq == cache.newest + 1:
+            return cache.rendered
+        history = cache.session.get_history()
+        new = history[bisect.bisect_right(history, cache.newest, key=lambda m: m.seq) :]
+        if new and not cache.rendered:
+            cache.first = new[0].seq
             if new[0].role != "user":
-                epoch.add(user_message(CONTINUED))
+                cache.add(user_message(CONTINUED))
         for message in new:
-            epoch.add(self.render(epoch, message))
-            epoch.newest = message.seq
-        if epoch.has_images:  # of all conversations, one keeps its pictures in memory
-            for other in self._epochs.values():
-                if other is not epoch and other.has_images:
+            cache.add(self.render(cache, message))
+            cache.newest = message.seq
+        if cache.has_images:  # of all conversations, one keeps its pictures in memory
+            for other in self._caches.values():
+                if other is not cache and other.has_images:
                     other.forget_rendered()
-        return epoch.rendered
+        return cache.rendered
 
-    def _cost(self, epoch: Epoch, message: Message) -> int:
+    def _cost(self, cache: PromptCache, message: Message) -> int:
         """What a message will take, without loading its images for that."""
         bare = replace(message, media=()) if message.media else message
-        return self.render(epoch, bare).tokens + IMAGE_TOKENS * len(message.media)
+        return self.render(cache, bare).tokens + IMAGE_TOKENS * len(message.media)

@@ -169,10 +169,10 @@ class Turns:
             raise TurnStopped("this turn was stopped") from None
         if isinstance(result, Exception):
             raise result
-        epoch = self._context.epoch(session)
+        cache = self._context.cache_of(session)
         text = result.text + ended_early(result.finish)
-        text += self._context.remarks(epoch, turn.messages)
-        images = epoch.has_images or any(m.media for m in turn.messages)
+        text += self._context.remarks(cache, turn.messages)
+        images = cache.has_images or any(m.media for m in turn.messages)
         if result.steps == 1 and not images and not turn.begun.messages:  # one prompt of text
             self._parts.counter.calibrate(turn.prompt.tokens, result.usage.prompt)
         turn.model = result.model
@@ -230,11 +230,11 @@ class Turns:
 
     async def _react(self, session: Session, turn: RunningTurn) -> Turn:
         prompt = self._context.build(session, turn.messages[:1])
-        epoch = self._context.epoch(session)
-        turn.prompt = PromptRecord(epoch.system_id, epoch.first_seq, epoch.shares, prompt.tokens)
-        if not epoch.remembered:
-            self._journal.remember_prompt(epoch.system_id, epoch.system.text)
-            epoch.remembered = True
+        cache = self._context.cache_of(session)
+        turn.prompt = PromptRecord(cache.system_id, cache.first_seq, cache.shares, prompt.tokens)
+        if not cache.remembered:
+            self._journal.remember_prompt(cache.system_id, cache.system.text)
+            cache.remembered = True
         return await self._parts.runner.run(
             prompt,
             turn.caller,
@@ -242,7 +242,7 @@ class Turns:
             begun=turn.begun,
             log=turn,
             hook=self._hook,
-            render=partial(self._context.render, epoch),
+            render=partial(self._context.render, cache),
         )
 
     async def _model_failed(

@@ -137,7 +137,7 @@ def test_changes_of_memory_leave_the_system_prompt_alone_until_tomorrow(tmp_path
     assert extends(bench.prompt(), before)
 
 
-async def test_a_new_day_begins_a_new_epoch(tmp_path: Path) -> None:
+async def test_a_new_day_begins_a_new_cache(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.turn("hello")
     bench.prompt()
@@ -149,7 +149,7 @@ async def test_a_new_day_begins_a_new_epoch(tmp_path: Path) -> None:
     assert bench.builder.news(bench.session) == "", "the system prompt says it"
 
 
-def test_new_begins_a_new_epoch_without_the_old_messages(tmp_path: Path) -> None:
+def test_new_begins_a_new_cache_without_the_old_messages(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.turn("hello")
     bench.prompt()
@@ -161,7 +161,7 @@ def test_new_begins_a_new_epoch_without_the_old_messages(tmp_path: Path) -> None
     assert "- has a cat" in messages[0].text
 
 
-def test_undo_begins_a_new_epoch_without_the_turn(tmp_path: Path) -> None:
+def test_undo_begins_a_new_cache_without_the_turn(tmp_path: Path) -> None:
     bench = Bench(tmp_path, timestamps="off")
     bench.turn("one")
     bench.add(Message("user", "two", turn_id="t2"), Message("assistant", "ok", turn_id="t2"))
@@ -229,7 +229,7 @@ def test_a_turn_whose_beginning_was_put_away_still_begins_with_a_user_message(
         "user",
     ]
     assert "put away into memory" in messages[1].text
-    assert bench.builder.epoch(bench.session).first_seq == 4
+    assert bench.builder.cache_of(bench.session).first_seq == 4
 
 
 def test_the_estimate_of_a_prompt_is_the_sum_of_its_parts(tmp_path: Path) -> None:
