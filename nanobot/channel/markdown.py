@@ -1,6 +1,6 @@
 """Markdown for every adapter: parsed with a bound on the work, and laid out in lines of spans.
 
-Path: Markdown to tokens (`parse_markdown`), inline tokens to lines of spans (`_Inline`), and blocks
+Path: Markdown to tokens (`_tokens_of`), inline tokens to lines of spans (`_Inline`), and blocks
 around them (`_Layout`). What a line looks like is the adapter's: marks, entities. No platform knows
 headings or tables: headings are bold, tables are aligned in code. Code stands on lines of its own,
 without prefixes, so that it can be copied.
@@ -89,7 +89,7 @@ def clean_source(markdown: str) -> str:
 
 def lay_out(source: str, dialect: Dialect) -> list[Line]:
     """The lines of a cleaned `source`; none where it is to be shown as it is."""
-    tokens = parse_markdown(source)
+    tokens = _tokens_of(source)
     return _Layout(tokens, source, dialect).until("", has_gaps=True) if tokens else []
 
 
@@ -101,7 +101,7 @@ def is_parsed(source: str) -> bool:
     return max(line.count("|") for line in lines) * len(lines) <= _MAX_CELLS
 
 
-def parse_markdown(source: str) -> list[Token] | None:
+def _tokens_of(source: str) -> list[Token] | None:
     """The tokens of `source`, in which HTML and definitions of references are text; None where it
     takes too long to parse or is nested so deeply that some of it would be missing."""
     if not is_parsed(source):
@@ -112,26 +112,7 @@ def parse_markdown(source: str) -> list[Token] | None:
     return tokens
 
 
-def plain_text(children: Iterable[Token] | None) -> str:
-    """The text of inline tokens on one line, with the addresses of links and images."""
-    pieces: list[str] = []
-    links: list[tuple[int, Token]] = []
-    for token in children or ():
-        if token.type in {"softbreak", "hardbreak"}:
-            pieces.append(" ")
-        elif token.type == "image":
-            pieces.append(_with_address(plain_text(token.children), token, "src"))
-        elif token.type == "link_open":
-            links.append((len(pieces), token))
-        elif token.type == "link_close":
-            start, link = links.pop()
-            pieces[start:] = [_with_address("".join(pieces[start:]), link, "href")]
-        else:
-            pieces.append(token.content)
-    return "".join(pieces).strip()
-
-
-def table_text(tokens: Sequence[Token], source: Sequence[str], *, widest: int) -> str:
+def _table_text(tokens: Sequence[Token], source: Sequence[str], *, widest: int) -> str:
     """The table of `tokens` (from `table_open` to `table_close`) in columns, for a font of fixed
     width; as it stands in the lines of the `source` where a row has more cells than the head, since
     the parser drops those. Cells of more than `widest` columns do not widen theirs."""
@@ -146,7 +127,7 @@ def table_text(tokens: Sequence[Token], source: Sequence[str], *, widest: int) -
         elif token.type == "th_open":
             aligns.append(str(token.attrs.get("style", "")).rpartition(":")[2])
         elif token.type == "inline":
-            rows[-1].append(plain_text(token.children))
+            rows[-1].append(_plain(_Inline().write(token.children)).strip())
     bare = [" | ".join(row).rstrip() for row in rows]
     widths = [
         max((width for cell in column if (width := _width(cell)) <= widest), default=3)
@@ -168,13 +149,6 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING})
     # Definitions of references stay what they are, text: resolved, an unused one would vanish.
     return parser.enable(["strikethrough", "table"]).disable("reference")
-
-
-def _with_address(text: str, link: Token, address: str) -> str:
-    url, title = str(link.attrs.get(address, "")), str(link.attrs.get("title", ""))
-    text = text if text.strip() else url
-    about = f" ({url})" if url not in {"", text, f"mailto:{text}"} else ""
-    return text + about + (f" ({title})" if title else "")
 
 
 def _padded(cell: str, width: int, align: str) -> str:
@@ -211,9 +185,11 @@ class _Link:
 class _Inline:
     """Turns inline tokens into `lines` of spans, all of them in the given `styles`."""
 
-    def __init__(self, dialect: Dialect, styles: Sequence[Style] = ()) -> None:
+    def __init__(
+        self, styles: Sequence[Style] = (), linkable: re.Pattern[str] | None = None
+    ) -> None:
         self.lines: list[list[Span]] = [[]]
-        self._dialect, self._styles = dialect, list(styles)
+        self._styles, self._linkable = list(styles), linkable
         self._links: list[_Link] = []
 
     def write(self, tokens: Iterable[Token] | None) -> list[list[Span]]:
@@ -255,10 +231,9 @@ class _Inline:
 
     def _close_link(self) -> None:
         """Show a link, or the address behind its text."""
-        link, linkable = self._links.pop(), self._dialect.linkable
+        link, linkable = self._links.pop(), self._linkable
         first, *others = self.lines[link.line :]
-        texts = ("".join(span.text for span in line) for line in (first[link.span :], *others))
-        shown = " ".join(texts)
+        shown = _plain([first[link.span :], *others])
         said = {"", shown, f"mailto:{shown}"}
         if not shown.strip():
             self._add(link.url, raw=True)
@@ -270,6 +245,11 @@ class _Inline:
             self._add(f" ({link.url})", raw=True)
         if link.title:
             self._add(f" ({link.title})")
+
+
+def _plain(lines: Iterable[Iterable[Span]]) -> str:
+    """The text of the lines on one line."""
+    return " ".join("".join(span.text for span in line) for line in lines)
 
 
 class _Layout:
@@ -297,7 +277,7 @@ class _Layout:
         match token.type:
             case "paragraph_open" | "heading_open":
                 styles: tuple[Style, ...] = ("strong",) if token.tag != "p" else ()
-                content = _Inline(self._dialect, styles).write(self._next().children)
+                content = _Inline(styles, self._dialect.linkable).write(self._next().children)
                 block = [Line(spans) for spans in content]
             case "fence":
                 block = _fence(token)
@@ -316,7 +296,7 @@ class _Layout:
                 while table[-1].type != "table_close":
                     table.append(self._next())
                 widest = self._dialect.widest_column
-                block = _code(table_text(table, self._source, widest=widest))
+                block = _code(_table_text(table, self._source, widest=widest))
         return block
 
     def _quote(self) -> list[Line]:
