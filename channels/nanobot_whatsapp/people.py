@@ -164,8 +164,13 @@ class People:
         self._others: OrderedDict[str, _Known] = OrderedDict()
         self._by_chat: dict[str, _Known] = {}
         self._by_id: dict[str, _Known] = {}
-        for known in self._file.read().people:
-            self._load(known)
+        for known in self._file.read().people:  # what another person there has stays theirs
+            known.chats = [chat for chat in dict.fromkeys(known.chats) if chat not in self._by_chat]
+            if known.chats:
+                known.ids = [id for id in dict.fromkeys(known.ids) if id not in self._by_id]
+                self._admitted[known.chat] = known
+                self._by_chat |= dict.fromkeys(known.chats, known)
+                self._by_id |= dict.fromkeys(known.ids, known)
         self._is_written = True
 
     def chat_of(self, ids: Sequence[str]) -> str:
@@ -325,12 +330,3 @@ class People:
         for id in known.ids:
             del self._by_id[id]
         self._mark_changed(known)
-
-    def _load(self, known: _Known) -> None:
-        """Add a person from the file. Ids that another person there has stay theirs."""
-        known.chats = [chat for chat in dict.fromkeys(known.chats) if chat not in self._by_chat]
-        if known.chats:
-            known.ids = [id for id in dict.fromkeys(known.ids) if id not in self._by_id]
-            self._admitted[known.chat] = known
-            self._by_chat |= dict.fromkeys(known.chats, known)
-            self._by_id |= dict.fromkeys(known.ids, known)
