@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
@@ -31,6 +32,7 @@ from nanobot.io import (
     blocks_backwards,
     lines_backwards,
     opened,
+    storage_errors,
     tail_without_newline,
     write_new,
 )
@@ -161,7 +163,7 @@ def set_aside_torn_tail(path: Path, files: FileOps, now: datetime) -> None:
 
     A file that holds no line of a session at all is left alone: loading it says so.
     """
-    try:
+    with storage_errors(path), suppress(FileNotFoundError):
         with opened(path) as descriptor:
             size = os.fstat(descriptor).st_size
             whole = whole_size(descriptor, size)
@@ -169,10 +171,6 @@ def set_aside_torn_tail(path: Path, files: FileOps, now: datetime) -> None:
                 return
         with opened(path, os.O_RDWR) as descriptor:
             cut_off(path, descriptor, whole, files, now)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StorageError.of(path, error) from error
 
 
 def cut_off(path: Path, descriptor: int, size: int, files: FileOps, now: datetime) -> None:

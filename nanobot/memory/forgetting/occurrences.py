@@ -22,7 +22,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import IO
 
-from nanobot.errors import StorageError, WriteConflict
+from nanobot.errors import WriteConflict
 from nanobot.io import FileState, replace_file, storage_errors, sync_folder
 from nanobot.memory.forgetting.matcher import LONGEST, TextMatcher
 
@@ -251,21 +251,17 @@ def _rewritten(one: Occurrence, text: str, matcher: TextMatcher) -> str:
 
 def _overwrite(path: Path, matcher: TextMatcher) -> None:
     """A crash in between leaves the rest for the next time."""
-    try:
+    with storage_errors(path), suppress(FileNotFoundError):
         with open(path, "r+b", buffering=0, opener=_without_links) as file:
             text = file.read().decode("utf-8", "surrogateescape")
             blotted = matcher.blot(text)
             if blotted != text:
                 os.pwrite(file.fileno(), blotted.encode("utf-8", "surrogateescape"), 0)
                 os.fsync(file.fileno())
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StorageError.of(path, error) from error
 
 
 def _replace(path: Path, rewritten: Callable[[str], str]) -> None:
-    try:
+    with storage_errors(path), suppress(FileNotFoundError):
         before = path.lstat()
         with open(path, "rb", opener=_without_links) as file:
             text = file.read().decode("utf-8", "surrogateescape")
@@ -278,10 +274,6 @@ def _replace(path: Path, rewritten: Callable[[str], str]) -> None:
         if new != text:
             content = new.encode("utf-8", "surrogateescape")
             replace_file(path, content, stat.S_IMODE(before.st_mode) & 0o777, unchanged)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StorageError.of(path, error) from error
 
 
 def _without_links(path: str, flags: int) -> int:
