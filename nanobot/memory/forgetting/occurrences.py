@@ -251,13 +251,16 @@ def _rewritten(one: Occurrence, text: str, matcher: TextMatcher) -> str:
 
 def _overwrite(path: Path, matcher: TextMatcher) -> None:
     """A crash in between leaves the rest for the next time."""
-    with storage_errors(path), suppress(FileNotFoundError):
-        with open(path, "r+b", buffering=0, opener=_without_links) as file:
-            text = file.read().decode("utf-8", "surrogateescape")
-            blotted = matcher.blot(text)
-            if blotted != text:
-                os.pwrite(file.fileno(), blotted.encode("utf-8", "surrogateescape"), 0)
-                os.fsync(file.fileno())
+    with (
+        storage_errors(path),
+        suppress(FileNotFoundError),
+        open(path, "r+b", buffering=0, opener=_without_links) as file,
+    ):
+        text = file.read().decode("utf-8", "surrogateescape")
+        blotted = matcher.blot(text)
+        if blotted != text:
+            os.pwrite(file.fileno(), blotted.encode("utf-8", "surrogateescape"), 0)
+            os.fsync(file.fileno())
 
 
 def _replace(path: Path, rewritten: Callable[[str], str]) -> None:
