@@ -145,12 +145,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """How much went: files and bytes of `media/` and `spill/`, files of the audit log."""
+    """How many files went, of each kind."""
 
     media: int = 0
-    media_bytes: int = 0
     spill: int = 0
-    spill_bytes: int = 0
     audit: int = 0
 
 
@@ -211,7 +209,7 @@ class Retention(Periodic):
         if limits.audit_days:
             with storage_errors(log):
                 ended = audit.expire(log, self._clock.now() - timedelta(days=limits.audit_days))
-        return Swept(*media, *spill, ended)
+        return Swept(media, spill, ended)
 
     def _thin_out(
         self,
@@ -220,24 +218,23 @@ class Retention(Periodic):
         days: int,
         megabytes: int = 0,
         spare: Container[str] = (),
-    ) -> tuple[int, int]:
-        """Remove what has to go among the files of a folder that are called so; how many went, and
-        their bytes."""
+    ) -> int:
+        """Remove what has to go among the files of a folder that are called so; how many went."""
         folder = Root(self._home / name, name=f"{name} folder")
         if not folder.path.is_dir():
-            return 0, 0
+            return 0
         files = [
             entry
             for entry in folder.place(".").entries()
             if entry.kind == "file" and ours.fullmatch(entry.name)
         ]
-        now, gone = self._clock.now().timestamp(), []
+        now, gone = self._clock.now().timestamp(), 0
         for file in surplus(files, now, days=days, megabytes=megabytes, spare=spare):
             place = folder.place(file.name)
             try:
                 if place.stat() == file:  # else it was just used
                     place.remove()
-                    gone.append(file.size)
+                    gone += 1
             except NanobotError as error:
                 logger.warning("{} is kept: {}", file.name, error)
-        return len(gone), sum(gone)
+        return gone

@@ -98,7 +98,7 @@ async def test_a_sweep_takes_what_nanobot_named_and_nothing_that_somebody_waits_
     assert not long.exists()
     stay = (to_send, to_run_again, young, mine, damaged, notes, linked)
     assert all(path.exists() for path in stay)
-    assert swept == Swept(1, len(old.name), 1, len(long.name))
+    assert swept == Swept(media=1, spill=1)
 
 
 async def test_it_runs_soon_after_the_start_and_then_each_day_whatever_goes_wrong(
