@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -33,10 +34,10 @@ from nanobot.cron.service import Alarm
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import locked, storage_errors, sync_folder
 from nanobot.text import expanduser
-from nanobot.upkeep.contents import BACKUPS, WORKSPACE, Head, Item, stays_inside, walk
+from nanobot.upkeep.contents import BACKUPS, SNAPSHOT, WORKSPACE, Head, Item, stays_inside, walk
 from nanobot.upkeep.packing import Progress, check_recipient, encrypting, pack
 from nanobot.upkeep.retention import has_room
-from nanobot.upkeep.snapshot import BackupOperations, Snapshot, snapshot_cleared, snapshot_items
+from nanobot.upkeep.snapshot import BackupOperations, Snapshot, snapshot_items
 
 _NAME = re.compile(r"nanobot-(\d{8}T\d{6}Z)\.tar\.gz(\.age)?")
 _STAMP = "%Y%m%dT%H%M%SZ"
@@ -137,8 +138,11 @@ def exclusive_backup(home: Path) -> Iterator[None]:
 
     Raises `BackupUnderWay` where one is being made, and `StorageError`.
     """
-    with backup_lock(home), snapshot_cleared(home):
-        yield
+    with backup_lock(home):
+        try:
+            yield
+        finally:
+            shutil.rmtree(home / SNAPSHOT, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -167,29 +171,28 @@ def make_backup(
         raise NanobotError(f"{target} exists already", hint="Give it another name.")
     left_out: list[str] = []
     try:
-        with snapshot_cleared(home):
-            items = [*snapshot_items(home)]
-            items += walk(home, "apart", media=order.media, on_left_out=left_out.append)
-            outward = {item.path for item in items if _leads_out(item)}
-            items = [item for item in items if item.path not in outward]
-            left_out += sorted(outward)
-            head = Head(
-                nanobot=nanobot.__version__,
-                journal=JOURNAL_FORMAT,
-                made_at=taken.made_at,
-                live=taken.live,
-                media=order.media,
-                files=sum(item.kind == "file" for item in items),
-                size=sum(item.size for item in items),
-                left_out=tuple(left_out[:_MOST_TOLD]),
-            )
-            if not target.parent.is_dir():
-                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _clear_partial(target.parent)
-            same_disk = target.parent.stat().st_dev == home.stat().st_dev
-            watched = _reserving(home, order.reserve, progress) if same_disk else progress
-            with _placed(target) as file, encrypting(file, order.recipient) as out:
-                files, changed = pack(out, home, head, items, watched)
+        items = [*snapshot_items(home)]
+        items += walk(home, "apart", media=order.media, on_left_out=left_out.append)
+        outward = {item.path for item in items if _leads_out(item)}
+        items = [item for item in items if item.path not in outward]
+        left_out += sorted(outward)
+        head = Head(
+            nanobot=nanobot.__version__,
+            journal=JOURNAL_FORMAT,
+            made_at=taken.made_at,
+            live=taken.live,
+            media=order.media,
+            files=sum(item.kind == "file" for item in items),
+            size=sum(item.size for item in items),
+            left_out=tuple(left_out[:_MOST_TOLD]),
+        )
+        if not target.parent.is_dir():
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _clear_partial(target.parent)
+        same_disk = target.parent.stat().st_dev == home.stat().st_dev
+        watched = _reserving(home, order.reserve, progress) if same_disk else progress
+        with _placed(target) as file, encrypting(file, order.recipient) as out:
+            files, changed = pack(out, home, head, items, watched)
         size = target.stat().st_size
     except OSError as error:
         raise StorageError.of(error.filename or target, error) from error

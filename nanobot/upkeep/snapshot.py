@@ -22,7 +22,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -143,15 +143,6 @@ def snapshot_items(home: Path) -> list[Item]:
     """What the snapshot in `home` holds. Raises `OSError` where there is none."""
     with (home / SNAPSHOT / _LIST).open() as file:
         return [Item(**json.loads(line)) for line in file]
-
-
-@contextlib.contextmanager
-def snapshot_cleared(home: Path) -> Iterator[None]:
-    """Afterwards the snapshot in `home` is gone."""
-    try:
-        yield
-    finally:
-        shutil.rmtree(home / SNAPSHOT, ignore_errors=True)
 
 
 def _make_anew(folder: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nanobot.bus.sqlite import copy_to
 from nanobot.bus.sqlite_journal import MIGRATIONS
-from nanobot.upkeep.backups import BackupOrder, MadeBackup, make_backup
+from nanobot.upkeep.backups import BackupOrder, MadeBackup, exclusive_backup, make_backup
 from nanobot.upkeep.contents import Head
 from nanobot.upkeep.snapshot import Snapshot, freeze_home, write_list
 
@@ -71,9 +71,9 @@ def back_up(
     home: Path, target: Path, *, live: bool = False, order: BackupOrder | None = None
 ) -> MadeBackup:
     """A backup in one go."""
-    return make_backup(
-        home, freeze(home, live=live), target, order or BackupOrder(), lambda *_: None
-    )
+    with exclusive_backup(home):
+        taken = freeze(home, live=live)
+        return make_backup(home, taken, target, order or BackupOrder(), lambda *_: None)
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
