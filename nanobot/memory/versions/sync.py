@@ -65,8 +65,8 @@ class Remote:
     """The repository at `address`: a folder, or an address that ssh or https reaches.
 
     A folder that is missing or empty becomes a repository. Nothing is asked on a terminal: ssh uses
-    its keys and agent, https the user and token in the address; ssh is ended after `seconds`. Every
-    failure is a `SyncFailed`.
+    its keys and agent, https the user and token in the address; ssh is ended after `seconds`. What
+    fails on the way is a `SyncFailed`.
     """
 
     def __init__(self, address: str, seconds: float = _TRANSFER_SECONDS) -> None:
@@ -81,7 +81,9 @@ class Remote:
 
         found: dict[str, str] = {}
         with self._translated(), closing(Repo(str(repository))) as ours:
-            self._make_folder(branch)
+            folder = self._folder
+            if folder and (not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))):
+                build(folder, branch)
 
             def wants(refs: Mapping[Ref, ObjectID], depth: int | None = None) -> list[ObjectID]:
                 del depth
@@ -119,10 +121,7 @@ class Remote:
         if address.startswith("file://"):
             return Path(unquote(urlsplit(address).path))
         if address.startswith(("/", "./", "../", "~")) or (":" not in address):
-            try:
-                return expanduser(address)
-            except NanobotError as error:
-                raise SyncFailed(address, str(error), error.hint) from error
+            return expanduser(address)
         if "://" in address and not address.startswith(_SCHEMES):
             raise SyncFailed(address, "no such kind of address is known")
         return None
@@ -137,18 +136,6 @@ class Remote:
             return get_transport_and_path(self.address, pool_manager=cast("PoolManager", pool))
         command = f"timeout {self._seconds} {_SSH}"
         return get_transport_and_path(self.address, ssh_command=command)
-
-    def _make_folder(self, branch: str) -> None:
-        folder = self._folder
-        if folder is None or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-            return
-        if not folder.parent.is_dir():
-            raise SyncFailed(
-                self.address,
-                f"there is no folder {folder.parent}",
-                "Make it first, or connect the disk that holds it.",
-            )
-        build(folder, branch)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -247,7 +247,7 @@ def test_a_file_that_changes_during_the_merge_is_not_overwritten(
 @pytest.mark.parametrize(
     ("address", "reason"),
     [
-        ("{folder}/nowhere/shared.git", "there is no folder"),
+        ("{folder}/nowhere/shared.git", "No such file or directory"),
         ("{folder}/one", "no git repository"),
         ("file://{folder}/one/workspace/memory/MEMORY.md", ""),
         ("http://user:secret@127.0.0.1:9/memory.git", "127.0.0.1"),
@@ -297,7 +297,8 @@ def stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stalled
     gc.collect()  # dulwich leaves its side of a connection that fails to the collector
 
 
-@pytest.mark.filterwarnings("ignore:unclosed Protocol:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_nobody_who_writes_waits_for_a_peer_that_stalls(
     devices: tuple[Device, Device], stalled: StalledPeer
 ) -> None:
@@ -320,7 +321,8 @@ def test_nobody_who_writes_waits_for_a_peer_that_stalls(
     assert "- speaks Danish" in devices[1].facts
 
 
-@pytest.mark.filterwarnings("ignore:unclosed Protocol:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_transfer_that_takes_too_long_is_given_up_and_says_so(
     devices: tuple[Device, Device], stalled: StalledPeer
 ) -> None:
