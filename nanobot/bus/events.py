@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from datetime import datetime
 from typing import Any, Literal
+
+from nanobot.text import shortened
 
 TERMINAL = "cli"
 """The channel that is always there. Whoever uses it is the owner, and names their chats."""
@@ -362,7 +364,7 @@ def encode_inbound(message: InboundMessage) -> str:
             "event_id": message.event_id,
             "timestamp": message.timestamp.isoformat(),
             "message_id": message.message_id,
-            "media": [_encode_media(item) for item in message.media],
+            "media": [astuple(item) for item in message.media],
             "thread_id": message.thread_id,
             "reply_to": quote and [quote.message_id, quote.sender, quote.text],
             "forwarded_from": message.forwarded_from,
@@ -395,7 +397,7 @@ def decode_inbound(text: str) -> InboundMessage:
             event_id=_text(data, "event_id"),
             timestamp=datetime.fromisoformat(_text(data, "timestamp")),
             message_id=_text(data, "message_id"),
-            media=tuple(_decode_media(item) for item in data.get("media", ())),
+            media=tuple(Media(*item) for item in data.get("media", ())),
             thread_id=_text(data, "thread_id"),
             reply_to=Quote(*data["reply_to"]) if data.get("reply_to") else None,
             forwarded_from=_text(data, "forwarded_from"),
@@ -422,7 +424,7 @@ def encode_outbound(message: OutboundMessage, event_ids: tuple[str, ...], last: 
     return _dump(
         {
             "content": message.content,
-            "media": [_encode_media(item) for item in message.media],
+            "media": [astuple(item) for item in message.media],
             "reply_to": message.reply_to,
             "thread_id": message.thread_id,
             "buttons": [[b.label, b.value, b.only, b.id] for b in message.buttons],
@@ -442,7 +444,7 @@ def decode_outbound(
             channel=channel,
             chat_id=chat_id,
             content=_text(data, "content"),
-            media=tuple(_decode_media(item) for item in data.get("media", ())),
+            media=tuple(Media(*item) for item in data.get("media", ())),
             reply_to=_text(data, "reply_to"),
             thread_id=_text(data, "thread_id"),
             buttons=tuple(Button(*item) for item in data.get("buttons", ())),
@@ -457,10 +459,9 @@ def excerpt(text: str | None, length: int) -> str:
     try:
         data = _load(text or "{}")
         said = _text(data, "content") or "; ".join(_texts(data, "notes"))
-        content = " ".join(said[: 4 * length].split())
     except ValueError:
         return "(unreadable)"
-    return content if len(content) <= length else f"{content[:length]}…"
+    return shortened(said[: 4 * length], length + 1)
 
 
 def _dump(data: Mapping[str, Any]) -> str:
@@ -493,11 +494,3 @@ def _texts(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ValueError(f"{key} is not a list of texts")
     return tuple(values)
-
-
-def _encode_media(media: Media) -> list[Any]:
-    return [media.ref, media.kind, media.mime, media.name, media.size]
-
-
-def _decode_media(data: list[Any]) -> Media:
-    return Media(*data)
