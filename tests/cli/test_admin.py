@@ -47,7 +47,7 @@ def test_the_queue_shows_what_failed_and_why(gateway: Any, nanobot: Any) -> None
         "  id     state  tries  to",
         "  out-7  dead   9      telegram:123  hello  (blocked)",
         "",
-        "`nanobot queue retry ID` and `nanobot queue drop ID` mend what failed.",
+        "`nanobot queue retry ID` and `nanobot queue drop ID` fix what failed.",
     ]
 
 
