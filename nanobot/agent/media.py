@@ -22,8 +22,8 @@ from loguru import logger
 from nanobot.bus.events import Media, MediaKind
 from nanobot.errors import WriteConflict
 from nanobot.providers.port import Image
+from nanobot.providers.tokens import image_tokens
 from nanobot.security.paths import Place, Root
-from nanobot.tokens import image_tokens
 from nanobot.tools.reading import image_type
 
 _JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}

@@ -57,11 +57,11 @@ from nanobot.providers.port import (
     tool_message,
     user_message,
 )
+from nanobot.providers.tokens import IMAGE_TOKENS, estimate_tokens
 from nanobot.session.session import Session
 from nanobot.skills.loader import SkillsLoader
 from nanobot.skills.prompt import SkillSections, mentioned
 from nanobot.templates import render
-from nanobot.tokens import IMAGE_TOKENS, estimate_tokens
 from nanobot.tooling.registry import ToolRegistry
 
 

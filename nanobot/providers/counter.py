@@ -1,7 +1,7 @@
 """How many tokens a prompt has, what tokens cost, and how many of them a day may use.
 
 A prompt is counted as far as a decision needs to know. Three steps, each only where the one before
-does not decide. The estimate by class of character (`nanobot.tokens`) is free and good to about a
+does not decide. The estimate by class of character (`tokens`) is free and good to about a
 tenth. A running ratio between what the provider reported and what was estimated corrects it per
 model. Where the result is within a tenth of a threshold, tiktoken counts exactly in a process of
 its own, which ends afterwards: its tables take 79 MiB. Where its encoding is not available (no
@@ -29,8 +29,8 @@ from nanobot.bus.journal import JournalReports
 from nanobot.clock import Clock
 from nanobot.errors import BudgetSpent
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink, Usage
+from nanobot.providers.tokens import estimate_tokens
 from nanobot.tasks import Background
-from nanobot.tokens import estimate_tokens
 
 ExactCount = Callable[[str], Awaitable[int | None]]
 """Counts the tokens of a text; None where that cannot be done."""

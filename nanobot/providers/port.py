@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from nanobot.messages import ToolCall
-from nanobot.tokens import CALL_OVERHEAD, IMAGE_TOKENS, MESSAGE_OVERHEAD, estimate_tokens
+from nanobot.providers.tokens import CALL_OVERHEAD, IMAGE_TOKENS, MESSAGE_OVERHEAD, estimate_tokens
 
 TextSink = Callable[[str, bool], None]
 """Called with each piece of reply text as it streams, and whether what came before is void

@@ -25,10 +25,10 @@ from loguru import logger
 from pydantic import Field
 
 from nanobot.errors import NanobotError, ToolError
+from nanobot.providers.tokens import estimate_tokens
 from nanobot.skills.folder import Skill, is_main
 from nanobot.skills.loader import SkillsLoader
 from nanobot.text import printable, shortened
-from nanobot.tokens import estimate_tokens
 from nanobot.tooling import MAX_RESULT, Arguments, Caller, ToolResult
 from nanobot.tooling.policy import OWNER
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.agent.media import image_size
-from nanobot.tokens import IMAGE_TOKENS, image_tokens
+from nanobot.providers.tokens import IMAGE_TOKENS, image_tokens
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480)
 GIF = b"GIF89a" + struct.pack("<HH", 640, 480)

@@ -8,9 +8,9 @@ from pathlib import Path
 from nanobot.gateway.gateway import Gateway
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
+from nanobot.providers.tokens import estimate_tokens
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
-from nanobot.tokens import estimate_tokens
 from tests.support import running
 
 WINDOW, ANSWER = 4_096, 1_024

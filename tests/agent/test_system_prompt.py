@@ -10,9 +10,9 @@ import pytest
 from nanobot.agent.prompt import SEPARATOR, WorkspacePrompt, cut_at_line
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.store.template import install_template, load_template, template_folder
+from nanobot.providers.tokens import estimate_tokens
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock
-from nanobot.tokens import estimate_tokens
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from nanobot.bus.events import BegunBy, Button
 from nanobot.cron.tool import CronTool
 from nanobot.messages import ToolCall
-from nanobot.tokens import estimate_tokens
+from nanobot.providers.tokens import estimate_tokens
 from nanobot.tooling import Caller, OwnersPolicy, ToolRegistry, ToolResult
 from nanobot.tooling.schema import parameters_of
 from tests.cron.office import Office, berlin

@@ -16,13 +16,13 @@ from nanobot.memory.versions.gitstore import GitStore
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import Prompt, Provider, Reply
+from nanobot.providers.tokens import MESSAGE_OVERHEAD, estimate_tokens
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.session.session import Session
 from nanobot.tasks import Background
 from nanobot.testing.clock import FakeClock
 from nanobot.testing.model import Author, Line, calls
-from nanobot.tokens import MESSAGE_OVERHEAD, estimate_tokens
 
 KEY = "telegram:1"
 FIXED = 500

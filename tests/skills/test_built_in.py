@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nanobot.providers.tokens import estimate_tokens
 from nanobot.skills.prompt import mentioned, summary_section
-from nanobot.tokens import estimate_tokens
 from tests.skills.support import Shelf
 
 NAMES = ("cron", "memory", "skill-creator", "summarize", "weather")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nanobot.providers.tokens import estimate_tokens
 from nanobot.skills.folder import Header, Skill
 from nanobot.skills.prompt import (
     SUMMARY_TOKENS,
@@ -12,7 +13,6 @@ from nanobot.skills.prompt import (
     mentioned,
     summary_section,
 )
-from nanobot.tokens import estimate_tokens
 from tests.skills.support import Shelf, skill_md
 
 

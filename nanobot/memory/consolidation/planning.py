@@ -38,8 +38,8 @@ from typing import Protocol
 from nanobot.memory.taint import origins_of
 from nanobot.messages import Message
 from nanobot.providers.counter import TokenCounter
+from nanobot.providers.tokens import estimate_tokens
 from nanobot.session.session import Session
-from nanobot.tokens import estimate_tokens
 
 
 def pick_consolidation_boundary(

@@ -47,8 +47,8 @@ from nanobot.providers.port import (
     system_message,
     user_message,
 )
+from nanobot.providers.tokens import estimate_tokens
 from nanobot.templates import render
-from nanobot.tokens import estimate_tokens
 
 _ATTEMPTS = 2
 _MARGIN = 0.9

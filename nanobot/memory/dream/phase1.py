@@ -32,7 +32,7 @@ from nanobot.memory.text.layout import split
 from nanobot.memory.text.wording import NOTE, is_unconfirmed
 from nanobot.messages import Message
 from nanobot.providers.failures import items, mapping, string
-from nanobot.tokens import estimate_tokens
+from nanobot.providers.tokens import estimate_tokens
 
 Evidence = Callable[[str, int, int], list[Message]]
 """The messages of a session from one seq to another, both included, without retracted ones.

@@ -43,8 +43,8 @@ from nanobot.providers.port import (
     system_message,
     user_message,
 )
+from nanobot.providers.tokens import estimate_tokens
 from nanobot.templates import render
-from nanobot.tokens import estimate_tokens
 
 _NO_JSON = "That was no JSON object in the form asked for. Answer with the object and nothing else."
 

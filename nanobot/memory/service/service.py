@@ -30,7 +30,7 @@ from nanobot.memory.versions.gitstore import GitStore
 from nanobot.memory.versions.sync import Sync
 from nanobot.memory.versions.version import Change, Revert, Version, scope_of
 from nanobot.memory.why import Explainer
-from nanobot.tokens import estimate_tokens
+from nanobot.providers.tokens import estimate_tokens
 
 _LOG_LENGTH = 20
 

@@ -22,7 +22,7 @@ from hashlib import sha256
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.wording import late
 from nanobot.memory.versions.version import Author
-from nanobot.tokens import estimate_tokens
+from nanobot.providers.tokens import estimate_tokens
 
 BY_PERSON: frozenset[Author] = frozenset({"you", "restore", "forget", "sync"})
 """Authors of changes that the person made or asked for: these may drop what they like."""

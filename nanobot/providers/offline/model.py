@@ -40,7 +40,7 @@ from nanobot.providers.offline.language import (
     third_person,
 )
 from nanobot.providers.port import CallOptions, Prompt, PromptMessage, Reply, TextSink, Usage
-from nanobot.tokens import estimate_tokens
+from nanobot.providers.tokens import estimate_tokens
 
 NAME = "offline"
 
