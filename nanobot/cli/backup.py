@@ -245,9 +245,10 @@ def _named(what: str, paths: tuple[str, ...]) -> str:
 def _restore(options: argparse.Namespace) -> int:
     from nanobot.clock import SystemClock
     from nanobot.gateway.lock import HomeLock
+    from nanobot.io import storage_errors
     from nanobot.upkeep.backups import backup_lock
     from nanobot.upkeep.restoring import expect_room, is_empty, restore
-    from nanobot.upkeep.swap import is_unfinished
+    from nanobot.upkeep.swap import finish
     from nanobot.upkeep.unpacking import expect_file
 
     log_errors_only()
@@ -255,8 +256,10 @@ def _restore(options: argparse.Namespace) -> int:
     expect_file(file)
     home = path_of(options.to) if options.to else options.home
     expect_room(home, replace=options.replace)
+    with storage_errors(home):
+        finish(home)  # else its lock may lie in what stood there before
     with ExitStack() as stack:
-        if not is_empty(home) and not is_unfinished(home):
+        if not is_empty(home):
             stack.enter_context(HomeLock(home / "state"))
             # A backup is packed without that lock, and would be of two homes.
             stack.enter_context(backup_lock(home))

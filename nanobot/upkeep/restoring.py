@@ -73,23 +73,19 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
     workspace, now = home / "workspace", clock.now()
     conversations = list(conversations_in(home / "sessions", now, archive=True))
     troubles += [str(one.error) for one in conversations if one.error]
-    scopes = ["", *sorted(f"{path.relative_to(workspace)}/" for path in _others(workspace))]
+    people, groups = workspace.glob("people/*/"), workspace.glob("groups/*/")
+    others = sorted(f"{path.relative_to(workspace)}/" for path in (*people, *groups))
     found = HomeContents(
         conversations=len(conversations),
         messages=sum(one.messages for one in conversations),
         versions=tried(_versions, home / "state" / "memory.git"),
-        history=sum(tried(_history, workspace, scope, clock) for scope in scopes),
+        history=sum(tried(_history, workspace, scope, clock) for scope in ("", *others)),
         jobs=tried(_jobs, jobs) if jobs else 0,
         waiting=counts.received + counts.working + counts.outbox_pending,
         failed=counts.failed + counts.dead,
     )
     # Where it lies now is nobody's business: it gets another place, or goes.
     return replace(found, troubles=tuple(one.replace(f"{home}/", "") for one in troubles))
-
-
-def _others(workspace: Path) -> list[Path]:
-    """The folders of the scopes beside the owner's."""
-    return [path for name in ("people", "groups") for path in (workspace / name).glob("*/")]
 
 
 def _versions(path: Path) -> int:
@@ -106,10 +102,8 @@ def _jobs(content: bytes) -> int:
     """Only looked at: who starts with a document that cannot be used sets it aside."""
     try:
         jobs = decoded(content)
-    except UnfitDocument as error:
+    except (UnfitDocument, RecursionError) as error:
         raise NanobotError(f"the jobs cannot be used: {error}") from error
-    except RecursionError as error:
-        raise NanobotError("the jobs cannot be used: they are nested too deeply") from error
     if jobs.problems:
         raise NanobotError(f"entries of the jobs cannot be used: {'; '.join(jobs.problems)}")
     return len(jobs.jobs)

@@ -78,7 +78,7 @@ def staging_for(home: Path) -> Iterator[Path]:
         try:
             yield folder
         finally:
-            if not is_unfinished(home):
+            if not (home / UNFINISHED).exists():
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -129,16 +129,10 @@ def _free(place: Path) -> Path:
     return next(path for path in chain((place,), names) if not os.path.lexists(path))
 
 
-def is_unfinished(home: Path) -> bool:
-    """Whether the entries of a home have not all changed places. Its lock may have moved on: only
-    `finish` is for such a home."""
-    return (home / UNFINISHED).exists()
-
-
 def finish(home: Path) -> None:
     """End what was cut short, if so: where all that stood in the home is aside, what is new comes;
     else what went comes back. May be done again from anywhere. Raises `OSError`."""
-    if not is_unfinished(home):
+    if not (home / UNFINISHED).exists():
         return
     with _locked(home):
         plan = json.loads((home / UNFINISHED).read_bytes())

@@ -138,3 +138,20 @@ def test_a_home_restored_elsewhere_is_named_in_what_to_type_next(
     said = capsys.readouterr().out
     assert f"`nanobot --home '{new}' gateway` starts it." in said
     assert f"`nanobot --home '{new}' doctor`" in said
+
+
+def test_a_home_whose_restore_was_cut_short_is_made_whole_and_locked_before_the_next_one(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "one.tar.gz"
+    assert run(home, "backup", file) == 0
+    before = home / "before-restore-20260302T090000Z"
+    before.mkdir()
+    (home / "state").rename(before / "state")
+    plan = {"staging": ".restoring-x", "previous": before.name, "all_aside": False}
+    (home / ".restore-under-way.json").write_text(json.dumps(plan))
+    with HomeLock(before / "state"):
+        assert run(home, "restore", file, "--replace") != 0
+    assert (home / "state/journal.db").exists()
+    assert run(home, "restore", file, "--replace") == 0
+    assert not (home / ".restore-under-way.json").exists()
