@@ -51,9 +51,7 @@ class UpdateIngest:
         self._client, self._host, self._chats = client, host, chats
         self._me, self._tasks = me, tasks
         self._albums = AlbumTracker()
-        self._quarantine = Quarantine(
-            host.state_folder, host.clock, lambda text: logger.warning("telegram: {}", text)
-        )
+        self._quarantine = Quarantine("telegram", host)
 
     async def ingest(self, updates: Sequence[object], cursor: str | None = None) -> None:
         """Handle updates as they came from Telegram; returns when all are durable with `cursor`.

@@ -10,7 +10,6 @@ import math
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from mimetypes import guess_type
@@ -21,7 +20,8 @@ from loguru import logger
 from pydantic import BaseModel, ValidationError
 
 from nanobot.bus.events import Media
-from nanobot.clock import Clock
+from nanobot.channel import ChannelHost
+from nanobot.channel.health import RateLimitedLog
 from nanobot.errors import SendRefused, StorageError
 from nanobot.io import json_line, replace_file, storage_errors
 from nanobot.text import one_line
@@ -78,15 +78,16 @@ def _shallow(text: str) -> str:
 
 
 class Quarantine:
-    """Keeps things in `folder`, which exists. Never raises for want of space; `warn` is told.
+    """Keeps things in the folder of the channel. Never raises for want of space; the log says so.
 
     They come before anybody was asked who may write, so nobody can fill the disk with them: the
     same is kept once, and the file is bounded; what does not fit pushes out the oldest. It is for
     the owner's eyes (0600).
     """
 
-    def __init__(self, folder: Path, clock: Clock, warn: Callable[[str], object]) -> None:
-        self._path, self._clock, self._warn = folder / _FILE, clock, warn
+    def __init__(self, channel: str, host: ChannelHost) -> None:
+        self._path, self._clock = host.state_folder / _FILE, host.clock
+        self._log = RateLimitedLog(channel, host.clock)
         self._known: OrderedDict[bytes, None] = OrderedDict()
 
     def keep(self, raw: object, reason: str) -> None:
@@ -99,7 +100,7 @@ class Quarantine:
         self._known[digest] = None
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-        self._warn(f"put something aside that cannot be read ({reason}): {_FILE}")
+        self._log.warn(f"put something aside that cannot be read ({reason}): {_FILE}")
         time = self._clock.now().isoformat()
         entry = {"time": time, "reason": reason, "what": text[:_MOST_CHARACTERS]}
         try:
@@ -110,7 +111,7 @@ class Quarantine:
             if size > _FILE_BYTES:
                 self._path.replace(self._path.with_suffix(".old.jsonl"))
         except OSError as failure:
-            self._warn(f"cannot write {self._path} ({failure.strerror})")
+            self._log.warn(f"cannot write {self._path} ({failure.strerror})")
 
 
 def _as_text(raw: object) -> str:

@@ -27,7 +27,7 @@ from pydantic import SecretStr
 
 from nanobot.channel import ChannelHost, Chat, WebhookReply, WebhookRequest
 from nanobot.channel.documents import Quarantine, document_of
-from nanobot.channel.health import HealthReporter, RateLimitedLog
+from nanobot.channel.health import HealthReporter
 from nanobot.errors import StorageError
 from nanobot_whatsapp.cloud.graph import OUTSIDE_WINDOW, explain, kind_of
 from nanobot_whatsapp.cloud.payload import Account, Broken, Moved, Remark, Status, read
@@ -143,9 +143,7 @@ class Inbox:
         self._host, self._people, self._ingest = host, people, ingest
         self._recent, self._health = recent, health
         self._phone_number_id = phone_number_id
-        self.quarantine = Quarantine(
-            host.state_folder, host.clock, RateLimitedLog("whatsapp", host.clock).warn
-        )
+        self.quarantine = Quarantine("whatsapp", host)
         self._last: OrderedDict[str, str] = OrderedDict()
         self._stored: OrderedDict[tuple[str, tuple[str, ...]], None] = OrderedDict()
         """By id, and all ids of the sender."""

@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot.channel import ChannelHost
 from nanobot.channel.documents import Quarantine
-from nanobot.channel.health import Backoff, HealthReporter, RateLimitedLog
+from nanobot.channel.health import Backoff, HealthReporter
 from nanobot.clock import Clock
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot.text import one_line
@@ -265,9 +265,7 @@ class Inbox:
     ) -> None:
         self._clock, self._ingest, self._health = host.clock, ingest, health
         self._recent, self._receipts = recent, receipts
-        self._quarantine = Quarantine(
-            host.state_folder, host.clock, RateLimitedLog("whatsapp", host.clock).warn
-        )
+        self._quarantine = Quarantine("whatsapp", host)
         self._unread: asyncio.Queue[Received] = asyncio.Queue(_MAX_UNREAD)
 
     async def ingest(self, events: Sequence[Event], me: Me | None) -> None:
