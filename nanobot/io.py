@@ -70,11 +70,11 @@ def replace_file(
     durable: bool = True,
     files: FileOps = DISK,
 ) -> None:
-    """Put `content` in place of the file: whoever reads it sees what it was before or what it is
-    now, `durable`: also after a loss of power. One writer at a time.
+    """Replace the file: a reader sees the old content or the new; with `durable`, also after a loss
+    of power. One writer at a time.
 
     Pieces of content may be read from the old file. `last_check` runs when all is written, just
-    before the rename, and raises to call it off. Raises `OSError` where the disk refuses; the file
+    before the rename, and raises to cancel it. Raises `OSError` where the disk refuses; the file
     is as it was then.
     """
     with _folder(path.parent) as folder:
@@ -98,7 +98,7 @@ def replace_in(
     try:
         descriptor = os.open(temporary, _NEW, 0o600, dir_fd=folder)
         try:
-            for block in _blocks([content] if isinstance(content, bytes) else content):
+            for block in (content,) if isinstance(content, bytes) else _blocks(content):
                 write_all(descriptor, block, files)
             os.fchmod(descriptor, mode)
             if durable:
@@ -140,7 +140,7 @@ def write_new(path: Path, pieces: Iterable[bytes], files: FileOps = DISK) -> Non
 
 def write_all(descriptor: int, data: bytes, files: FileOps = DISK) -> None:
     """Write every byte where the descriptor stands; the operating system may take them in several
-    helpings. Raises `OSError`; some of it may be written then."""
+    calls. Raises `OSError`; some of it may be written then."""
     rest = memoryview(data)
     while rest:
         rest = rest[files.write(descriptor, rest) :]
@@ -180,7 +180,7 @@ def _folder(path: Path) -> Iterator[int]:
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """What is small put together, so that it is few writes."""
+    """Small pieces joined, so that there are few writes."""
     block = bytearray()
     for piece in pieces:
         block += piece
@@ -222,7 +222,7 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """By this a file is known to be as we left it."""
+    """Identifies a version of a file: equal while nobody has changed it."""
 
     inode: int
     size: int

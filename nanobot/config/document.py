@@ -21,7 +21,7 @@ from pathlib import Path
 from nanobot.errors import ConfigError
 
 ENVIRONMENT = "environment"
-"""Stands for the file where a value came from the environment of the process."""
+"""In place of a file name: the value came from the environment of the process."""
 
 Value = str | list["Value"] | dict[str, "Value"] | None
 """None: a key without a value, which takes its default."""
@@ -100,8 +100,8 @@ class Document:
         return self.places[path]
 
     def override(self, path: Sequence[str], value: Value, place: Place) -> None:
-        """Put `value` at `path`; sections on the way are made where there are none. A text that
-        stands where a section should is left alone: it is an error of its own."""
+        """Put `value` at `path`; sections on the way are made where there are none. A text in
+        place of a section is left alone: that is an error of its own."""
         section = self.values
         for key in path[:-1]:
             inner = section.get(key)
@@ -126,7 +126,7 @@ class Document:
         self._problems.setdefault((place.file, place.line, key), error)
 
     def broken(self, place: Place, message: str, hint: str, key: str = "") -> None:
-        """Note that a file is of no use, so that what is missing in it must not be reported too."""
+        """Note that a file cannot be used, so that what it lacks is not reported as well."""
         self.problem_at(place, key, message, hint)
         self._broken = True
 
@@ -141,7 +141,7 @@ class Document:
         self.warnings += (f"{error}. {hint}",)
 
     def raise_if_broken(self) -> None:
-        """Raise what was found so far when a file is of no use."""
+        """Raise the problems so far if a file cannot be used."""
         if self._broken:
             self.raise_if_any()
 
@@ -196,7 +196,7 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 def read_own_file(path: Path, document: Document) -> tuple[str, bool] | None:
     """What the file says and whether others than its owner may read it; None where it is absent or,
-    as a problem then says, of no use."""
+    as a problem then says, unusable."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:

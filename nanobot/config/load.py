@@ -69,7 +69,7 @@ def load_settings(
 ) -> Settings:
     """The settings of `home`, which is that of `home_folder(environ)` where none is given.
 
-    The files are in there, or in `source`; none has to exist. Raises `ConfigError`, one for all
+    The files are read from there, or from `source`; none has to exist. Raises `ConfigError`, one for all
     problems together.
     """
     home = (home or home_folder(environ)).absolute()
@@ -208,7 +208,7 @@ def _hint_for(key: str) -> str:
 
 
 def _completed(document: Document, settings: Settings) -> Settings:
-    """The settings with what sections take from each other, and what is wrong between them."""
+    """The settings with what sections take from each other; notes what is wrong between them."""
     model, memory, http, backup = settings.model, settings.memory, settings.http, settings.backup
     embeddings = completed(memory.embeddings, model.base_url, model.api_key)
     if embeddings.lacks_key:
@@ -240,7 +240,7 @@ def _webhook_hosts(settings: Settings) -> tuple[str, ...]:
 
 
 def _warn_of_tools(document: Document, settings: Settings) -> None:
-    """Say once more, at each start, what opens the sandbox."""
+    """Warn, at each start, of what opens the sandbox."""
     if settings.tools.exec.enabled and settings.tools.exec.sandbox == "none":
         hint = "`nanobot doctor` says which sandbox this machine can have."
         document.warn(("tools", "exec", "sandbox"), "lets commands do all that you may do", hint)

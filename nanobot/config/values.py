@@ -73,7 +73,7 @@ class Strict(BaseModel):
 
 
 class NoSecret(SecretStr):
-    """A value that stands where secrets do and plainly is none."""
+    """A value among secrets that plainly is none."""
 
 
 def secrets_in(

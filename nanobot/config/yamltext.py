@@ -2,7 +2,7 @@
 
 Nodes are composed by PyYAML's safe loader, never built into objects; anchors, tags and several
 documents are refused, since a configuration needs none. What the parser says about broken YAML is
-jargon and may quote the text, so the explanation is made here from the look of the line.
+jargon and may quote the text, so the explanation is worked out here from the line itself.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def _compose(text: str, place: Place, document: Document) -> yaml.Node | None:
 
 
 class _Reader:
-    """Turns YAML nodes into values. An override stands in one place as a whole; otherwise the
-    document keeps the place of each key."""
+    """Turns YAML nodes into values. An override has one place as a whole; otherwise the
+    document records the place of each key."""
 
     def __init__(self, document: Document, *, keeps_places: bool = False) -> None:
         self._document = document
