@@ -69,8 +69,8 @@ def load_settings(
 ) -> Settings:
     """The settings of `home`, which is that of `home_folder(environ)` where none is given.
 
-    The files are read from there, or from `source`; none has to exist. Raises `ConfigError`, one for all
-    problems together.
+    The files are read from there, or from `source`; none has to exist. Raises `ConfigError`, one
+    for all problems together.
     """
     home = (home or home_folder(environ)).absolute()
     source = source or home
