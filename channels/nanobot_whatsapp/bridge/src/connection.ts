@@ -7,6 +7,7 @@
  */
 
 import { EventEmitter } from 'node:events'
+import { setImmediate } from 'node:timers/promises'
 import {
   type BaileysEventMap,
   type BinaryNode,
@@ -320,6 +321,8 @@ export function oneByOne(
     } finally {
       done()
     }
+    // What a message brings to disk blocks the process: other things get their turn in between.
+    await setImmediate()
   }
   let last = Promise.resolve()
   source.removeAllListeners(MESSAGE)

@@ -150,8 +150,7 @@ export class WhatsAppSession implements Session {
   async #pairByCode({ sock }: Connection, number: string): Promise<void> {
     try {
       const code = await sock.requestPairingCode(number)
-      const words = `${code.slice(0, 4)}-${code.slice(4)}`
-      this.parts.link.report({ type: 'pair_code', code: words })
+      this.parts.link.report({ type: 'pair_code', code: `${code.slice(0, 4)}-${code.slice(4)}` })
     } catch (error) {
       this.parts.log('warning', `WhatsApp gave no code to link with: ${wordsOf(error)}`)
     }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { EventEmitter } from 'node:events'
 import { test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
 import type { BinaryNode } from 'baileys'
 import { oneByOne, type Trouble } from '../src/connection.js'
 import { FakeClock } from './parts.js'
@@ -30,7 +31,9 @@ class Noted implements Trouble {
   }
 }
 
-const soon = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
+async function soon(): Promise<void> {
+  for (let turns = 0; turns < 5; turns++) await setImmediate()
+}
 
 test('no message passes another one, whichever waited or takes long', async () => {
   const source = new Stanzas()
@@ -87,4 +90,19 @@ test('one that never ends is told of, and one that ends in time is not', async (
   assert.deepEqual(trouble.stucks, [])
   clock.advance(1)
   assert.deepEqual(trouble.stucks, [60])
+})
+
+test('other things get their turn between two messages', async () => {
+  const source = new Stanzas()
+  const order: string[] = []
+  source.read(({ attrs }: BinaryNode) => {
+    order.push(attrs['id'] ?? '')
+    if (attrs['id'] === '1') void setImmediate().then(() => order.push('something else'))
+    return Promise.resolve()
+  })
+  oneByOne(source, new FakeClock(), new Noted())
+  source.say('1')
+  source.say('2')
+  await soon()
+  assert.deepEqual(order, ['1', 'something else', '2'])
 })
