@@ -157,7 +157,7 @@ def _cron(text: str, fields: list[str]) -> Cron:
         first = next(CronSim(expression, _ANY_DAY), None)
     except CronSimError as error:
         reason = str(error).removeprefix("Bad ")
-        raise ScheduleError(text, f"its {reason} field makes no sense") from error
+        raise ScheduleError(text, f"its {reason} field is not valid") from error
     if first is None:
         raise ScheduleError(text, "no such day ever comes")
     return Cron(expression)

@@ -136,7 +136,7 @@ async def _listed(service: CronService, scope: str, now: datetime) -> str:
 def _refuse_unattended(caller: Caller) -> None:
     if not caller.attended:
         raise ToolError(
-            "jobs are scheduled and removed at the wish of a person only, and nobody is here",
+            "jobs are scheduled and removed only when a person asks for it, and nobody is here",
             hint="Say in your answer what should be scheduled.",
         )
 

@@ -106,7 +106,9 @@ def address_of(text: str) -> Address:
     """A chat's address. Raises `NanobotError` for what is none."""
     address = Address.of(text.strip())
     if not (address.channel and address.chat_id):
-        raise NanobotError(f"{text[:80]!r} is no chat", hint="Chats are written as telegram:123.")
+        raise NanobotError(
+            f"{text[:80]!r} is not a chat", hint="Chats are written as telegram:123."
+        )
     return address
 
 

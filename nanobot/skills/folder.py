@@ -178,7 +178,7 @@ _SYSTEMS = {"macos": "darwin", "windows": "win32"}
 
 
 class NotASkill(Exception):
-    """A text is no SKILL.md, or a folder no skill; says why."""
+    """Raised, with the reason, if a text is not a SKILL.md or a folder not a skill."""
 
 
 def parse(text: str) -> tuple[Header, str]:
@@ -354,7 +354,7 @@ def read(folder: Place, wanted: str = "") -> Contents:
                 continue
             content = place.read_bytes(room)
             if content is None:
-                raise NotASkill(f"{path} has just gone")
+                raise NotASkill(f"{path} has just disappeared")
             room -= len(content)
             files.append(_described(path, content))
             if is_main(path) or path == wanted:
@@ -393,7 +393,7 @@ def _refuse_unusable(path: str, entry: Entry) -> None:
     if entry.kind == "other":
         raise NotASkill(f"{shown} is not a plain file")
     if shown != path:
-        raise NotASkill(f"{shown} is no name for a file of a skill")
+        raise NotASkill(f"{shown} is not a valid file name in a skill")
 
 
 def _described(path: str, content: bytes) -> SkillFile:

@@ -134,7 +134,7 @@ def _decoded(content: bytes) -> Book:
         case {"enabled": dict(enabled), "disabled": list(disabled)}:
             for name in (*enabled, *disabled):
                 if not isinstance(name, str) or not is_skill_name(name):
-                    raise UnfitDocument(f"{name!r:.40} is no name of a skill")
+                    raise UnfitDocument(f"{name!r:.40} is not a name for a skill")
             kept = {name: _enabled(item) for name, item in enabled.items()}
             return Book(kept, frozenset(disabled))
     raise UnfitDocument("it has no lists of what is enabled and disabled")

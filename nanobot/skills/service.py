@@ -52,7 +52,7 @@ def package_at(path: Path) -> tuple[Skill, Place]:
     source = Root(path, name="skill").place(".")
     skill = skill_of(path.name, "workspace", lambda: read(source))
     if skill.status == "broken":
-        raise NanobotError(f"{path} is not used as a skill: {skill.problem}")
+        raise NanobotError(f"{path} cannot be used as a skill: {skill.problem}")
     name = next((name for name in (skill.header.name, path.name) if is_skill_name(name)), "")
     if not name:
         raise NanobotError(
@@ -73,7 +73,7 @@ def _copy(skill: Skill, source: Place, target: Place) -> None:
         place = source.root.place(path)
         content = place.read_bytes(MOST_BYTES)
         if content is None:
-            raise NanobotError(f"{place.shown} has just gone; nothing was enabled")
+            raise NanobotError(f"{place.shown} has just disappeared; nothing was enabled")
         copied = target.root.place(f"{target.relative}/{path}")
         copied.write_bytes(content)
         with place.opened(os.O_RDONLY) as theirs, copied.opened(os.O_RDONLY) as ours:
@@ -118,7 +118,7 @@ class SkillsService:
         place = folder.root.place(f"{folder.relative}/{path}")
         content = await asyncio.to_thread(place.read_bytes, MOST_BYTES)
         if content is None:
-            raise NanobotError(f"{printable(path)} has just gone")
+            raise NanobotError(f"{printable(path)} has just disappeared")
         return content
 
     async def enable(self, name: str, digest: str, *, everyone: bool = False) -> Skill:
