@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from itertools import islice
-from typing import Any
 
 from nanobot.agent.intake import KEPT
 from nanobot.agent.loop import AgentLoop
+from nanobot.agent.turn_state import AgentParts
 from nanobot.bus.events import NANOBOT, TERMINAL, Media
-from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message
-from nanobot.session.session import Session
-from nanobot.tasks import Background
 from nanobot.text import counted
 from nanobot.tooling.approvals import Approvals
 from nanobot.tools.undo import Outcome, UndoLog
@@ -40,30 +37,26 @@ class ConversationCommands:
     """`/help /new /stop /status /restart /history /undo /retry /model`.
 
     `stops` are what `/stop` ends besides, each with the noun for one (`helper`). `status` gives the
-    text for `/status`, `restart` asks the process to restart itself; `served` gives the
-    names of the models that can be chosen, none where that is not known, and is None where there is
-    only the default one; `seal` takes what `/new` ended into memory, in
-    the background.
+    text for `/status`, `restart` asks the process to restart itself; `served` gives the names of
+    the models that can be chosen, none where that is not known, and is None where there is only the
+    default one.
     """
 
     def __init__(
         self,
-        *,
+        parts: AgentParts,
         loop: AgentLoop,
+        *,
         stops: Sequence[tuple[str, StopsWork]] = (),
         undo: UndoLog,
         status: Callable[[CommandCall], Awaitable[str]],
         restart: Callable[[], None],
         default_model: str,
         served: ServedModels | None,
-        seal: Callable[[Session], Coroutine[Any, Any, None]],
-        background: Background,
-        clock: Clock,
     ) -> None:
         self._loop, self._stops, self._undo_log = loop, stops, undo
         self._status_text, self._request_restart = status, restart
-        self._default_model, self._served, self._clock = default_model, served, clock
-        self._seal, self._background = seal, background
+        self._default_model, self._served, self._parts = default_model, served, parts
 
     def register(self, registry: CommandRegistry) -> None:
         """Add them all to `registry`."""
@@ -95,7 +88,8 @@ class ConversationCommands:
         call.session.clear(call.entry_id)
 
         def seal() -> None:
-            self._background.start(self._seal(call.session), name=f"seal {call.session.key}")
+            sealing = self._parts.consolidator.seal(call.session)
+            self._parts.unhurried.start(sealing, name=f"seal {call.session.key}")
 
         return Answer("New session started.", afterwards=seal)
 
@@ -137,7 +131,7 @@ class ConversationCommands:
             reply_to=None,
             origin=_origin(asked),
             event_id=f"retry:{call.entry_id}",
-            timestamp=self._clock.now(),
+            timestamp=self._parts.clock.now(),
             answers=call.message.event_id,
             begun_by="person" if asked[0].from_person else "report",
         )

@@ -72,10 +72,6 @@ class Lanes:
         """How many jobs of a key have not begun."""
         return len(self._waiting.get(key, ()))
 
-    def is_active(self, key: str) -> bool:
-        """Whether a key has jobs, waiting or under way."""
-        return key in self._waiting
-
     async def reached(self, key: str) -> None:
         """Return when the jobs of a key that are there now have run."""
         if key not in self._waiting:

@@ -98,7 +98,7 @@ def build_gateway(
             on_open=(base.access.load, toolbox.mcp.load, models.load_ratio),
             closables=(*models.closables, platforms.web, counted, *toolbox.closables),
             memory=memory,
-            consolidator=agent.consolidator,
+            consolidator=agent.parts.consolidator,
             helpers=toolbox.helpers,
             routines=(*watching.routines, *upkeep.routines, *jobs, *routines),
             systemd=watching.systemd,

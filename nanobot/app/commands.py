@@ -97,20 +97,18 @@ def register_commands(
     commands = base.commands
     default_model = model_name(base.settings.model)
     ConversationCommands(
-        loop=agent.loop,
+        agent.parts,
+        agent.loop,
         stops=(("helper", toolbox.helpers.stop), ("background command", base.processes.stop)),
         undo=base.stores.undo,
         status=status.text,
         restart=restart,
         default_model=default_model,
         served=models.served,
-        seal=agent.consolidator.seal,
-        background=base.unhurried,
-        clock=base.clock,
     ).register(commands)
     MemoryCommands(
         service=memory.service,
-        compactor=agent.consolidator,
+        compactor=agent.parts.consolidator,
         continuing=ContinueCommand(base.stores.sessions, base.scopes),
         discarding=DiscardCommand(
             memory.service, base.scopes, base.stores.undo, toolbox.registry.has_effects

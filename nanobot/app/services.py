@@ -62,7 +62,7 @@ class Agent:
 
     loop: AgentLoop
     turns: Turns
-    consolidator: MemoryConsolidator
+    parts: AgentParts
 
 
 def build_agent(
@@ -154,7 +154,7 @@ def build_agent(
         wait_for_model_hours=settings.agent.wait_for_model_hours,
     )
     turns = Turns(parts)
-    return Agent(AgentLoop(parts, turns), turns, consolidator)
+    return Agent(AgentLoop(parts, turns), turns, parts)
 
 
 @dataclass(frozen=True, slots=True)
