@@ -37,10 +37,12 @@ _ESCAPE = re.compile(
     r"\\+(?:u([dD][89abAB][0-9a-fA-F]{2})\\+u([dD][c-fC-F][0-9a-fA-F]{2})"
     r"|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|U(00[01][0-9a-fA-F]{5})|([nrtbf])|([\"'/])|)"
 )
-_BLANKS = re.compile(r"(?:[\s\x00-\x1f\x7f-\x9f]|(?<=\n)[>+])+")
+_BLANKS = r"(?:[\s\x00-\x1f\x7f-\x9f]|(?<=\n)[>+])+"
 """Blanks and control characters of any kind, and the marks in front of continued lines."""
 
-_SAME = str.maketrans({"\u0131": "i", **dict.fromkeys("’‘ʼ", "'"), **dict.fromkeys("“”„", '"')})
+_SAME = (("i\u0307", "i"), ("\u0131", "i"), *((c, "'") for c in "’‘ʼ"), *((c, '"') for c in "“”„"))
+"""What else is written in place of what."""
+
 _IN_WORD = r"[0-9a-z_\u00c0-\u1fff]"
 """Letters of alphabets. Punctuation ends a word, and so do scripts without blanks (from U+2000)."""
 
@@ -49,7 +51,8 @@ class TextMatcher:
     """Finds one text. Raises `NanobotError` for one that is too short to search for."""
 
     def __init__(self, text: str) -> None:
-        folded = _folded(text).strip()
+        found = filter(None, re.split(_BLANKS, _folded(text)))
+        folded = " ".join(found)
         letters = sum(letter.isalnum() for letter in folded)
         if len(folded) < LEAST or not letters:
             raise NanobotError(
@@ -62,7 +65,7 @@ class TextMatcher:
         )
         self._pattern = re.compile(
             (f"(?<!{_IN_WORD})" if before else "")
-            + re.escape(folded)
+            + _BLANKS.join(map(re.escape, folded.split(" ")))
             + (f"(?!{_IN_WORD})" if after else "")
         )
         # These letters are written in one way only, and quickly looked for.
@@ -77,7 +80,7 @@ class TextMatcher:
         otherwise not at the very edge, where a part of a longer word may stand."""
         if self._surely.encode() not in data.lower():
             return False
-        folded = _folded(data.decode("utf-8", "replace"))
+        folded = _folded(data.decode("utf-8", "ignore"))
         found = self._pattern.finditer(folded, 0 if is_first else 1)
         return any(is_last or match.end() < len(folded) for match in found)
 
@@ -155,7 +158,9 @@ def _folded(text: str) -> str:
     if "\\" in text:
         text = _ESCAPE.sub(_unescaped, text)
     text = unicodedata.normalize("NFC", text.casefold())
-    return _BLANKS.sub(" ", text.replace("i\u0307", "i").translate(_SAME))
+    for other, same in _SAME:
+        text = text.replace(other, same)
+    return text
 
 
 def _unescaped(escape: re.Match[str]) -> str:
@@ -168,20 +173,17 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def _clusters(text: str) -> Iterator[tuple[int, int, str]]:
-    """The pieces of a text that fold by themselves: a letter with its accents, a Korean syllable, a
-    run of blanks; each with where it begins and ends."""
-    start, end, letters, is_blank = 0, 0, "", False
+    """The pieces of a text that fold by themselves, such as a letter with its accents or a Korean
+    syllable; each with where it begins and ends."""
+    start, end, letters = 0, 0, ""
     while end < len(text):
         escape = _ESCAPE.match(text, end)
         letter = _unescaped(escape) if escape else text[end]
-        if letter:
-            last = letters[-1:]
-            was_blank, is_blank = is_blank, bool(_BLANKS.fullmatch(last + letter, len(last)))
-            joins = unicodedata.combining(letter) or "\u1160" <= letter <= "\u11ff"
-            if letters and not joins and not (was_blank and is_blank):
-                yield start, end, letters
-                start, letters = end, ""
-            letters += letter
+        joins = not letter or unicodedata.combining(letter) or "\u1160" <= letter <= "\u11ff"
+        if letters and not joins:
+            yield start, end, letters
+            start, letters = end, ""
+        letters += letter
         end = escape.end() if escape else end + 1
     if letters:
         yield start, end, letters

@@ -80,7 +80,7 @@ _FACTS = re.compile(
 )
 _TEMPORARY = re.compile(r"\..+\.tmp|.+\.nanobot-tmp")
 _STRUCTURED = {".json", ".jsonl"}
-_BLOCK = 1024 * 1024
+_BLOCK = 256 * 1024
 _OVERLAP = 4 * LONGEST
 _LARGEST_OBJECT = 64_000_000
 

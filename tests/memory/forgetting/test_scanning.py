@@ -13,7 +13,7 @@ from nanobot.memory.forgetting.matcher import ERASED, LONGEST, TextMatcher
 from nanobot.memory.forgetting.occurrences import Home, take_out
 
 SECRET = "Zoë Qopuvi"
-BLOCK = 1024 * 1024
+BLOCK = 256 * 1024
 
 
 def held(folder: Path, content: bytes, text: str = SECRET) -> bool:
