@@ -35,6 +35,7 @@ from nanobot.bus.events import (
 )
 from nanobot.channel import ChannelHost, Chat, Limits, Sender
 from nanobot.channel.documents import StateFile
+from nanobot.channel.health import ConnectionSlot
 from nanobot.errors import NanobotError, SendRefused, StorageError
 from nanobot_cli.wire import (
     Accepted,
@@ -84,13 +85,11 @@ class CliChannel:
         self._waiters: dict[str, _Listener] = {}
         self._watchers: list[_Listener] = []
         self._turns: dict[str, list[str]] = {}
-        self._host: ChannelHost | None = None
-        self._started = asyncio.Event()
+        self._core: ConnectionSlot[ChannelHost] = ConnectionSlot()
         self._telling = asyncio.Lock()
 
     async def run(self, host: ChannelHost) -> None:
-        self._host = host
-        self._started.set()
+        self._core.fill(host)
         await asyncio.Event().wait()  # the control server brings the messages
 
     async def chat(self, data: Mapping[str, object], connection: Connection) -> None:
@@ -107,7 +106,7 @@ class CliChannel:
         event_id, chat_id = f"{self.name}:{request.id}", request.session.removeprefix("cli:")
         if event_id in self._waiters and not self._waiters[event_id].gone:
             raise _seen_before(request)
-        host = await self._core()
+        host = await self._core.wait()
         if host.admit(Sender(PERSON), Chat(chat_id)) != "allowed":
             raise NanobotError("the gateway does not take messages from this terminal")
         self._waiters = {key: one for key, one in self._waiters.items() if not one.gone}
@@ -119,7 +118,7 @@ class CliChannel:
             await self._publish(host, event_id, listener)
 
     async def send(self, part: OutboundPart) -> Receipt:
-        host = await self._core()
+        host = await self._core.wait()
         if not part.event_ids:
             await self._tell_or_keep(host, part)
             return Receipt()
@@ -151,12 +150,6 @@ class CliChannel:
                 _show(Tool("", event.hint), self._in_turn(event.turn_id))
             case ToolOutput():
                 _show(Output("", event.text), self._in_turn(event.turn_id))
-
-    async def _core(self) -> ChannelHost:
-        """The core, once `run` has begun."""
-        await self._started.wait()
-        assert self._host is not None
-        return self._host
 
     async def _watch(self, host: ChannelHost, watcher: _Listener) -> None:
         """Show what was kept for the next watcher, and then all that comes."""
