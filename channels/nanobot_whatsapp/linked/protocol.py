@@ -216,6 +216,8 @@ def parse(line: bytes) -> FromHelper | None:
         return None
     try:
         return _KINDS[kind](**_reshaped(kind, fields))
+    except TypeError:  # a name that no field can have
+        raise Garbage(f"a {kind} with an unexpected field") from None
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise Garbage(f"a {kind} with an unexpected {where}") from None
@@ -232,8 +234,9 @@ def _reshaped(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
             return {"id": fields.get("id"), "data": data if isinstance(data, dict) else {}}
         case "reply":
             return {"id": fields.get("id"), "failure": Failure(**_given(fields.get("error")))}
-        case "state" if me := _given(fields.get("me")):
-            return {**_given(fields), "me": Me(**me)}
+        case "state" if isinstance(fields.get("me"), dict):
+            me = _given(fields["me"])
+            return {**_given(fields), "me": Me(**me) if me else None}
     return _given(fields)
 
 

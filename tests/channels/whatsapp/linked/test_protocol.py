@@ -37,6 +37,7 @@ from nanobot_whatsapp.linked.protocol import (
             Hello(1, "0.1.0", "7", "v22", 9),
         ),
         ('{"type":"state","state":"connecting","me":null,"more":1}', State("connecting")),
+        ('{"type":"state","state":"connecting","me":{}}', State("connecting")),
         (
             '{"type":"state","state":"backoff","detail":"a\\nb","retry_in":12.5,'
             '"me":{"number":"1@s.whatsapp.net","lid":"2@lid","name":"Sam"}}',
@@ -70,7 +71,19 @@ def test_what_the_helper_says_is_understood(line: str, said: FromHelper | None) 
     st.one_of(
         st.binary(max_size=50),
         st.dictionaries(
-            st.sampled_from(["type", "id", "seq", "state", "me", "error", "ok", "retry_in"]),
+            st.sampled_from(
+                [
+                    "type",
+                    "id",
+                    "seq",
+                    "state",
+                    "me",
+                    "error",
+                    "ok",
+                    "retry_in",
+                    "__dataclass_self__",
+                ]
+            ),
             st.one_of(
                 st.none(),
                 st.booleans(),
