@@ -158,26 +158,14 @@ async def _served(case: Case, model: _Model) -> Finding:
 
 
 async def _answering(case: Case, model: _Model) -> Finding:
-    from nanobot.providers.openai import OpenAIProvider
-    from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
+    from nanobot.cli.onboard.model import Candidate, answer
 
-    provider = OpenAIProvider(
-        model=model.name,
-        base_url=model.base_url,
-        api_key=model.key,
-        max_tokens=0,
-        clock=case.clock,
-    )
-    begun = case.clock.monotonic()
+    wanted = Candidate(model.name, model.base_url, model.key)
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
-            prompt = Prompt((user_message(_QUESTION),), Toolset.of(()))
-            reply = await provider.complete(prompt, CallOptions())
+            reply, took = await answer(wanted, case.clock, _QUESTION)
     except TimeoutError:
         raise model.silent(_ANSWER_SECONDS) from None
-    finally:
-        await provider.close()
-    took = case.clock.monotonic() - begun
     said = " ".join(reply.text.split())[:40]
     tokens = f"{reply.usage.prompt} tokens asked, {reply.usage.completion} answered"
     if not said:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nanobot.channel.entry_points import Person
     from nanobot.cli.onboard import OnboardOptions
     from nanobot.clock import Clock
+    from nanobot.providers.port import Reply, ToolSpec
 
     Find = Callable[[Clock], Awaitable[Sequence[LocalServer]]]
 
@@ -269,25 +270,34 @@ async def _tried(person: Person, wanted: Candidate, clock: Clock) -> str | None:
 async def _try_out(wanted: Candidate, clock: Clock) -> str:
     """Have the model answer, with a tool on offer as it will have; how that went, for people.
     Raises `ProviderError`."""
+    from nanobot.providers.port import ToolSpec
+
+    tool = ToolSpec("rest", "Does nothing.", {"type": "object", "properties": {}})
+    question = "Answer with the one word: ready"
+    reply, took = await answer(wanted, clock, question, tool, max_tokens=_ANSWER_TOKENS)
+    return f"{reply.model or wanted.name} answered in {took:.1f} s"
+
+
+async def answer(
+    wanted: Candidate, clock: Clock, question: str, *tools: ToolSpec, max_tokens: int = 0
+) -> tuple[Reply, float]:
+    """What a model answers, and how many seconds that took. Raises `ProviderError`."""
     from nanobot.providers.openai import OpenAIProvider
-    from nanobot.providers.port import CallOptions, Prompt, Toolset, ToolSpec, user_message
+    from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
 
     provider = OpenAIProvider(
         model=wanted.name,
         base_url=wanted.base_url,
         api_key=wanted.key,
-        max_tokens=_ANSWER_TOKENS,
+        max_tokens=max_tokens,
         stall_seconds=_ANSWER_SECONDS,
         clock=clock,
     )
-    tool = ToolSpec("rest", "Does nothing.", {"type": "object", "properties": {}})
-    prompt = Prompt((user_message("Answer with the one word: ready"),), Toolset.of([tool]))
-    began = clock.monotonic()
+    prompt, began = Prompt((user_message(question),), Toolset.of(tools)), clock.monotonic()
     try:
-        reply = await provider.complete(prompt, CallOptions())
+        return await provider.complete(prompt, CallOptions()), clock.monotonic() - began
     finally:
         await provider.close()
-    return f"{reply.model or wanted.name} answered in {clock.monotonic() - began:.1f} s"
 
 
 def _failed(error: ProviderError) -> str:

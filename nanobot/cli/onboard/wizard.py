@@ -22,12 +22,13 @@ from pydantic import ValidationError
 from nanobot.channel.entry_points import Person, Setup, SetupRequest, SetupResult
 from nanobot.cli.agent import Consent
 from nanobot.cli.channels import lent, login
-from nanobot.cli.client import Client, ConnectionLost, NoGateway
+from nanobot.cli.client import Client, ConnectionLost
 from nanobot.cli.command import indent, log_errors_only, number, path_of, put, table, to_json
 from nanobot.cli.gateway import connected
 from nanobot.cli.onboard.files import Before, Part, basics_of, change, check, write
 from nanobot.cli.onboard.model import ask_model, from_environment, given_model
 from nanobot.cli.onboard.people import Answers, Unanswered
+from nanobot.cli.status import of_gateway
 from nanobot.clock import SystemClock, system_zone_name
 from nanobot.config import command_for
 from nanobot.config.environment import variable_for
@@ -310,7 +311,7 @@ def _finish(person: Person, options: OnboardOptions, part: Part, *, greets: bool
     """Sign in where that is wanted, have a first reply if there is reason for it (`greets`), say
     what comes next; the exit code."""
     later = [name for name in part.sign_in if not _signed_in(person, options, name)]
-    runs = _status(options.home) is not None
+    runs = of_gateway(options.home) is not None
     stale = runs and not part.is_empty and not _restarted(person, options)
     reply: str | None = None
     if wants_reply := greets and not stale:
@@ -354,16 +355,6 @@ def _signed_in(person: Person, options: OnboardOptions, name: str) -> bool:
     return True
 
 
-def _status(home: Path) -> Mapping[str, object] | None:
-    """What the gateway of the home says of itself; None where none runs."""
-    try:
-        with Client(home) as client:
-            told = client.ask("status", {})
-    except NoGateway:
-        return None
-    return told if isinstance(told, dict) else {}
-
-
 def _restarted(person: Person, options: OnboardOptions) -> bool:
     """Have the gateway start anew with the new settings, if that is wanted, and wait until it has:
     who takes the home in between keeps it from coming back. Raises `NanobotError` where it does
@@ -380,8 +371,8 @@ def _restarted(person: Person, options: OnboardOptions) -> bool:
             pass
     while (elapsed := time.monotonic() - began) < _RESTART_SECONDS:
         with suppress(ConnectionLost):
-            status = _status(options.home)
-            if status is not None and number(status, "uptime_seconds") < elapsed:
+            status = of_gateway(options.home) or {}
+            if "pid" in status and number(status, "uptime_seconds") < elapsed:
                 person.say("It restarted.")
                 return True
         time.sleep(_PAUSE)
