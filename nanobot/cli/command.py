@@ -100,7 +100,8 @@ def add(
 
 def add_group(commands: Commands, name: str, summary: str, description: str = "") -> Commands:
     """A command that consists of commands. Alone it lists them and exits with 2."""
-    parser = commands.add_parser(name, help=summary, description=description or None)
+    sentence = summary[0].upper() + summary[1:] + "."
+    parser = commands.add_parser(name, help=summary, description=description or sentence)
 
     def show(_: argparse.Namespace) -> int:
         parser.print_help(sys.stderr)

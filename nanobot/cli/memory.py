@@ -50,7 +50,7 @@ _NAMES = {
 def add_memory(commands: Commands) -> None:
     """`nanobot memory …`."""
     summary = "look into, explain, undo and share what is remembered"
-    what = add_group(commands, "memory", summary, f"{summary.capitalize()}.")
+    what = add_group(commands, "memory", summary)
     _finish(add(what, "show", "what is remembered, and how much", _do))
     _add_search(what)
     why = add(what, "why", "where a remembered line comes from", _do)

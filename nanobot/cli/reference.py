@@ -44,46 +44,39 @@ where none does, they work on the files. `--json` prints the result as JSON, for
 _WIDE = 10_000
 _STAYS = "\N{NO-BREAK SPACE}"
 _EVERYWHERE = "print JSON"
-"""What `grammar.add_json` says: told once, at the top."""
+"""What `Parser.json` says: told once, at the top."""
 
 
 def rendered(parser: argparse.ArgumentParser) -> str:
     """The page for a grammar. Raises `ValueError` for a command that is in no group."""
-    commands = dict(_commands(parser))
+    commands = _commands(parser)
     grouped = [name for names in GROUPS.values() for name in names]
     if missing := sorted(commands.keys() - set(grouped)):
         raise ValueError(f"in no group of nanobot.cli.reference: {', '.join(missing)}")
-    blocks = [_HEAD, _options(parser), _exit_codes(parser)]
+    _, _, codes = " ".join((parser.epilog or "").split()).partition("Exit codes: ")
+    blocks = [_HEAD, _options(parser), f"Exit codes: {codes}\n" if codes else ""]
     for title, names in GROUPS.items():
-        there = [commands[name] for name in names if name in commands]
-        if there:
-            blocks += [f"## {title}\n", *(block for one in there for block in _described(*one))]
+        if there := [commands[name] for name in names if name in commands]:
+            blocks += [f"## {title}\n", *(block for one in there for block in _described(one))]
     return "\n".join(block for block in blocks if block)
 
 
-Described = tuple[argparse.ArgumentParser, str]
+def _commands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    """The commands of a parser, by name."""
+    groups = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    return {name: command for group in groups for name, command in group.choices.items()}
 
 
-def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, Described]]:
-    """The commands of a parser, by name, each with its summary."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            summaries = {one.dest: one.help or "" for one in action._choices_actions}
-            for name, command in action.choices.items():
-                if name in summaries:
-                    yield name, (command, summaries[name])
-
-
-def _described(parser: argparse.ArgumentParser, summary: str, level: str = "###") -> Iterator[str]:
+def _described(parser: argparse.ArgumentParser, level: str = "###") -> Iterator[str]:
     """A command and those below it."""
-    inner = list(_commands(parser))
+    inner = _commands(parser).values()
     yield f"{level} `{parser.prog}{' …' if inner else ''}`\n"
-    yield f"{parser.description or f'{summary[:1].upper()}{summary[1:]}.'}\n"
+    yield f"{parser.description}\n"
     if parser.get_default("run") is not None:
         yield f"```\n{_usage(parser)}\n```\n"
         yield _options(parser)
-    for _, (command, what) in inner:
-        yield from _described(command, what, "####")
+    for command in inner:
+        yield from _described(command, "####")
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
@@ -123,12 +116,6 @@ def _value(action: argparse.Action) -> str:
         return "{" + ",".join(map(str, action.choices)) + "}"
     name = action.metavar or action.dest.upper()
     return name if isinstance(name, str) else " ".join(name)
-
-
-def _exit_codes(parser: argparse.ArgumentParser) -> str:
-    """What the grammar says of them."""
-    _, _, codes = " ".join((parser.epilog or "").split()).partition("Exit codes: ")
-    return f"Exit codes: {codes}\n" if codes else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
