@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.command import Data, add, field, put, table, to_json, zone_of
 from nanobot.errors import StorageError
-from nanobot.io import storage_errors
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
@@ -110,6 +109,7 @@ def _shown(lines: Iterable[LogLine], *, as_json: bool) -> str:
 
 
 def _audit(options: argparse.Namespace) -> int:
+    from nanobot.io import storage_errors
     from nanobot.security.audit import FILE, newest_records
 
     def holds(record: Record) -> bool:
