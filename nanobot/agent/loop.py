@@ -124,7 +124,7 @@ class AgentLoop:
         self._queue.let_in(key)
         signs = (
             asked.wait(),
-            self._queue.in_lane(key, _nothing),
+            self._queue.reached(key),
             self._clock.sleep(_SUSPECT_SECONDS),
         )
         tasks = [self._background.start(sign, name=f"suspect {key}") for sign in signs]
@@ -278,7 +278,3 @@ async def answer_of(command: Command, call: CommandCall) -> Answer:
     except Exception as error:  # noqa: BLE001 - the boundary: a broken command becomes an apology
         logger.opt(exception=error).error("/{} broke", command.name)
         return Answer(failure_text(error), failed=True)
-
-
-async def _nothing() -> None:
-    """A job that only marks how far a lane is."""

@@ -223,9 +223,8 @@ class SendCommand:
 
     def register(self, registry: CommandRegistry) -> None:
         """Add it to `registry`."""
-        registry.register(
-            Command("send", "Say something in another chat", self._run, "CHAT TEXT", "owner")
-        )
+        summary = "Say something in another chat"
+        registry.register(Command("send", summary, self._run, "CHAT TEXT", "owner"))
 
     async def _run(self, call: CommandCall) -> Answer:
         chats = await asyncio.to_thread(self.others.chats)

@@ -246,6 +246,10 @@ class SessionQueue:
         for entry in reversed(entries):
             self._waiting.setdefault(entry.message.session_key, deque()).appendleft(entry)
 
+    async def reached(self, key: str) -> None:
+        """Return when what waits in a session's lane now has been handled."""
+        await self._lanes.reached(key)
+
     async def in_lane(self, key: str, job: Callable[[], Awaitable[None]]) -> None:
         """Run a job in a session's lane, after all that is there; raises what it raises."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
