@@ -146,7 +146,7 @@ class TextMatcher:
         """Where it begins and ends."""
         folded, places = list[str](), list[tuple[int, int]]()
         for start, end, letters in _clusters(text):
-            piece = _folded(letters)
+            piece = letters.lower() if letters.isascii() else _folded(letters)
             folded.append(piece)
             places += [(start, end)] * len(piece)
         for found in self._pattern.finditer("".join(folded)):
