@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nanobot import __version__
 from nanobot.cli.agent import add_agent
 from nanobot.cli.backup import add_backup
-from nanobot.cli.channels import add_channels
+from nanobot.cli.channels import add_channels, add_pair
 from nanobot.cli.command import Parser, add, add_group, fitted, put, to_json
 from nanobot.cli.cron import add_cron
 from nanobot.cli.doctor import add_doctor
@@ -18,7 +18,6 @@ from nanobot.cli.logs import add_audit, add_logs
 from nanobot.cli.mcp import add_mcp
 from nanobot.cli.memory import add_dream, add_memory
 from nanobot.cli.onboard import add_onboard
-from nanobot.cli.pair import add_pair
 from nanobot.cli.service import add_service
 from nanobot.cli.sessions import add_queue, add_sessions, add_turn
 from nanobot.cli.skills import add_skills

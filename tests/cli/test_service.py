@@ -284,7 +284,7 @@ def test_a_start_that_fails_shows_the_last_words(
         "error: nanobot.service is installed but does not start:\n"
         "2026-11-22 12:53:14 INFO    ready\n"
         "error: config.yaml:3: no such key\nTry another.\n"
-        "  Mend it, then `nanobot service install` again. `nanobot service logs` says more.\n"
+        "  Fix it, then `nanobot service install` again. `nanobot service logs` says more.\n"
     )
 
 

@@ -58,7 +58,7 @@ def check_home(home: Path) -> Iterator[Finding]:
         yield Finding("ok", f"{home} is made at the first start")
         return
     except OSError as error:
-        hint = "Mend the permissions, or choose another folder with NANOBOT_HOME."
+        hint = "Fix the permissions, or choose another folder with NANOBOT_HOME."
         yield Finding("fail", f"{home} cannot be used: {error.strerror}", hint)
         return
     if not stat.S_ISDIR(mode):
@@ -306,7 +306,7 @@ def check_backups(case: Case) -> Iterator[Finding]:
         text = f"none are made by themselves; {shown} in {folder}"
         yield Finding("ok" if newest else "warn", text, hint)
     elif folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
-        hint = "Mend its permissions, or set backup.folder to another one."
+        hint = "Fix its permissions, or set backup.folder to another one."
         yield Finding("fail", f"{folder} cannot be written", hint)
     elif newest is None or _is_late(settings.schedule, newest, now):
         hint = "The gateway makes them while it runs. `nanobot backup` makes one now."

@@ -91,7 +91,7 @@ async def _asked(
     except ConfigError as error:
         raise NanobotError(
             f"the present configuration cannot be used:\n{error.for_people()}",
-            hint="Mend that first, or move the file away to begin anew.",
+            hint="Fix that first, or move the file away to begin anew.",
         ) from None
     options, before = options._replace(home=home), Before.read(home, os.environ)
     part = before.new_in(await Steps(person, options, settings, before).all())

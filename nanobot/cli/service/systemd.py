@@ -287,7 +287,7 @@ def _start(place: Place, systemd: Systemd, *, renewed: bool) -> None:
     said = systemd.last_words(place.service) or _last_line(answer)
     raise NanobotError(
         f"{place.service} is installed but does not start:\n{said}",
-        hint=f"Mend it, then `nanobot service install{place.options}` again. "
+        hint=f"Fix it, then `nanobot service install{place.options}` again. "
         f"`nanobot service logs{place.options}` says more.",
     )
 
