@@ -2,9 +2,9 @@
 
 `accept` routes what arrives: commands that may not wait run at once, everything else waits in its
 session's lane, which keeps order. The turn itself is in `nanobot.agent.turn`. A command's effect
-that must not happen twice is noted in the journal right before it: a command that a
-crash, or a disk that refuses its answer, cut off runs again from its start, and if it had come that
-far the person is told that it may be done or not.
+that must not happen twice is noted in the journal right before it: a command that was cut off by a
+crash, or by a disk that refuses its answer, runs again from its start, and if it had come that far
+the person is told that it may be done or not.
 """
 
 from __future__ import annotations
