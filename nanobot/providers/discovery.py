@@ -20,8 +20,15 @@ from typing import TYPE_CHECKING
 
 from nanobot.clock import Clock
 from nanobot.errors import ProviderError, ProviderRejected
-from nanobot.providers.failures import Endpoint, count, items, mapping, parse_json, string
-from nanobot.providers.opening import open_connection
+from nanobot.providers.endpoint import (
+    Endpoint,
+    count,
+    items,
+    mapping,
+    open_connection,
+    parse_json,
+    string,
+)
 
 if TYPE_CHECKING:
     from nanobot.providers.sdk import Connection

@@ -17,8 +17,7 @@ from nanobot.clock import Clock, SystemClock
 from nanobot.errors import (
     ContextTooLong,
 )
-from nanobot.providers.failures import Endpoint, items, mapping, parse_json
-from nanobot.providers.opening import LazyConnection, whole
+from nanobot.providers.endpoint import Endpoint, LazyConnection, items, mapping, parse_json, whole
 from nanobot.providers.retry import RetryPolicy, retried
 
 _ANSWER_LIMIT = 64 * 1024 * 1024

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import ProviderRejected, ProviderUnavailable
-from nanobot.providers.failures import Endpoint
-from nanobot.providers.opening import LazyConnection
+from nanobot.providers.endpoint import Endpoint, LazyConnection
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.providers.replies import Asked, IncomingReply, first_model
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nanobot.messages import ToolCall
-from nanobot.providers.failures import Endpoint, count, items, mapping, parse_json, string
+from nanobot.providers.endpoint import Endpoint, count, items, mapping, parse_json, string
 from nanobot.providers.port import Reply, TextSink, Usage
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")

@@ -27,7 +27,7 @@ from openai import (
     Omit,
 )
 
-from nanobot.providers.failures import Endpoint
+from nanobot.providers.endpoint import Endpoint
 
 _ERROR_BODY_BYTES = 64 * 1024
 _HEADERS: Mapping[str, str | Omit] = {

@@ -13,8 +13,7 @@ from random import Random
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import ContextTooLong, ProviderRejected
-from nanobot.providers.failures import Endpoint, mapping, parse_json
-from nanobot.providers.opening import LazyConnection, whole
+from nanobot.providers.endpoint import Endpoint, LazyConnection, mapping, parse_json, whole
 from nanobot.providers.retry import RetryPolicy, retried
 
 MAX_BYTES = 25 * 1024 * 1024

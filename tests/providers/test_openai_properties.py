@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nanobot.clock import SystemClock
 from nanobot.errors import ProviderError
-from nanobot.providers.failures import Endpoint
+from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.port import Reply
 from nanobot.providers.replies import Asked, EventParser, IncomingReply, VisibleText
 

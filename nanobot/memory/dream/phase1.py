@@ -31,7 +31,7 @@ from nanobot.memory.taint import is_foreign, origins_of
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.wording import NOTE, is_unconfirmed
 from nanobot.messages import Message
-from nanobot.providers.failures import items, mapping, string
+from nanobot.providers.endpoint import items, mapping, string
 from nanobot.providers.tokens import estimate_tokens
 
 Evidence = Callable[[str, int, int], list[Message]]

@@ -25,7 +25,7 @@ from nanobot.memory.taint import quotation
 from nanobot.memory.text.layout import is_heading, lines_of
 from nanobot.memory.text.lines import Operation, most_similar
 from nanobot.memory.text.wording import share, similar, words
-from nanobot.providers.failures import items, mapping, string
+from nanobot.providers.endpoint import items, mapping, string
 
 _TOKEN = re.compile(r"[^\s,;!?()\[\]<>\"'`*]+")
 _DATA = re.compile(r"[\w-][@/\\:.=#]+\w|^[@/#~]\w|\d")

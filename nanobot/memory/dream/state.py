@@ -15,7 +15,7 @@ from datetime import datetime
 
 from nanobot.bus.state import Document, StateStore, UnfitDocument
 from nanobot.memory.text.lines import Operation
-from nanobot.providers.failures import count, items, mapping, parse_json, string
+from nanobot.providers.endpoint import count, items, mapping, parse_json, string
 
 
 @dataclass(frozen=True, slots=True)
