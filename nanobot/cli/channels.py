@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from nanobot.cli.command import Commands
 
 _RENEW_SECONDS = 10.0
-"""How often the gateway hears that its channel is still needed; see `gateway.lending`."""
+"""How often the gateway hears that its channel is still needed; see `gateway.channels`."""
 
 
 def add_channels(commands: Commands) -> None:

@@ -212,17 +212,17 @@ def agreed(options: argparse.Namespace, shown: str, question: str) -> bool:
     if options.yes:
         return True
     put(fitted(shown))
-    if said_yes(question):
-        return True
-    put("Nothing was changed.\n")
-    return False
+    return said_yes(question)
 
 
 def said_yes(question: str) -> bool:
-    """Ask the person at the terminal; whatever is not a yes is a no."""
+    """Ask the person at the terminal. Whatever is not a yes is a no, which is confirmed to them."""
     sys.stdout.write(f"{question} [y/N] ")
     sys.stdout.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    is_yes = sys.stdin.readline().strip().lower() in {"y", "yes"}
+    if not is_yes:
+        put("Nothing was changed.\n")
+    return is_yes
 
 
 _NARROWEST_CELL = 24

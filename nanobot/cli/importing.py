@@ -78,7 +78,6 @@ def _import(options: argparse.Namespace) -> int:
         known = _report_text(plan.report)
         put(fitted(_plan_text(plan)))
         if not said_yes("\nImport it?"):
-            put("Nothing was changed.\n")
             return 1
     _tell(f"Writing {plan.target} …")
     with ExitStack() as stack:

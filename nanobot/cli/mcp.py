@@ -21,7 +21,6 @@ from nanobot.cli.command import (
     field,
     indent,
     number,
-    put,
     put_data,
     record,
     records,
@@ -80,7 +79,6 @@ def _approve(options: argparse.Namespace) -> int:
     if not digest:
         return 0
     if not options.yes and not said_yes("Accept these?"):
-        put("Nothing was changed.\n")
         return 1
     return put_data(
         options, asked(home, "mcp.approve", server=options.name, digest=digest), _server_text

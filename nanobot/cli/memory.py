@@ -20,7 +20,6 @@ from nanobot.cli.command import (
     count,
     day,
     expect_consent,
-    put,
     put_text,
     said_yes,
     text,
@@ -159,7 +158,6 @@ def _forget(options: argparse.Namespace) -> int:
         if not plan.get("found"):
             return 1
         if not said_yes("Erase this for good?" if options.erase else "Forget this?"):
-            put("Nothing was changed.\n")
             return 1
     done = _asked(options, "forget")
     _put(options, done)
