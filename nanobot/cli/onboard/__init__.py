@@ -49,28 +49,18 @@ def add_onboard(commands: Commands) -> None:
 
 
 def _onboard(options: argparse.Namespace) -> int:
-    from nanobot.cli.onboard import OnboardOptions
     from nanobot.cli.onboard.wizard import onboard
 
-    texts = {name: getattr(options, name) or "" for name in _names()}
-    return onboard(
-        OnboardOptions(
-            home=options.home,
-            home_is_chosen=bool(options.given_home or os.environ.get("NANOBOT_HOME")),
-            attended=not options.non_interactive,
-            as_json=options.json,
-            test=not options.no_test,
-            offline=options.offline,
-            restart=options.restart,
-            context_window=options.context_window,
-            api_key_stdin=options.api_key_stdin,
-            **texts,
-        )
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    given = {name: value for name, value in given.items() if name in OnboardOptions._fields}
+    chosen = OnboardOptions(
+        **given,
+        home_is_chosen=bool(options.given_home or os.environ.get("NANOBOT_HOME")),
+        attended=not options.non_interactive,
+        as_json=options.json,
+        test=not options.no_test,
     )
-
-
-def _names() -> list[str]:
-    return [name.removeprefix("--").replace("-", "_") for name, _, _ in _TEXTS]
+    return onboard(chosen)
 
 
 class OnboardOptions(NamedTuple):
