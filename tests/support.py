@@ -21,7 +21,7 @@ from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import Provider
 from nanobot.session.manager import SessionManager
 from nanobot.testing.channel import FakeChannel
-from nanobot.tooling import Arguments, Caller, Tool, ToolResult
+from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 from tests.doubles.telegram import FakeTelegram
 
 ENDINGS = (TURN_STOPPED, TURN_FAILED)
@@ -199,7 +199,7 @@ class Probe:
     description: str = "For tests."
     arguments: type[TextArguments] = TextArguments
 
-    async def __call__(self, arguments: TextArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: TextArguments, caller: TurnContext) -> ToolResult:
         self.called.append(arguments.text)
         if self.gate is not None:
             try:

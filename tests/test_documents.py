@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from nanobot.messages import ToolCall
-from nanobot.tooling import Caller, ToolRegistry
+from nanobot.tooling import ToolRegistry, TurnContext
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -64,7 +64,7 @@ async def test_the_tool_of_the_page_about_extending_works_behind_the_gate(
     exec(compile(source, "docs/extending.md", "exec"), vars(example))
     registry = ToolRegistry()
     registry.register(example.Roll(lambda sides: sides - 1))
-    caller = Caller("cli", "direct", "cli:direct", "turn-1")
+    caller = TurnContext("cli", "direct", "cli:direct", "turn-1")
     assert (await registry.call(ToolCall("1", "roll", '{"sides": 20}'), caller)).text == "20"
     assert (
         "no such die" in (await registry.call(ToolCall("2", "roll", '{"sides": 13}'), caller)).text

@@ -34,7 +34,7 @@ from nanobot.messages import Message
 from nanobot.providers.port import Prompt, Toolset, system_message, user_message
 from nanobot.tasks import Background
 from nanobot.text import one_line
-from nanobot.tooling import Arguments, Caller, ToolResult
+from nanobot.tooling import Arguments, ToolResult, TurnContext
 from nanobot.tooling.policy import OWNER
 from nanobot.tools.shell import Processes
 
@@ -86,7 +86,7 @@ class _Helper:
     id: str
     label: str
     task: str
-    caller: Caller
+    caller: TurnContext
     """Whoever asked for it."""
     heard: tuple[Message, ...]
     origins: tuple[str, ...]
@@ -120,7 +120,7 @@ class Helpers:
         self._tasks = Background()
         self._at_work: dict[str, _Helper] = {}
 
-    async def spawn(self, task: str, label: str, caller: Caller) -> str:
+    async def spawn(self, task: str, label: str, caller: TurnContext) -> str:
         """Let a helper work on `task`; its id. Raises `ToolError` and `StorageError`."""
         mine, most = self._of(caller.session_key), MOST_OF_ONE
         if caller.scope != OWNER:
@@ -262,7 +262,7 @@ class Spawn:
     effects: bool = True
     parallel: bool = False
 
-    async def __call__(self, arguments: SpawnArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: SpawnArguments, caller: TurnContext) -> ToolResult:
         if not caller.attended:
             raise ToolError("only a conversation with a person can have helpers")
         helper = await self.helpers.spawn(arguments.task, arguments.label, caller)

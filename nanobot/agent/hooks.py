@@ -22,7 +22,7 @@ from nanobot.bus.events import (
     TurnStarted,
 )
 from nanobot.messages import ToolCall
-from nanobot.tooling import Caller, ToolResult
+from nanobot.tooling import ToolResult, TurnContext
 
 
 class AgentHook:
@@ -31,21 +31,21 @@ class AgentHook:
     def message_received(self, message: InboundMessage) -> None:
         """A message is stored and about to be routed. Be quick."""
 
-    async def turn_started(self, caller: Caller, event_ids: tuple[str, ...]) -> None:
+    async def turn_started(self, caller: TurnContext, event_ids: tuple[str, ...]) -> None:
         """The agent begins to work on these events."""
 
-    def text(self, caller: Caller, delta: str, restart: bool) -> None:
+    def text(self, caller: TurnContext, delta: str, restart: bool) -> None:
         """More text of the reply; `restart` voids what came before. Called often: be quick."""
 
-    async def tool_started(self, caller: Caller, call: ToolCall) -> None:
+    async def tool_started(self, caller: TurnContext, call: ToolCall) -> None:
         """A tool is about to run: nothing stands in its way, and where the owner had to be asked
         they have said yes. There is none for a call that does not run."""
 
-    def tool_output(self, caller: Caller, call: ToolCall, text: str) -> None:
+    def tool_output(self, caller: TurnContext, call: ToolCall, text: str) -> None:
         """A running tool prints something. Called often: be quick."""
 
     async def tool_finished(
-        self, caller: Caller, call: ToolCall, result: ToolResult, seconds: float
+        self, caller: TurnContext, call: ToolCall, result: ToolResult, seconds: float
     ) -> None:
         """A tool that was started has run."""
 
@@ -64,28 +64,28 @@ class CompositeHook(AgentHook):
             with _contained(hook):
                 hook.message_received(message)
 
-    async def turn_started(self, caller: Caller, event_ids: tuple[str, ...]) -> None:
+    async def turn_started(self, caller: TurnContext, event_ids: tuple[str, ...]) -> None:
         for hook in self._hooks:
             with _contained(hook):
                 await hook.turn_started(caller, event_ids)
 
-    def text(self, caller: Caller, delta: str, restart: bool) -> None:
+    def text(self, caller: TurnContext, delta: str, restart: bool) -> None:
         for hook in self._hooks:
             with _contained(hook):
                 hook.text(caller, delta, restart)
 
-    async def tool_started(self, caller: Caller, call: ToolCall) -> None:
+    async def tool_started(self, caller: TurnContext, call: ToolCall) -> None:
         for hook in self._hooks:
             with _contained(hook):
                 await hook.tool_started(caller, call)
 
-    def tool_output(self, caller: Caller, call: ToolCall, text: str) -> None:
+    def tool_output(self, caller: TurnContext, call: ToolCall, text: str) -> None:
         for hook in self._hooks:
             with _contained(hook):
                 hook.tool_output(caller, call, text)
 
     async def tool_finished(
-        self, caller: Caller, call: ToolCall, result: ToolResult, seconds: float
+        self, caller: TurnContext, call: ToolCall, result: ToolResult, seconds: float
     ) -> None:
         for hook in self._hooks:
             with _contained(hook):
@@ -119,20 +119,20 @@ class ProgressHook(AgentHook):
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
-    async def turn_started(self, caller: Caller, event_ids: tuple[str, ...]) -> None:
+    async def turn_started(self, caller: TurnContext, event_ids: tuple[str, ...]) -> None:
         if caller.watched:
             place = (caller.channel, caller.chat_id, caller.turn_id)
             self._screen.show(TurnStarted(*place, event_ids, caller.thread_id))
 
-    def text(self, caller: Caller, delta: str, restart: bool) -> None:
+    def text(self, caller: TurnContext, delta: str, restart: bool) -> None:
         place = (caller.channel, caller.chat_id, caller.turn_id)
         self._show(caller, TextDelta(*place, delta, restart, caller.thread_id))
 
-    async def tool_started(self, caller: Caller, call: ToolCall) -> None:
+    async def tool_started(self, caller: TurnContext, call: ToolCall) -> None:
         place = (caller.channel, caller.chat_id, caller.turn_id)
         self._show(caller, ToolStarted(*place, call.hint, caller.thread_id))
 
-    def tool_output(self, caller: Caller, call: ToolCall, text: str) -> None:
+    def tool_output(self, caller: TurnContext, call: ToolCall, text: str) -> None:
         place = (caller.channel, caller.chat_id, caller.turn_id)
         self._show(caller, ToolOutput(*place, text, caller.thread_id))
 
@@ -140,7 +140,7 @@ class ProgressHook(AgentHook):
         if ended.begun_by in {"person", "report"}:
             self._screen.show(ended)
 
-    def _show(self, caller: Caller, event: Progress) -> None:
+    def _show(self, caller: TurnContext, event: Progress) -> None:
         if caller.watched:
             self._screen.show(event)
 
@@ -154,11 +154,11 @@ class Chronicle(AgentHook):
         self.prompt_tokens = 0
         self.completion_tokens = 0
 
-    async def turn_started(self, caller: Caller, event_ids: tuple[str, ...]) -> None:
+    async def turn_started(self, caller: TurnContext, event_ids: tuple[str, ...]) -> None:
         logger.debug("{}: a turn begins", caller.session_key)
 
     async def tool_finished(
-        self, caller: Caller, call: ToolCall, result: ToolResult, seconds: float
+        self, caller: TurnContext, call: ToolCall, result: ToolResult, seconds: float
     ) -> None:
         logger.debug("{} took {:.1f} s", call.name, seconds)
 

@@ -36,7 +36,7 @@ from nanobot.memory.taint import passed_on
 from nanobot.messages import Message
 from nanobot.security.paths import Place
 from nanobot.text import one_line, printable
-from nanobot.tooling import Arguments, Caller, Risk, RootsOf, ToolResult
+from nanobot.tooling import Arguments, Risk, RootsOf, ToolResult, TurnContext
 from nanobot.tools.reading import Received, missing
 
 _MOST_REMEMBERED = 64
@@ -104,7 +104,7 @@ class SendMessage:
     effects: bool = True
     parallel: bool = False
 
-    async def risk(self, arguments: MessageArguments, caller: Caller) -> Risk | None:
+    async def risk(self, arguments: MessageArguments, caller: TurnContext) -> Risk | None:
         """Another chat than the caller's hears of it."""
         here = caller.address
         address = await self._address(arguments.chat.strip(), caller, here)
@@ -118,7 +118,7 @@ class SendMessage:
         lines = [f"to: {there}, now", *told, arguments.text.strip()]
         return Risk("send", "send a message to another chat", "\n".join(lines).strip())
 
-    async def __call__(self, arguments: MessageArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: MessageArguments, caller: TurnContext) -> ToolResult:
         if not arguments.text.strip() and not arguments.media:
             raise ToolError("there is nothing to send", hint="Give a text, files, or both.")
         here = caller.address
@@ -144,7 +144,7 @@ class SendMessage:
             note = await self._keep(message, address, caller)
         return ToolResult(f"Sent to {address.key}: {_summary(message)}.{note}", trusted=True)
 
-    async def _address(self, wanted: str, caller: Caller, here: Address) -> Address:
+    async def _address(self, wanted: str, caller: TurnContext, here: Address) -> Address:
         """Where to send. Raises `ToolError` for a chat that must not hear of this."""
         if wanted in ("", here.key):
             return here
@@ -167,7 +167,7 @@ class SendMessage:
         return self.shown.pop((turn_id, arguments.model_dump_json()), None)
 
     def _files(
-        self, paths: Sequence[str], caller: Caller, channel: str
+        self, paths: Sequence[str], caller: TurnContext, channel: str
     ) -> Iterator[tuple[Place, bytes, str]]:
         """The files as they are now, one after the other, each with its SHA-256. Blocks; raises
         `ToolError`."""
@@ -179,7 +179,7 @@ class SendMessage:
             yield place, content, hashlib.sha256(content).hexdigest()
 
     def _judged(
-        self, paths: Sequence[str], caller: Caller, channel: str
+        self, paths: Sequence[str], caller: TurnContext, channel: str
     ) -> tuple[list[str], list[str]]:
         """What to show of the files, and their digests. Blocks; raises `ToolError`."""
         told, digests = [], []
@@ -189,7 +189,7 @@ class SendMessage:
         return told, digests
 
     def _kept(
-        self, paths: Sequence[str], caller: Caller, channel: str
+        self, paths: Sequence[str], caller: TurnContext, channel: str
     ) -> tuple[list[Media], list[str]]:
         """Keep the files as they are now; they and their digests. Blocks; raises `ToolError` and
         `StorageError`."""
@@ -199,7 +199,7 @@ class SendMessage:
             digests.append(digest)
         return media, digests
 
-    async def _keep(self, message: OutboundMessage, there: Address, caller: Caller) -> str:
+    async def _keep(self, message: OutboundMessage, there: Address, caller: TurnContext) -> str:
         """Let the other conversation know what was said there; what to add where it does not."""
         read = caller.origins()  # what it says may be the words of these
         origin = passed_on(MESSAGE, read) if read else NANOBOT

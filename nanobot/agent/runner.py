@@ -30,7 +30,7 @@ from nanobot.providers.port import (
     tool_message,
     user_message,
 )
-from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from nanobot.tooling import ToolRegistry, ToolResult, TurnContext
 
 AT_ONCE = 8
 """Calls that run side by side."""
@@ -186,7 +186,7 @@ class AgentRunner:
     async def run(
         self,
         prompt: Prompt,
-        caller: Caller,
+        caller: TurnContext,
         *,
         options: CallOptions | None = None,
         begun: Begun | None = None,
@@ -243,7 +243,7 @@ class _Run:
     def __init__(
         self,
         runner: AgentRunner,
-        caller: Caller,
+        caller: TurnContext,
         log: TurnLog,
         hook: AgentHook,
         render: Render,

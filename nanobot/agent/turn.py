@@ -55,7 +55,7 @@ from nanobot.providers.retry import asked_wait
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
 from nanobot.tasks import is_cancelled
-from nanobot.tooling import Caller
+from nanobot.tooling import TurnContext
 
 _MAY_BE_AN_IMAGE = frozenset({400, 404, 415, 422})
 """How servers answer to an image that is broken, or that their model cannot see."""
@@ -136,11 +136,11 @@ class Turns:
             ids = [entry.id for entry in turn.entries]
             self._journal.claim(turn.id, session.key, ids, at_once=turn.entries[0].recovered)
 
-    def _caller(self, session: Session, turn: RunningTurn, scope: str) -> Caller:
+    def _caller(self, session: Session, turn: RunningTurn, scope: str) -> TurnContext:
         """Who a turn is for, worked out once. What may change while it runs is asked for at each
         call: what the model has read, and with it the taint."""
         inbound = turn.inbound
-        return Caller(
+        return TurnContext(
             inbound.channel,
             inbound.chat_id,
             session.key,

@@ -32,7 +32,7 @@ from nanobot.providers.counter import TokenCounter
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import decode, encode
 from nanobot.tasks import Background
-from nanobot.tooling import Caller
+from nanobot.tooling import TurnContext
 
 ALBUM_SECONDS = 1.0
 """An album is complete when nothing has come for that long; what comes later joins the turn."""
@@ -90,7 +90,7 @@ class RunningTurn(TurnLog):
     the model is about to be asked, or the turn is over.
     """
 
-    caller: Caller
+    caller: TurnContext
 
     def __init__(
         self, turn_id: str, entry: InboxEntry, parts: AgentParts, *, steer: bool = False

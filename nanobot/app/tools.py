@@ -47,7 +47,7 @@ from nanobot.skills.loader import SkillsLoader, Surroundings
 from nanobot.skills.prompt import ReadSkill
 from nanobot.skills.service import SkillsService
 from nanobot.templates import render
-from nanobot.tooling import Caller, OwnersPolicy, Tool, ToolRegistry
+from nanobot.tooling import OwnersPolicy, Tool, ToolRegistry, TurnContext
 from nanobot.tooling.approvals import Approvals
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
@@ -109,7 +109,7 @@ class CallersFiles:
     stores: Stores
     memory: Remembering
 
-    def roots_of(self, caller: Caller) -> Roots:
+    def roots_of(self, caller: TurnContext) -> Roots:
         """The folders of the scope that a call serves."""
         if caller.scope == OWNER:
             spill = Root(self.stores.home / "spill", writable=False, name="spill folder")
@@ -118,7 +118,7 @@ class CallersFiles:
         root.create()
         return Roots((root,))
 
-    def received(self, path: str, caller: Caller) -> Place | None:
+    def received(self, path: str, caller: TurnContext) -> Place | None:
         """A file that came with a message: the owner's any, otherwise one of this conversation."""
         kept = self.stores.media.place(path)
         if kept is None or caller.scope == OWNER:
@@ -126,11 +126,11 @@ class CallersFiles:
         names = {name for message in caller.heard() for name in message.media}
         return kept if kept.names[-1] in names else None
 
-    def is_others(self, path: str, caller: Caller) -> bool:
+    def is_others(self, path: str, caller: TurnContext) -> bool:
         """Whether a file lies with another person or a group, whose folders are in the owner's."""
         return caller.scope == OWNER and path.startswith(("people/", "groups/"))
 
-    async def note_changes(self, caller: Caller) -> None:
+    async def note_changes(self, caller: TurnContext) -> None:
         """What a command without a sandbox changed in memory was the agent's doing, no person's."""
         for one in self.memory.on_disk():
             try:
@@ -240,7 +240,7 @@ def _offer_shell(registry: ToolRegistry, base: Base, files: CallersFiles, egress
     registry.register_all(tools)
 
 
-def _confined(base: Base, files: CallersFiles, caller: Caller, network: bool) -> Confined:
+def _confined(base: Base, files: CallersFiles, caller: TurnContext, network: bool) -> Confined:
     """What a caller's command may touch: their scope's folder, of which what decides future
     behaviour cannot be changed."""
     wanted = base.settings.tools.exec
@@ -287,7 +287,7 @@ def _pdf_text(content: bytes) -> str:
 
 
 async def _ask(
-    base: Base, caller: Caller, code: str, text: str, buttons: Sequence[Button]
+    base: Base, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
 ) -> Address | None:
     """Where the owner is in the conversation and nobody else is, there; else in their own chat, and
     whoever waits here is told so."""

@@ -41,7 +41,7 @@ from nanobot.cron.wording import (
 )
 from nanobot.errors import NanobotError, ToolError
 from nanobot.text import one_line, printable
-from nanobot.tooling import Arguments, Caller, Risk, ToolResult
+from nanobot.tooling import Arguments, Risk, ToolResult, TurnContext
 from nanobot.tooling.policy import OWNER
 
 CRON = "cron"
@@ -77,7 +77,7 @@ class CronTool:
     effects: bool = True
     parallel: bool = False
 
-    async def risk(self, arguments: CronArguments, caller: Caller) -> Risk | None:
+    async def risk(self, arguments: CronArguments, caller: TurnContext) -> Risk | None:
         """See `Risky`."""
         if arguments.action == "list":
             return None
@@ -91,7 +91,7 @@ class CronTool:
         details = f"{wanted.schedule.text}, {when}, in {caller.address.key}"
         return Risk("schedule", "schedule this", f"{details}\n{wanted.message}")
 
-    async def __call__(self, arguments: CronArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: CronArguments, caller: TurnContext) -> ToolResult:
         now = self.clock.now()
         if arguments.action == "list":
             jobs = await self.service.jobs(caller.scope)
@@ -109,7 +109,7 @@ class CronTool:
             f"Job {job.id} is scheduled: {schedule_text(job)}, {next_text(job, now)}.", trusted=True
         )
 
-    async def _risk_of_removing(self, arguments: CronArguments, caller: Caller) -> Risk:
+    async def _risk_of_removing(self, arguments: CronArguments, caller: TurnContext) -> Risk:
         """Foreign text must not take a reminder away that the person counts on."""
         if not arguments.id.strip():
             raise ToolError("say which job to remove, by its id", hint="action `list` shows them")
@@ -117,7 +117,7 @@ class CronTool:
         details = f"{job.id}: {schedule_text(job)}\n{job.message}"
         return Risk("schedule", "remove this job", details)
 
-    def _draft(self, arguments: CronArguments, caller: Caller) -> Job:
+    def _draft(self, arguments: CronArguments, caller: TurnContext) -> Job:
         return draft_job(
             arguments.schedule,
             arguments.message,
@@ -133,7 +133,7 @@ async def _listed(service: CronService, scope: str, now: datetime) -> str:
     return list_text(jobs, service.trouble if scope == OWNER else "", now)
 
 
-def _refuse_unattended(caller: Caller) -> None:
+def _refuse_unattended(caller: TurnContext) -> None:
     if not caller.attended:
         raise ToolError(
             "jobs are scheduled and removed only when a person asks for it, and nobody is here",

@@ -26,7 +26,7 @@ from nanobot.memory.store.guard import bare, fact_lines, lost_facts
 from nanobot.memory.taint import quotation
 from nanobot.memory.text.lines import Operation, most_similar, told
 from nanobot.memory.versions.version import Change
-from nanobot.tooling import Arguments, Caller, ToolResult
+from nanobot.tooling import Arguments, ToolResult, TurnContext
 
 MemoryOf = Callable[[str], Memory]
 """The memory of a scope."""
@@ -49,12 +49,14 @@ class Documents:
     def __init__(self, memory_of: MemoryOf) -> None:
         self._memory_of = memory_of
 
-    def is_document(self, path: str, caller: Caller) -> bool:
+    def is_document(self, path: str, caller: TurnContext) -> bool:
         """Whether writes to `path`, relative to the caller's workspace, must come here."""
         scope, inside = _located(path, caller)
         return self._memory_of(scope).store.is_document(inside)
 
-    async def replace(self, path: str, text: str, *, expected: str | None, caller: Caller) -> int:
+    async def replace(
+        self, path: str, text: str, *, expected: str | None, caller: TurnContext
+    ) -> int:
         """Write `text` where `expected` (None: no file) still stands; return the version's number.
 
         Raises `ToolError` where foreign text was read or the guard refuses, `WriteConflict` where
@@ -106,7 +108,7 @@ class Note:
     effects: bool = True
     parallel: bool = False
 
-    async def __call__(self, arguments: NoteArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: NoteArguments, caller: TurnContext) -> ToolResult:
         memory = self.memory_of(caller.scope)
         text, origins = arguments.text, caller.origins()
         if arguments.quote:
@@ -166,7 +168,7 @@ class UpdateMemory:
     effects: bool = True
     parallel: bool = False
 
-    async def __call__(self, arguments: UpdateMemoryArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: UpdateMemoryArguments, caller: TurnContext) -> ToolResult:
         memory, origins = self.memory_of(caller.scope), caller.origins()
         path = _PATHS.get(arguments.file, arguments.file)
         if not (arguments.add or arguments.quote or arguments.remove or arguments.replace):
@@ -299,12 +301,12 @@ def _plain(line: str) -> str:
     return " ".join(bare(line).casefold().split()).rstrip(".。")
 
 
-def _by_agent(caller: Caller, summary: str) -> Change:
+def _by_agent(caller: TurnContext, summary: str) -> Change:
     """A change that the agent makes in the caller's turn."""
     return Change("agent", summary, session=caller.session_key, turn=caller.turn_id)
 
 
-def _located(path: str, caller: Caller) -> tuple[str, str]:
+def _located(path: str, caller: TurnContext) -> tuple[str, str]:
     """The scope that `path` is of, and the path in it. The owner's workspace holds them all."""
     kind, _, rest = path.partition("/")
     name, _, inside = rest.partition("/")

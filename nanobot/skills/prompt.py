@@ -29,7 +29,7 @@ from nanobot.providers.tokens import estimate_tokens
 from nanobot.skills.folder import Skill, is_main
 from nanobot.skills.loader import SkillsLoader
 from nanobot.text import printable, shortened
-from nanobot.tooling import MAX_RESULT, Arguments, Caller, ToolResult
+from nanobot.tooling import MAX_RESULT, Arguments, ToolResult, TurnContext
 from nanobot.tooling.policy import OWNER
 
 MOST_NAMED = 3
@@ -185,7 +185,7 @@ class ReadSkill:
     effects: bool = False
     parallel: bool = True
 
-    async def __call__(self, arguments: ReadSkillArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: ReadSkillArguments, caller: TurnContext) -> ToolResult:
         try:
             text = await asyncio.to_thread(self._read, arguments, caller.scope)
         except ToolError as error:  # our own words: they bring nothing foreign in

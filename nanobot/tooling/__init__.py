@@ -15,7 +15,6 @@ from nanobot.tooling.policy import (
 from nanobot.tooling.registry import MAX_RESULT, Approver, SpillFolder, ToolRegistry
 from nanobot.tooling.values import (
     Arguments,
-    Caller,
     OwnersOnly,
     Risk,
     RiskKind,
@@ -23,6 +22,7 @@ from nanobot.tooling.values import (
     RootsOf,
     Tool,
     ToolResult,
+    TurnContext,
     Undisturbed,
     WithSchema,
 )
@@ -34,7 +34,6 @@ __all__ = [
     "Approver",
     "Arguments",
     "Ask",
-    "Caller",
     "Decision",
     "Denied",
     "OwnersOnly",
@@ -47,6 +46,7 @@ __all__ = [
     "Tool",
     "ToolRegistry",
     "ToolResult",
+    "TurnContext",
     "Undisturbed",
     "WithSchema",
 ]

@@ -28,7 +28,7 @@ from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.text import judged, visible
 from nanobot.tooling.policy import OWNER, Allowed, Ask, Denied
-from nanobot.tooling.values import Caller
+from nanobot.tooling.values import TurnContext
 
 WAIT_SECONDS = 600.0
 """After this time without an answer it is no."""
@@ -50,7 +50,7 @@ that no other one of the same chat has made way for so recently."""
 _HOUR = 3_600.0
 
 
-Send = Callable[[Caller, str, str, Sequence[Button]], Awaitable[Address | None]]
+Send = Callable[[TurnContext, str, str, Sequence[Button]], Awaitable[Address | None]]
 """Sends a question: for whose call, its code, the text, the buttons. Gives the chat that it went
 to, None where there is no chat of the owner's."""
 
@@ -60,7 +60,7 @@ Pausing = Callable[[str], AbstractAsyncContextManager[None]]
 
 @dataclass(slots=True)
 class _Waiting:
-    caller: Caller
+    caller: TurnContext
     what: str
     answer: asyncio.Future[bool]
     address: Address | None = None
@@ -78,7 +78,7 @@ class Approvals:
         self._ended_at: dict[Address, float] = {}
         self._asked_at: dict[str, deque[float]] = {}
 
-    async def ask(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
+    async def ask(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
         """See `Approver`."""
         details = question.risk.details
         if len(details) > MOST_SHOWN or len(judged(details)) > MOST_SHOWN:
@@ -164,7 +164,7 @@ async def _result(answer: asyncio.Future[bool]) -> bool:
     return await answer
 
 
-def _text(caller: Caller, code: str, question: Ask) -> str:
+def _text(caller: TurnContext, code: str, question: Ask) -> str:
     details = judged(question.risk.details)
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", details))])
     return "\n".join(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from nanobot.text import printable
-from nanobot.tooling.values import Caller, Risk, RiskKind
+from nanobot.tooling.values import Risk, RiskKind, TurnContext
 
 Approval = Literal["auto", "ask", "allow", "never"]
 """For one kind of risk: `auto` asks once untrusted content is in the conversation, `ask` each time,
@@ -54,7 +54,7 @@ class OwnersPolicy:
 
     approval: Mapping[RiskKind, Approval] = field(default_factory=dict)
 
-    def decide(self, caller: Caller, risk: Risk | None) -> Decision:
+    def decide(self, caller: TurnContext, risk: Risk | None) -> Decision:
         """Whether a call may run, once its arguments are known to be valid. Raising means no."""
         if risk is None:
             return Allowed()

@@ -29,11 +29,11 @@ from nanobot.tooling.policy import OWNER, Allowed, Ask, Decision, Denied, Owners
 from nanobot.tooling.schema import parameters_of, parse_arguments
 from nanobot.tooling.values import (
     Arguments,
-    Caller,
     OwnersOnly,
     Risky,
     Tool,
     ToolResult,
+    TurnContext,
     Undisturbed,
     WithSchema,
 )
@@ -49,7 +49,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class Approver(Protocol):
     """Asks the owner."""
 
-    async def ask(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
+    async def ask(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
         """Wait for the owner's word. Cancelling withdraws the question."""
         ...
 
@@ -162,7 +162,7 @@ class ToolRegistry:
     async def call(
         self,
         call: ToolCall,
-        caller: Caller,
+        caller: TurnContext,
         starting: Callable[[], Awaitable[None]] | None = None,
     ) -> ToolResult:
         """Run one call of the model. `starting` is awaited right before the tool itself runs, once
@@ -183,7 +183,7 @@ class ToolRegistry:
         return result
 
     async def _ran(
-        self, tool: Tool, arguments: Arguments, call: ToolCall, caller: Caller
+        self, tool: Tool, arguments: Arguments, call: ToolCall, caller: TurnContext
     ) -> ToolResult:
         watched = replace(caller, show=lambda text: caller.show(self._clean(text)))
         try:
@@ -194,7 +194,7 @@ class ToolRegistry:
             return self._failure(call, error)
 
     async def _admitted(
-        self, call: ToolCall, caller: Caller, held: AsyncExitStack
+        self, call: ToolCall, caller: TurnContext, held: AsyncExitStack
     ) -> tuple[Tool, Arguments]:
         """The tool and its arguments, once nothing stands in the way; `held` is what keeps others
         from changing what the owner was asked about. Raises `ToolError`."""
@@ -219,7 +219,7 @@ class ToolRegistry:
             raise CallRefused(f"not allowed: {decision.reason}")
         return tool, arguments
 
-    async def _asked(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
+    async def _asked(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
         if not caller.attended:
             return Denied(
                 f"{question.because} This would need the owner's approval, and nobody is there to "
@@ -229,7 +229,7 @@ class ToolRegistry:
             return Denied("this needs the owner's approval, and they cannot be asked here")
         return await self._approver.ask(call, caller, question)
 
-    def _record_end(self, call: ToolCall, caller: Caller, result: ToolResult) -> None:
+    def _record_end(self, call: ToolCall, caller: TurnContext, result: ToolResult) -> None:
         record: dict[str, Value] = {"outcome": "error" if result.is_error else "ok"}
         if result.changed:
             record["changed"] = " ".join(result.changed[:_SHOWN_CHANGES])
@@ -238,7 +238,7 @@ class ToolRegistry:
         self._record("ended", call, caller, record)
 
     def _record(
-        self, event: str, call: ToolCall, caller: Caller, outcome: Record, **more: Value
+        self, event: str, call: ToolCall, caller: TurnContext, outcome: Record, **more: Value
     ) -> None:
         """Write down what was decided about a call, before it takes effect, and what came of it."""
         if self._audit is None:
@@ -284,7 +284,7 @@ class ToolRegistry:
         known = ", ".join(names) or "none"
         return ToolError(f"no tool named {name[:80]!r}", hint=f"{hint}The tools are: {known}.")
 
-    async def _finished(self, name: str, caller: Caller, result: ToolResult) -> ToolResult:
+    async def _finished(self, name: str, caller: TurnContext, result: ToolResult) -> ToolResult:
         text = self._clean(result.text)
         if len(text) > MAX_RESULT:
             text = await self._previewed(name, caller, text)
@@ -294,7 +294,7 @@ class ToolRegistry:
         # Lone surrogates (names that are not UTF-8) would make the whole next request invalid.
         return self._redactor.redact(text.encode("utf-8", "backslashreplace").decode())
 
-    async def _previewed(self, name: str, caller: Caller, text: str) -> str:
+    async def _previewed(self, name: str, caller: TurnContext, text: str) -> str:
         head, tail = text[:_HEAD], text[-_TAIL:]
         where = "The rest could not be kept"
         if self._overflow is not None and caller.scope == OWNER:  # others could not read it

@@ -1,6 +1,6 @@
 """What a tool is, who calls it, what a call could do beyond the conversation, and what comes back.
 
-A tool is stateless: who is asking is an argument (`Caller`), because shared "current context" is
+A tool is stateless: who is asking is an argument (`TurnContext`), because shared "current context" is
 how one person's reply ends up in another's chat.
 """
 
@@ -19,10 +19,10 @@ from nanobot.security.paths import Roots
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """On whose behalf a tool runs.
+class TurnContext:
+    """Whom a turn is for, worked out once when it begins; on whose behalf its tools run.
 
-    `scope` is whose memory and files: `owner`, `people/<id>` or `groups/<id>`. `heard` gives the
+    Taint is never frozen: what the model has read is asked for at each call. `scope` is whose memory and files: `owner`, `people/<id>` or `groups/<id>`. `heard` gives the
     messages that the model has read when it calls: what may become a memory depends on who said it.
     `origins` names where the untrusted text among them came from, empty where there is none.
     `begun_by` is who began the turn: for anything but a person nobody is there to be asked, and
@@ -61,7 +61,7 @@ class Caller:
         return self.begun_by in {"person", "report"}
 
 
-RootsOf = Callable[[Caller], Roots]
+RootsOf = Callable[[TurnContext], Roots]
 """The folders that a caller may touch: what is not its own does not exist for it."""
 
 RiskKind = Literal["send", "fetch", "exec", "persist", "schedule", "mcp"]
@@ -120,7 +120,7 @@ class Tool(Protocol):
     @property
     def parallel(self) -> bool: ...
 
-    async def __call__(self, arguments: Any, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: Any, caller: TurnContext) -> ToolResult:
         """Do it. Raise `ToolError` with a text that the model can act on."""
         ...
 
@@ -129,7 +129,7 @@ class Tool(Protocol):
 class Risky(Protocol):
     """A tool some of whose calls may need the owner's approval."""
 
-    async def risk(self, arguments: Any, caller: Caller) -> Risk | None:
+    async def risk(self, arguments: Any, caller: TurnContext) -> Risk | None:
         """What this call could do beyond its conversation; None where it can do nothing of that
         kind. Changes nothing. Raises `ToolError` for a call that cannot be made at all."""
         ...
@@ -140,7 +140,7 @@ class Undisturbed(Protocol):
     """A tool whose calls may do something else once files have changed: a command reads scripts."""
 
     def undisturbed(
-        self, arguments: Any, caller: Caller
+        self, arguments: Any, caller: TurnContext
     ) -> AbstractAsyncContextManager[Callable[[], Awaitable[None]]]:
         """Entered before the owner is asked about a call, left when it has run: meanwhile nobody
         else changes what it may work on. Gives what is awaited after the owner's yes, which raises

@@ -22,7 +22,7 @@ from pydantic import Field
 from nanobot.errors import ToolError
 from nanobot.security.confine import autorun
 from nanobot.security.paths import Place
-from nanobot.tooling import Arguments, Caller, Risk, RootsOf, ToolResult
+from nanobot.tooling import Arguments, Risk, RootsOf, ToolResult, TurnContext
 from nanobot.tools.reading import binary_kind, image_type, missing
 from nanobot.tools.shell.processes import Processes
 from nanobot.tools.undo import UndoLog
@@ -100,11 +100,13 @@ class DocumentStore(Protocol):
     Paths are relative to the caller's workspace; whose memory one belongs to, the caller says.
     """
 
-    def is_document(self, path: str, caller: Caller) -> bool:
+    def is_document(self, path: str, caller: TurnContext) -> bool:
         """Whether writes to `path` must come here."""
         ...
 
-    async def replace(self, path: str, text: str, *, expected: str | None, caller: Caller) -> int:
+    async def replace(
+        self, path: str, text: str, *, expected: str | None, caller: TurnContext
+    ) -> int:
         """Write `text` where `expected` (the text that was read; None: no file) still stands.
 
         Returns the number of the version that this made, 0 for none. Raises `WriteConflict` where
@@ -126,7 +128,7 @@ class WorkspaceWriter:
         """A place's path from the workspace, of which a caller's own root may be a part."""
         return self._undo.path_of(place)
 
-    def is_document(self, place: Place, caller: Caller) -> bool:
+    def is_document(self, place: Place, caller: TurnContext) -> bool:
         """Whether a guarded writer decides about what is written there."""
         return self._documents.is_document(place.relative, caller)
 
@@ -135,7 +137,9 @@ class WorkspaceWriter:
         place.refuse_unless_writable()
         return await asyncio.to_thread(place.read_bytes, MAX_CHANGED)
 
-    async def write(self, place: Place, text: str, previous: bytes | None, caller: Caller) -> bytes:
+    async def write(
+        self, place: Place, text: str, previous: bytes | None, caller: TurnContext
+    ) -> bytes:
         """Put `text` where `previous` stood; return the bytes written."""
         try:
             new = text.encode()
@@ -161,7 +165,7 @@ class WorkspaceWriter:
             await asyncio.to_thread(place.write_bytes, new, expected=previous)
         return new
 
-    async def _refuse_beside_commands(self, place: Place, caller: Caller) -> None:
+    async def _refuse_beside_commands(self, place: Place, caller: TurnContext) -> None:
         """What the owner was asked about stays as it is, and a command in whose sight something
         appears that runs by itself would be ended, and that renamed."""
         self._commands.refuse_if_held(caller)
@@ -199,7 +203,7 @@ Lasting = Callable[[str], bool]
 writer of its own: a skill's."""
 
 
-Foreign = Callable[[str, Caller], bool]
+Foreign = Callable[[str, TurnContext], bool]
 """Whether a file, by its path from the caller's folder, is of another conversation: what is written
 there is read by others."""
 
@@ -213,7 +217,7 @@ class _Writing:
     lasting: Lasting = lambda _: False
     foreign: Foreign = lambda _, __: False
 
-    async def _risk(self, place: Place, change: str, caller: Caller) -> Risk | None:
+    async def _risk(self, place: Place, change: str, caller: TurnContext) -> Risk | None:
         if not place.root.writable:
             return None
         details = f"file: {place.shown}\n{change}"
@@ -240,12 +244,12 @@ class WriteFile(_Writing):
     effects: bool = True
     parallel: bool = False
 
-    async def risk(self, arguments: WriteFileArguments, caller: Caller) -> Risk | None:
+    async def risk(self, arguments: WriteFileArguments, caller: TurnContext) -> Risk | None:
         """A file that decides future behaviour, or that others read."""
         place = self.roots(caller).place(arguments.path)
         return await self._risk(place, arguments.content, caller)
 
-    async def __call__(self, arguments: WriteFileArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: WriteFileArguments, caller: TurnContext) -> ToolResult:
         place = self.roots(caller).place(arguments.path)
         previous = await self.writer.read(place)
         written = await self.writer.write(place, arguments.content, previous, caller)
@@ -271,7 +275,7 @@ class EditFile(_Writing):
     effects: bool = True
     parallel: bool = False
 
-    async def risk(self, arguments: EditFileArguments, caller: Caller) -> Risk | None:
+    async def risk(self, arguments: EditFileArguments, caller: TurnContext) -> Risk | None:
         """A file that decides future behaviour, or that others read."""
         place = self.roots(caller).place(arguments.path)
         which = "every" if arguments.replace_all else "the only"
@@ -281,7 +285,7 @@ class EditFile(_Writing):
         )
         return await self._risk(place, change, caller)
 
-    async def __call__(self, arguments: EditFileArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: EditFileArguments, caller: TurnContext) -> ToolResult:
         place = self.roots(caller).place(arguments.path)
         previous = await self.writer.read(place)
         if previous is None:

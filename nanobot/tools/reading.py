@@ -16,7 +16,7 @@ from pydantic import Field
 from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.paths import Entry, Place
 from nanobot.text import printable
-from nanobot.tooling import MAX_RESULT, Arguments, Caller, RootsOf, ToolResult
+from nanobot.tooling import MAX_RESULT, Arguments, RootsOf, ToolResult, TurnContext
 
 _BINARY = (
     (b"%PDF-", "PDF document"),
@@ -75,7 +75,7 @@ class ListDirArguments(Arguments):
     path: str = Field(default=".", description="Relative to the workspace.")
 
 
-Received = Callable[[str, Caller], Place | None]
+Received = Callable[[str, TurnContext], Place | None]
 """Finds a file that came with a message of the caller's by its path; None for any other path."""
 
 
@@ -98,7 +98,7 @@ class ReadFile:
     effects: bool = False
     parallel: bool = True
 
-    async def __call__(self, arguments: ReadFileArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: ReadFileArguments, caller: TurnContext) -> ToolResult:
         received = self.received(arguments.path, caller)
         place = received or self.roots(caller).place(arguments.path)
         own = place.root.writable and place.relative in self.own
@@ -136,7 +136,7 @@ class ListDir:
     effects: bool = False
     parallel: bool = True
 
-    async def __call__(self, arguments: ListDirArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: ListDirArguments, caller: TurnContext) -> ToolResult:
         place = self.roots(caller).place(arguments.path)
         return await asyncio.to_thread(self._list, place)
 

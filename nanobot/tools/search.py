@@ -26,7 +26,7 @@ from pydantic import Field
 
 from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.paths import Entry, Place
-from nanobot.tooling import Arguments, Caller, RootsOf, ToolResult
+from nanobot.tooling import Arguments, RootsOf, ToolResult, TurnContext
 from nanobot.tools import matching
 from nanobot.tools.matching import Answer, Request, Source
 from nanobot.tools.reading import binary_kind, fitting, missing
@@ -171,7 +171,7 @@ class FindFiles:
     effects: bool = False
     parallel: bool = True
 
-    async def __call__(self, arguments: FindFilesArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: FindFilesArguments, caller: TurnContext) -> ToolResult:
         folder = self.roots(caller).place(arguments.path)
         return await asyncio.to_thread(self._find, folder, arguments)
 
@@ -206,7 +206,7 @@ class Grep:
     effects: bool = False
     parallel: bool = True
 
-    async def __call__(self, arguments: GrepArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: GrepArguments, caller: TurnContext) -> ToolResult:
         _refuse_invalid(arguments.pattern)
         start = self.roots(caller).place(arguments.path)
         reading = _Reading(await asyncio.to_thread(_chosen, start, arguments.glob))

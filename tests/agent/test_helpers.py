@@ -26,12 +26,12 @@ from nanobot.errors import ProviderUnavailable, StorageError
 from nanobot.messages import ToolCall
 from nanobot.providers.port import Toolset
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
-from nanobot.tooling import Caller, OwnersPolicy, Risk, ToolRegistry, ToolResult
+from nanobot.tooling import OwnersPolicy, Risk, ToolRegistry, ToolResult, TurnContext
 from nanobot.tooling.values import Arguments
 from nanobot.tools.shell import Processes
 from tests.support import Gate, Probe
 
-CALLER = Caller("fake", "1", "fake:1", "t-1", "7", thread_id="4")
+CALLER = TurnContext("fake", "1", "fake:1", "t-1", "7", thread_id="4")
 
 
 class RefusingJournal(SqliteJournal):
@@ -101,7 +101,7 @@ class Bench:
         runner = AgentRunner(self.model, self.registry, self.clock)
         return Equipment(runner, Toolset.of(self.registry.specs(scope)), f"You help {scope}.")
 
-    async def spawn(self, task: str = "find out", caller: Caller = CALLER) -> ToolResult:
+    async def spawn(self, task: str = "find out", caller: TurnContext = CALLER) -> ToolResult:
         arguments = f'{{"task": "{task}", "label": "digging"}}'
         return await self.tools.call(ToolCall("1", "spawn", arguments), caller)
 
@@ -163,7 +163,7 @@ async def test_a_tainted_conversation_marks_the_report_as_well(bench: Bench) -> 
 async def test_what_needs_the_owners_word_is_refused_to_a_helper(bench: Bench) -> None:
     @dataclass(frozen=True)
     class Risky(Probe):
-        async def risk(self, arguments: Arguments, caller: Caller) -> Risk:
+        async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
             return Risk("exec", "do harm", "all of it")
 
     bench.registry = ToolRegistry(policy=OwnersPolicy({"exec": "ask"}))

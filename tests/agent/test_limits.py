@@ -22,7 +22,7 @@ from nanobot.providers.counter import BudgetedProvider, DayBudget, DayLimit
 from nanobot.providers.port import CallOptions, Prompt, Toolset, Usage, user_message
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
-from nanobot.tooling import Caller, ToolRegistry
+from nanobot.tooling import ToolRegistry, TurnContext
 from tests.support import Probe
 
 NO_TOOLS = Toolset.of(())
@@ -163,7 +163,7 @@ async def test_a_turn_that_has_used_its_tokens_answers_with_what_it_has() -> Non
     registry.register(Probe())
     runner = AgentRunner(model, registry, FakeClock(), max_tokens=1_000)
     start = Prompt((user_message("go on and on"),), Toolset.of(registry.specs()))
-    turn = await runner.run(start, Caller("test", "1", "test:1", "t-1"))
+    turn = await runner.run(start, TurnContext("test", "1", "test:1", "t-1"))
     assert turn.text == "this far"
     assert "the limit of 1,000 tokens for one turn" in model.prompts[-1].messages[-1].text
     assert model.options[-1].tool_choice == "none"

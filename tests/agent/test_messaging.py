@@ -28,16 +28,16 @@ from nanobot.testing import FakeClock
 from nanobot.tooling import (
     Allowed,
     Ask,
-    Caller,
     Denied,
     OwnersPolicy,
     Risk,
     ToolRegistry,
     ToolResult,
+    TurnContext,
 )
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
-HERE = Caller("telegram", "7", "telegram:7", "t-1", "7")
+HERE = TurnContext("telegram", "7", "telegram:7", "t-1", "7")
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Approver:
     meanwhile: Callable[[], object] | None = None
     asked: list[Risk] = field(default_factory=list)
 
-    async def ask(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
+    async def ask(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
         self.asked.append(question.risk)
         if self.meanwhile is None:
             return Denied("this needs the owner's approval")
@@ -134,7 +134,7 @@ class Desk:
         file.write_bytes(content)
         return file
 
-    async def call(self, caller: Caller = HERE, /, **arguments: object) -> ToolResult:
+    async def call(self, caller: TurnContext = HERE, /, **arguments: object) -> ToolResult:
         return await self.tools.call(ToolCall("1", "message", json.dumps(arguments)), caller)
 
     async def types(self, text: str) -> str:
@@ -147,7 +147,7 @@ class Desk:
         session = await SessionManager(self.home, FakeClock()).get_or_create("telegram:7")
         return (await answer_of(found[0], CommandCall(found[1], message, session, 1))).text
 
-    async def complains(self, caller: Caller = HERE, /, **arguments: object) -> str:
+    async def complains(self, caller: TurnContext = HERE, /, **arguments: object) -> str:
         """The text of a call that is refused; nothing was sent."""
         result = await self.call(caller, **arguments)
         assert result.is_error
@@ -170,7 +170,7 @@ def desk(tmp_path: Path) -> Desk:
 async def test_text_and_files_go_to_the_chat_and_topic_of_the_conversation(desk: Desk) -> None:
     desk.put("docs/plan.txt", b"the plan")
     desk.put("cat.png", PNG)
-    caller = Caller("telegram", "-100", "telegram:-100:5", "t-1", "7", "groups/g", "5")
+    caller = TurnContext("telegram", "-100", "telegram:-100:5", "t-1", "7", "groups/g", "5")
     result = await desk.call(caller, text=" see *here* ", media=["docs/plan.txt", "cat.png"])
     assert result.text == "Sent to this chat: a text and 2 files (plan.txt, cat.png)."
     assert (result.trusted, result.is_error) == (True, False)
@@ -256,7 +256,7 @@ async def test_the_own_chat_by_its_address_is_this_chat(desk: Desk) -> None:
 async def test_from_the_terminal_another_chat_of_the_same_conversation_is_told_once(
     desk: Desk,
 ) -> None:
-    at_home = Caller("cli", "telegram:8", "telegram:8", "t-1", "owner")
+    at_home = TurnContext("cli", "telegram:8", "telegram:8", "t-1", "owner")
     assert (await desk.call(at_home, text="hi", chat="telegram:8")).text.startswith("Sent to tele")
     assert desk.last.channel == "telegram"
     assert desk.kept == []
@@ -264,7 +264,7 @@ async def test_from_the_terminal_another_chat_of_the_same_conversation_is_told_o
 
 @pytest.mark.parametrize("scope", ["people/telegram_8", "groups/telegram_-100"])
 async def test_only_the_owner_in_private_reaches_other_chats(desk: Desk, scope: str) -> None:
-    caller = Caller("telegram", "9", "telegram:9", "t-1", "9", scope)
+    caller = TurnContext("telegram", "9", "telegram:9", "t-1", "9", scope)
     refusal = await desk.complains(caller, text="hi", chat="telegram:8")
     assert "only the owner" in refusal
     assert "Ana" not in refusal

@@ -19,7 +19,7 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.session.records import encode
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
-from nanobot.tooling import Caller
+from nanobot.tooling import TurnContext
 from tests.support import Gate, Probe, running, stored, window
 
 CLOCK = FakeClock()
@@ -232,7 +232,7 @@ async def test_suspects_begin_one_after_another(tmp_path: Path) -> None:
     at_risk, most = set[str](), list[int]()
 
     class Watching(AgentHook):
-        async def turn_started(self, caller: Caller, event_ids: Sequence[str]) -> None:
+        async def turn_started(self, caller: TurnContext, event_ids: Sequence[str]) -> None:
             at_risk.add(caller.chat_id)
             most.append(len(at_risk))
 

@@ -22,10 +22,10 @@ from nanobot.errors import ProviderGarbage, ToolError
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import CallOptions, Prompt, Toolset, system_message, user_message
 from nanobot.testing import FakeClock, ScriptedModel, calls, says, together
-from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from nanobot.tooling import ToolRegistry, ToolResult, TurnContext
 from tests.support import Gate, Probe
 
-CALLER = Caller("test", "1", "test:1", "t-1")
+CALLER = TurnContext("test", "1", "test:1", "t-1")
 
 
 def prompt(tools: ToolRegistry, text: str = "hi") -> Prompt:
@@ -225,15 +225,15 @@ async def test_images_from_tools_follow_all_results_as_a_user_message() -> None:
 class Broken(AgentHook):
     """Fails at everything."""
 
-    async def tool_started(self, caller: Caller, call: ToolCall) -> None:
+    async def tool_started(self, caller: TurnContext, call: ToolCall) -> None:
         raise RuntimeError("tool_started")
 
     async def tool_finished(
-        self, caller: Caller, call: ToolCall, result: ToolResult, seconds: float
+        self, caller: TurnContext, call: ToolCall, result: ToolResult, seconds: float
     ) -> None:
         raise RuntimeError("tool_finished")
 
-    def text(self, caller: Caller, delta: str, restart: bool) -> None:
+    def text(self, caller: TurnContext, delta: str, restart: bool) -> None:
         raise RuntimeError("text")
 
 
@@ -241,7 +241,7 @@ async def test_hooks_that_raise_never_break_a_turn_nor_each_other() -> None:
     class Listening(AgentHook):
         heard = ""
 
-        def text(self, caller: Caller, delta: str, restart: bool) -> None:
+        def text(self, caller: TurnContext, delta: str, restart: bool) -> None:
             self.heard += delta
 
     listening = Listening()

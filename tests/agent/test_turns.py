@@ -13,7 +13,7 @@ from nanobot.channel import Limits
 from nanobot.providers.port import Prompt, Reply, Usage
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
-from nanobot.tooling import Caller, ToolResult
+from nanobot.tooling import ToolResult, TurnContext
 from tests.support import Gate, Probe, running, stored, window
 
 
@@ -278,7 +278,7 @@ async def test_a_tool_that_cancels_itself_breaks_its_turn_and_nothing_else(tmp_p
 
 async def test_hooks_that_fail_at_everything_are_not_noticed_in_the_chat(tmp_path: Path) -> None:
     class Broken(AgentHook):
-        async def turn_started(self, caller: Caller, event_ids: tuple[str, ...]) -> None:
+        async def turn_started(self, caller: TurnContext, event_ids: tuple[str, ...]) -> None:
             raise RuntimeError("turn_started")
 
         async def turn_ended(self, ended: TurnEnded) -> None:

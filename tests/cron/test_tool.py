@@ -13,11 +13,11 @@ from nanobot.bus.events import BegunBy, Button
 from nanobot.cron.tool import CronTool
 from nanobot.messages import ToolCall
 from nanobot.providers.tokens import estimate_tokens
-from nanobot.tooling import Caller, OwnersPolicy, ToolRegistry, ToolResult
+from nanobot.tooling import OwnersPolicy, ToolRegistry, ToolResult, TurnContext
 from nanobot.tooling.schema import parameters_of
 from tests.cron.office import Office, berlin
 
-OWNER = Caller("telegram", "7", "telegram:7", "t1", sender_id="7")
+OWNER = TurnContext("telegram", "7", "telegram:7", "t1", sender_id="7")
 BOB = replace(OWNER, chat_id="8", session_key="telegram:8", sender_id="8", scope="people/8")
 TAINTED = replace(OWNER, origins=lambda: ("tool:web_fetch",))
 
@@ -27,7 +27,7 @@ def office(tmp_path: Path) -> Office:
     return Office(tmp_path, berlin("2026-03-02T09:00"))
 
 
-async def call(office: Office, caller: Caller = OWNER, **arguments: Any) -> ToolResult:
+async def call(office: Office, caller: TurnContext = OWNER, **arguments: Any) -> ToolResult:
     """Through the gate, where nobody can be asked."""
     gate = ToolRegistry(policy=OwnersPolicy())
     gate.register(CronTool(office.service, office.clock, office.say))

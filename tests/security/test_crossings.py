@@ -20,7 +20,7 @@ from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
 from bench.crossings.payloads import Payload, built_in, call, from_file
 from bench.crossings.world import VARIABLE, Crossing
-from nanobot.tooling import Arguments, Caller, ToolResult
+from nanobot.tooling import Arguments, ToolResult, TurnContext
 
 BY_NAME = {caller.name: caller for caller in CALLERS}
 ALL = built_in()
@@ -120,7 +120,7 @@ class Leaky:
     effects: bool = True
     parallel: bool = False
 
-    async def __call__(self, arguments: LeakArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: LeakArguments, caller: TurnContext) -> ToolResult:
         found = await asyncio.to_thread(_touched, arguments)
         if arguments.port:
             with socket.create_connection(("127.0.0.1", arguments.port)):

@@ -14,10 +14,10 @@ from nanobot.skills.loader import SkillsLoader, Surroundings
 from nanobot.skills.prompt import ReadSkill
 from nanobot.skills.service import SkillsService
 from nanobot.testing import FakeClock
-from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from nanobot.tooling import ToolRegistry, ToolResult, TurnContext
 from tests.doubles.state import MemoryState
 
-OWNER = Caller("cli", "direct", "cli:direct", "turn-1")
+OWNER = TurnContext("cli", "direct", "cli:direct", "turn-1")
 
 
 class Shelf:

@@ -17,13 +17,13 @@ from nanobot.testing import FakeClock
 from nanobot.tooling import (
     Allowed,
     Ask,
-    Caller,
     Denied,
     OwnersPolicy,
     Risk,
     RiskKind,
     ToolRegistry,
     ToolResult,
+    TurnContext,
 )
 from nanobot.tooling.approvals import (
     APART_SECONDS,
@@ -36,7 +36,7 @@ from nanobot.tooling.approvals import (
 from nanobot.tooling.values import Arguments
 from tests.support import Probe
 
-OWNER = Caller("telegram", "7", "telegram:7", "t-1", "7")
+OWNER = TurnContext("telegram", "7", "telegram:7", "t-1", "7")
 HOME = Address("telegram", "7")
 CALL = ToolCall("c1", "exec", "{}")
 RISK = Risk("exec", "run a command", "curl https://example.org")
@@ -59,7 +59,7 @@ class Desk:
         self.approvals = Approvals(self._send, self._pausing, self.clock, lambda: next(codes))
 
     async def _send(
-        self, caller: Caller, code: str, text: str, buttons: Sequence[Button]
+        self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
     ) -> Address | None:
         if self.disk is not None:
             raise self.disk
@@ -73,7 +73,7 @@ class Desk:
         yield
         self.paused -= 1
 
-    def ask(self, caller: Caller = OWNER, question: Ask = QUESTION) -> asyncio.Task[object]:
+    def ask(self, caller: TurnContext = OWNER, question: Ask = QUESTION) -> asyncio.Task[object]:
         return asyncio.create_task(self.approvals.ask(CALL, caller, question))
 
     async def asking(self, count: int = 1) -> None:
@@ -245,7 +245,7 @@ async def test_while_it_waits_a_turn_takes_up_no_place() -> None:
 class Risky(Probe):
     """A tool each call of which is a risk."""
 
-    async def risk(self, arguments: Arguments, caller: Caller) -> Risk:
+    async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
         return RISK
 
 

@@ -17,17 +17,17 @@ from nanobot.tooling import (
     Allowed,
     Arguments,
     Ask,
-    Caller,
     Denied,
     OwnersPolicy,
     Risk,
     RiskKind,
     ToolRegistry,
     ToolResult,
+    TurnContext,
 )
 
-CALLER = Caller("cli", "direct", "cli:direct", "turn-1", "me")
-TAINTED = Caller("cli", "direct", "cli:direct", "turn-1", "me", origins=lambda: ("tool:web",))
+CALLER = TurnContext("cli", "direct", "cli:direct", "turn-1", "me")
+TAINTED = TurnContext("cli", "direct", "cli:direct", "turn-1", "me", origins=lambda: ("tool:web",))
 CALL = ToolCall("call-1", "post", '{"text": "hello"}')
 
 
@@ -45,10 +45,10 @@ class Post:
     effects: bool = True
     parallel: bool = False
 
-    async def risk(self, arguments: Words, caller: Caller) -> Risk | None:
+    async def risk(self, arguments: Words, caller: TurnContext) -> Risk | None:
         return Risk("send", "post something", arguments.text)
 
-    async def __call__(self, arguments: Words, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: Words, caller: TurnContext) -> ToolResult:
         if arguments.text == "fail":
             raise ToolError("the other side is down")
         return ToolResult("posted", changed=("a.txt", "b.txt"))
@@ -60,7 +60,7 @@ class Owner:
 
     says: Allowed | Denied
 
-    async def ask(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
+    async def ask(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
         return self.says
 
 
@@ -71,7 +71,7 @@ class Gate:
     path: Path
 
     async def call(
-        self, call: ToolCall, caller: Caller, says: Allowed | Denied | None = None
+        self, call: ToolCall, caller: TurnContext, says: Allowed | Denied | None = None
     ) -> list[tuple[object, ...]]:
         registry = ToolRegistry(
             policy=OwnersPolicy(),
@@ -123,7 +123,7 @@ async def test_a_call_that_is_refused_leaves_the_reason_and_no_effect(gate: Gate
 
 async def test_a_call_of_a_job_says_which_one_and_that_nobody_was_asked(gate: Gate) -> None:
     origins = TAINTED.origins
-    job = Caller("cli", "1", "cron:j1", "t", begun_by="job", job="j1", origins=origins)
+    job = TurnContext("cli", "1", "cron:j1", "t", begun_by="job", job="j1", origins=origins)
     assert await gate.call(CALL, job, Allowed()) == [("decided", "asked"), ("answered", "denied")]
     assert {(record["begun_by"], record["job"]) for record in gate.records()} == {("job", "j1")}
 

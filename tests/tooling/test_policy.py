@@ -10,21 +10,23 @@ from nanobot.tooling import (
     Allowed,
     Approval,
     Ask,
-    Caller,
     Denied,
     OwnersPolicy,
     Risk,
     RiskKind,
+    TurnContext,
 )
 
 KINDS: tuple[RiskKind, ...] = get_args(RiskKind)
-CLEAN = Caller("telegram", "7", "telegram:7", "t-1", "7")
-TAINTED = Caller("telegram", "7", "telegram:7", "t-1", "7", origins=lambda: ("tool:web_fetch",))
-GUEST = Caller("telegram", "8", "telegram:8", "t-2", "8", "people/telegram_8")
+CLEAN = TurnContext("telegram", "7", "telegram:7", "t-1", "7")
+TAINTED = TurnContext(
+    "telegram", "7", "telegram:7", "t-1", "7", origins=lambda: ("tool:web_fetch",)
+)
+GUEST = TurnContext("telegram", "8", "telegram:8", "t-2", "8", "people/telegram_8")
 
 
 def decide(
-    caller: Caller, kind: RiskKind, setting: Approval | None = None
+    caller: TurnContext, kind: RiskKind, setting: Approval | None = None
 ) -> Allowed | Denied | Ask:
     policy = OwnersPolicy({kind: setting} if setting else {})
     return policy.decide(caller, Risk(kind, "do it", "all of it"))

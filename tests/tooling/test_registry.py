@@ -21,7 +21,6 @@ from nanobot.testing import FakeClock
 from nanobot.tooling import (
     MAX_RESULT,
     Arguments,
-    Caller,
     Decision,
     OwnersPolicy,
     Risk,
@@ -29,9 +28,10 @@ from nanobot.tooling import (
     Tool,
     ToolRegistry,
     ToolResult,
+    TurnContext,
 )
 
-CALLER = Caller("cli", "direct", "cli:direct", "turn-1")
+CALLER = TurnContext("cli", "direct", "cli:direct", "turn-1")
 
 
 class Place(BaseModel):
@@ -66,7 +66,7 @@ class Echo:
     calls: list[EchoArguments] = field(default_factory=list)
     failure: BaseException | None = None
 
-    async def __call__(self, arguments: EchoArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: EchoArguments, caller: TurnContext) -> ToolResult:
         self.calls.append(arguments)
         if self.failure is not None:
             raise self.failure
@@ -83,7 +83,7 @@ class Ping:
     effects: bool = True
     parallel: bool = False
 
-    async def __call__(self, arguments: NoArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: NoArguments, caller: TurnContext) -> ToolResult:
         return ToolResult(f"pong for {caller.session_key}")
 
 
@@ -186,7 +186,7 @@ async def test_stopping_passes_through() -> None:
 class Long(Echo):
     """A long speech is a risk."""
 
-    async def risk(self, arguments: EchoArguments, caller: Caller) -> Risk | None:
+    async def risk(self, arguments: EchoArguments, caller: TurnContext) -> Risk | None:
         return Risk("send", "talk", arguments.text) if len(arguments.text) > 5 else None
 
 
@@ -209,7 +209,7 @@ async def test_a_denied_call_does_not_run_and_decisions_are_recorded(tmp_path: P
 
 async def test_a_policy_that_crashes_means_no() -> None:
     class Broken(OwnersPolicy):
-        def decide(self, caller: Caller, risk: Risk | None) -> Decision:
+        def decide(self, caller: TurnContext, risk: Risk | None) -> Decision:
             raise KeyError(caller.scope)
 
     echo = Echo()

@@ -12,7 +12,7 @@ from nanobot.clock import SystemClock
 from nanobot.errors import WriteConflict
 from nanobot.messages import ToolCall
 from nanobot.security.paths import Root, Roots
-from nanobot.tooling import Caller, SpillFolder, ToolRegistry, ToolResult
+from nanobot.tooling import SpillFolder, ToolRegistry, ToolResult, TurnContext
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep
@@ -27,10 +27,12 @@ class Documents:
     root: Root
     seen: list[tuple[str, str, str | None, str]] = field(default_factory=list)
 
-    def is_document(self, path: str, caller: Caller) -> bool:
+    def is_document(self, path: str, caller: TurnContext) -> bool:
         return path.startswith("memory/")
 
-    async def replace(self, path: str, text: str, *, expected: str | None, caller: Caller) -> int:
+    async def replace(
+        self, path: str, text: str, *, expected: str | None, caller: TurnContext
+    ) -> int:
         self.seen.append((path, text, expected, caller.turn_id))
         if "conflict" in text:
             raise WriteConflict(path)
@@ -65,7 +67,7 @@ class Desk:
 
     async def call(self, name: str, **arguments: object) -> ToolResult:
         """Run a tool as a model does."""
-        caller = Caller("cli", "direct", "cli:direct", self.turn)
+        caller = TurnContext("cli", "direct", "cli:direct", self.turn)
         return await self.tools.call(ToolCall("1", name, json.dumps(arguments)), caller)
 
     async def says(self, name: str, **arguments: object) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nanobot.security.paths import Roots
-from nanobot.tooling import Caller
+from nanobot.tooling import TurnContext
 from nanobot.tools.files import EditFile, EditFileArguments, WriteFile, WriteFileArguments
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ async def test_what_others_would_read_is_judged_with_its_path_and_never_by_its_w
 ) -> None:
     roots, writer = Roots((desk.root,)), desk.writer
     lasting, foreign = (lambda path: path == "skill.md"), (lambda path, _: path != "skill.md")
-    caller = Caller("cli", "direct", "cli:direct", "t-1")
+    caller = TurnContext("cli", "direct", "cli:direct", "t-1")
     write = WriteFile(lambda _: roots, writer, lasting, foreign)
     edit = EditFile(lambda _: roots, writer, lasting, foreign)
     for path, kind in (("people/x/a.txt", "send"), ("skill.md", "persist")):
@@ -185,7 +185,7 @@ async def test_what_a_persons_programs_run_by_themselves_is_asked_about(
     for file in ("bare/HEAD", "half/HEAD", "headless/commondir"):
         (desk.workspace / file).write_text("x\n")
     roots, writer = Roots((desk.root,)), desk.writer
-    caller = Caller("cli", "direct", "cli:direct", "t-1")
+    caller = TurnContext("cli", "direct", "cli:direct", "t-1")
     arguments = WriteFileArguments(path=path, content="x")
     risk = await WriteFile(lambda _: roots, writer).risk(arguments, caller)
     assert (risk is not None and risk.kind == "persist") == asked

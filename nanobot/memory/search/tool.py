@@ -26,7 +26,7 @@ from nanobot.errors import ToolError
 from nanobot.memory.search.values import Hit, Passage, Query, SearchResult
 from nanobot.memory.text.wording import late
 from nanobot.text import shortened
-from nanobot.tooling import Arguments, Caller, ToolResult
+from nanobot.tooling import Arguments, ToolResult, TurnContext
 
 MOST = 6_000
 """Characters of a whole result."""
@@ -298,7 +298,7 @@ class SearchMemory:
     effects: bool = False
     parallel: bool = True
 
-    async def __call__(self, arguments: SearchArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: SearchArguments, caller: TurnContext) -> ToolResult:
         scopes = self.readable(caller.scope)
         if arguments.around.strip():
             return _result(await self._around(arguments.around.strip(), scopes), caller)
@@ -332,7 +332,7 @@ class SearchMemory:
         return result_text(query, result, retired_matching(query.text, retired))
 
 
-def _result(shown: Shown, caller: Caller) -> ToolResult:
+def _result(shown: Shown, caller: TurnContext) -> ToolResult:
     trusted = all(_is_own(passage, caller.scope) for passage in shown.passages)
     return ToolResult(shown.text, trusted=trusted)
 

@@ -21,7 +21,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.tasks import Background
 from nanobot.text import printable
-from nanobot.tooling import Arguments, Caller, Risk, ToolRegistry, ToolResult
+from nanobot.tooling import Arguments, Risk, ToolRegistry, ToolResult, TurnContext
 from nanobot.tools.mcp.running import Running
 from nanobot.tools.mcp.session import Connections
 from nanobot.tools.mcp.values import (
@@ -76,7 +76,7 @@ class McpTool:
         """Whether it exists for the owner alone."""
         return self.server.people == "owner"
 
-    async def risk(self, arguments: McpArguments, _: Caller) -> Risk | None:
+    async def risk(self, arguments: McpArguments, _: TurnContext) -> Risk | None:
         """Somebody's program gets these arguments, and does with them what it likes."""
         if not self.effects:
             return None
@@ -84,7 +84,7 @@ class McpTool:
         called = f"{printable(self.card.name)} of the MCP server {printable(self.server.name)}"
         return Risk("mcp", "call a tool of an MCP server", f"{called}\n{given}")
 
-    async def __call__(self, arguments: McpArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: McpArguments, caller: TurnContext) -> ToolResult:
         # Lone surrogates cannot be sent; nothing else changes on this way.
         text = json.dumps(arguments.model_extra, ensure_ascii=False)
         given = json.loads(text.encode("utf-8", "replace"))

@@ -27,7 +27,7 @@ from nanobot.errors import NanobotError, ToolError
 from nanobot.security.sandbox import Launch
 from nanobot.tasks import Background
 from nanobot.text import printable
-from nanobot.tooling import Caller
+from nanobot.tooling import TurnContext
 from nanobot.tools.shell.process import GRACE, Ending, Process, ReadRate
 
 _LAST_TICK = 5  # CLOCK_REALTIME_COARSE
@@ -81,7 +81,7 @@ class Running:
 
     id: str
     command: str
-    caller: Caller
+    caller: TurnContext
     process: Process
     background: bool
     seconds: float | None
@@ -146,7 +146,7 @@ class Processes:
     def start(
         self,
         command: str,
-        caller: Caller,
+        caller: TurnContext,
         prepared: Prepared,
         seconds: float | None,
         *,
@@ -167,7 +167,7 @@ class Processes:
         self._background.start(self._run(running, prepared), name=f"command {running.id}")
         return running
 
-    def find(self, name: str, caller: Caller) -> Running:
+    def find(self, name: str, caller: TurnContext) -> Running:
         """The caller's background command of this name. Raises `ToolError` where there is none."""
         mine = {running.id: running for running in self._of(caller)}
         if name in mine:
@@ -216,7 +216,7 @@ class Processes:
             self._quiet_ended = asyncio.Event()
 
     @asynccontextmanager
-    async def alone(self, caller: Caller) -> AsyncIterator[None]:
+    async def alone(self, caller: TurnContext) -> AsyncIterator[None]:
         """For what the owner is asked about: nothing else is run or written for this scope until
         the one command is over that this turn starts, be it in the background. Raises `ToolError`
         where something runs."""
@@ -230,7 +230,7 @@ class Processes:
             if over and self._holds.get(caller.scope) is hold:  # nobody else's by now
                 del self._holds[caller.scope]
 
-    def refuse_if_held(self, caller: Caller) -> None:
+    def refuse_if_held(self, caller: TurnContext) -> None:
         """Raise `ToolError` where another call has the folder to itself."""
         hold = self._holds.get(caller.scope)
         if hold is None:
@@ -240,7 +240,7 @@ class Processes:
         elif hold.command is not None or hold.turn != (caller.session_key, caller.turn_id):
             raise ToolError(_HELD, hint="Try again later; exec_kill ends one in the background.")
 
-    def refuse_if_running(self, caller: Caller) -> None:
+    def refuse_if_running(self, caller: TurnContext) -> None:
         """Raise `ToolError` where commands of the caller's scope run."""
         found = [one for one in self._table.values() if not one.over.is_set()]
         shown = [
@@ -264,7 +264,7 @@ class Processes:
             os.close(self._ledger)
             self._ledger = -1
 
-    def _of(self, caller: Caller) -> list[Running]:
+    def _of(self, caller: TurnContext) -> list[Running]:
         self._drop_old()
         return [
             running
@@ -274,7 +274,7 @@ class Processes:
             == (caller.scope, caller.session_key)
         ]
 
-    def _make_room(self, caller: Caller, background: bool) -> None:
+    def _make_room(self, caller: TurnContext, background: bool) -> None:
         """Drop what nobody will read. Raises `ToolError` where there is none."""
         if self._closed:
             raise ToolError("nanobot is about to stop; nothing is started any more")

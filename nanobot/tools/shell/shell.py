@@ -20,7 +20,7 @@ from nanobot.security.egress import Egress
 from nanobot.security.paths import Root
 from nanobot.security.sandbox import Confined, FindSandbox, Launch, Sandbox, network_relay
 from nanobot.text import printable
-from nanobot.tooling import Arguments, Caller
+from nanobot.tooling import Arguments, TurnContext
 from nanobot.tools.shell.processes import Running
 
 _FORK_BOMB = re.compile(r"([\w:.]{1,30})\(\)\{\1\|\1&\}")
@@ -71,7 +71,7 @@ LONGEST_IN_BACKGROUND = 86_400
 """Seconds that may be asked for as the limit of a background command."""
 
 
-AfterUnconfined = Callable[[Caller], Awaitable[None]]
+AfterUnconfined = Callable[[TurnContext], Awaitable[None]]
 """Told after each command that ran without a sandbox: anything may have changed."""
 
 
@@ -103,7 +103,7 @@ class Shell:
     def __init__(
         self,
         find: FindSandbox,
-        confined_of: Callable[[Caller, bool], Confined],
+        confined_of: Callable[[TurnContext, bool], Confined],
         *,
         limits: Limits | None = None,
         egress: Egress | None = None,
@@ -125,7 +125,7 @@ class Shell:
             )
         return found.sandbox
 
-    async def check(self, wanted: ExecArguments, caller: Caller) -> Sandbox:
+    async def check(self, wanted: ExecArguments, caller: TurnContext) -> Sandbox:
         """The sandbox for a command that can be run. Raises `ToolError` where it cannot."""
         sandbox = await self.sandbox()
         if not wanted.command.strip():
@@ -153,7 +153,7 @@ class Shell:
             )
         return wanted.timeout or (None if wanted.background else self._limits.seconds)
 
-    def workspace(self, caller: Caller) -> Path:
+    def workspace(self, caller: TurnContext) -> Path:
         """The folder that the caller's commands run in."""
         return self._confined_of(caller, False).workspace
 
@@ -172,7 +172,7 @@ class Shell:
         if running.ending is not None and running.ending.code != 0 and sandbox.notes:
             running.notes.append(f"In this sandbox: {sandbox.notes}")
 
-    def _confined(self, wanted: ExecArguments, sandbox: Sandbox, caller: Caller) -> Confined:
+    def _confined(self, wanted: ExecArguments, sandbox: Sandbox, caller: TurnContext) -> Confined:
         """What it may touch. Blocks; raises `ToolError` for a folder that is not there."""
         confined = self._confined_of(caller, wanted.network and sandbox.kind != "none")
         folder = _relative(wanted.cwd.strip(), confined.workspace)

@@ -18,7 +18,7 @@ from nanobot.channel.health import within
 from nanobot.clock import Clock
 from nanobot.errors import ToolError
 from nanobot.text import printable
-from nanobot.tooling import Arguments, Caller, Risk, ToolResult
+from nanobot.tooling import Arguments, Risk, ToolResult, TurnContext
 from nanobot.tools.shell.processes import Processes, Running, begin, changed_since
 from nanobot.tools.shell.shell import ExecArguments, Shell
 
@@ -53,7 +53,7 @@ class Exec:
     effects: bool = True
     parallel: bool = False
 
-    async def risk(self, arguments: ExecArguments, caller: Caller) -> Risk | None:
+    async def risk(self, arguments: ExecArguments, caller: TurnContext) -> Risk | None:
         """See `Risky`: what is shut in without network harms nobody."""
         _refuse_unwatched(arguments, caller)
         sandbox = await self.shell.check(arguments, caller)
@@ -66,7 +66,7 @@ class Exec:
 
     @asynccontextmanager
     async def undisturbed(
-        self, arguments: ExecArguments, caller: Caller
+        self, arguments: ExecArguments, caller: TurnContext
     ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
         """See `Undisturbed`."""
         async with self.processes.alone(caller):
@@ -83,7 +83,7 @@ class Exec:
 
             yield unchanged
 
-    async def __call__(self, arguments: ExecArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: ExecArguments, caller: TurnContext) -> ToolResult:
         _refuse_unwatched(arguments, caller)
         sandbox = await self.shell.check(arguments, caller)
         running = self.processes.start(
@@ -125,7 +125,7 @@ class ExecRead:
     effects: bool = False
     parallel: bool = False
 
-    async def __call__(self, arguments: ExecReadArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: ExecReadArguments, caller: TurnContext) -> ToolResult:
         running = self.processes.find(arguments.id.strip(), caller)
         if await _ends_within(running, min(arguments.wait, _LONGEST_WAIT), self.clock):
             self.processes.forget(running)
@@ -145,7 +145,7 @@ class ExecKill:
     effects: bool = True
     parallel: bool = False
 
-    async def __call__(self, arguments: ExecKillArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: ExecKillArguments, caller: TurnContext) -> ToolResult:
         running = self.processes.find(arguments.id.strip(), caller)
         running.process.kill()
         try:
@@ -181,7 +181,7 @@ async def _ends_within(running: Running, seconds: float, clock: Clock) -> bool:
     return running.over.is_set()
 
 
-def _refuse_unwatched(arguments: ExecArguments, caller: Caller) -> None:
+def _refuse_unwatched(arguments: ExecArguments, caller: TurnContext) -> None:
     if arguments.background and not caller.attended:
         raise ToolError(
             "nothing can run in the background here: nobody would read or end it",

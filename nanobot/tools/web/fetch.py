@@ -32,7 +32,7 @@ from nanobot.security.egress import (
     Url,
     parse_url,
 )
-from nanobot.tooling import Arguments, Caller, Risk, ToolResult
+from nanobot.tooling import Arguments, Risk, ToolResult, TurnContext
 from nanobot.tooling.policy import OWNER
 from nanobot.tooling.schema import parse_arguments
 from nanobot.tools.reading import image_result, image_type, refuse_binary
@@ -264,7 +264,7 @@ class WebFetch:
     effects: bool = False
     parallel: bool = True
 
-    async def risk(self, arguments: WebFetchArguments, caller: Caller) -> Risk | None:
+    async def risk(self, arguments: WebFetchArguments, caller: TurnContext) -> Risk | None:
         """None for a known address that was not fetched yet or is in memory; see `known`. Such a
         one takes up a place among `MOST_UNASKED`."""
         url = str(parse_url(arguments.url))
@@ -283,7 +283,7 @@ class WebFetch:
             return Risk("fetch", f"fetch more than {MOST_UNASKED} addresses in a conversation", url)
         return None
 
-    async def __call__(self, arguments: WebFetchArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: WebFetchArguments, caller: TurnContext) -> ToolResult:
         url = str(parse_url(arguments.url))
         page = url, Addresses.of(caller.heard()).typed[url]
         asking = partial(self._asked, url, caller)
@@ -298,7 +298,7 @@ class WebFetch:
         title, text = await asyncio.to_thread(self._text, answer)
         return ToolResult(_piece(answer.url, title, text, arguments.start))
 
-    async def _asked(self, url: str, caller: Caller) -> EgressResponse:
+    async def _asked(self, url: str, caller: TurnContext) -> EgressResponse:
         limits = EgressLimits(self.seconds, int(self.megabytes * MEGABYTE), types=_TYPES)
         egress = self.egress if caller.scope == OWNER else self.for_others or self.egress
         return await egress.fetch(EgressRequest(url, headers={"Accept": _ACCEPT}), limits)

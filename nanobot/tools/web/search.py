@@ -27,7 +27,7 @@ from nanobot.security.egress import (
     parse_url,
 )
 from nanobot.text import shortened
-from nanobot.tooling import Arguments, Caller, ToolResult
+from nanobot.tooling import Arguments, ToolResult, TurnContext
 from nanobot.tools.web.pages import decode, read_hits
 
 T = TypeVar("T", bound=BaseModel)
@@ -81,7 +81,7 @@ class WebSearch:
     effects: bool = False
     parallel: bool = True
 
-    async def __call__(self, arguments: WebSearchArguments, caller: Caller) -> ToolResult:
+    async def __call__(self, arguments: WebSearchArguments, caller: TurnContext) -> ToolResult:
         settings = self.settings
         if not arguments.query.strip():
             raise ToolError("the query is empty")

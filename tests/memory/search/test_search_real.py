@@ -26,11 +26,11 @@ from nanobot.providers.port import (
 )
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
-from nanobot.tooling import Caller, ToolRegistry
+from nanobot.tooling import ToolRegistry, TurnContext
 from tests.memory.homes import owned_by
 
-OWNER = Caller("telegram", "1", "telegram:1", "t1")
-GUEST = Caller("telegram", "7", "telegram:7", "t2", scope="people/telegram_7")
+OWNER = TurnContext("telegram", "1", "telegram:1", "t1")
+GUEST = TurnContext("telegram", "7", "telegram:7", "t2", scope="people/telegram_7")
 
 
 class Home:
@@ -55,10 +55,10 @@ class Home:
         session.add_message(Message("assistant", "Noted.", timestamp=now))
         await self.sessions.save(session)
 
-    async def search(self, caller: Caller, **arguments: str) -> str:
+    async def search(self, caller: TurnContext, **arguments: str) -> str:
         return (await self.tool(SearchArguments.model_validate(arguments), caller)).text
 
-    async def ask(self, question: str, caller: Caller = OWNER) -> tuple[str, list[str]]:
+    async def ask(self, question: str, caller: TurnContext = OWNER) -> tuple[str, list[str]]:
         """What the offline model answers in a new conversation, and the tools that it called."""
         messages = [system_message("You are nanobot."), user_message(question)]
         called: list[str] = []

@@ -11,10 +11,10 @@ import pytest
 from nanobot.errors import ToolError
 from nanobot.memory.search.tool import MOST, SearchArguments, SearchMemory, retired_matching
 from nanobot.memory.search.values import Hit, Passage, Query, SearchResult, Source
-from nanobot.tooling import Caller, ToolRegistry
+from nanobot.tooling import ToolRegistry, TurnContext
 from nanobot.tooling.schema import parse_arguments
 
-OWNER = Caller("telegram", "1", "telegram:1", "t1")
+OWNER = TurnContext("telegram", "1", "telegram:1", "t1")
 GUEST = replace(OWNER, scope="people/telegram_7")
 WHEN = datetime(2026, 3, 10, 18, 0, tzinfo=UTC)
 

@@ -18,7 +18,7 @@ from nanobot.memory.taint import origins_of
 from nanobot.memory.tools import Documents, Note, UpdateMemory
 from nanobot.messages import Message, ToolCall
 from nanobot.security.paths import Root, Roots
-from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from nanobot.tooling import ToolRegistry, ToolResult, TurnContext
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.shell import Processes
 from nanobot.tools.undo import UndoLog
@@ -77,7 +77,7 @@ class Desk:
         self.shown.append((scope, session, [fact.shown for fact in facts]))
 
     async def call(self, name: str, scope: str = "owner", **arguments: object) -> ToolResult:
-        caller = Caller(
+        caller = TurnContext(
             "cli",
             "direct",
             "cli:direct",

@@ -17,12 +17,12 @@ from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Found
 from nanobot.testing.clock import FakeClock
-from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from nanobot.tooling import ToolRegistry, ToolResult, TurnContext
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
 from nanobot.tools.mcp.pipes import Bounds
 from tests.doubles.state import MemoryState
 
-OWNER = Caller("cli", "me", "cli:me", "turn-1")
+OWNER = TurnContext("cli", "me", "cli:me", "turn-1")
 PROGRAM = Path(__file__).parent / "program.py"
 
 
@@ -89,7 +89,7 @@ class Gate:
     async def _tell(self, text: str, name: str) -> None:
         self.told[name] = text
 
-    async def call(self, name: str, caller: Caller = OWNER, **arguments: object) -> ToolResult:
+    async def call(self, name: str, caller: TurnContext = OWNER, **arguments: object) -> ToolResult:
         """Call a tool as a model does."""
         return await self.registry.call(ToolCall("1", name, json.dumps(arguments)), caller)
 

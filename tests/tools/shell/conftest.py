@@ -19,7 +19,7 @@ from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Confined, Found, Launch, Sandbox
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
-from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from nanobot.tooling import ToolRegistry, ToolResult, TurnContext
 from nanobot.tools.shell import Exec, ExecKill, ExecRead, Limits, Processes, Shell
 
 
@@ -85,7 +85,7 @@ class Desk:
         self.sandbox: Sandbox | None = self.open
         self.ran_free: list[str] = []
         self.watched = Watched()
-        self.me = Caller("cli", "direct", "cli:direct", "turn-1", show=self.watched.show)
+        self.me = TurnContext("cli", "direct", "cli:direct", "turn-1", show=self.watched.show)
         self.asked = Background()
         self.processes = Processes(self.clock, per_session=2, in_all=3)
         self.shell = self.make_shell()
@@ -105,7 +105,7 @@ class Desk:
         )
 
     async def call(
-        self, name: str, caller: Caller | None = None, **arguments: object
+        self, name: str, caller: TurnContext | None = None, **arguments: object
     ) -> ToolResult:
         """Run a tool as a model does."""
         return await self.tools.call(ToolCall("1", name, json.dumps(arguments)), caller or self.me)
@@ -126,7 +126,7 @@ class Desk:
         """A command that the test does not wait for."""
         return self.asked.start(self.call("exec", None, **arguments))
 
-    async def in_background(self, command: str, caller: Caller | None = None) -> str:
+    async def in_background(self, command: str, caller: TurnContext | None = None) -> str:
         """The id of a command that lasts in the background. The clock must be a fake one."""
         assert isinstance(self.clock, FakeClock)
         asleep = self.clock.sleeping
@@ -137,14 +137,14 @@ class Desk:
         assert result.trusted
         return result.text.split(" as ")[1].split(";")[0]
 
-    def other(self, **changes: str) -> Caller:
+    def other(self, **changes: str) -> TurnContext:
         """Somebody else."""
         return replace(self.me, **changes)  # type: ignore[arg-type]
 
     async def _find(self) -> Found:
         return Found(self.sandbox, "" if self.sandbox else "install bubblewrap")
 
-    async def _ran_free(self, caller: Caller) -> None:
+    async def _ran_free(self, caller: TurnContext) -> None:
         self.ran_free.append(caller.turn_id)
 
 

@@ -14,7 +14,15 @@ import pytest
 from nanobot.errors import ToolError
 from nanobot.messages import ToolCall
 from nanobot.security.paths import Root, Roots
-from nanobot.tooling import Allowed, Ask, Caller, Denied, OwnersPolicy, ToolRegistry, ToolResult
+from nanobot.tooling import (
+    Allowed,
+    Ask,
+    Denied,
+    OwnersPolicy,
+    ToolRegistry,
+    ToolResult,
+    TurnContext,
+)
 from nanobot.tools.files import WorkspaceWriter, WriteFile, WriteFileArguments
 from nanobot.tools.shell import ExecKill
 from nanobot.tools.undo import UndoLog
@@ -32,7 +40,7 @@ class Owner:
     may_answer: asyncio.Event = field(default_factory=asyncio.Event)
     was_asked: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def ask(self, call: ToolCall, caller: Caller, question: Ask) -> Allowed | Denied:
+    async def ask(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
         self.asked.append(question.risk.details)
         self.was_asked.set()
         await self.may_answer.wait()
@@ -168,7 +176,7 @@ async def written(desk: Desk) -> str:
     """What `write_file` says, in another conversation."""
 
     class NoDocuments:
-        def is_document(self, path: str, caller: Caller) -> bool:
+        def is_document(self, path: str, caller: TurnContext) -> bool:
             return False
 
         async def replace(self, *_: object, **__: object) -> int:

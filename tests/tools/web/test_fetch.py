@@ -14,7 +14,7 @@ import pytest
 from nanobot.errors import ToolError
 from nanobot.messages import Message, ToolCall
 from nanobot.security.egress import Egress
-from nanobot.tooling import Caller, OwnersPolicy, ToolRegistry, ToolResult
+from nanobot.tooling import OwnersPolicy, ToolRegistry, ToolResult, TurnContext
 from nanobot.tools.web import WebFetch
 from tests.doubles.web import FakeWeb
 
@@ -41,7 +41,7 @@ async def fetching(
 async def fetch(
     web: FakeWeb, url: str, start: int = 0, heard: Iterable[Message] = (), **options: object
 ) -> ToolResult:
-    caller = Caller(
+    caller = TurnContext(
         "cli", "direct", "cli:direct", "1", heard=lambda: heard, origins=lambda: ("web",)
     )
     pdf_text = options.get("pdf_text")
@@ -129,7 +129,7 @@ async def test_an_address_from_elsewhere_waits_for_the_owner_and_is_not_asked(we
 
 
 async def test_a_risk_shows_the_whole_address_as_it_will_be_asked(web: FakeWeb) -> None:
-    caller = Caller("cli", "direct", "cli:direct", "1")
+    caller = TurnContext("cli", "direct", "cli:direct", "1")
     async with fetching(web) as tool:
         risk = await tool.risk(tool.arguments(url="https://аpple.com/?a=ä"), caller)
         assert risk is not None
@@ -159,7 +159,7 @@ class Conversation:
         before = tuple(self.messages)
         if not helper:
             self.messages.append(calls)
-        caller = Caller(
+        caller = TurnContext(
             "cli",
             "direct",
             "helper:1" if helper else "cli:direct",

@@ -10,7 +10,7 @@ import pytest
 
 from nanobot.messages import Message, ToolCall
 from nanobot.security.egress import Egress
-from nanobot.tooling import Caller, ToolRegistry, ToolResult
+from nanobot.tooling import ToolRegistry, ToolResult, TurnContext
 from nanobot.tools.web import Addresses, ProviderName, SearchSettings, WebSearch
 from tests.doubles.web import KEY, FakeWeb, SearchFault, SearchHit
 
@@ -44,7 +44,7 @@ async def search(
     registry.register(WebSearch(egress, SearchSettings(provider, key, web.url(""))))
     arguments = json.dumps({"query": query, "count": 2})
     try:
-        caller = Caller("cli", "direct", "cli:direct", "1")
+        caller = TurnContext("cli", "direct", "cli:direct", "1")
         return await registry.call(ToolCall("1", "web_search", arguments), caller)
     finally:
         await egress.close()
