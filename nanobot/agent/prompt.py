@@ -133,9 +133,6 @@ def _short(line: str) -> str:
     return text if len(text) <= _NOTICE_CHARACTERS else f"{text[: _NOTICE_CHARACTERS - 1]}…"
 
 
-"""Those that belong to a scope and grow as the agent learns, so that a change within one cache is
-announced. The others are the agent's own rules, the same for everyone."""
-
 _CUT = "[cut here to save room: read_file {path} start_line={line} shows the rest]"
 _MEMORY_CUT = (
     "[cut here to save room: read_file memory/MEMORY.md and today's notes beside it for the rest]"

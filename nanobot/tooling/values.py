@@ -1,7 +1,7 @@
 """What a tool is, who calls it, what a call could do beyond the conversation, and what comes back.
 
-A tool is stateless: who is asking is an argument (`TurnContext`), because shared "current context" is
-how one person's reply ends up in another's chat.
+A tool is stateless: who is asking is an argument (`TurnContext`), because shared "current context"
+is how one person's reply ends up in another's chat.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from nanobot.security.paths import Roots
 class TurnContext:
     """Whom a turn is for, worked out once when it begins; on whose behalf its tools run.
 
-    Taint is never frozen: what the model has read is asked for at each call. `scope` is whose memory and files: `owner`, `people/<id>` or `groups/<id>`. `heard` gives the
+    Taint is never frozen: what the model has read is asked for at each call. `scope` is whose
+    memory and files: `owner`, `people/<id>` or `groups/<id>`. `heard` gives the
     messages that the model has read when it calls: what may become a memory depends on who said it.
     `origins` names where the untrusted text among them came from, empty where there is none.
     `begun_by` is who began the turn: for anything but a person nobody is there to be asked, and
