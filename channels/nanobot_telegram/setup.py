@@ -1,20 +1,23 @@
-"""Setting Telegram up with a person: the bot's token, tried out, and who its owner is.
+"""Sets Telegram up with a person (the bot's token, tried out, and who its owner is), and checks it
+for `nanobot doctor` (whether the token is good, and whether calls get through).
 
-To find the owner it looks at what was written to the bot, and acknowledges none of it to Telegram:
-the gateway gets the same messages afterwards and answers them.
+Nothing is changed at Telegram and no update acknowledged: a gateway may be running, and gets the
+messages by which the owner was found afterwards.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 from telegram.error import Conflict, InvalidToken, TelegramError
 
-from nanobot.channel.entry_points import SetupRequest, SetupResult
+from nanobot.channel.entry_points import CheckFinding, CheckRequest, SetupRequest, SetupResult
 from nanobot.errors import NanobotError
 from nanobot.text import one_line
 from nanobot_telegram.client import TelegramClient, token_refused
@@ -26,6 +29,7 @@ a username, and it gives you a token, such as 123456789:AAE…"""
 _LOOK_SECONDS = 2
 _ID = re.compile(r"[0-9]{1,20}", re.ASCII)
 _SHOWN = 60
+_RECENTLY = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +196,41 @@ async def _who_wrote(request: SetupRequest, client: TelegramClient) -> tuple[Wri
 
 def _object(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
+
+
+async def check(request: CheckRequest) -> Sequence[CheckFinding]:
+    """Whether the bot can be reached and, in webhook mode, can be called."""
+    options = request.options
+    if not isinstance(options, TelegramSettings):
+        raise TypeError("the options are those of another channel")
+    async with aclosing(TelegramClient(options, request.clock)) as client:
+        try:
+            async with asyncio.timeout(request.seconds):
+                me = await client.me()
+                text = f"Telegram knows the bot @{me.username}"
+                found = [CheckFinding("ok", text, told=client.server_time)]
+                if options.mode == "webhook":
+                    found.append(await _webhook(client, options.webhook_url, request.clock.now()))
+                return found
+        except InvalidToken:
+            refused = token_refused()
+            return [CheckFinding("fail", str(refused), refused.hint)]
+        except (TelegramError, TimeoutError) as error:
+            reason = str(error) or f"no answer within {request.seconds:.0f} s"
+            hint = (
+                "Is this machine online, and may it reach Telegram? channels.telegram.proxy helps."
+            )
+            return [CheckFinding("fail", f"Telegram cannot be reached: {reason}", hint)]
+
+
+async def _webhook(client: TelegramClient, wanted: str, now: datetime) -> CheckFinding:
+    """What Telegram says of the address that it is to call."""
+    info = await client.bot.get_webhook_info()
+    if info.url != wanted:
+        hint = "`nanobot gateway` registers it when it starts."
+        return CheckFinding("warn", f"Telegram was not told to call {wanted} yet", hint)
+    if info.last_error_date is not None and now - info.last_error_date < _RECENTLY:
+        said = info.last_error_message or "it does not say why"
+        hint = "Can the address be reached from outside? docs/channels/telegram.md says how."
+        return CheckFinding("warn", f"Telegram could not call {wanted}: {said}", hint)
+    return CheckFinding("ok", f"Telegram calls {wanted}")

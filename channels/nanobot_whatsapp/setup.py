@@ -1,16 +1,21 @@
-"""Setting WhatsApp up with a person: as a linked device, or by Meta's Cloud API.
+"""Sets WhatsApp up with a person, and checks it for `nanobot doctor`.
 
-For a linked device only settings come out of this; the code to scan comes with signing in. For the
-Cloud API Meta is asked which number the token is for.
+For a linked device only settings come out of the set-up; the code to scan comes with signing in.
+What is checked is on this machine, without connecting, because an account connects once at a time.
+For the Cloud API Meta is asked which number the token is for.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import secrets
+from collections.abc import Sequence
+from pathlib import Path
 
 from pydantic import SecretStr, ValidationError
 
-from nanobot.channel.entry_points import SetupRequest, SetupResult
+from nanobot.channel.entry_points import CheckFinding, CheckRequest, SetupRequest, SetupResult
 from nanobot.errors import NanobotError
 from nanobot_whatsapp.people import phone_digits
 from nanobot_whatsapp.settings import WhatsAppSettings
@@ -30,6 +35,11 @@ _ASKED = (
     ("webhook_url", "The public address that Meta calls, such as https://example.org/whatsapp"),
 )
 _SECRETS = frozenset({"access_token", "app_secret", "verify_token"})
+
+_LARGEST = 4_000_000
+_LOGIN = "`nanobot channels login whatsapp`"
+_ONLINE = "Is this machine online, and may it reach Meta?"
+_LATER = "Look at the app in Meta's dashboard, or try again later."
 
 
 async def setup(request: SetupRequest) -> SetupResult:
@@ -129,3 +139,74 @@ async def _owner(request: SetupRequest) -> tuple[str, ...]:
             return (phone_digits(answer),)
         except NanobotError as error:
             request.person.say(error.for_people())
+
+
+async def check(request: CheckRequest) -> Sequence[CheckFinding]:
+    """Whether this transport can work."""
+    options = request.options
+    if not isinstance(options, WhatsAppSettings):
+        raise TypeError("the options are those of another channel")
+    if options.transport == "cloud":
+        return [await _cloud(options, request.seconds)]
+    return await asyncio.to_thread(_on_this_machine, options, request.state_folder)
+
+
+def _on_this_machine(options: WhatsAppSettings, folder: Path) -> list[CheckFinding]:
+    """Whether Node.js, the helper and an account are there. Blocks; reads only."""
+    from nanobot_whatsapp.linked.install import bridge_program, find_node
+
+    found = []
+    try:
+        found.append(CheckFinding("ok", f"Node.js is {find_node(options.node)}"))
+    except NanobotError as error:
+        found.append(CheckFinding("fail", str(error), error.hint))
+    try:
+        if bridge_program(folder) is not None:
+            found.append(CheckFinding("ok", "its helper is installed"))
+        else:
+            text = "the helper of this version of nanobot is not installed"
+            found.append(CheckFinding("fail", text, f"{_LOGIN} installs it."))
+    except NanobotError as error:
+        found.append(CheckFinding("fail", str(error), error.hint))
+    return [*found, _account(folder / "auth" / "creds.json")]
+
+
+def _account(path: Path) -> CheckFinding:
+    """Whose device this is; what else is in the file is not looked at."""
+    try:
+        with path.open("rb") as file:
+            known = json.loads(file.read(_LARGEST))
+    except FileNotFoundError:
+        known = {}
+    except (OSError, ValueError, RecursionError):
+        hint = f"If the channel does not come up by itself: {_LOGIN}."
+        return CheckFinding("warn", "what is kept of the account cannot be read", hint)
+    me = known.get("me") if isinstance(known, dict) else None
+    if not isinstance(me, dict) or not known.get("account"):
+        hint = f"{_LOGIN} links one: have the phone at hand."
+        return CheckFinding("fail", "no account is linked", hint)
+    number = str(me.get("id", "")).partition("@")[0].partition(":")[0]
+    return CheckFinding(
+        "ok", f"linked to +{number}" if number.isdigit() else "an account is linked"
+    )
+
+
+async def _cloud(options: WhatsAppSettings, seconds: float) -> CheckFinding:
+    """Ask Meta which number the token is for."""
+    from nanobot_whatsapp.cloud.graph import Graph, GraphError, Refused
+
+    graph = Graph(options)
+    try:
+        async with asyncio.timeout(seconds):
+            identity = await graph.whoami()
+    except TimeoutError:
+        return CheckFinding("fail", f"Meta did not answer within {seconds:.0f} s", _ONLINE)
+    except Refused as error:
+        if (off := error.as_channel_off()) is not None:
+            return CheckFinding("fail", str(off), off.hint)
+        return CheckFinding("fail", f"Meta does not say which number this is: {error}", _LATER)
+    except GraphError as error:
+        return CheckFinding("fail", f"Meta cannot be reached: {error}", _ONLINE)
+    finally:
+        await graph.close()
+    return CheckFinding("ok", f"Meta knows the number +{identity.number} ({identity.name})")

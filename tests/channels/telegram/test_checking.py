@@ -7,8 +7,8 @@ from pathlib import Path
 
 from nanobot.channel.entry_points import CheckFinding, CheckRequest
 from nanobot.clock import SystemClock
-from nanobot_telegram.checking import check
 from nanobot_telegram.settings import TelegramSettings
+from nanobot_telegram.setup import check
 from tests.doubles.telegram import FakeTelegram
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from nanobot.channel.entry_points import CheckFinding, CheckRequest
 from nanobot.testing import FakeClock
-from nanobot_whatsapp.checking import check
 from nanobot_whatsapp.settings import WhatsAppSettings
+from nanobot_whatsapp.setup import check
 from tests.doubles.graph import FakeGraphAPI
 
 
