@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from errno import ENOTSUP
 from pathlib import Path
-from typing import Protocol
 
 from loguru import logger
 
+from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import storage_errors
@@ -41,20 +41,8 @@ MEDIA_NAME = re.compile(r"[0-9a-f]{32}\.[a-z0-9]{1,8}")
 _SPILL_NAME = re.compile(r"[A-Za-z0-9_-]{0,40}-[0-9a-f]{16}\.txt")
 _MEGABYTE = 1_000_000
 _BACK = 110
-"""Intake resumes at this percentage of the reserve, so that one file does not toggle it."""
+"""MessageBus resumes at this percentage of the reserve, so that one file does not toggle it."""
 _SETTLED_SECONDS, _DAY = 600.0, 86_400.0
-
-
-class Intake(Protocol):
-    """Where messages come in."""
-
-    def hold_intake(self, why: StorageError) -> None:
-        """Take nothing in until `resume_intake`."""
-        ...
-
-    def resume_intake(self) -> None:
-        """Take in again."""
-        ...
 
 
 def free_bytes(folder: Path) -> int:
@@ -83,7 +71,7 @@ class DiskReserve(Periodic):
         self,
         home: Path,
         reserve_megabytes: int,
-        intake: Intake,
+        intake: MessageBus,
         clock: Clock,
         tell: Callable[[str, str], Awaitable[None]],
         free: Callable[[Path], int] = free_bytes,
