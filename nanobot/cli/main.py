@@ -1,6 +1,6 @@
 """The entry point: answers `--version` on nothing but `sys`, and turns errors into words.
 
-What always holds: an error that nanobot foresees is a line or two on standard error and the exit
+Invariants: an error that nanobot foresees is a line or two on standard error and the exit
 code that the error carries, never a traceback; standard output holds results only.
 """
 

@@ -3,7 +3,7 @@
 python -m nanobot.cli.reference            say whether it is (exit code 1 when it is not)
 python -m nanobot.cli.reference --write    write it anew
 
-What always holds: the page depends on the grammar alone, neither on the width of a terminal nor on
+Invariants: the page depends on the grammar alone, neither on the width of a terminal nor on
 anybody's home.
 """
 

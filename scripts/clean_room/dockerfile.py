@@ -1,6 +1,6 @@
 """A Dockerfile as values. Pure.
 
-What always holds: what is not understood is an error with its line and never skipped, so that a
+Invariants: what is not understood is an error with its line and never skipped, so that a
 Dockerfile which passes was carried out in full. Variables are filled in later (`words.expand`),
 because their values depend on the steps before.
 """

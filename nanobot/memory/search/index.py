@@ -1,6 +1,6 @@
 """`MemoryIndex`: finds what was said, wherever it is kept.
 
-The index is a cache over the files, and nothing else knows of it. What always holds:
+The index is a cache over the files, and nothing else knows of it. Invariants:
 
 - a search takes in first what changed in the files, so it finds what was just said, and nothing
   that was undone, forgotten or erased; the next refresh leaves nothing of that in the file;

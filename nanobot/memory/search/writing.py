@@ -1,6 +1,6 @@
 """Passages into the tables and out of them, the counts of their segments kept in step.
 
-What always holds between calls: each passage has its row in `words` under its id, and each segment
+Invariants between calls: each passage has its row in `words` under its id, and each segment
 of talk has a row in `segment` with the number of its passages. Callers hold a transaction.
 """
 
