@@ -96,7 +96,7 @@ async def test_too_much_memory_in_all_ends_it(sandbox: Sandbox, ground: Ground) 
 
 async def test_files_in_memory_count_as_memory(bubblewrap: Sandbox, ground: Ground) -> None:
     fill = "head -c 28000000 /dev/zero >"
-    command = f"{fill} /tmp/a; {fill} /dev/shm/a; sleep 600 | (head -c 80000000 /dev/zero | tail)"
+    command = f"{fill} /tmp/a; {fill} /dev/shm/a; (head -c 80000000 /dev/zero; sleep 600) | tail"
     end = await ground.run(bubblewrap, command, memory_megabytes=120)
     assert end.complaints == "nanobot: stopped: more than 120 MB of memory\n"
 
