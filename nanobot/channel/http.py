@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -127,12 +128,15 @@ class HttpClient:
     async def _exchange(
         self, method: str, url: httpx.URL, seconds: float, limit: int, content: dict[str, Any]
     ) -> Answer:
-        if self._client is None:
+        if (client := self._client) is None:
             raise Unsent("the connection is closed")
         timeout = httpx.Timeout(
             connect=_CONNECT_SECONDS, read=seconds, write=_WRITE_SECONDS, pool=_CONNECT_SECONDS
         )
-        async with self._client.stream(method, url, timeout=timeout, **content) as response:
+        async with (
+            client.stream(method, url, timeout=timeout, **content) as response,
+            self._kept_while_open(client, response),
+        ):
             headers, body = response.headers, bytearray()
             length = headers.get("Content-Length", "")
             is_too_large = length.isdigit() and int(length) > limit
@@ -145,6 +149,18 @@ class HttpClient:
                 raise AnswerTooLarge(f"an answer of more than {limit:,} bytes")
             retry_after, date = headers.get("Retry-After", ""), headers.get("Date", "")
             return Answer(response.status_code, bytes(body), retry_after, date)
+
+    @asynccontextmanager
+    async def _kept_while_open(
+        self, client: httpx.AsyncClient, response: httpx.Response
+    ) -> AsyncIterator[None]:
+        """Cut the connection at the end where all were cut meanwhile: the library forgets one that
+        was being opened just then, and would leave it open."""
+        try:
+            yield
+        finally:
+            if client is not self._client:
+                await response.extensions["network_stream"].aclose()
 
     def scrubbed(self, text: str) -> str:
         """`text` without the secret."""

@@ -1,0 +1,39 @@
+"""The HTTP client of adapters: what is cut is cut, whatever it was at."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from nanobot.channel.http import HttpClient, HttpFault
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 2))
+async def test_no_connection_outlives_the_client_that_was_opening_it(steps: int) -> None:
+    open_, gone = set[object](), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_.add(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            await reader.read()
+        writer.close()
+        open_.discard(writer)
+        if not open_:
+            gone.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        client = HttpClient("secret")
+        asking = asyncio.ensure_future(client.request("GET", f"http://127.0.0.1:{port}/", 5, 10))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await client.close()
+        with contextlib.suppress(HttpFault):
+            await asking
+        if open_:
+            await asyncio.wait_for(gone.wait(), 5)
