@@ -293,14 +293,15 @@ class Ingest:
         self._writer.deleted = False
 
     def _known(self) -> dict[_Name, dict[str, Known]]:
-        names = self._db.execute("SELECT source, scope, key FROM stream")
-        known: dict[_Name, dict[str, Known]] = {(row[0], row[1], row[2]): {} for row in names}
+        # One statement: between two, another process may add a stream and its files.
+        known: dict[_Name, dict[str, Known]] = {}
         for source, scope, key, path, inode, size, mtime, read, mark in self._db.execute(
-            "SELECT source, scope, key, path, inode, size, mtime, read, mark FROM file"
-            " JOIN stream ON stream.id = file.stream"
+            "SELECT source, scope, key, path, inode, size, mtime, read, mark FROM stream"
+            " LEFT JOIN file ON file.stream = stream.id"
         ):
-            state = FileState(inode, size, mtime)
-            known[source, scope, key][path] = Known(state, read, mark)
+            files = known.setdefault((source, scope, key), {})
+            if path is not None:
+                files[path] = Known(FileState(inode, size, mtime), read, mark)
         return known
 
     def _take(self, stream: Stream, known: dict[str, Known]) -> None:
