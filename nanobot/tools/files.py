@@ -27,8 +27,8 @@ from nanobot.tools.reading import binary_kind, image_type, missing
 from nanobot.tools.shell.processes import Processes
 from nanobot.tools.undo import UndoLog
 
-_MAX_COMPARED = 4_000
-_MAX_COMPARED_LENGTH = 199
+_MAX_COMPARED = 2_000
+_MAX_COMPARED_LENGTH = 80
 """`difflib` takes frequent letters of longer ones for junk."""
 _MAX_SHOWN = 12
 
