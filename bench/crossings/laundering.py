@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from bench.crossings.listeners import FOREIGN
 from bench.crossings.stage import Stage
 from nanobot.bus.events import Media, Quote
-from nanobot.cli.command import asked
+from nanobot.cli.gateway import operate
 from nanobot.testing import calls, says
 
 Scene = Callable[[Stage], Awaitable[object]]
@@ -74,9 +74,9 @@ async def _job(stage: Stage) -> None:
 
 async def _mcp(stage: Stage) -> None:
     little = {"server": "little"}
-    waiting = await asyncio.to_thread(asked, stage.world.home, "mcp.waiting", **little)
+    waiting = await asyncio.to_thread(operate, stage.world.home, "mcp.waiting", **little)
     accepted = {**little, "digest": waiting["digest"]}
-    await asyncio.to_thread(asked, stage.world.home, "mcp.approve", **accepted)
+    await asyncio.to_thread(operate, stage.world.home, "mcp.approve", **accepted)
     await stage.say("ask the server", calls("little__echo", text="x"))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client
-from nanobot.cli.command import WrongUsage, add, fitted
+from nanobot.cli.command import WrongUsage, add, print_text
 from nanobot.cli.gateway import connected
 from nanobot.config import not_imported
 from nanobot.errors import NanobotError
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 _ANSWERED = ("done", "stopped")
 
-_NOBODY_WAITS = "start `nanobot gateway` so that it is answered when the model is back\n"
+_WAITS = "note: it is answered when the model is back, while `nanobot gateway` runs\n"
+_STOP_SECONDS = 2.0
+"""How long who leaves by Ctrl-C waits for the turn to stop."""
 
 
 def add_agent(commands: Commands) -> None:
@@ -60,7 +62,7 @@ def _agent(options: argparse.Namespace) -> int:
         )
     home = options.home
     if hint := not_imported(home):
-        sys.stderr.write(fitted(f"note: {hint}\n", sys.stderr))
+        print_text(f"note: {hint}\n", sys.stderr)
     if options.message is None and sys.stdin.isatty() and sys.stdout.isatty():
         return _chat(home, options)
     return _say_all(home, _messages(options), options)
@@ -92,8 +94,8 @@ def _say_all(home: Path, messages: Iterator[str], options: argparse.Namespace) -
         for text in chain([first], messages):
             said, reply = _ask(client, consent, text, options)
             _print_reply(said, reply, options)
-            if reply.outcome == "waiting" and client.hosting:
-                sys.stderr.write(_NOBODY_WAITS)
+            if reply.outcome == "waiting":
+                sys.stderr.write(_WAITS)
             answered = answered and reply.outcome in _ANSWERED
     return 0 if answered else 1
 
@@ -107,7 +109,7 @@ def _ask(
     for event in consent.events(client.say(text, options.session)):
         match event:
             case Note():
-                sys.stderr.write(clean(f"note: {event.text}\n"))
+                print_text(f"note: {event.text}\n", sys.stderr)
             case Said():
                 messages.append(event)
                 if not options.json:
@@ -155,7 +157,9 @@ def _stopped_by_ctrl_c(client: Client, session: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        client.stop(session)
+        with contextlib.suppress(NanobotError):
+            for _ in Consent(client, session, _STOP_SECONDS).events(client.say("/stop", session)):
+                pass
         raise
 
 
@@ -175,11 +179,12 @@ class Consent:
 
     A person at the terminal is asked on standard error and answers by `y` or `n` while we go on
     listening: the question may be withdrawn. Where nobody is there, the answer is no at once, so
-    that a script does not wait for ten minutes.
+    that a script does not wait for ten minutes. A gateway that is silent for `seconds` is waited
+    for no longer.
     """
 
-    def __init__(self, client: Client, session: str) -> None:
-        self._client, self._session = client, session
+    def __init__(self, client: Client, session: str, seconds: float | None = None) -> None:
+        self._client, self._session, self._seconds = client, session, seconds
         self._asks = sys.stdin.isatty() and sys.stderr.isatty()
         self._open: deque[Question] = deque()
 
@@ -187,9 +192,14 @@ class Consent:
         """What is said about a message, to its reply, without questions: they are answered. Raises
         `NanobotError` where the gateway refused the message."""
         while self._client.waiting:
-            if self._keyboard_is_first():
-                self._read_answer()
-                continue
+            if not self._client.has_arrived:
+                keyboard = [sys.stdin] if self._open else []
+                ready, _, _ = select.select([self._client, *keyboard], [], [], self._seconds)
+                if not ready:
+                    return
+                if sys.stdin in ready:
+                    self._read_answer()
+                    continue
             for event in self._client.arrived():
                 if event.id != message_id:
                     continue
@@ -209,7 +219,8 @@ class Consent:
             if len(self._open) == 1:
                 self._ask()
             return
-        _tell(f"{question.said.text}\nDenied: nobody is at the terminal to be asked.\n")
+        denied = "Denied: nobody is at the terminal to be asked.\n"
+        print_text(f"{question.said.text}\n{denied}", sys.stderr)
         self._client.say(question.no.value, self._session)
 
     def _ask(self) -> None:
@@ -217,29 +228,16 @@ class Consent:
         import termios
 
         termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before answers nothing
-        _tell(f"{question.said.text}\n{question.keys}: ")
-
-    def _keyboard_is_first(self) -> bool:
-        """Wait for the gateway, and for the keyboard where a question is open."""
-        if self._client.has_arrived:
-            return False
-        keyboard = [sys.stdin] if self._open else []
-        readable, _, _ = select.select([self._client, *keyboard], [], [])
-        return sys.stdin in readable
+        print_text(f"{question.said.text}\n{question.keys}: ", sys.stderr)
 
     def _read_answer(self) -> None:
         question = self._open[0]
         line = sys.stdin.readline()
         value = question.answer(line) if line else question.no.value
         if value is None:
-            _tell(f"{question.keys}: ")
+            print_text(f"{question.keys}: ", sys.stderr)
             return
         self._client.say(value, self._session)
         self._open.popleft()
         if self._open:
             self._ask()
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(clean(text))
-    sys.stderr.flush()

@@ -11,32 +11,32 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
     Data,
     WrongUsage,
     add,
-    asked,
+    field,
     log_errors_only,
     number,
     path_of,
-    put_data,
+    print_result,
     records,
     size,
     table,
-    text,
     words,
 )
+from nanobot.cli.gateway import operate
 from nanobot.config import command_for
 from nanobot.errors import NanobotError
-from nanobot_cli.text import clean, one_line
+from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from nanobot.cli.command import Commands, Parser
-    from nanobot.upkeep.backups import MadeBackup
-    from nanobot.upkeep.restoring import HomeContents, Restored
+    from nanobot.upkeep.restoring import HomeContents
     from nanobot.upkeep.unpacking import Unpacked
 
 _SHOWN = 5
@@ -137,7 +137,7 @@ def _make(options: argparse.Namespace) -> int:
     if recipient:
         check_recipient(recipient)
     with backups.exclusive_backup(home), _progress("packed") as progress:
-        taken = Snapshot.of_json(asked(home, OPERATION))
+        taken = Snapshot.of_json(operate(home, OPERATION))
         folder = backups.backup_folder(home, settings.backup.folder)
         name = backups.backup_name(taken.made_at, recipient)
         target = path_of(options.what) if options.what else folder / name
@@ -154,7 +154,7 @@ def _make(options: argparse.Namespace) -> int:
         "left_out": list(made.left_out),
         "changed": list(made.changed),
     }
-    return put_data(options, data, lambda _: _made_text(made, encrypted=bool(recipient)))
+    return print_result(options, data, _made_text)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -175,21 +175,21 @@ def _list(options: argparse.Namespace) -> int:
         }
         for one in backups.list_backups(folder)
     ]
-    return put_data(options, {"folder": str(folder), "backups": stored}, _list_text)
+    return print_result(options, {"folder": str(folder), "backups": stored}, _list_text)
 
 
 def _list_text(data: Data) -> str:
     rows = [
         (
-            text(one, "made_at")[:16].replace("T", " "),
+            field(one, "made_at")[:16].replace("T", " "),
             size(number(one, "bytes")),
             "encrypted" if one["encrypted"] else "",
-            text(one, "file"),
+            field(one, "file", 4_096),
         )
         for one in records(data, "backups")
     ]
-    header = ("made", "size", "", "file")
-    return table([header, *rows]) if rows else f"There are no backups in {data['folder']}.\n"
+    none = f"There are no backups in {data['folder']}.\n"
+    return table(rows, "made", "size", "", "file") or none
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -200,9 +200,8 @@ def _verify(options: argparse.Namespace) -> int:
     log_errors_only()
     with _progress("checked") as progress:
         done = verify(path_of(options.file), _identity(options), SystemClock(), progress)
-    unpacked, found = done.unpacked, done.found
-    put_data(options, _data_of(unpacked, found), lambda _: _contents_text(unpacked, found))
-    return 1 if found.troubles else 0
+    print_result(options, _data_of(done.unpacked, done.found), _contents_text)
+    return 1 if done.found.troubles else 0
 
 
 def _keygen(options: argparse.Namespace) -> int:
@@ -218,25 +217,22 @@ def _keygen(options: argparse.Namespace) -> int:
         " of it: without it no backup can be read. Put the line above into config.yaml as"
         " `backup.recipient`.\n"
     )
-    return put_data(options, {"file": str(path), "recipient": public}, lambda _: text)
+    return print_result(options, {"file": str(path), "recipient": public}, lambda _: text)
 
 
-def _made_text(made: MadeBackup, *, encrypted: bool) -> str:
-    text = (
-        f"{made.path}\n{made.files:,} files, {size(made.content)},"
-        f" {size(made.size)} packed{', encrypted' if encrypted else ''}\n"
-    )
-    text += _named(
-        "not in it (a cache, a link that leads elsewhere, or not readable)", made.left_out
-    )
-    text += _named("changed while it was read", made.changed)
-    if not encrypted:
+def _made_text(data: Data) -> str:
+    content, packed = size(number(data, "content_bytes")), size(number(data, "bytes"))
+    text = f"{data['file']}\n{number(data, 'files'):,} files, {content}, {packed} packed"
+    text += ", encrypted\n" if data["encrypted"] else "\n"
+    what = "not in it (a cache, a link that leads elsewhere, or not readable)"
+    text += _named(what, data["left_out"]) + _named("changed while it was read", data["changed"])
+    if not data["encrypted"]:
         text += "It holds your secrets as they are: keep it where nobody else can read it.\n"
     return text
 
 
-def _named(what: str, paths: tuple[str, ...]) -> str:
-    if not paths:
+def _named(what: str, paths: object) -> str:
+    if not isinstance(paths, list) or not paths:
         return ""
     more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
     return f"{what}: {', '.join(one_line(path, 100) for path in paths[:_SHOWN])}{more}\n"
@@ -276,7 +272,7 @@ def _restore(options: argparse.Namespace) -> int:
     previous = str(restored.previous) if restored.previous else ""
     more = {"home": str(home), "set_aside": restored.set_aside, "previous": previous}
     data = {**_data_of(restored.unpacked, restored.found), **more}
-    return put_data(options, data, lambda _: _restored_text(home, restored))
+    return print_result(options, data, lambda data: _restored_text(home, data))
 
 
 def _identity(options: argparse.Namespace) -> Path | None:
@@ -301,35 +297,40 @@ def _data_of(unpacked: Unpacked, found: HomeContents) -> dict[str, object]:
     }
 
 
-def _contents_text(unpacked: Unpacked, found: HomeContents) -> str:
+def _contents_text(data: Data) -> str:
     """What a backup holds, for people; what is wrong with it comes last."""
-    head = unpacked.head
-    how = "while it ran" if head.live else "while none ran"
-    media = "" if head.media else ", without media"
-    failed = f"{found.failed:,}{' (`nanobot queue list` shows them)' if found.failed else ''}"
+
+    def counted(key: str) -> str:
+        return f"{number(data, key):,}"
+
+    how = "while it ran" if data["live"] else "while none ran"
+    media = "" if data["media"] else ", without media"
+    hint = " (`nanobot queue list` shows them)" if data["failed"] else ""
     text = table(
         [
-            ("made", f"{head.made_at.isoformat(' ', 'minutes')}{media}"),
-            ("by", f"nanobot {clean(head.nanobot)}, {how}"),
-            ("files", f"{unpacked.files:,} ({size(unpacked.size)}), each as it went in"),
-            ("conversations", f"{found.conversations:,} ({found.messages:,} messages)"),
-            ("memory", f"{found.versions:,} versions, {found.history:,} entries of history"),
-            ("jobs", f"{found.jobs:,}"),
-            ("under way", f"{found.waiting:,} messages or parts of replies"),
-            ("failed", failed),
+            ("made", f"{field(data, 'made_at')[:16].replace('T', ' ')}{media}"),
+            ("by", f"nanobot {field(data, 'nanobot')}, {how}"),
+            ("files", f"{counted('files')} ({size(number(data, 'bytes'))}), each as it went in"),
+            ("conversations", f"{counted('conversations')} ({counted('messages')} messages)"),
+            ("memory", f"{counted('versions')} versions, {counted('history')} entries of history"),
+            ("jobs", counted("jobs")),
+            ("under way", f"{counted('waiting')} messages or parts of replies"),
+            ("failed", f"{counted('failed')}{hint}"),
         ]
     )
-    return text + "".join(f"trouble: {clean(trouble)}\n" for trouble in found.troubles)
+    troubles = data["troubles"]
+    assert isinstance(troubles, tuple | list)
+    return text + "".join(f"trouble: {trouble}\n" for trouble in troubles)
 
 
-def _restored_text(home: Path, restored: Restored) -> str:
+def _restored_text(home: Path, data: Data) -> str:
     nanobot = command_for(home)
-    text = f"Restored to {home}\n\n{_contents_text(restored.unpacked, restored.found)}\n"
-    if restored.previous:
-        text += f"What was there before is in {restored.previous}.\n"
-    if restored.set_aside:
+    text = f"Restored to {home}\n\n{_contents_text(data)}\n"
+    if data["previous"]:
+        text += f"What was there before is in {data['previous']}.\n"
+    if data["set_aside"]:
         text += (
-            f"What was under way when it was made ({restored.set_aside:,}) may have been dealt with"
+            f"What was under way when it was made ({data['set_aside']}) may have been dealt with"
             f" since, so it waits for your word: `{nanobot} queue list` shows it.\n"
         )
     return text + (

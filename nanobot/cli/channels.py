@@ -1,8 +1,7 @@
 """`nanobot channels` and `nanobot pair`: how channels are doing, and who may write to them.
 
 Signing in is the adapter's own work, done here where the person sits. Meanwhile a running gateway
-lets go of the channel; where none runs, nobody else can start one. Names and ids are strangers'
-words: what is printed is cleaned first.
+lets go of the channel; where none runs, nobody else can start one.
 """
 
 from __future__ import annotations
@@ -21,16 +20,11 @@ from nanobot.cli.command import (
     Data,
     add,
     add_group,
-    asked,
+    add_operation,
     field,
-    indent,
     number,
-    put_data,
-    put_text,
     records,
     table,
-    text,
-    warning,
     words,
 )
 from nanobot.errors import NanobotError
@@ -53,7 +47,7 @@ def add_channels(commands: Commands) -> None:
         "sign in at a channel, see how they are doing",
         "Sign in at a channel, and see how the channels are doing.",
     )
-    add(what, "status", "how each channel is doing", _status).json()
+    add_operation(what, "status", "how each channel is doing", "channels.status", _status_text)
     login = add(what, "login", "sign in at a channel that wants it, such as whatsapp", _login)
     login.argument("name", "NAME", "the channel: whatsapp")
     login.option(
@@ -62,10 +56,6 @@ def add_channels(commands: Commands) -> None:
         "get a code to type into the phone with this number, instead of a picture to scan",
         default="",
     )
-
-
-def _status(options: argparse.Namespace) -> int:
-    return put_data(options, asked(options.home, "channels.status"), _status_text)
 
 
 def _login(options: argparse.Namespace) -> int:
@@ -168,7 +158,7 @@ def _status_text(data: Data) -> str:
     troubles = [
         f"\n{field(c, 'name')}: {detail}\n" for c in channels if (detail := field(c, "detail", 600))
     ]
-    return table([("channel", "state", "account"), *rows]) + "".join(troubles)
+    return table(rows, "channel", "state", "account") + "".join(troubles)
 
 
 _NOBODY = "Nobody has asked within the hour, and nobody was let in by pairing.\n"
@@ -184,8 +174,8 @@ def add_pair(commands: Commands) -> None:
         "Let people and groups talk to this nanobot. Whoever writes to it for the first"
         " time gets a code, which you approve here.",
     )
-    add(what, "list", "who asked, and who was let in", _list).json()
-    approve = add(what, "approve", "let somebody in", _approve)
+    add_operation(what, "list", "who asked, and who was let in", "pair.list", _list_text)
+    approve = add_operation(what, "approve", "let somebody in", "pair.approve")
     approve.argument(
         "code",
         "CODE",
@@ -193,10 +183,8 @@ def add_pair(commands: Commands) -> None:
         type=words,
     )
     approve.flag("--owner", "this is you: make them the owner")
-    approve.json()
-    revoke = add(what, "revoke", "shut somebody out again", _revoke)
+    revoke = add_operation(what, "revoke", "shut somebody out again", "pair.revoke")
     revoke.argument("id", "CHANNEL:ID", "as `pair list` shows it: telegram:12345", type=_address)
-    revoke.json()
 
 
 def _address(text: str) -> str:
@@ -206,33 +194,15 @@ def _address(text: str) -> str:
     return text
 
 
-def _list(options: argparse.Namespace) -> int:
-    return put_data(options, asked(options.home, "pair.list"), _list_text)
-
-
-def _approve(options: argparse.Namespace) -> int:
-    given = {"code": options.code, "owner": options.owner}
-    return _put(options, asked(options.home, "pair.approve", **given))
-
-
-def _revoke(options: argparse.Namespace) -> int:
-    return _put(options, asked(options.home, "pair.revoke", id=options.id))
-
-
-def _put(options: argparse.Namespace, data: Data) -> int:
-    """Without the marks that keep a chat from linking names."""
-    return put_text(options, {**data, "text": text(data, "text").replace("`", "")})
-
-
 def _list_text(data: Data) -> str:
     blocks = []
-    if requests := [_request(one) for one in records(data, "requests")]:
-        rows = [("code", "holds for", "id", "name"), *requests]
-        blocks.append("asked within the hour\n" + indent(table(rows, 2)) + _NAMES)
-    if approved := [_known(one) for one in records(data, "approved")]:
-        rows = [("id", "since", "", "name"), *approved]
-        blocks.append("let in by pairing\n" + indent(table(rows, 2)))
-    return warning(data) + ("\n".join(blocks) or _NOBODY)
+    if requests := list(map(_request, records(data, "requests"))):
+        shown = table(requests, "code", "holds for", "id", "name", margin=2)
+        blocks.append(f"asked within the hour\n{shown}{_NAMES}")
+    if approved := list(map(_known, records(data, "approved"))):
+        shown = table(approved, "id", "since", "", "name", margin=2)
+        blocks.append(f"let in by pairing\n{shown}")
+    return "\n".join(blocks) or _NOBODY
 
 
 def _request(one: Data) -> tuple[str, ...]:

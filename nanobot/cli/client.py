@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -27,13 +25,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 3.0
 """Seconds to look for the socket of a gateway that is starting."""
-
-SILENCE = 15.0
-"""Seconds after which a gateway that has not said a word in answer may be stuck: it confirms each
-message at once, though what is asked of it may take long."""
-
-_STOP_PATIENCE = 2.0
-"""Seconds that a client which is leaving waits for a turn to stop."""
 
 _BLOCK = 1 << 20
 
@@ -51,24 +42,20 @@ class ConnectionLost(NanobotError):
 class Client:
     """A connection to the gateway of one home; raises `NoGateway` where none listens.
 
-    A gateway that is started anew between two messages is found again; where there is none,
-    `revive` may start one. A person is told where a request has had no answer for `silence` seconds
-    (0: never); it is waited for all the same.
+    A gateway that restarted between two messages is found again; where there is none, `revive` may
+    start one. `ask` waits for at most `timeout` seconds, or without limit.
     """
 
     def __init__(
         self,
         home: Path,
         revive: Callable[[], None] | None = None,
-        silence: float = 0.0,
+        timeout: float | None = None,
     ) -> None:
         self._folder = str(home / "state")
         self._revive = revive
-        self._silence = silence
-        self._unheard = False
-        self.hosting = False
-        """Whether the gateway is in this process, and ends with it."""
         self._socket = _connected(self._folder)
+        self._socket.settimeout(timeout)
         self._buffer = bytearray()
         self._searched = 0
         """So much of the buffer holds no end of a line."""
@@ -82,6 +69,11 @@ class Client:
         """Whether a message that was sent has no last word yet."""
         return bool(self._waiting)
 
+    @property
+    def has_arrived(self) -> bool:
+        """Whether `arrived` gives something at once, though `fileno` may tell of nothing."""
+        return b"\n" in self._buffer
+
     def fileno(self) -> int:
         """What becomes readable when the gateway says something; -1 where it has hung up. Any call
         that raises `ConnectionLost`, and `say`, may change it."""
@@ -92,18 +84,14 @@ class Client:
 
         Not while a message is under way, nor while watching: the answer is the next line.
         """
-        self._send(_frame({**arguments, "op": operation}))
-        answer = _parsed(self._next_line())
+        self._send({**arguments, "op": operation})
+        answer = _parsed(self._read(wait=True) or b"")
         if answer.get("ok") is True:
             return answer.get("data")
         refused = parse_event(answer)
         if not isinstance(refused, Refused):
             raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")
         raise NanobotError(refused.error, hint=refused.hint)
-
-    def be_quick(self, seconds: float) -> None:
-        """Wait no longer than that for anything from now on: `ConnectionLost` then."""
-        self._socket.settimeout(seconds)
 
     def say(self, text: str, session: str, *, stream: bool = False) -> str:
         """Send a message and return the id that its events will carry."""
@@ -121,17 +109,7 @@ class Client:
         """Hear from now on what else is said in `session`, also through gateways to come."""
         self._watch = ChatRequest(new_id(), session, "", watch=True)
         with contextlib.suppress(ConnectionLost):  # the next message finds another gateway
-            self._send(_frame(self._watch.as_json()))
-
-    def events(self) -> Iterator[ChatEvent]:
-        """What the gateway says, for as long as one of the messages sent has no last word."""
-        while self._waiting:
-            try:
-                line = self._next_line()
-            except ConnectionLost as lost:
-                self._get_over(lost)
-            else:
-                yield from self._events_in(line)
+            self._send(self._watch.as_json())
 
     def arrived(self) -> Sequence[ChatEvent]:
         """What the gateway has said by now; waits for nothing more. Raises `NanobotError` where it
@@ -144,32 +122,6 @@ class Client:
             if not events:
                 self._get_over(lost)
         return events
-
-    @property
-    def has_arrived(self) -> bool:
-        """Whether `events` gives something at once, though `fileno` may tell of nothing."""
-        return b"\n" in self._buffer
-
-    def reply(self, message_id: str) -> Iterator[ChatEvent]:
-        """The events about one message that came before its reply, and the reply, which is last.
-
-        Raises `NanobotError` where the gateway refused the message.
-        """
-        for event in self.events():
-            if event.id != message_id:
-                continue
-            if isinstance(event, Refused):
-                raise NanobotError(event.error, hint=event.hint)
-            yield event
-            if isinstance(event, Reply):
-                return
-
-    def stop(self, session: str) -> None:
-        """Stop what runs in `session` as well as a client that is leaving can: best effort."""
-        self._socket.settimeout(_STOP_PATIENCE)
-        with contextlib.suppress(NanobotError):
-            for _ in self.reply(self.say("/stop", session)):
-                pass
 
     def close(self) -> None:
         """Hang up; what was accepted is answered all the same."""
@@ -187,7 +139,7 @@ class Client:
         self.close()
 
     def _find_again(self) -> None:
-        """Connect anew if the gateway has hung up meanwhile: it may just have been restarted."""
+        """Connect again if the gateway has hung up meanwhile: it may just have been restarted."""
         try:
             if self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
                 return
@@ -216,37 +168,25 @@ class Client:
             yield event
 
     def _get_over(self, lost: ConnectionLost) -> None:
-        """Go on with the next gateway where no message can be lost by that; else raise. Where
-        nothing is under way, the next message finds it."""
-        if not self._waiting:
-            self.close()
-            return
-        try:
-            self._resend(lost)
-        except NanobotError:
-            self._forget()
-            raise
-
-    def _resend(self, lost: ConnectionLost) -> None:
-        """Say once more, to the next gateway, what none has confirmed; else raise `lost`.
-
-        The ids are the same, so what was stored without our knowing is refused, not done twice.
-        """
-        if not self._may_resend or not self._accepted.isdisjoint(self._waiting):
-            raise lost
-        self._may_resend = False
-        try:
-            self._reconnect()
-        except NoGateway:
-            raise lost from None
-        for request in self._waiting.values():
-            self._send(_frame(request.as_json()))
-
-    def _forget(self) -> None:
-        """Expect nothing any more: what was said is in the gateway's hands, or in none."""
+        """Send to the next gateway, once more, what none has confirmed; raises `lost` where that
+        cannot be. The ids are the same, so what was stored without our knowing is refused, not done
+        twice. Where nothing is under way, the next message finds the gateway."""
         self.close()
-        self._waiting.clear()
-        self._accepted.clear()
+        if not self._waiting:
+            return
+        requests = tuple(self._waiting.values())
+        try:
+            if not self._may_resend or not self._accepted.isdisjoint(self._waiting):
+                raise lost
+            self._may_resend = False
+            self._reconnect()
+            for request in requests:
+                self._send(request.as_json())
+        except NanobotError as error:  # what was said is in the gateway's hands, or in none
+            self.close()
+            self._waiting.clear()
+            self._accepted.clear()
+            raise (lost if isinstance(error, NoGateway) else error) from None
 
     def _reconnect(self) -> None:
         """Connect to the gateway that takes this one's place; raises `NoGateway` if none does."""
@@ -263,27 +203,14 @@ class Client:
                     raise
             time.sleep(0.05)
         if self._watch is not None:
-            self._send(_frame(self._watch.as_json()))
+            self._send(self._watch.as_json())
 
-    def _send(self, frame: bytes) -> None:
+    def _send(self, request: Mapping[str, object] | bytes) -> None:
+        frame = request if isinstance(request, bytes) else _frame(request)
         try:
             self._socket.sendall(frame)
-            self._unheard = True
         except OSError as error:
             raise self._lost() from error
-
-    def _next_line(self) -> bytes:
-        may_be_stuck = self._unheard and self._silence and not self.has_arrived
-        if may_be_stuck and not select.select([self._socket], [], [], self._silence)[0]:
-            sys.stderr.write(
-                f"The gateway has not answered for {self._silence:.0f} s. `nanobot status` says how"
-                " it is; Ctrl-C leaves.\n"
-            )
-            sys.stderr.flush()
-        self._unheard = False
-        line = self._read(wait=True)
-        assert line is not None  # which only reading without waiting gives
-        return line
 
     def _read(self, *, wait: bool) -> bytes | None:
         """The next line, without its end, once it is complete; None where it is not and we do not
@@ -321,26 +248,19 @@ class Client:
 
 
 def _connected(state_folder: str) -> socket.socket:
-    try:
-        directory = os.open(state_folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        raise NoGateway("no gateway is running") from None
-    except OSError as error:
-        raise StorageError.of(state_folder, error) from error
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    directory = -1
     try:  # the address may have 107 bytes only, so the folder goes in as a descriptor
+        directory = os.open(state_folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         connection.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
-    except (FileNotFoundError, ConnectionRefusedError):
-        connection.close()
-        raise NoGateway("no gateway is running") from None
-    except PermissionError as error:
-        connection.close()
-        raise StorageError.of(f"{state_folder}/{SOCKET_NAME}", error) from error
     except OSError as error:
         connection.close()
-        raise NanobotError(f"cannot reach the gateway: {error.strerror}") from error
+        if isinstance(error, FileNotFoundError | NotADirectoryError | ConnectionRefusedError):
+            raise NoGateway("no gateway is running") from None
+        raise StorageError.of(f"{state_folder}/{SOCKET_NAME}", error) from error
     finally:
-        os.close(directory)
+        if directory >= 0:
+            os.close(directory)
     return connection
 
 
@@ -352,8 +272,8 @@ def new_id() -> str:
 def _parsed(line: bytes) -> dict[str, object]:
     try:
         answer = json.loads(line)
-    except ValueError as error:
-        raise NanobotError("the gateway's answer makes no sense") from error
+    except ValueError:
+        answer = None
     if not isinstance(answer, dict):
         raise NanobotError("the gateway's answer makes no sense")
     return answer

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 Data = Mapping[str, object]
 
+_OURS = frozenset({"home", "given_home", "command", "what", "run", "json", "yes"})
+"""What a command line says to us, and not to an operation."""
+
 
 class WrongUsage(NanobotError):
     """The command line makes no sense. Exit code 2, as argparse has it."""
@@ -111,6 +114,25 @@ def add_group(commands: Commands, name: str, summary: str, description: str = ""
     return parser.add_subparsers(dest="what", metavar="WHAT")
 
 
+def add_operation(
+    commands: Commands,
+    name: str,
+    summary: str,
+    operation: str,
+    shown: Callable[[Data], str] | None = None,
+) -> Parser:
+    """A command that is one operation of the gateway: its arguments are those of the operation, and
+    the answer is printed by `print_result`."""
+
+    def run(options: argparse.Namespace) -> int:
+        from nanobot.cli.gateway import operate
+
+        data = operate(options.home, operation, **operands(options))
+        return print_result(options, data, shown)
+
+    return add(commands, name, summary, run).json()
+
+
 def count(text: str) -> int:
     """A number from 1, as an argument's type."""
     if not (text.isascii() and text.isdigit() and int(text) > 0):
@@ -158,14 +180,10 @@ def zone_of(home: Path) -> tzinfo | None:
     return ZoneInfo(name) if name else None
 
 
-def asked(home: Path, operation: str, **arguments: object) -> Data:
-    """What an operation answers: in the gateway that runs, or here. Raises `NanobotError`."""
-    from nanobot.cli.gateway import operate
-
-    data = operate(home, operation, arguments)
-    if not isinstance(data, dict):
-        raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")
-    return data
+def operands(options: argparse.Namespace) -> dict[str, object]:
+    """What was given on the command line, as the arguments of an operation."""
+    given = vars(options).items()
+    return {key: value for key, value in given if value is not None and key not in _OURS}
 
 
 def log_errors_only() -> None:
@@ -177,25 +195,34 @@ def log_errors_only() -> None:
 
 
 def put(output: str) -> int:
-    """Print a result; returns the exit code of success."""
+    """Print a result as it is; returns the exit code of success."""
     sys.stdout.write(output)
     return 0
 
 
-def put_data(options: argparse.Namespace, data: Data, shown: Callable[[Data], str]) -> int:
-    """Print a result: as JSON where that was asked for, else as `shown` puts it."""
-    return put(to_json(data) if options.json else fitted(shown(data)))
+def print_text(text: str, to: TextIO | None = None) -> int:
+    """Print a text for people: nothing in it controls the terminal, and it fits."""
+    stream = to or sys.stdout
+    stream.write(fitted(clean(text), stream))
+    stream.flush()
+    return 0
 
 
-def put_text(options: argparse.Namespace, data: Data) -> int:
-    """Print the sentences that an operation answered; JSON is the rest of the answer."""
-    fields = {key: value for key, value in data.items() if key != "text"}
-    return put_data(options, fields or data, lambda _: clean(text(data, "text")).rstrip() + "\n")
+def print_json(data: object) -> int:
+    """Print JSON for machines that people can read too; ASCII, so that no terminal is moved."""
+    return put(json.dumps(data, indent=2) + "\n")
 
 
-def to_json(data: object) -> str:
-    """JSON for machines that people can read too; ASCII, so that no terminal is moved by it."""
-    return json.dumps(data, indent=2) + "\n"
+def print_result(
+    options: argparse.Namespace, data: Data, shown: Callable[[Data], str] | None = None
+) -> int:
+    """Print a result: as JSON where that was asked for, else as `shown` puts it. Without `shown` it
+    is the sentences in the data, which JSON leaves out."""
+    if options.json:
+        return print_json(data if shown else {k: v for k, v in data.items() if k != "text"} or data)
+    trouble = text(data, "trouble")
+    warning = f"warning: {trouble}\n\n" if trouble else ""
+    return print_text(warning + (shown(data) if shown else text(data, "text").rstrip() + "\n"))
 
 
 def expect_consent(options: argparse.Namespace, hint: str = "") -> None:
@@ -211,7 +238,7 @@ def agreed(options: argparse.Namespace, shown: str, question: str) -> bool:
     expect_consent(options)
     if options.yes:
         return True
-    put(fitted(shown))
+    print_text(shown)
     return said_yes(question)
 
 
@@ -226,21 +253,27 @@ def said_yes(question: str) -> bool:
 
 
 _NARROWEST_CELL = 24
-_BENEATH = "    "
 
 
-def table(rows: Iterable[Sequence[str]], left: int = 0) -> str:
-    """Rows with their columns aligned; the last column of each is as long as it is. On a terminal,
-    where `left` columns are taken already, its words go on beneath where they began, or beneath
-    the row where that is too narrow."""
+def table(rows: Iterable[Sequence[str]], *header: str, margin: int = 0) -> str:
+    """Rows with their columns aligned, empty where there are none. On a terminal the words of the
+    last column go on beneath where they began, if there is room."""
     rows = [tuple(row) for row in rows]
-    count = max(map(len, rows), default=0)
-    widths = [
-        max((columns(row[at]) for row in rows if len(row) > at + 1), default=0)
-        for at in range(count)
-    ]
-    room = get_terminal_size().columns - left if sys.stdout.isatty() else sys.maxsize
-    return "".join(f"{_laid_out(row, widths, room)}\n" for row in rows)
+    if header and rows:
+        rows.insert(0, header)
+    most = max(map(len, rows), default=1) - 1
+    widths = [max(columns(row[at]) for row in rows if len(row) > at + 1) for at in range(most)]
+    room = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    lines = []
+    for row in rows:
+        line = " " * margin
+        for cell, width in zip(row[:-1], widths, strict=False):
+            line += f"{cell}{' ' * (width - columns(cell))}  "
+        begins, last = columns(line), row[-1] if row else ""
+        if room - begins >= _NARROWEST_CELL:
+            last = wrapped(last, room - begins).replace("\n", "\n" + " " * begins)
+        lines.append(f"{line}{last}".rstrip() + "\n")
+    return "".join(lines)
 
 
 def fitted(shown: str, to: TextIO | None = None) -> str:
@@ -284,12 +317,6 @@ def number(data: Data, key: str) -> int:
     return int(value) if isinstance(value, int | float) else 0
 
 
-def warning(data: Data) -> str:
-    """A line about the `trouble` that an operation met, before its result."""
-    trouble = clean(text(data, "trouble"))
-    return f"warning: {trouble}\n\n" if trouble else ""
-
-
 def record(data: Data, key: str) -> Data:
     """An object in the data; empty where it is missing."""
     value = data.get(key)
@@ -300,22 +327,3 @@ def records(data: Data, key: str) -> list[Data]:
     """A list of objects in the data; empty where it is missing."""
     value = data.get(key)
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _laid_out(row: Sequence[str], widths: Sequence[int], room: int) -> str:
-    *head, last = row or ("",)
-    lines, line = list[str](), ""
-    for cell, width in zip(head, widths, strict=False):
-        if line.strip() and columns(line) + width > room:
-            lines.append(line.rstrip())
-            line = _BENEATH
-        line += f"{cell}{' ' * (width - columns(cell))}  "
-    begins = columns(line)
-    longest = max(map(columns, last.split()), default=0)
-    least = min(columns(last), max(longest, _NARROWEST_CELL), room - len(_BENEATH))
-    if line.strip() and room - begins < least:
-        lines.append(line.rstrip())
-        line, begins = _BENEATH, len(_BENEATH)
-    if begins + columns(last) > room:
-        last = wrapped(last, room - begins).replace("\n", "\n" + " " * begins)
-    return "\n".join([*lines, f"{line}{last}".rstrip()])

@@ -1,26 +1,10 @@
-"""`nanobot cron`: what is scheduled.
-
-The work is done by the running gateway, so that it holds at once, or on the files where none runs.
-"""
+"""`nanobot cron`: what is scheduled."""
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import (
-    Data,
-    add,
-    add_group,
-    asked,
-    field,
-    put_data,
-    put_text,
-    records,
-    table,
-    warning,
-    words,
-)
+from nanobot.cli.command import Data, add_group, add_operation, field, records, table, words
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
@@ -35,10 +19,9 @@ _CHANGES = (
 
 def add_cron(commands: Commands) -> None:
     """`nanobot cron …`."""
-    summary = "schedule reminders and recurring work"
-    what = add_group(commands, "cron", summary)
-    add(what, "list", "what is scheduled", _list).json()
-    new = add(what, "add", "schedule something", _add)
+    what = add_group(commands, "cron", "schedule reminders and recurring work")
+    add_operation(what, "list", "what is scheduled", "cron.list", _list_text)
+    new = add_operation(what, "add", "schedule something", "cron.add")
     new.argument(
         "schedule",
         "SCHEDULE",
@@ -53,31 +36,14 @@ def add_cron(commands: Commands) -> None:
         "where it speaks, as `sessions list` shows it (default: the chat that the owner used last)",
     )
     new.option("--zone", "ZONE", "the schedule's time zone (default: agent.timezone)")
-    new.json()
     for name, summary in _CHANGES:
-        change = add(what, name, summary, _change)
+        change = add_operation(what, name, summary, f"cron.{name}")
         change.argument("id", "ID", "as `cron list` shows it", type=words)
-        change.json()
-
-
-def _list(options: argparse.Namespace) -> int:
-    return put_data(options, asked(options.home, "cron.list"), _list_text)
-
-
-def _add(options: argparse.Namespace) -> int:
-    given = {"schedule": options.schedule, "message": options.message}
-    given |= {k: v for k in ("name", "chat", "zone") if (v := getattr(options, k))}
-    return put_text(options, asked(options.home, "cron.add", **given))
-
-
-def _change(options: argparse.Namespace) -> int:
-    return put_text(options, asked(options.home, f"cron.{options.what}", id=options.id))
 
 
 def _list_text(data: Data) -> str:
-    rows = [_row(job) for job in records(data, "jobs")]
-    header = ("id", "next", "schedule", "chat", "name")
-    return warning(data) + (table([header, *rows]) if rows else "Nothing is scheduled.\n")
+    rows = map(_row, records(data, "jobs"))
+    return table(rows, "id", "next", "schedule", "chat", "name") or "Nothing is scheduled.\n"
 
 
 def _row(job: Data) -> tuple[str, ...]:

@@ -14,17 +14,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from nanobot.cli.client import SILENCE, Client, ConnectionLost, NoGateway
+from nanobot.cli.client import Client, ConnectionLost, NoGateway
 from nanobot.cli.command import add
-from nanobot.errors import HomeLocked
+from nanobot.errors import HomeLocked, NanobotError
 
 if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
+    from nanobot.cli.command import Commands, Data
     from nanobot.config.settings import Settings
     from nanobot.gateway.gateway import Gateway
 
@@ -37,19 +37,22 @@ to do takes a few."""
 _PAUSE = 0.05
 
 
-def operate(home: Path, operation: str, arguments: Mapping[str, object]) -> object:
-    """Do one operation: in the gateway that runs, else here on the files."""
+def operate(home: Path, operation: str, **arguments: object) -> Data:
+    """Do one operation: in the gateway that runs, else here on the files. Raises `NanobotError`."""
 
     def in_gateway() -> object:
-        with Client(home, silence=SILENCE) as client:
+        with Client(home) as client:
             return client.ask(operation, arguments)
 
     def on_files() -> object:
         from nanobot.cli.offline import operate
 
-        return operate(home, operation, dict(arguments))
+        return operate(home, operation, arguments)
 
-    return _either(in_gateway, on_files)
+    data = _either(in_gateway, on_files)
+    if not isinstance(data, dict):
+        raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")
+    return data
 
 
 @contextlib.contextmanager
@@ -62,25 +65,18 @@ def connected(home: Path) -> Iterator[Client]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_left_by_signals())
 
-        def host() -> None:
-            stack.enter_context(HostedGateway(home))
-
         def revive() -> None:
             with contextlib.suppress(HomeLocked):  # another process was quicker: it is looked for
-                host()
-                client.hosting = True
+                stack.enter_context(HostedGateway(home))
 
         def join() -> Client:
-            return stack.enter_context(Client(home, revive, SILENCE))
+            return stack.enter_context(Client(home, revive))
 
         def host_and_join() -> Client:
-            host()
-            client = join()
-            client.hosting = True
-            return client
+            stack.enter_context(HostedGateway(home))
+            return join()
 
-        client = _either(join, host_and_join)
-        yield client
+        yield _either(join, host_and_join)
 
 
 @contextlib.contextmanager

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from nanobot.cli.command import (
     add,
     expect_consent,
-    fitted,
     path_of,
-    put,
-    put_data,
+    print_result,
+    print_text,
     said_yes,
     table,
 )
-from nanobot_cli.text import clean, one_line
+from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
@@ -68,31 +67,23 @@ def _import(options: argparse.Namespace) -> int:
     target = path_of(options.to) if options.to else options.home
     workspace = path_of(options.workspace) if options.workspace else None
     clock = SystemClock()
-    _tell(f"Looking at {source} …")
+    print_text(f"Looking at {source} …\n", sys.stderr)
     plan = prepare(source, target, workspace, tuple(options.owner), clock)
     if options.dry_run:
-        return put_data(options, plan.report.as_json(), lambda _: _plan_text(plan))
+        return print_result(options, plan.report.as_json(), lambda _: _plan_text(plan))
     expect_consent(options, "Look at it with --dry-run, then add --yes.")
-    known = ""
     if not options.yes:
-        known = _report_text(plan.report)
-        put(fitted(_plan_text(plan)))
+        print_text(_plan_text(plan))
         if not said_yes("\nImport it?"):
             return 1
-    _tell(f"Writing {plan.target} …")
+    print_text(f"Writing {plan.target} …\n", sys.stderr)
     with ExitStack() as stack:
         state = plan.source.home / "state"
         if plan.aside and state.is_dir():  # nobody's home is moved away beneath their feet
             stack.enter_context(HomeLock(state))
         report = carry_out(plan, clock)
-    shown = _report_text(report)
-    shown = "" if shown == known else shown  # the person has just seen it
-    return put_data(options, report.as_json(), lambda _: shown + _end(report, plan))
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(fitted(clean(text), sys.stderr) + "\n")
-    sys.stderr.flush()
+    shown = _report_text(report) if options.yes else ""  # the person has just seen it
+    return print_result(options, report.as_json(), lambda _: shown + _end(report, plan))
 
 
 def _plan_text(plan: Plan) -> str:
@@ -102,12 +93,12 @@ def _plan_text(plan: Plan) -> str:
     elsewhere = plan.source.workspace if not plan.source.inside else None
     workspace = f" Its workspace is {elsewhere}." if elsewhere else ""
     head = f"From {plan.source.home} into {plan.target}.{workspace}{stays}{moved}\n{stop}\n\n"
-    return clean(head) + _report_text(plan.report)
+    return head + _report_text(plan.report)
 
 
 def _end(report: Report, plan: Plan) -> str:
     moved = f" What stood there is {plan.aside} now." if plan.aside else ""
-    return clean(
+    return (
         f"\nImported into {plan.target}.{moved}\n"
         f"Every file is named in {plan.target}/{report.originals}/report.md.\n"
         f"Start it: `{report.command} gateway`, or talk to it here: `{report.command} agent`.\n"
@@ -115,7 +106,7 @@ def _end(report: Report, plan: Plan) -> str:
 
 
 def _report_text(report: Report) -> str:
-    blocks = [table([_HEADER, *report.rows()])]
+    blocks = [table(report.rows(), *_HEADER)]
     for title, texts in (
         ("Changes", report.changes),
         ("Worth knowing", report.unusual()),

@@ -15,7 +15,7 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import Data, add, field, put, table, to_json, zone_of
+from nanobot.cli.command import Data, add, field, print_json, print_text, put, table, zone_of
 from nanobot.errors import StorageError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def show(
             sys.stdout.flush()
             time.sleep(_PAUSE)
         if not lines and not as_json:
-            put(_NOTHING.format("logged") if mark.inode else _NO_LOG.format(path))
+            print_text(_NOTHING.format("logged") if mark.inode else _NO_LOG.format(path))
     except KeyboardInterrupt:
         if sys.stdout.isatty():  # what is typed next stands below, and not beside the `^C`
             put("\n")
@@ -121,9 +121,9 @@ def _audit(options: argparse.Namespace) -> int:
     with storage_errors(path):
         records = newest_records(path, holds, options.n)
     if options.json:
-        return put(to_json(records))
+        return print_json(records)
     zone = zone_of(home)
-    return put(table(_row(one, zone) for one in records) or _NOTHING.format("recorded"))
+    return print_text(table(_row(one, zone) for one in records) or _NOTHING.format("recorded"))
 
 
 def _row(record: Data, zone: tzinfo | None) -> tuple[str, ...]:

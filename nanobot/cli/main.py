@@ -85,13 +85,12 @@ def _run(arguments: list[str]) -> int:
 
 
 def _complain(message: str, hint: str = "") -> None:
-    from nanobot.cli.command import fitted
-    from nanobot_cli.text import clean
+    from nanobot.cli.command import print_text
 
     if _output_is_stuck():
         _discard_output()
     hint = f"\n  {hint}" if hint else ""
-    sys.stderr.write(fitted(clean(f"error: {message}{hint}\n"), sys.stderr))
+    print_text(f"error: {message}{hint}\n", sys.stderr)
 
 
 def _confess(error: Exception) -> int:

@@ -1,8 +1,4 @@
-"""`nanobot mcp`: other people's programs that bring tools.
-
-The work is done by the running gateway, so that it holds at once, or here where none runs. What
-servers say of themselves is cleaned before it is printed.
-"""
+"""`nanobot mcp`: other people's programs that bring tools."""
 
 from __future__ import annotations
 
@@ -16,20 +12,20 @@ from nanobot.cli.command import (
     Data,
     add,
     add_group,
-    asked,
+    add_operation,
     expect_consent,
     field,
     indent,
     number,
-    put_data,
+    print_result,
     record,
     records,
     said_yes,
     table,
     text,
-    warning,
 )
-from nanobot_cli.text import clean, one_line
+from nanobot.cli.gateway import operate
+from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands
@@ -45,52 +41,41 @@ def add_mcp(commands: Commands) -> None:
         "look after MCP servers and their tools",
         "Look after MCP servers, which are set up in config.yaml, and their tools.",
     )
-    add(what, "list", "all servers and how they are doing", _list).json()
+    add_operation(what, "list", "all servers and how they are doing", "mcp.list", _list_text)
     check = add(what, "check", "start a server, show its tools, ask about new ones", _check)
-    approve = add(what, "approve", "accept tools that are new or changed", _approve)
+    approve = add(what, "approve", "accept tools that are new or changed", _approve).yes()
     for command in (check, approve):
-        command.argument("name", "NAME", "as `mcp list` shows it")
-    approve.yes()
-    check.json()
-    approve.json()
-
-
-def _list(options: argparse.Namespace) -> int:
-    return put_data(options, asked(options.home, "mcp.list"), _list_text)
+        command.json().argument("name", "NAME", "as `mcp list` shows it")
 
 
 def _check(options: argparse.Namespace) -> int:
     """In a terminal it asks about what waits to be accepted."""
-    data = asked(options.home, "mcp.check", server=options.name)
+    data = operate(options.home, "mcp.check", server=options.name)
     if _names(data, "waiting") and not options.json and sys.stdin.isatty():
         options.yes = False
         return _approve(options)
-    return put_data(options, data, _server_text)
+    return print_result(options, data, _server_text)
 
 
 def _approve(options: argparse.Namespace) -> int:
     """Shows what is new or different, asks, and accepts just that; 1 where nothing was accepted."""
     expect_consent(options, "Tools should be looked at first; `--yes` accepts them unseen.")
-    home = options.home
-    waiting = asked(home, "mcp.waiting", server=options.name)
+    waiting = operate(options.home, "mcp.waiting", server=options.name)
     digest = text(waiting, "digest")
     if not (options.json and digest):
-        put_data(options, waiting, _waiting_text)
+        print_result(options, waiting, _waiting_text)
     if not digest:
         return 0
     if not options.yes and not said_yes("Accept these?"):
         return 1
-    return put_data(
-        options, asked(home, "mcp.approve", server=options.name, digest=digest), _server_text
-    )
+    accepted = operate(options.home, "mcp.approve", server=options.name, digest=digest)
+    return print_result(options, accepted, _server_text)
 
 
 def _list_text(data: Data) -> str:
     servers = records(data, "servers")
-    if not servers:
-        return warning(data) + _NONE
-    rows = [("name", "state", "tools", "where"), *map(_row, servers)]
-    return warning(data) + table(rows) + "".join(_notes(server) for server in servers)
+    listed = table(map(_row, servers), "name", "state", "tools", "where")
+    return listed + "".join(map(_notes, servers)) or _NONE
 
 
 def _row(server: Data) -> tuple[str, ...]:
@@ -130,7 +115,7 @@ def _difference(tool: Data) -> str:
     head = f"{field(tool, 'name')} ({'changed' if before else 'new'})\n"
     diff = difflib.unified_diff(_lines(before), _lines(now), lineterm="", n=2)
     lines = list(diff)[2:] if before else _lines(now)
-    return head + indent("".join(f"{clean(line)}\n" for line in lines)) + "\n"
+    return head + indent("\n".join(lines)) + "\n"
 
 
 def _lines(card: Data) -> Sequence[str]:

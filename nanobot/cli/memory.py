@@ -1,8 +1,6 @@
 """`nanobot memory` and `nanobot dream`: what is remembered, seen and changed from a terminal.
 
-The work is done by the running gateway, or on the files where none runs; here is only how it is
-asked for and shown. Remembered text may hold anything, so what is printed is cleaned of control
-characters first.
+The texts of the operations are those of the chat; here its commands get their names in a terminal.
 """
 
 from __future__ import annotations
@@ -16,11 +14,11 @@ from nanobot.cli.command import (
     WrongUsage,
     add,
     add_group,
-    asked,
     count,
     day,
     expect_consent,
-    put_text,
+    operands,
+    print_result,
     said_yes,
     text,
     words,
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 ROLES = ("user", "assistant", "tool")
 SOURCES = ("message", "history", "note", "memory", "library")
 
-# The texts are those of the chat; these are the names that its commands have here.
 _SLASH = re.compile(
     r"(?<![\w.~/])/(memory(?= (?:pending|accept|drop|search|why)\b)|dream-restore(?= --)|"
     r"forget(?= --erase)|dream(?=`))"
@@ -107,26 +104,23 @@ def _finish(parser: Parser) -> None:
     parser.json()
 
 
-_NOT_OPERANDS = frozenset({"home", "given_home", "command", "what", "run", "json", "yes", "list"})
-
-
 def _do(options: argparse.Namespace, operation: str = "") -> int:
-    """Do the operation that is called as the command, with what was given, and print its text."""
-    return _put(options, _asked(options, operation or options.what))
+    """Do the operation that is called as the command, and print its text."""
+    return _print(options, _operate(options, operation or options.what))
 
 
-def _asked(options: argparse.Namespace, operation: str) -> Data:
-    given = {key: value for key, value in vars(options).items() if value is not None}
-    given = {key: value for key, value in given.items() if key not in _NOT_OPERANDS}
+def _operate(options: argparse.Namespace, operation: str) -> Data:
+    from nanobot.cli.gateway import operate
+
     try:
-        return asked(options.home, f"memory.{operation}", **given)
+        return operate(options.home, f"memory.{operation}", **operands(options))
     except NanobotError as error:
         error.hint = _named(error.hint)
         raise
 
 
-def _put(options: argparse.Namespace, data: Data) -> int:
-    return put_text(options, {**data, "text": _named(text(data, "text"))})
+def _print(options: argparse.Namespace, data: Data) -> int:
+    return print_result(options, {**data, "text": _named(text(data, "text"))})
 
 
 def _named(said: str) -> str:
@@ -136,7 +130,7 @@ def _named(said: str) -> str:
 
 
 def _restore(options: argparse.Namespace) -> int:
-    return _do(options, "versions" if options.list else "restore")
+    return _do(options, "versions" if vars(options).pop("list") else "restore")
 
 
 def _decide(options: argparse.Namespace) -> int:
@@ -153,12 +147,12 @@ def _forget(options: argparse.Namespace) -> int:
     """Shows what would go, asks, and does it; 1 where nothing was forgotten."""
     expect_consent(options)
     if not options.yes:
-        plan = _asked(options, "forget_plan")
-        _put(options, plan)
+        plan = _operate(options, "forget_plan")
+        _print(options, plan)
         if not plan.get("found"):
             return 1
         if not said_yes("Erase this for good?" if options.erase else "Forget this?"):
             return 1
-    done = _asked(options, "forget")
-    _put(options, done)
+    done = _operate(options, "forget")
+    _print(options, done)
     return 0 if done.get("found") else 1

@@ -9,7 +9,7 @@ from nanobot import __version__
 from nanobot.cli.agent import add_agent
 from nanobot.cli.backup import add_backup
 from nanobot.cli.channels import add_channels, add_pair
-from nanobot.cli.command import Parser, add, add_group, fitted, put, to_json
+from nanobot.cli.command import Parser, add, add_group, print_json, print_text, put
 from nanobot.cli.cron import add_cron
 from nanobot.cli.doctor import add_doctor
 from nanobot.cli.gateway import add_gateway
@@ -83,18 +83,17 @@ def _config_check(options: argparse.Namespace) -> int:
     """Raises `ConfigError` for what is wrong, prints what is doubtful."""
     from nanobot.config.load import load_settings
 
-    home = options.home
-    for warning in load_settings(home).warnings:
-        put(fitted(f"warning: {warning}\n"))
-    path = home / "config.yaml"
+    path = options.home / "config.yaml"
+    for warning in load_settings(options.home).warnings:
+        print_text(f"warning: {warning}\n")
     where = f"{path} can be used" if path.exists() else f"there is no {path}; the defaults apply"
-    return put(fitted(f"ok: {where}.\n"))
+    return print_text(f"ok: {where}.\n")
 
 
 def _config_schema(_: argparse.Namespace) -> int:
     from nanobot.config.schema import config_schema
 
-    return put(to_json(config_schema()))
+    return print_json(config_schema())
 
 
 def _complete(options: argparse.Namespace) -> int:

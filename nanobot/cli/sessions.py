@@ -16,21 +16,18 @@ from nanobot.cli.command import (
     Data,
     add,
     add_group,
-    asked,
+    add_operation,
     field,
-    fitted,
     indent,
     number,
-    put,
-    put_data,
-    put_text,
+    print_json,
+    print_text,
     records,
     table,
     text,
-    to_json,
     zone_of,
 )
-from nanobot_cli.text import clean, one_line
+from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,19 +50,18 @@ def add_sessions(commands: Commands) -> None:
 def add_turn(commands: Commands) -> None:
     """`nanobot turn …`."""
     what = add_group(commands, "turn", "look into one turn")
-    show = add(what, "show", "prompt, memory, tools, tokens and time of a turn", _turn)
+    summary = "prompt, memory, tools, tokens and time of a turn"
+    show = add_operation(what, "show", summary, "turn.show", _turn_text)
     show.argument("id", "ID", "as `nanobot agent -m … --json` shows it")
-    show.json()
 
 
 def add_queue(commands: Commands) -> None:
     """`nanobot queue …`."""
     what = add_group(commands, "queue", "look into and fix what waits or failed")
-    add(what, "list", "messages that wait or failed", _queue).json()
+    add_operation(what, "list", "messages that wait or failed", "queue.list", _queue_text)
     for name, summary in (("retry", "try one again"), ("drop", "give one up")):
-        change = add(what, name, summary, _change)
+        change = add_operation(what, name, summary, f"queue.{name}")
         change.argument("id", "ID", "as `queue list` shows it: in-12, out-7")
-        change.json()
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -83,26 +79,24 @@ def _list(options: argparse.Namespace) -> int:
             }
             for info in sessions
         ]
-        return put(to_json(data))
-    if not sessions:
-        return put("No conversations yet. `nanobot agent` starts one.\n")
+        return print_json(data)
     zone = zone_of(home)
     rows = [
         (one_line(info.key, 80), _minute(info.updated_at, zone), one_line(info.preview, 60))
         for info in sessions
     ]
-    return put(table([("session", "last used", "last words"), *rows]))
+    shown = table(rows, "session", "last used", "last words")
+    return print_text(shown or "No conversations yet. `nanobot agent` starts one.\n")
 
 
 def _show(options: argparse.Namespace) -> int:
     home = options.home
     messages = deque(_manager(home).read_messages(options.key), maxlen=options.n)
     if options.json:
-        return put(to_json({"key": options.key, "messages": list(map(_fields, messages))}))
-    if not messages:
-        return put("Nothing has been said in this conversation yet.\n")
+        return print_json({"key": options.key, "messages": list(map(_fields, messages))})
     zone = zone_of(home)
-    return put(fitted("\n".join(_message(_as_said(message, zone)) for message in messages)))
+    shown = "\n".join(_message(_as_said(message, zone)) for message in messages)
+    return print_text(shown or "Nothing has been said in this conversation yet.\n")
 
 
 def _manager(home: Path) -> SessionManager:
@@ -154,11 +148,7 @@ def _message(message: Data) -> str:
     parts += [field(message, "time"), field(message, "role"), field(message, "name")]
     if (turn := field(message, "turn_id")) and field(message, "role") == "user":
         parts.append(f"(turn {turn})")
-    return f"{' '.join(part for part in parts if part)}\n{indent(clean(text(message, 'content')))}"
-
-
-def _turn(options: argparse.Namespace) -> int:
-    return put_data(options, asked(options.home, "turn.show", id=options.id), _turn_text)
+    return f"{' '.join(part for part in parts if part)}\n{indent(text(message, 'content'))}"
 
 
 def _turn_text(turn: Data) -> str:
@@ -183,9 +173,9 @@ def _turn_text(turn: Data) -> str:
         for source in records(turn, "memory")
     ]
     sections = (
-        ("memory used", indent(table(memory, 2))),
+        ("memory used", table(memory, margin=2)),
         ("tools", "".join(map(_tool, records(turn, "tools")))),
-        ("system prompt", indent(clean(text(turn, "system_prompt")))),
+        ("system prompt", indent(text(turn, "system_prompt"))),
         ("messages", "".join(map(_message, records(turn, "messages")))),
         ("new messages", "".join(map(_message, records(turn, "new_messages")))),
     )
@@ -199,15 +189,6 @@ def _tool(tool: Data) -> str:
     return head + indent(indent(one_line(text(tool, "result"), 300)))
 
 
-def _queue(options: argparse.Namespace) -> int:
-    data = asked(options.home, "queue.list")
-    return put(to_json(data) if options.json else _queue_text(data))
-
-
-def _change(options: argparse.Namespace) -> int:
-    return put_text(options, asked(options.home, f"queue.{options.what}", id=options.id))
-
-
 def _queue_text(queue: Data) -> str:
     inbox, outbox = records(queue, "inbox"), records(queue, "outbox")
     blocks = []
@@ -217,15 +198,14 @@ def _queue_text(queue: Data) -> str:
         to = [(e, f"{field(e, 'channel')}:{field(e, 'chat_id')}") for e in outbox]
         blocks.append(_entries("outbox", "to", to))
     if any(field(entry, "state") in ("failed", "dead") for entry in (*inbox, *outbox)):
-        fix = "`nanobot queue retry ID` and `nanobot queue drop ID` fix what failed.\n"
-        blocks.append(fitted(fix))
+        blocks.append("`nanobot queue retry ID` and `nanobot queue drop ID` fix what failed.\n")
     return "\n".join(blocks) or "Nothing waits and nothing failed.\n"
 
 
 def _entries(title: str, whose: str, entries: Sequence[tuple[Data, str]]) -> str:
-    rows: list[tuple[str, ...]] = [("id", "state", "tries", whose)]
+    rows = []
     for entry, place in entries:
         reason = f"  ({field(entry, 'reason', 100)})" if field(entry, "reason") else ""
         known = field(entry, "id"), field(entry, "state"), field(entry, "attempts"), place
         rows.append((*known, f"{field(entry, 'text', 60)}{reason}"))
-    return f"{title}\n{indent(table(rows, 2))}"
+    return f"{title}\n{table(rows, 'id', 'state', 'tries', whose, margin=2)}"

@@ -1,8 +1,6 @@
 """`nanobot skills`: what the model has instructions for.
 
-The work is done by the running gateway, so that it holds at once, or on the files where none runs.
-What is enabled is what was shown: the digest of it goes along. A skill is somebody else's text, so
-what is printed is cleaned first.
+What is enabled is what was shown: the digest of it goes along.
 """
 
 from __future__ import annotations
@@ -15,23 +13,20 @@ from nanobot.cli.command import (
     WrongUsage,
     add,
     add_group,
+    add_operation,
     agreed,
-    asked,
     field,
     indent,
     number,
     path_of,
-    put,
-    put_data,
+    print_result,
     records,
     table,
     text,
-    to_json,
-    warning,
     words,
 )
+from nanobot.cli.gateway import operate
 from nanobot.errors import NanobotError
-from nanobot_cli.text import clean
 
 if TYPE_CHECKING:
     from nanobot.cli.command import Commands, Parser
@@ -55,12 +50,13 @@ def add_skills(commands: Commands) -> None:
         "the workspace is used once you have enabled it, and for as long as none of its files "
         "changes.",
     )
-    add(what, "list", "all skills and how they stand", _list).json()
+    add_operation(what, "list", "all skills and how they stand", "skills.list", _list_text)
     show = _named(add(what, "show", "what a skill contains", _show))
     show.argument("file", "FILE", "one of its files", nargs="?", default="")
     show.json()
     _add_consent(_named(add(what, "enable", "show a skill, and let the model use it", _enable)))
-    _named(add(what, "disable", "keep a skill from the model", _disable)).json()
+    summary = "keep a skill from the model"
+    _named(add_operation(what, "disable", summary, "skills.disable", _status_text))
     install = add(what, "install", "copy a skill into the workspace and enable it", _install)
     install.argument("path", "PATH", "a folder in the Agent Skills format", type=words)
     install.flag("--replace", "put it in the place of one of the same name")
@@ -78,31 +74,29 @@ def _add_consent(parser: Parser) -> None:
     parser.json()
 
 
-def _list(options: argparse.Namespace) -> int:
-    return put_data(options, asked(options.home, "skills.list"), _list_text)
-
-
 def _show(options: argparse.Namespace) -> int:
-    home, name = options.home, options.name
-    if not options.file:
-        return put_data(options, asked(home, "skills.show", name=name), _skill_text)
-    data = asked(home, "skills.file", name=name, file=options.file)
-    return put(to_json(data) if options.json else clean(text(data, "text")).rstrip("\n") + "\n")
+    home, name, file = options.home, options.name, options.file
+    if not file:
+        return print_result(options, operate(home, "skills.show", name=name), _skill_text)
+    data = operate(home, "skills.file", name=name, file=file)
+    return print_result(options, data, lambda data: text(data, "text").rstrip("\n") + "\n")
 
 
 def _enable(options: argparse.Namespace) -> int:
     """Shows what a skill contains, asks, and enables just that; 1 where the answer was no."""
-    home = options.home
-    data = asked(home, "skills.show", name=options.name)
-    if not agreed(options, _skill_text(data), f"\nEnable {field(data, 'name')}?"):
+    data = operate(options.home, "skills.show", name=options.name)
+    question = f"\nEnable {field(data, 'name')}?"
+    return _agree(options, "skills.enable", data, question, name=options.name)
+
+
+def _agree(
+    options: argparse.Namespace, operation: str, skill: Data, question: str, **given: object
+) -> int:
+    """Show a skill, and do what the question asks about with just what was shown."""
+    if not agreed(options, _skill_text(skill), question):
         return 1
-    given = {"name": options.name, "digest": text(data, "digest"), "everyone": options.everyone}
-    return put_data(options, asked(home, "skills.enable", **given), _status_text)
-
-
-def _disable(options: argparse.Namespace) -> int:
-    data = asked(options.home, "skills.disable", name=options.name)
-    return put_data(options, data, _status_text)
+    given |= {"digest": text(skill, "digest"), "everyone": options.everyone}
+    return print_result(options, operate(options.home, operation, **given), _status_text)
 
 
 def _install(options: argparse.Namespace) -> int:
@@ -113,8 +107,8 @@ def _install(options: argparse.Namespace) -> int:
             hint="Download it first (`git clone`, or unpack the archive), look at it, and name"
             " that folder.",
         )
-    home, place = options.home, str(path_of(options.path))
-    data = asked(home, "skills.package", path=place)
+    place = str(path_of(options.path))
+    data = operate(options.home, "skills.package", path=place)
     name = field(data, "name")
     if data.get("replaces") and not options.replace:
         raise NanobotError(
@@ -122,11 +116,9 @@ def _install(options: argparse.Namespace) -> int:
             hint="Add --replace to put this one in its place.",
         )
     replaces = " in the place of the one that is there" if data.get("replaces") else ""
-    if not agreed(options, _skill_text(data), f"\nInstall {name}{replaces}?"):
-        return 1
-    given = {"path": place, "digest": text(data, "digest")}
-    given |= {"replace": options.replace, "everyone": options.everyone}
-    return put_data(options, asked(home, "skills.install", **given), _status_text)
+    question = f"\nInstall {name}{replaces}?"
+    given = {"path": place, "replace": options.replace}
+    return _agree(options, "skills.install", data, question, **given)
 
 
 def _status_text(data: Data) -> str:
@@ -136,8 +128,7 @@ def _status_text(data: Data) -> str:
 
 
 def _list_text(data: Data) -> str:
-    rows = [("name", "from", "status", "what it is for"), *map(_row, records(data, "skills"))]
-    return warning(data) + table(rows)
+    return table(map(_row, records(data, "skills")), "name", "from", "status", "what it is for")
 
 
 def _row(skill: Data) -> tuple[str, ...]:
@@ -152,12 +143,12 @@ def _skill_text(data: Data) -> str:
     rows = [(label, value) for label, key in _ROWS if (value := ", ".join(_listed(data, key)))]
     if data.get("always") is True:
         rows.append(("always", "its text stands in every prompt"))
-    blocks = [table(rows), f"files\n{indent(table(map(_file, records(data, 'files')), 2))}"]
+    blocks = [table(rows), f"files\n{table(map(_file, records(data, 'files')), margin=2)}"]
     for title, key in _SECTIONS:
         if lines := _listed(data, key):
             block = indent("\n".join(lines))
             blocks.append(f"{title}\n{block}")
-    blocks.append(f"SKILL.md\n{indent(clean(text(data, 'text')))}")
+    blocks.append(f"SKILL.md\n{indent(text(data, 'text'))}")
     return "\n".join(blocks)
 
 
@@ -165,7 +156,7 @@ def _listed(data: Data, key: str) -> list[str]:
     """A field's values; a text is one of them."""
     value = data.get(key)
     if isinstance(value, list):
-        return [clean(str(one)) for one in value]
+        return list(map(str, value))
     return [field(data, key, 2_000)] if value else []
 
 

@@ -17,19 +17,19 @@ from nanobot.cli.command import (
     Data,
     add,
     add_group,
-    asked,
     counts,
     field,
-    fitted,
     indent,
     number,
+    print_json,
+    print_text,
     put,
     record,
     records,
     size,
     table,
-    to_json,
 )
+from nanobot.cli.gateway import operate
 from nanobot.config import not_imported
 from nanobot.errors import NanobotError, StorageError
 from nanobot.text import duration
@@ -81,10 +81,13 @@ def _status(options: argparse.Namespace) -> int:
 
 def status(home: Path, *, as_json: bool, check: bool, patience: float = PATIENCE_SECONDS) -> int:
     """Print it; a gateway may take `patience` seconds to answer."""
-    data = of_gateway(home, patience) or (_NOTHING_RUNS if check else asked(home, "status"))
+    data = of_gateway(home, patience) or (_NOTHING_RUNS if check else operate(home, "status"))
     if hint := not_imported(home):
-        sys.stderr.write(fitted(f"note: {hint}\n", sys.stderr))
-    put(to_json(data) if as_json else _line(data) if check else _status_text(data))
+        print_text(f"note: {hint}\n", sys.stderr)
+    if as_json:
+        print_json(data)
+    else:
+        print_text(_line(data) if check else _status_text(data))
     well = field(record(data, "health"), "state") in _WORKING
     return 0 if well or not check else 1
 
@@ -93,8 +96,7 @@ def of_gateway(home: Path, patience: float = PATIENCE_SECONDS) -> Data | None:
     """What the gateway of a home says of itself; None where none runs. One that is silent is said
     to be failing."""
     try:
-        with Client(home) as client:
-            client.be_quick(patience)
+        with Client(home, timeout=patience) as client:
             told = client.ask("status", {})
     except NoGateway:
         return None
@@ -129,10 +131,10 @@ def _status_text(status: Data) -> str:
     blocks = [table(_rows(status)), _concerns(health)]
     if channels := records(status, "channels"):
         said = [field(concern, "text", 600) for concern in records(health, "concerns")]
-        blocks.append("channels\n" + indent(table([_channel(c, said) for c in channels], 2)))
+        blocks.append("channels\n" + table([_channel(c, said) for c in channels], margin=2))
     if sizes := record(status, "sizes"):
         rows = [(name, size(number(sizes, name))) for name in sizes]
-        blocks.append("on disk\n" + indent(table(rows, 2)))
+        blocks.append("on disk\n" + table(rows, margin=2))
     return "\n".join(block for block in blocks if block)
 
 
@@ -193,9 +195,8 @@ def _logged(since: Data) -> str:
 def _concerns(health: Data) -> str:
     lines = []
     for concern in records(health, "concerns"):
-        lines.append(fitted(f"{field(concern, 'level')}: {field(concern, 'text', 600)}\n"))
-        if hint := field(concern, "hint", 600):
-            lines.append(fitted(indent(hint)))
+        lines.append(f"{field(concern, 'level')}: {field(concern, 'text', 600)}\n")
+        lines.append(indent(field(concern, "hint", 600)))
     return "".join(lines)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import socket
 from pathlib import Path
@@ -10,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from nanobot.cli.agent import Consent
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
 from nanobot.errors import StorageError
 from nanobot_cli.wire import Reply
 
 
 def answer(client: Client, text: str) -> str:
-    *_, last = client.reply(client.say(text, "cli:direct"))
+    *_, last = Consent(client, "cli:direct").events(client.say(text, "cli:direct"))
     assert isinstance(last, Reply)
     return last.text
 
@@ -73,16 +73,3 @@ def test_a_confirmed_message_is_never_sent_again(gateway: Any, home: Path) -> No
     with Client(home) as client, pytest.raises(ConnectionLost, match="is kept"):
         answer(client, "die now")
     assert len(gateway.ids) == 1
-
-
-def test_a_gateway_that_says_nothing_is_told_of_and_waited_for(
-    gateway: Any, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = io.StringIO()
-    monkeypatch.setattr(said, "flush", lambda: gateway.release("queue.list"))
-    monkeypatch.setattr("sys.stderr", said)
-    gateway.hold("queue.list")
-    gateway.answers["queue.list"] = {"inbox": []}
-    with Client(home, silence=0.05) as client:
-        assert client.ask("queue.list", {}) == {"inbox": []}
-    assert "has not answered" in said.getvalue()

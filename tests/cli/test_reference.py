@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.cli.parser import build_parser
-from nanobot.cli.reference import main, rendered
+from scripts.pages import command_page, main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -31,14 +31,27 @@ _SUBCOMMANDS = argparse._SubParsersAction
 
 
 def test_the_reference_of_the_command_line_is_current() -> None:
-    hint = "run `python -m nanobot.cli.reference --write`"
-    assert main([str(ROOT / "docs" / "cli.md")]) == 0, hint
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert page == command_page(build_parser()), "run `python -m scripts.pages --write`"
+
+
+def test_a_page_that_is_out_of_date_is_named_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "docs").mkdir()
+    for name in ("cli.md", "configuration.md"):
+        (tmp_path / "docs" / name).write_text((ROOT / "docs" / name).read_text())
+    (tmp_path / "docs" / "cli.md").write_text("old")
+    assert main([], tmp_path) == 1
+    assert capsys.readouterr().err == "docs/cli.md is out of date; run this with --write\n"
+    assert main(["--write"], tmp_path) == 0
+    assert main([], tmp_path) == 0
 
 
 def test_the_reference_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    wide = rendered(build_parser())
+    wide = command_page(build_parser())
     monkeypatch.setenv("COLUMNS", "20")
-    assert rendered(build_parser()) == wide
+    assert command_page(build_parser()) == wide
 
 
 @pytest.fixture(scope="module")

@@ -16,19 +16,12 @@ from pydantic import BaseModel
 from nanobot.config.channels import COMMON
 from nanobot.config.load import load_settings
 from nanobot.config.model import FallbackModel
-from nanobot.config.schema import (
-    BEGIN,
-    END,
-    PAGE,
-    config_schema,
-    descriptions,
-    main,
-    settings_table,
-)
+from nanobot.config.schema import config_schema, descriptions
 from nanobot.config.settings import BY_CHANNEL, SECTIONS, ChannelSettings, keys_of
 from nanobot.config.tools import McpServerSettings
 from nanobot_telegram.settings import TelegramSettings
 from nanobot_whatsapp.settings import WhatsAppSettings
+from scripts.pages import BEGIN, END, settings_table, with_current_table
 from tests.config.homes import Home
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +91,8 @@ def test_the_commented_parts_of_the_example_are_right_too(home: Home) -> None:
 
 
 def test_the_table_in_the_documentation_is_current() -> None:
-    assert main([str(ROOT / PAGE)]) == 0
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    assert with_current_table(page) == page, "run `python -m scripts.pages --write`"
 
 
 @pytest.mark.parametrize("page", ["configuration.md", "channels/telegram.md"])
@@ -116,7 +110,7 @@ def test_what_the_documentation_tells_people_to_write_can_be_used(home: Home, pa
 
 
 def test_the_errors_in_the_documentation_are_those_a_person_sees(home: Home) -> None:
-    page = (ROOT / PAGE).read_text()
+    page = (ROOT / "docs" / "configuration.md").read_text()
     section = page.partition("## When something is wrong")[2]
     _, config, _, said, _, misspelt, _ = section.split("```", 6)
     home.write(config.removeprefix("yaml\n"))
@@ -125,24 +119,11 @@ def test_the_errors_in_the_documentation_are_those_a_person_sees(home: Home) -> 
     assert home.complaint(NANOBOT_MODEL__NMAE="gpt-5") == misspelt.strip()
 
 
-def test_a_table_that_is_out_of_date_is_reported_and_mended(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}old\n{END}after\n")
-    assert main([str(page)]) == 1
-    assert "the table is out of date; run this with --write" in capsys.readouterr().err
-    assert main([str(page), "--write"]) == 0
-    assert main([str(page)]) == 0
-    assert page.read_text() == (f"before\n{BEGIN}\n{settings_table()}\n{END}after\n")
-
-
-def test_a_page_without_the_markers_is_left_alone(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("nothing here")
+def test_the_table_stands_between_its_markers_and_nowhere_else() -> None:
+    page = f"before\n{BEGIN}old\n{END}after\n"
+    assert with_current_table(page) == f"before\n{BEGIN}\n{settings_table()}\n{END}after\n"
     with pytest.raises(ValueError, match="the page lacks the two markers"):
-        main([str(page), "--write"])
-    assert page.read_text() == "nothing here"
+        with_current_table("nothing here")
 
 
 def test_every_key_has_a_row_with_a_meaning() -> None:

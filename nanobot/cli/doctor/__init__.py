@@ -7,14 +7,13 @@ is asked anything, unless that is wished for. Exit code 1 where something does n
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from nanobot.cli.command import add, put, table, to_json
+from nanobot.cli.command import add, print_json, print_text, table
 from nanobot.cli.status import PATIENCE_SECONDS
 from nanobot.errors import ConfigError, NanobotError
 from nanobot_cli.text import clean
@@ -104,10 +103,9 @@ def _report(checks: Sequence[Check], redactor: Redactor, *, as_json: bool) -> in
             data = {"check": name, "state": state, "text": text, "hint": redactor.redact(hint)}
             found.append(data)
             if not as_json:
-                put(_lines(data))
-                sys.stdout.flush()
+                print_text(_lines(data))
     if as_json:
-        put(to_json(found))
+        print_json(found)
     return 1 if any(data["state"] == "fail" for data in found) else 0
 
 

@@ -23,7 +23,14 @@ from nanobot.channel.entry_points import Person, Setup, SetupRequest, SetupResul
 from nanobot.cli.agent import Consent
 from nanobot.cli.channels import lent, login
 from nanobot.cli.client import Client, ConnectionLost
-from nanobot.cli.command import indent, log_errors_only, number, path_of, put, table, to_json
+from nanobot.cli.command import (
+    log_errors_only,
+    number,
+    path_of,
+    print_json,
+    print_text,
+    table,
+)
 from nanobot.cli.gateway import connected
 from nanobot.cli.onboard.files import Before, Part, basics_of, change, check, write
 from nanobot.cli.onboard.model import ask_model, from_environment, given_model
@@ -37,7 +44,7 @@ from nanobot.config.settings import AgentSettings, Settings
 from nanobot.config.values import Unfit, checked_id
 from nanobot.config.yamltext import Setting
 from nanobot.errors import ConfigError, NanobotError
-from nanobot_cli.text import clean, one_line
+from nanobot_cli.text import one_line
 from nanobot_cli.wire import DEFAULT_SESSION, Note, Reply, Said
 
 if TYPE_CHECKING:
@@ -103,7 +110,7 @@ async def _asked(
     if not options.attended or part.is_empty:
         return options, before, part
     _head(person, "To be written")
-    person.say(indent(table(part.told, 2)).rstrip("\n"))
+    person.say(table(part.told, margin=2).rstrip("\n"))
     secrets = f" and {', '.join(part.secrets)} into secrets.env" if part.secrets else ""
     keys = ", ".join(".".join(one.path) for one in part.changes)
     person.say(f"That is {keys or 'nothing'} in {home / 'config.yaml'}{secrets}.")
@@ -171,7 +178,7 @@ class Steps:
         menu = ["the model", *map(_titled, self._channels), "you", "nothing more"]
         while True:
             if told := sum(self._parts.values(), Part()).told:
-                self._person.say("\nSo far:\n" + indent(table(told, 2)).rstrip("\n"))
+                self._person.say("\nSo far:\n" + table(told, margin=2).rstrip("\n"))
             at = await self._person.choose("\nWhat shall be changed?", menu, len(steps))
             if at == len(steps):
                 return
@@ -330,10 +337,11 @@ def _finish(person: Person, options: OnboardOptions, part: Part, *, greets: bool
             "restart_needed": stale,
             "reply": reply,
         }
-        put(to_json(report))
+        print_json(report)
     else:
         if not options.attended:
-            put(table([*part.told, *([("reply", one_line(reply, 200))] if reply else [])]))
+            replied = [("reply", one_line(reply, 200))] if reply else []
+            print_text(table([*part.told, *replied]))
         _head(person, "Next")
         person.say(_next(options.home, runs=runs, stale=stale, later=later))
     return 1 if wants_reply and reply is None else 0
@@ -367,7 +375,7 @@ def _restarted(person: Person, options: OnboardOptions) -> bool:
         return False
     began = time.monotonic()
     with Client(options.home) as client:
-        for _ in client.reply(client.say("/restart", DEFAULT_SESSION)):
+        for _ in Consent(client, DEFAULT_SESSION).events(client.say("/restart", DEFAULT_SESSION)):
             pass
     while (elapsed := time.monotonic() - began) < _RESTART_SECONDS:
         with suppress(ConnectionLost):
@@ -389,7 +397,7 @@ def _first_reply(person: Person, options: OnboardOptions, *, runs: bool) -> str 
     with Client(options.home) if runs else connected(options.home) as client:
         for event in Consent(client, DEFAULT_SESSION).events(client.say(_HELLO, DEFAULT_SESSION)):
             if isinstance(event, Note):
-                sys.stderr.write(clean(f"note: {event.text}\n"))
+                print_text(f"note: {event.text}\n", sys.stderr)
             elif isinstance(event, Reply) and event.outcome != "done":
                 person.say(f"That did not work: {event.text}")
                 return None
@@ -414,4 +422,4 @@ def _next(home: Path, *, runs: bool, stale: bool, later: list[str]) -> str:
     rows.append(("agent", "opens a chat in this terminal"))
     rows.append(("onboard", "changes what was set here"))
     commands = ((f"{command_for(home)} {command}", what) for command, what in rows)
-    return indent(table(commands, 2)).rstrip("\n")
+    return table(commands, margin=2).rstrip("\n")

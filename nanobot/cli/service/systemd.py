@@ -19,7 +19,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nanobot.cli.command import Data, field, fitted, indent, put, put_data, record, records, table
+from nanobot.cli.command import (
+    Data,
+    field,
+    fitted,
+    indent,
+    print_result,
+    put,
+    record,
+    records,
+    table,
+)
 from nanobot.cli.gateway import expect_free
 from nanobot.cli.logs import show as show_log
 from nanobot.cli.service.unit import MARK, Account, Place, Unit, account, planned_unit
@@ -362,7 +372,7 @@ def status(options: argparse.Namespace, place: Place) -> int:
         "told": facts.get("StatusText", ""),
         "health": health,
     }
-    put_data(options, data, lambda data: _text(data, place))
+    print_result(options, data, lambda data: _text(data, place))
     return 0 if runs and not _how(data).startswith("failing") else 1
 
 

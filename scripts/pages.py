@@ -1,0 +1,250 @@
+"""Keeps the pages true that are made from the code: docs/cli.md from the grammar of the command
+line, and the table of docs/configuration.md from the settings.
+
+python -m scripts.pages            say whether they are (exit code 1 when they are not)
+python -m scripts.pages --write    write them
+
+Invariant: the pages depend on the code alone, neither on the width of a terminal nor on a home.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from nanobot.cli.parser import build_parser
+from nanobot.config.channels import installed_channels, options_model
+from nanobot.config.memory import OwnerSettings
+from nanobot.config.schema import Json, definition_of, definitions
+from nanobot.config.settings import SECTIONS, ChannelSettings
+
+ROOT = Path(__file__).parent.parent
+GROUPS: Mapping[str, Sequence[str]] = {
+    "Setting up": ("onboard", "config", "doctor", "import", "completion"),
+    "Talking": ("agent",),
+    "Running": ("gateway", "status", "logs", "service"),
+    "Channels and people": ("channels", "pair"),
+    "Memory and skills": ("memory", "dream", "skills"),
+    "Jobs and tools": ("cron", "mcp", "audit"),
+    "Inspecting and fixing": ("sessions", "turn", "queue", "state"),
+    "Backups": ("backup", "restore"),
+}
+"""Every command is in one of these; one that is not installed is left out."""
+
+_HEAD = """\
+# The command line
+
+<!-- Written by `python -m scripts.pages --write` from the grammar; do not edit it here. -->
+
+`nanobot COMMAND --help` says the same in a terminal, and `nanobot completion bash` (or `zsh`,
+`tcsh`) prints a script that completes commands. Where a gateway runs, commands go through it;
+where none does, they work on the files. `--json` prints the result as JSON, for programs.
+"""
+_WIDE = 10_000
+_STAYS = "\N{NO-BREAK SPACE}"
+_EVERYWHERE = "print JSON"
+"""What `Parser.json` says: told once, at the top."""
+
+
+def command_page(parser: argparse.ArgumentParser) -> str:
+    """docs/cli.md for a grammar. Raises `ValueError` for a command that is in no group."""
+    commands = _commands(parser)
+    grouped = [name for names in GROUPS.values() for name in names]
+    if missing := sorted(commands.keys() - set(grouped)):
+        raise ValueError(f"in no group of scripts.pages: {', '.join(missing)}")
+    _, _, codes = " ".join((parser.epilog or "").split()).partition("Exit codes: ")
+    blocks = [_HEAD, _options(parser), f"Exit codes: {codes}\n" if codes else ""]
+    for title, names in GROUPS.items():
+        if there := [commands[name] for name in names if name in commands]:
+            blocks += [f"## {title}\n", *(block for one in there for block in _described(one))]
+    return "\n".join(block for block in blocks if block)
+
+
+def _commands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    """The commands of a parser, by name."""
+    groups = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    return {name: command for group in groups for name, command in group.choices.items()}
+
+
+def _described(parser: argparse.ArgumentParser, level: str = "###") -> Iterator[str]:
+    """A command and those below it."""
+    inner = _commands(parser).values()
+    yield f"{level} `{parser.prog}{' …' if inner else ''}`\n"
+    yield f"{parser.description}\n"
+    if parser.get_default("run") is not None:
+        yield f"```\n{_usage(parser)}\n```\n"
+        yield _options(parser)
+    for command in inner:
+        yield from _described(command, "####")
+
+
+def _usage(parser: argparse.ArgumentParser) -> str:
+    """How it is called; what belongs together stays on one line."""
+    parser.formatter_class = partial(argparse.HelpFormatter, width=_WIDE)
+    usage = " ".join(parser.format_usage().removeprefix("usage: ").replace("[-h]", "").split())
+    kept = re.sub(r"\[[^]]*\]", lambda found: found[0].replace(" ", _STAYS), usage)
+    lines = textwrap.wrap(kept, 92, subsequent_indent="    ", break_on_hyphens=False)
+    return "\n".join(lines).replace(_STAYS, " ")
+
+
+def _options(parser: argparse.ArgumentParser) -> str:
+    """A table of what a command takes; empty for nothing but --help."""
+    rows = [row for action in parser._actions if (row := _row(action, parser.prog))]
+    return "\n".join(["| | |", "|---|---|", *rows, ""]) if rows else ""
+
+
+def _row(action: argparse.Action, prog: str) -> str:
+    left_out = (argparse._HelpAction, argparse._SubParsersAction)
+    if isinstance(action, left_out) or action.help in (argparse.SUPPRESS, _EVERYWHERE):
+        return ""
+    takes = _value(action)
+    if action.option_strings:
+        value = f" {takes}" if takes else ""
+        names = ", ".join(f"`{name}{value}`" for name in action.option_strings)
+    else:
+        names = f"`{takes}`"
+    text = (action.help or "") % {**vars(action), "prog": prog}
+    return f"| {names} | {text[:1].upper()}{text[1:]} |"
+
+
+def _value(action: argparse.Action) -> str:
+    """What stands for the value of an option or an argument; empty for a switch."""
+    if action.nargs == 0:
+        return ""
+    if action.choices is not None and action.metavar is None:
+        return "{" + ",".join(map(str, action.choices)) + "}"
+    name = action.metavar or action.dest.upper()
+    return name if isinstance(name, str) else " ".join(name)
+
+
+def settings_table() -> str:
+    """The Markdown table of every key: type, default and meaning."""
+    shipped = {
+        name: options_model(point)
+        for name, point in sorted(installed_channels().items())
+        if point and point.dist and point.dist.name == "nanobot"
+    }
+    tops: dict[str, type[BaseModel]] = {
+        **SECTIONS,
+        "owner": OwnerSettings,
+        "channels.<name>": ChannelSettings,
+        **{f"channels.{name}": model for name, model in shipped.items()},
+    }
+    models, shared = definitions(tops.values())
+    owner = shared["OwnerSettings"]["properties"].pop("owner")
+    shared["OwnerSettings"]["properties"]["<channel>"] = {
+        **owner["additionalProperties"],
+        "description": owner["description"],
+        "default": [],
+    }
+    rows = [row for name, model in tops.items() for row in _rows(models[model], name, shared)]
+    head = "| Key | Type | Default | Meaning |\n| --- | --- | --- | --- |\n"
+    return head + "".join(rows)
+
+
+def _rows(section: Json, name: str, shared: Json) -> Iterator[str]:
+    """The rows of a section and of those within it, also of those in a list or by name."""
+    section = definition_of(section, shared)
+    for key, value in section["properties"].items():
+        path = f"{name}.{key}"
+        if definition_of(value, shared):
+            yield from _rows(value, path, shared)
+            continue
+        default = "required" if key in section.get("required", ()) else _default(value["default"])
+        yield f"| `{path}` | {_type(value)} | {default} | {value['description']} |\n"
+        for held, which in ((value.get("items"), "<n>"), (_by_name(value), "<name>")):
+            if held and "$ref" in held:
+                yield from _rows(held, f"{path}.{which}", shared)
+
+
+def _by_name(value: Json) -> Json:
+    held = value.get("additionalProperties")
+    return held if isinstance(held, dict) else {}
+
+
+def _type(value: Json) -> str:
+    if "enum" in value:
+        return ", ".join(f"`{choice}`" for choice in value["enum"])
+    if value["type"] == "array":
+        held = value["items"]
+        kinds = {"string": "list of text"}
+        return "list of sections" if "$ref" in held else kinds.get(held["type"], "list")
+    if value["type"] == "object":
+        held = _by_name(value)
+        kinds = {"array": "list of text by id"}
+        return "sections by name" if "$ref" in held else kinds.get(held["type"], "text by name")
+    shown = "secret text" if value.get("format") == "password" else _TYPES[value["type"]]
+    least, most = value.get("minimum"), value.get("maximum")
+    if least is not None and most is not None:
+        return f"{shown}, {least} to {most}"
+    if least is not None:
+        return f"{shown}, at least {least:g}"
+    more = value.get("exclusiveMinimum")
+    return shown if more is None else f"{shown}, more than {more:g}"
+
+
+_TYPES = {
+    "string": "text",
+    "boolean": "true or false",
+    "integer": "whole number",
+    "number": "number",
+}
+
+
+def _default(value: object) -> str:
+    if value == "":
+        return "empty"
+    if isinstance(value, float):
+        return f"`{value:g}`"
+    return f"`{json.dumps(value) if not isinstance(value, str) else value}`"
+
+
+BEGIN = "<!-- settings: begin; written by `python -m scripts.pages --write` -->\n"
+END = "<!-- settings: end -->\n"
+
+
+def with_current_table(page: str) -> str:
+    """`page` with what stands between the markers replaced. Raises ValueError without them."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError("the page lacks the two markers of the table")
+    return f"{before}{BEGIN}\n{settings_table()}\n{END}{after}"
+
+
+PAGES: Mapping[str, Callable[[str], str]] = {
+    "docs/cli.md": lambda _: command_page(build_parser()),
+    "docs/configuration.md": with_current_table,
+}
+"""Each page, and how it is made from the text that it has."""
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Check the pages or, with --write, write them; the exit code."""
+    parser = argparse.ArgumentParser(description="Check the pages that are made from the code.")
+    parser.add_argument("--write", action="store_true", help="write them")
+    chosen = parser.parse_args(arguments)
+    code = 0
+    for name, render in PAGES.items():
+        page = root / name
+        old = page.read_text("utf-8")
+        if old == (new := render(old)):
+            continue
+        if chosen.write:
+            page.write_text(new, "utf-8")
+        else:
+            sys.stderr.write(f"{name} is out of date; run this with --write\n")
+            code = 1
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
