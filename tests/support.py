@@ -186,18 +186,17 @@ class TextArguments(Arguments):
 
 
 @dataclass(frozen=True)
-class Probe:
+class Probe(Tool):
     """A tool that notes what it is called with, and answers what `act` says."""
 
     name: str = "probe"
     effects: bool = False
-    parallel: bool = False
     act: Callable[[str], ToolResult] = ToolResult
     gate: Gate | None = None
     called: list[str] = field(default_factory=list)
     killed: list[str] = field(default_factory=list)
-    description: str = "For tests."
-    arguments: type[TextArguments] = TextArguments
+    description = "For tests."
+    arguments = TextArguments
 
     async def __call__(self, arguments: TextArguments, caller: TurnContext) -> ToolResult:
         self.called.append(arguments.text)

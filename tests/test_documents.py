@@ -11,7 +11,8 @@ from types import ModuleType
 import pytest
 
 from nanobot.messages import ToolCall
-from nanobot.tooling import ToolRegistry, TurnContext
+from nanobot.tooling import TurnContext
+from nanobot.tooling.registry import ToolRegistry
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

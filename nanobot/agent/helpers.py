@@ -34,8 +34,7 @@ from nanobot.messages import Message
 from nanobot.providers.port import Prompt, Toolset, system_message, user_message
 from nanobot.tasks import Background
 from nanobot.text import one_line
-from nanobot.tooling import Arguments, ToolResult, TurnContext
-from nanobot.tooling.policy import OWNER
+from nanobot.tooling import OWNER, Arguments, Tool, ToolResult, TurnContext
 from nanobot.tools.shell import Processes
 
 SPAWN = "spawn"
@@ -249,18 +248,17 @@ class SpawnArguments(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class Spawn:
+class Spawn(Tool):
     """Starts a helper."""
 
     helpers: Helpers
-    name: str = SPAWN
-    description: str = (
+    name = SPAWN
+    description = (
         "Give a task to a helper that works in the background, for what takes long or can be done "
         "side by side. Its report comes as a later message: do not wait for it."
     )
-    arguments: type[SpawnArguments] = SpawnArguments
-    effects: bool = True
-    parallel: bool = False
+    arguments = SpawnArguments
+    effects = True
 
     async def __call__(self, arguments: SpawnArguments, caller: TurnContext) -> ToolResult:
         if not caller.attended:

@@ -36,7 +36,7 @@ from nanobot.memory.taint import passed_on
 from nanobot.messages import Message
 from nanobot.security.paths import Place
 from nanobot.text import one_line, printable
-from nanobot.tooling import Arguments, Risk, RootsOf, ToolResult, TurnContext
+from nanobot.tooling import Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tools.reading import Received, missing
 
 _MOST_REMEMBERED = 64
@@ -77,7 +77,7 @@ class MessageArguments(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class SendMessage:
+class SendMessage(Tool):
     """Sends through the outbox.
 
     `received` finds a file that came with a message, None for any other path. `new_name` tells the
@@ -94,15 +94,14 @@ class SendMessage:
     received: Received = lambda _, __: None
     shown: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     new_name: Callable[[], str] = lambda: secrets.token_hex(8)
-    name: str = MESSAGE
-    description: str = (
+    name = MESSAGE
+    description = (
         "Send files, or say something before your answer is ready or in another chat. Not for "
         "ordinary answers: those you just write. Files are paths in the workspace; what you send "
         "here need not be repeated in your answer."
     )
-    arguments: type[MessageArguments] = MessageArguments
-    effects: bool = True
-    parallel: bool = False
+    arguments = MessageArguments
+    effects = True
 
     async def risk(self, arguments: MessageArguments, caller: TurnContext) -> Risk | None:
         """Another chat than the caller's hears of it."""

@@ -30,7 +30,8 @@ from nanobot.providers.port import (
     tool_message,
     user_message,
 )
-from nanobot.tooling import ToolRegistry, ToolResult, TurnContext
+from nanobot.tooling import ToolResult, TurnContext
+from nanobot.tooling.registry import ToolRegistry
 
 AT_ONCE = 8
 """Calls that run side by side."""
@@ -67,13 +68,13 @@ def _last_group(messages: Sequence[Message]) -> int | None:
 
 
 def groups_of(
-    calls: Sequence[ToolCall], can_run_parallel: Callable[[str], bool]
+    calls: Sequence[ToolCall], has_effects: Callable[[str], bool]
 ) -> list[list[ToolCall]]:
-    """Runs of calls that run side by side; every other call is a group of its own."""
+    """Runs of calls without effects, which run side by side; every other call by itself."""
     groups: list[list[ToolCall]] = []
     joins = False
     for call in calls:
-        parallel = can_run_parallel(call.name)
+        parallel = not has_effects(call.name)
         if parallel and joins and len(groups[-1]) < AT_ONCE:
             groups[-1].append(call)
         else:
@@ -301,7 +302,7 @@ class _Run:
 
     async def _call_all(self, calls: Sequence[ToolCall]) -> None:
         images: list[Message] = []
-        for group in groups_of(calls[:MOST_CALLS], self._tools.can_run_parallel):
+        for group in groups_of(calls[:MOST_CALLS], self._tools.has_effects):
             results = await asyncio.gather(*map(self._call, group))
             for call, (result, seconds) in zip(group, results, strict=True):
                 await self._record(call, result, seconds)

@@ -48,7 +48,7 @@ from nanobot.security.access import Access, AccessRules
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
-from nanobot.tooling import SpillFolder
+from nanobot.tooling.registry import SpillFolder
 from nanobot.tools.shell import Processes
 from nanobot.tools.undo import UndoLog
 from nanobot_cli.channel import CliChannel

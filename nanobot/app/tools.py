@@ -47,8 +47,9 @@ from nanobot.skills.loader import SkillsLoader, Surroundings
 from nanobot.skills.prompt import ReadSkill
 from nanobot.skills.service import SkillsService
 from nanobot.templates import render
-from nanobot.tooling import OwnersPolicy, Tool, ToolRegistry, TurnContext
+from nanobot.tooling import OwnersPolicy, Tool, TurnContext
 from nanobot.tooling.approvals import Approvals
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
 from nanobot.tools.reading import ListDir, ReadFile
@@ -149,7 +150,7 @@ def build_toolbox(
     audit = AuditLog(settings.home / "logs" / "audit.jsonl", redactor, clock)
     tools = ToolRegistry(
         policy=OwnersPolicy(settings.tools.approval.by_kind()),
-        approver=approvals,
+        ask=approvals.ask,
         audit=audit,
         redactor=redactor,
         overflow=base.stores.spill,

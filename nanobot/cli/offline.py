@@ -47,7 +47,7 @@ from nanobot.security.redaction import Redactor
 from nanobot.session.manager import SessionManager
 from nanobot.skills.service import SkillsOperations
 from nanobot.tasks import Background
-from nanobot.tooling import ToolRegistry
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp import McpOperations
 from nanobot.upkeep.snapshot import BackupOperations
 

@@ -32,8 +32,7 @@ from nanobot.config.values import (
 )
 
 if TYPE_CHECKING:
-    from nanobot.tooling.policy import Approval
-    from nanobot.tooling.values import RiskKind
+    from nanobot.tooling import Approval, RiskKind
 
 
 _Approval = Literal["auto", "ask", "allow", "never"]

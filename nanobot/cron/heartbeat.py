@@ -21,7 +21,7 @@ from nanobot.cron.service import Alarm, surviving
 from nanobot.cron.wording import address_of, moment_text
 from nanobot.messages import SILENT
 from nanobot.templates import render
-from nanobot.tooling.policy import OWNER
+from nanobot.tooling import OWNER
 
 SESSION = "heartbeat:owner"
 """The conversation in which it is answered."""

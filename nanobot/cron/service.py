@@ -38,7 +38,7 @@ from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError
 from nanobot.cron.wording import content_now, content_of, message_of
 from nanobot.errors import NanobotError
 from nanobot.tasks import Background
-from nanobot.tooling.policy import OWNER
+from nanobot.tooling import OWNER
 
 LONGEST_WAIT = 60.0
 """Seconds until the clock is read again: it may have been set."""

@@ -41,8 +41,7 @@ from nanobot.cron.wording import (
 )
 from nanobot.errors import NanobotError, ToolError
 from nanobot.text import one_line, printable
-from nanobot.tooling import Arguments, Risk, ToolResult, TurnContext
-from nanobot.tooling.policy import OWNER
+from nanobot.tooling import OWNER, Arguments, Risk, Tool, ToolResult, TurnContext
 
 CRON = "cron"
 
@@ -65,17 +64,16 @@ Say = Callable[[Address, str, Sequence[Button]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class CronTool:
+class CronTool(Tool):
     """Schedules, lists and removes jobs of the caller's scope."""
 
     service: CronService
     clock: Clock
     say: Say
-    name: str = CRON
-    description: str = "Reminders and recurring work in this chat."
-    arguments: type[CronArguments] = CronArguments
-    effects: bool = True
-    parallel: bool = False
+    name = CRON
+    description = "Reminders and recurring work in this chat."
+    arguments = CronArguments
+    effects = True
 
     async def risk(self, arguments: CronArguments, caller: TurnContext) -> Risk | None:
         """See `Risky`."""

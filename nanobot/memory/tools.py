@@ -26,7 +26,7 @@ from nanobot.memory.store.guard import bare, fact_lines, lost_facts
 from nanobot.memory.taint import quotation
 from nanobot.memory.text.lines import Operation, most_similar, told
 from nanobot.memory.versions.version import Change
-from nanobot.tooling import Arguments, ToolResult, TurnContext
+from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
 MemoryOf = Callable[[str], Memory]
 """The memory of a scope."""
@@ -94,19 +94,18 @@ class NoteArguments(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Note(Tool):
     """Adds to today's notes."""
 
     memory_of: MemoryOf
     undo: ChangeLog
-    name: str = "note"
-    description: str = (
+    name = "note"
+    description = (
         "Write something into today's notes (memory/YYYY-MM-DD.md). Lasting facts belong in "
         "memory/MEMORY.md instead: update_memory writes there."
     )
-    arguments: type[NoteArguments] = NoteArguments
-    effects: bool = True
-    parallel: bool = False
+    arguments = NoteArguments
+    effects = True
 
     async def __call__(self, arguments: NoteArguments, caller: TurnContext) -> ToolResult:
         memory = self.memory_of(caller.scope)
@@ -154,19 +153,18 @@ class UpdateMemoryArguments(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateMemory:
+class UpdateMemory(Tool):
     """Adds, retires and rewords lines of the long-term files."""
 
     memory_of: MemoryOf
     undo: ChangeLog
-    name: str = "update_memory"
-    description: str = (
+    name = "update_memory"
+    description = (
         "Change what is remembered for good, line by line. After pages, files or other people's "
         "words were read, use `quote`: all else waits until the person accepts it."
     )
-    arguments: type[UpdateMemoryArguments] = UpdateMemoryArguments
-    effects: bool = True
-    parallel: bool = False
+    arguments = UpdateMemoryArguments
+    effects = True
 
     async def __call__(self, arguments: UpdateMemoryArguments, caller: TurnContext) -> ToolResult:
         memory, origins = self.memory_of(caller.scope), caller.origins()

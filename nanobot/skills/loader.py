@@ -44,7 +44,7 @@ from nanobot.skills.folder import (
     skill_of,
 )
 from nanobot.text import printable
-from nanobot.tooling.policy import OWNER
+from nanobot.tooling import OWNER
 
 _SYSTEMS = {"darwin": "macOS", "linux": "Linux", "win32": "Windows"}
 _MOST_HINT = 120

@@ -29,8 +29,8 @@ from nanobot.providers.tokens import estimate_tokens
 from nanobot.skills.folder import Skill, is_main
 from nanobot.skills.loader import SkillsLoader
 from nanobot.text import printable, shortened
-from nanobot.tooling import MAX_RESULT, Arguments, ToolResult, TurnContext
-from nanobot.tooling.policy import OWNER
+from nanobot.tooling import OWNER, Arguments, Tool, ToolResult, TurnContext
+from nanobot.tooling.registry import MAX_RESULT
 
 MOST_NAMED = 3
 _MOST_READ = 4_000
@@ -175,15 +175,13 @@ class ReadSkillArguments(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSkill:
+class ReadSkill(Tool):
     """Texts of the skills that the caller's scope may have."""
 
     loader: SkillsLoader
-    name: str = READ_SKILL
-    description: str = "Read a skill's instructions, or a file that they name."
-    arguments: type[ReadSkillArguments] = ReadSkillArguments
-    effects: bool = False
-    parallel: bool = True
+    name = READ_SKILL
+    description = "Read a skill's instructions, or a file that they name."
+    arguments = ReadSkillArguments
 
     async def __call__(self, arguments: ReadSkillArguments, caller: TurnContext) -> ToolResult:
         try:

@@ -1,52 +1,207 @@
-"""Tools, who calls them, and the one gate that every call passes.
+"""What a tool is, who calls it, what a call could do beyond the conversation, and whether it may.
 
-`values` says what a tool and its caller are, `policy` whether a call may run, `registry` is the
-gate, which writes down what was decided and done, `approvals` asks the owner.
+A tool is stateless: who is asking is an argument (`TurnContext`), because shared "current context"
+is how one person's reply ends up in another's chat.
+
+The policy is pure. Invariant: a call without a `Risk` runs; a call with one runs unasked only where
+the owner's setting for its kind says so, and under `auto` only while nothing untrusted is in the
+conversation. After that no words are compared: who may have written what the call passes on makes
+no difference.
+
+`registry` is the gate that every call passes, `approvals` asks the owner, `schema` reads arguments.
 """
 
-from nanobot.tooling.policy import (
-    Allowed,
-    Approval,
-    Ask,
-    Decision,
-    Denied,
-    OwnersPolicy,
-)
-from nanobot.tooling.registry import MAX_RESULT, Approver, SpillFolder, ToolRegistry
-from nanobot.tooling.values import (
-    Arguments,
-    OwnersOnly,
-    Risk,
-    RiskKind,
-    Risky,
-    RootsOf,
-    Tool,
-    ToolResult,
-    TurnContext,
-    Undisturbed,
-    WithSchema,
-)
+from __future__ import annotations
 
-__all__ = [
-    "MAX_RESULT",
-    "Allowed",
-    "Approval",
-    "Approver",
-    "Arguments",
-    "Ask",
-    "Decision",
-    "Denied",
-    "OwnersOnly",
-    "OwnersPolicy",
-    "Risk",
-    "RiskKind",
-    "Risky",
-    "RootsOf",
-    "SpillFolder",
-    "Tool",
-    "ToolRegistry",
-    "ToolResult",
-    "TurnContext",
-    "Undisturbed",
-    "WithSchema",
-]
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from nanobot.bus.events import Address, BegunBy
+from nanobot.messages import Message
+from nanobot.security.paths import Roots
+from nanobot.text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """Whom a turn is for, worked out once when it begins; on whose behalf its tools run.
+
+    Taint is never frozen: what the model has read is asked for at each call. `scope` is whose
+    memory and files: `owner`, `people/<id>` or `groups/<id>`. `heard` gives the
+    messages that the model has read when it calls: what may become a memory depends on who said it.
+    `origins` names where the untrusted text among them came from, empty where there is none.
+    `begun_by` is who began the turn: for anything but a person nobody is there to be asked, and
+    `job` names the scheduled job whose run it is. `conversation` stands for the messages since the
+    last `/new`; a helper has that of whoever asked for it. `show` shows a piece of a call's output
+    to whoever watches; best effort, cheap.
+    """
+
+    channel: str
+    chat_id: str
+    session_key: str
+    turn_id: str
+    sender_id: str = ""
+    scope: str = "owner"
+    thread_id: str = ""
+    heard: Callable[[], Iterable[Message]] = tuple
+    origins: Callable[[], tuple[str, ...]] = tuple
+    begun_by: BegunBy = "person"
+    job: str = ""
+    conversation: str = ""
+    show: Callable[[str], None] = lambda _: None
+
+    @property
+    def address(self) -> Address:
+        """The chat that the call is made in."""
+        return Address(self.channel, self.chat_id, self.thread_id)
+
+    @property
+    def attended(self) -> bool:
+        """Whether somebody is there who can be asked."""
+        return self.begun_by == "person"
+
+    @property
+    def watched(self) -> bool:
+        """Whether the turn is in a conversation with a person, who sees how it goes on."""
+        return self.begun_by in {"person", "report"}
+
+
+RootsOf = Callable[[TurnContext], Roots]
+"""The folders that a caller may touch: what is not its own does not exist for it."""
+
+RiskKind = Literal["send", "fetch", "exec", "persist", "schedule", "mcp"]
+"""What a call can do beyond its conversation: `send` says something in another chat, `fetch` asks
+for an address that could carry something out, `exec` runs a command that is not shut in, `persist`
+changes what decides future behaviour, `schedule` makes a job, `mcp` calls somebody's program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """Why a call may need the owner's approval. Made by code from the call's arguments.
+
+    `what` completes "May I …?" in a few plain words (`run a command with network access`);
+    `details` is shown below it, whole and literally: everything that decides what would happen.
+    """
+
+    kind: RiskKind
+    what: str
+    details: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What the model gets back. `images` are base64 data with their MIME type.
+
+    `changed` lists workspace-relative paths that the call changed, for `/undo` and for people.
+    `trusted`: the text is nanobot's or the caller's own; all other content is data, in which no
+    instruction is followed and nothing becomes a memory without its person.
+    """
+
+    text: str
+    is_error: bool = False
+    images: tuple[tuple[str, str], ...] = ()
+    changed: tuple[str, ...] = ()
+    trusted: bool = False
+
+
+class Arguments(BaseModel):
+    """Base of every tool's arguments: unknown fields are errors that the model can act on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Tool:
+    """Base of every tool, which gives `name`, `description`, `arguments` and `__call__`.
+
+    `effects`: running it twice is not the same as once. Calls without effects may run side by side
+    in one step. With `owners_only` there is none of that name for others than the owner.
+    `parameters` is somebody else's JSON Schema for the arguments (an MCP server's); `arguments`
+    must then accept whatever that may, as extra fields.
+    """
+
+    name: str
+    description: str
+    arguments: type[Arguments]
+    effects: bool = False
+    owners_only: bool = False
+    parameters: Mapping[str, Any] | None = None
+
+    async def __call__(self, arguments: Any, caller: TurnContext) -> ToolResult:
+        """Do it. Raises `ToolError` with a text that the model can act on."""
+        raise NotImplementedError
+
+    async def risk(self, arguments: Any, caller: TurnContext) -> Risk | None:
+        """What this call could do beyond its conversation; None where it can do nothing of that
+        kind. Changes nothing. Raises `ToolError` for a call that cannot be made at all."""
+        return None
+
+    def undisturbed(
+        self, arguments: Any, caller: TurnContext
+    ) -> AbstractAsyncContextManager[Callable[[], Awaitable[None]]] | None:
+        """For a tool whose calls do something else once files have changed (a command reads
+        scripts): entered before the owner is asked about a call, left when it has run; nobody else
+        changes what it may work on meanwhile. Gives what is awaited after the owner's yes, which
+        raises `ToolError` if anything did change. Raises `ToolError` where that cannot be had."""
+        return None
+
+
+Approval = Literal["auto", "ask", "allow", "never"]
+"""For one kind of risk: `auto` asks once untrusted content is in the conversation, `ask` each time,
+`allow` not at all, and `never` refuses."""
+
+OWNER = "owner"
+_SHOWN_ORIGINS = 5
+
+_FOR_THE_OWNER: frozenset[RiskKind] = frozenset({"send", "exec", "mcp"})
+"""What reaches beyond a person's own folder and chat: for anybody else the owner is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The call may run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The call must not run; `reason` is told to the model."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The owner decides; `because` is a sentence for them and for the model."""
+
+    risk: Risk
+    because: str
+
+
+Decision = Allowed | Denied | Ask
+
+
+@dataclass(frozen=True, slots=True)
+class OwnersPolicy:
+    """Decides by the owner's settings."""
+
+    approval: Mapping[RiskKind, Approval] = field(default_factory=dict)
+
+    def decide(self, caller: TurnContext, risk: Risk | None) -> Decision:
+        """Whether a call may run, once its arguments are known to be valid. Raising means no."""
+        if risk is None:
+            return Allowed()
+        setting = self.approval.get(risk.kind, "auto")
+        if setting == "never":
+            return Denied(f"the owner has turned this off (tools.approval.{risk.kind}: never)")
+        if setting == "ask":
+            return Ask(risk, "Each call of this kind needs the owner's word.")
+        if caller.scope != OWNER and risk.kind in _FOR_THE_OWNER:
+            return Ask(risk, "Somebody other than the owner wants this.")
+        origins = caller.origins() if setting == "auto" else ()
+        if not origins:
+            return Allowed()
+        named = ", ".join(map(printable, origins[:_SHOWN_ORIGINS]))
+        return Ask(risk, f"Text from elsewhere is in the conversation ({named}).")

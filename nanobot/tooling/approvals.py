@@ -27,8 +27,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.text import judged, visible
-from nanobot.tooling.policy import OWNER, Allowed, Ask, Denied
-from nanobot.tooling.values import TurnContext
+from nanobot.tooling import OWNER, Allowed, Ask, Denied, TurnContext
 
 WAIT_SECONDS = 600.0
 """After this time without an answer it is no."""
@@ -79,7 +78,7 @@ class Approvals:
         self._asked_at: dict[str, deque[float]] = {}
 
     async def ask(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
-        """See `Approver`."""
+        """Wait for the owner's word. Cancelling withdraws the question."""
         details = question.risk.details
         if len(details) > MOST_SHOWN or len(judged(details)) > MOST_SHOWN:
             return Denied(

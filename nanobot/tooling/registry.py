@@ -12,31 +12,31 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
+from copy import copy
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Protocol
 
 from loguru import logger
 
 from nanobot.errors import CallRefused, NanobotError, StorageError, ToolError, TurnStopped
 from nanobot.messages import ToolCall
 from nanobot.providers.port import ToolSpec
-from nanobot.security.audit import AuditLog, Record, Value
+from nanobot.security.audit import AuditLog, Value
 from nanobot.security.paths import Root
 from nanobot.security.redaction import Redactor
-from nanobot.tooling.policy import OWNER, Allowed, Ask, Decision, Denied, OwnersPolicy
-from nanobot.tooling.schema import parameters_of, parse_arguments
-from nanobot.tooling.values import (
+from nanobot.tooling import (
+    OWNER,
+    Allowed,
     Arguments,
-    OwnersOnly,
-    Risky,
+    Ask,
+    Denied,
+    OwnersPolicy,
     Tool,
     ToolResult,
     TurnContext,
-    Undisturbed,
-    WithSchema,
 )
+from nanobot.tooling.schema import parameters_of, parse_arguments
 
 MAX_RESULT = 16_000
 """Characters of a result that go into the prompt; what is longer is kept aside and previewed."""
@@ -45,13 +45,8 @@ _HEAD, _TAIL = 8_000, 3_000
 _NAMES, _SHOWN_CHANGES = 80, 20
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-
-class Approver(Protocol):
-    """Asks the owner."""
-
-    async def ask(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
-        """Wait for the owner's word. Cancelling withdraws the question."""
-        ...
+AskOwner = Callable[[ToolCall, TurnContext, Ask], Awaitable[Allowed | Denied]]
+"""Waits for the owner's word; cancelling withdraws the question (`Approvals.ask`)."""
 
 
 class SpillFolder:
@@ -62,48 +57,41 @@ class SpillFolder:
         self._root = Root(folder, name="spill folder")
         self._keep = keep
 
-    async def keep(self, text: str, tool: str) -> str:
-        """Store `text`; return its absolute path. Raises `StorageError`."""
-        return await asyncio.to_thread(self._store, text, tool)
-
-    def _store(self, text: str, tool: str) -> str:
+    def store(self, text: str, tool: str) -> str:
+        """Store `text`; return its absolute path. Blocks. Raises `StorageError`."""
         content = text.encode("utf-8", "replace")
         label = "".join(c for c in tool[:40] if c.isascii() and (c.isalnum() or c in "-_"))
         name = f"{label}-{hashlib.sha256(content).hexdigest()[:16]}.txt"
         self._root.create()
         self._root.place(name).write_bytes(content)
-        self._prune()
-        return str(self._root.path / name)
-
-    def _prune(self) -> None:
         folder = self._root.place(".")
         files = [entry for entry in folder.entries() if entry.kind == "file"]
         files.sort(key=lambda entry: entry.mtime_ns, reverse=True)
         for entry in files[self._keep :]:
             folder.child(entry.name).remove()
+        return str(self._root.path / name)
 
 
 class ToolRegistry:
     """The one gate. Tools are offered to the model in the order in which they were registered.
 
-    Without a `policy` every call runs (one person, no untrusted input), without an `approver` there
-    is no owner to be reached. `version` grows whenever what is offered changes.
+    Without a `policy` every call runs (one person, no untrusted input), without `ask` there is no
+    owner to be reached. `version` grows whenever what is offered changes.
     """
 
     def __init__(
         self,
         *,
         policy: OwnersPolicy | None = None,
-        approver: Approver | None = None,
+        ask: AskOwner | None = None,
         audit: AuditLog | None = None,
         redactor: Redactor | None = None,
         overflow: SpillFolder | None = None,
     ) -> None:
-        self._policy, self._approver, self._audit = policy, approver, audit
+        self._policy, self._ask, self._audit = policy, ask, audit
         self._redactor = redactor or Redactor()
         self._overflow = overflow
-        self._tools: dict[str, Tool] = {}
-        self._specs: dict[str, ToolSpec] = {}
+        self._tools: dict[str, tuple[Tool, ToolSpec]] = {}
         self.version = 0
 
     def register(self, tool: Tool) -> None:
@@ -112,12 +100,9 @@ class ToolRegistry:
             raise ValueError(f"{tool.name!r} cannot be the name of a tool")
         if tool.name in self._tools:
             raise ValueError(f"there is a tool named {tool.name!r} already")
-        if tool.parallel and tool.effects:
-            raise ValueError(f"{tool.name!r} has effects, so its calls cannot run in parallel")
-        given = tool.parameters if isinstance(tool, WithSchema) else None
+        given = tool.parameters
         parameters = given if given is not None else parameters_of(tool.arguments)
-        self._tools[tool.name] = tool
-        self._specs[tool.name] = ToolSpec(tool.name, tool.description, parameters)
+        self._tools[tool.name] = tool, ToolSpec(tool.name, tool.description, parameters)
         self.version += 1
 
     def register_all(self, tools: Iterable[Tool]) -> None:
@@ -128,36 +113,22 @@ class ToolRegistry:
     def withdraw(self, name: str) -> None:
         """Offer a tool no more; nothing happens where there is none of that name."""
         if self._tools.pop(name, None) is not None:
-            del self._specs[name]
             self.version += 1
 
     def only(self, names: Iterable[str]) -> ToolRegistry:
         """The same gate with no more than these tools, those of them that are on offer now."""
-        fewer = ToolRegistry(
-            policy=self._policy,
-            approver=self._approver,
-            audit=self._audit,
-            redactor=self._redactor,
-            overflow=self._overflow,
-        )
-        fewer.register_all(self._tools[name] for name in names if name in self._tools)
+        fewer = copy(self)
+        fewer._tools = {name: self._tools[name] for name in names if name in self._tools}
         return fewer
 
     def specs(self, scope: str = OWNER) -> tuple[ToolSpec, ...]:
         """The tools as the model sees them that answers for `scope`."""
-        return tuple(
-            spec for name, spec in self._specs.items() if self._is_for(self._tools[name], scope)
-        )
+        return tuple(spec for tool, spec in self._tools.values() if _is_for(tool, scope))
 
     def has_effects(self, name: str) -> bool:
         """Whether running this tool twice differs from once; an unknown tool does nothing."""
         tool = self._find(name)
         return tool is not None and tool.effects
-
-    def can_run_parallel(self, name: str) -> bool:
-        """Whether a call of this tool may run beside others of the same step."""
-        tool = self._find(name)
-        return tool is None or tool.parallel
 
     async def call(
         self,
@@ -179,19 +150,8 @@ class ToolRegistry:
                 await starting()
             result = await self._ran(tool, arguments, call, caller)
         if tool.effects:
-            self._record_end(call, caller, result)
+            self._record("ended", call, caller, **_end(result))
         return result
-
-    async def _ran(
-        self, tool: Tool, arguments: Arguments, call: ToolCall, caller: TurnContext
-    ) -> ToolResult:
-        watched = replace(caller, show=lambda text: caller.show(self._clean(text)))
-        try:
-            return await self._finished(call.name, caller, await tool(arguments, watched))
-        except TurnStopped:
-            raise
-        except Exception as error:  # noqa: BLE001 - the boundary between a broken tool and the turn
-            return self._failure(call, error)
 
     async def _admitted(
         self, call: ToolCall, caller: TurnContext, held: AsyncExitStack
@@ -199,20 +159,20 @@ class ToolRegistry:
         """The tool and its arguments, once nothing stands in the way; `held` is what keeps others
         from changing what the owner was asked about. Raises `ToolError`."""
         tool = self._find(call.name)
-        if tool is None or not self._is_for(tool, caller.scope):
+        if tool is None or not _is_for(tool, caller.scope):
             raise self._unknown(call.name, caller.scope)
         arguments = parse_arguments(tool.arguments, call.arguments)
-        risk = await tool.risk(arguments, caller) if isinstance(tool, Risky) else None
+        risk = await tool.risk(arguments, caller)
         decision = self._policy.decide(caller, risk) if self._policy else Allowed()
-        self._record("decided", call, caller, _outcome(decision), arguments=call.arguments)
+        self._record("decided", call, caller, **_outcome(decision), arguments=call.arguments)
         if isinstance(decision, Ask):
             question = decision
             unchanged: Callable[[], Awaitable[None]] | None = None
-            if isinstance(tool, Undisturbed) and caller.attended:
-                unchanged = await held.enter_async_context(tool.undisturbed(arguments, caller))
+            if caller.attended and (undisturbed := tool.undisturbed(arguments, caller)):
+                unchanged = await held.enter_async_context(undisturbed)
             decision = await self._asked(call, caller, question)
-            asked: Record = {"risk": question.risk.kind, "asked": question.risk.what}
-            self._record("answered", call, caller, _outcome(decision), **asked)
+            asked = {"risk": question.risk.kind, "asked": question.risk.what}
+            self._record("answered", call, caller, **_outcome(decision), **asked)
             if isinstance(decision, Allowed) and unchanged:
                 await unchanged()
         if isinstance(decision, Denied):
@@ -225,21 +185,26 @@ class ToolRegistry:
                 f"{question.because} This would need the owner's approval, and nobody is there to "
                 "be asked. Say in your answer what you would have done."
             )
-        if self._approver is None:
+        if self._ask is None:
             return Denied("this needs the owner's approval, and they cannot be asked here")
-        return await self._approver.ask(call, caller, question)
+        return await self._ask(call, caller, question)
 
-    def _record_end(self, call: ToolCall, caller: TurnContext, result: ToolResult) -> None:
-        record: dict[str, Value] = {"outcome": "error" if result.is_error else "ok"}
-        if result.changed:
-            record["changed"] = " ".join(result.changed[:_SHOWN_CHANGES])
-        if result.is_error:
-            record["error"] = result.text
-        self._record("ended", call, caller, record)
+    async def _ran(
+        self, tool: Tool, arguments: Arguments, call: ToolCall, caller: TurnContext
+    ) -> ToolResult:
+        watched = replace(caller, show=lambda text: caller.show(self._clean(text)))
+        try:
+            result = await tool(arguments, watched)
+            text = self._clean(result.text)
+            if len(text) > MAX_RESULT:
+                text = await self._previewed(call.name, caller, text)
+            return replace(result, text=text)
+        except TurnStopped:
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary between a broken tool and the turn
+            return self._failure(call, error)
 
-    def _record(
-        self, event: str, call: ToolCall, caller: TurnContext, outcome: Record, **more: Value
-    ) -> None:
+    def _record(self, event: str, call: ToolCall, caller: TurnContext, **more: Value) -> None:
         """Write down what was decided about a call, before it takes effect, and what came of it."""
         if self._audit is None:
             return
@@ -256,7 +221,6 @@ class ToolRegistry:
                 "sender": caller.sender_id,
                 "begun_by": caller.begun_by,
                 **({"job": caller.job} if caller.job else {}),
-                **outcome,
                 **more,
             }
         )
@@ -271,11 +235,9 @@ class ToolRegistry:
         return ToolResult(self._clean(text), is_error=True)
 
     def _find(self, name: str) -> Tool | None:
-        found = self._tools.get(name)
-        return found or self._tools.get(name.strip().removeprefix("functions."))
-
-    def _is_for(self, tool: Tool, scope: str) -> bool:
-        return scope == OWNER or not (isinstance(tool, OwnersOnly) and tool.owners_only)
+        """By its name, also as some models write it."""
+        found = self._tools.get(name) or self._tools.get(name.strip().removeprefix("functions."))
+        return found[0] if found else None
 
     def _unknown(self, name: str, scope: str) -> ToolError:
         names = [spec.name for spec in self.specs(scope)]
@@ -283,12 +245,6 @@ class ToolRegistry:
         hint = f"Did you mean {near[0]}? " if near else ""
         known = ", ".join(names) or "none"
         return ToolError(f"no tool named {name[:80]!r}", hint=f"{hint}The tools are: {known}.")
-
-    async def _finished(self, name: str, caller: TurnContext, result: ToolResult) -> ToolResult:
-        text = self._clean(result.text)
-        if len(text) > MAX_RESULT:
-            text = await self._previewed(name, caller, text)
-        return replace(result, text=text)
 
     def _clean(self, text: str) -> str:
         # Lone surrogates (names that are not UTF-8) would make the whole next request invalid.
@@ -299,7 +255,7 @@ class ToolRegistry:
         where = "The rest could not be kept"
         if self._overflow is not None and caller.scope == OWNER:  # others could not read it
             try:
-                path = await self._overflow.keep(text, name)
+                path = await asyncio.to_thread(self._overflow.store, text, name)
                 line = head.count("\n") + 1
                 where = f"Read on with read_file, path {path}, start_line={line}"
             except StorageError as error:
@@ -311,17 +267,22 @@ class ToolRegistry:
         )
 
 
-def _outcome(decision: Decision) -> dict[str, Value]:
-    match decision:
-        case Allowed():
-            return {"outcome": "allowed"}
-        case Denied(reason=reason):
-            return {"outcome": "denied", "because": reason}
-        case Ask(risk=risk, because=because):
-            return {
-                "outcome": "asked",
-                "because": because,
-                "risk": risk.kind,
-                "asked": risk.what,
-                "details": risk.details,
-            }
+def _is_for(tool: Tool, scope: str) -> bool:
+    return scope == OWNER or not tool.owners_only
+
+
+def _outcome(decision: Allowed | Denied | Ask) -> dict[str, Value]:
+    if isinstance(decision, Allowed):
+        return {"outcome": "allowed"}
+    if isinstance(decision, Denied):
+        return {"outcome": "denied", "because": decision.reason}
+    risk = decision.risk
+    asked: dict[str, Value] = {"risk": risk.kind, "asked": risk.what, "details": risk.details}
+    return {"outcome": "asked", "because": decision.because, **asked}
+
+
+def _end(result: ToolResult) -> dict[str, Value]:
+    changed = {"changed": " ".join(result.changed[:_SHOWN_CHANGES])} if result.changed else {}
+    if result.is_error:
+        return {"outcome": "error", **changed, "error": result.text}
+    return {"outcome": "ok", **changed}

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from nanobot.errors import CallRefused
-from nanobot.text import printable
+from nanobot.text import printable, shortened
 
 MAX_ARGUMENTS = 2_000_000
 """Characters of JSON; a file that a model writes itself is far smaller."""
@@ -29,12 +29,12 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 def parameters_of(model: type[BaseModel]) -> Mapping[str, Any]:
     """The JSON Schema of `model` without what a language model can do without.
 
-    Titles go, definitions are put where they are used (unless they are recursive), and "or null"
-    goes where null is the default. Made once for each model; nobody changes it.
+    Titles go, definitions are put where they are used, and "or null" goes where null is the
+    default. Made once for each model; nobody changes it.
     """
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})
-    compact: dict[str, Any] = _compact(schema, definitions, ())
+    compact: dict[str, Any] = _compact(schema, definitions)
     compact.pop("description", None)  # the class's docstring; the tool has a description
     compact.setdefault("properties", {})
     return compact
@@ -68,15 +68,8 @@ def _load(text: str) -> Any:
         return None
     try:
         return json.loads(text, parse_constant=_no_number)
-    except RecursionError as error:
-        raise CallRefused("the arguments are nested too deeply") from error
-    except json.JSONDecodeError as error:
-        near = text[max(0, error.pos - 20) : error.pos + 20]
-        raise CallRefused(
-            f"the arguments are not valid JSON: {error.msg} at character {error.pos}, near {near!r}"
-        ) from error
-    except ValueError as error:  # a number with thousands of digits
-        raise CallRefused(f"the arguments are not usable: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise CallRefused(f"the arguments are not valid JSON: {error}") from error
 
 
 def _no_number(name: str) -> Any:
@@ -84,7 +77,7 @@ def _no_number(name: str) -> Any:
 
 
 def _explained(model: type[BaseModel], error: ValidationError) -> str:
-    fields = list(model.model_fields)
+    fields = model.model_fields
     lines = ["the arguments do not fit:"]
     for problem in error.errors(include_url=False, include_context=False)[:8]:
         where = printable(".".join(map(str, problem["loc"]))[:80]) or "the arguments"
@@ -92,54 +85,42 @@ def _explained(model: type[BaseModel], error: ValidationError) -> str:
             lines.append(f"- {where}: is missing")
         elif problem["type"] == "extra_forbidden":
             near = get_close_matches(where, fields, 1)
-            lines.append(
-                f"- {where}: is not an argument" + (f"; did you mean {near[0]}?" if near else "")
-            )
+            meant = f"; did you mean {near[0]}?" if near else ""
+            lines.append(f"- {where}: is not an argument{meant}")
         else:
-            given = repr(problem["input"])
-            given = given if len(given) <= 60 else f"{given[:57]}..."
-            reason = printable(problem["msg"].removeprefix("Value error, "))
-            reason = reason.replace("Input should", "should")
+            given = shortened(repr(problem["input"]), 60)
+            reason = printable(problem["msg"]).replace("Input should", "should")
             lines.append(f"- {where}: {reason}; it was {given}")
-    required = [name for name, field in model.model_fields.items() if field.is_required()]
+    required = [name for name, field in fields.items() if field.is_required()]
     optional = [name for name in fields if name not in required]
-    lines.append(
-        f"Required: {', '.join(required) or 'nothing'}."
-        + (f" Optional: {', '.join(optional)}." if optional else "")
-    )
-    return "\n".join(lines)
+    others = f" Optional: {', '.join(optional)}." if optional else ""
+    return "\n".join([*lines, f"Required: {', '.join(required) or 'nothing'}.{others}"])
 
 
-def _compact(schema: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
+def _compact(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """A schema without what says nothing. Only definitions that are not recursive can be put in the
+    place of their references."""
     if isinstance(schema, list):
-        return [_compact(part, definitions, inside) for part in schema]
+        return [_compact(part, definitions) for part in schema]
     if not isinstance(schema, dict):
         return schema
     schema = _without_null(schema)
-    if (name := _definition(schema)) and name not in inside:
-        merged = {**definitions[name], **{k: v for k, v in schema.items() if k != "$ref"}}
-        return _compact(merged, definitions, (*inside, name))
-    if name:
-        return {"type": "object"}  # recursive: the model learns the rest from what is refused
+    if name := schema.get("$ref", "").removeprefix("#/$defs/"):
+        others = {key: value for key, value in schema.items() if key != "$ref"}
+        return _compact({**definitions[name], **others}, definitions)
     compact = {
-        key: _compact(value, definitions, inside)
+        key: _compact(value, definitions)
         for key, value in schema.items()
         if key not in ("title", "properties") and (key, value) != ("additionalProperties", False)
     }
     if "properties" in schema:
-        compact["properties"] = {
-            field: _compact(inner, definitions, inside)
-            for field, inner in schema["properties"].items()
-        }
+        fields = schema["properties"].items()
+        compact["properties"] = {field: _compact(inner, definitions) for field, inner in fields}
     return compact
 
 
-def _definition(schema: Mapping[str, Any]) -> str:
-    reference = schema.get("$ref", "")
-    return reference.removeprefix("#/$defs/") if isinstance(reference, str) else ""
-
-
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """An optional argument is left out, not null."""
     choices = schema.get("anyOf")
     if "default" not in schema or schema["default"] is not None or not isinstance(choices, list):
         return schema

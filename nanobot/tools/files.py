@@ -22,7 +22,7 @@ from pydantic import Field
 from nanobot.errors import ToolError
 from nanobot.security.confine import autorun
 from nanobot.security.paths import Place
-from nanobot.tooling import Arguments, Risk, RootsOf, ToolResult, TurnContext
+from nanobot.tooling import Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tools.reading import binary_kind, image_type, missing
 from nanobot.tools.shell.processes import Processes
 from nanobot.tools.undo import UndoLog
@@ -209,7 +209,7 @@ there is read by others."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Writing:
+class _Writing(Tool):
     """What both tools are asked before they change a file."""
 
     roots: RootsOf
@@ -238,11 +238,10 @@ class _Writing:
 class WriteFile(_Writing):
     """Whole files."""
 
-    name: str = "write_file"
-    description: str = "Create a file, with its folders, or replace the whole of one."
-    arguments: type[WriteFileArguments] = WriteFileArguments
-    effects: bool = True
-    parallel: bool = False
+    name = "write_file"
+    description = "Create a file, with its folders, or replace the whole of one."
+    arguments = WriteFileArguments
+    effects = True
 
     async def risk(self, arguments: WriteFileArguments, caller: TurnContext) -> Risk | None:
         """A file that decides future behaviour, or that others read."""
@@ -266,14 +265,13 @@ class WriteFile(_Writing):
 class EditFile(_Writing):
     """Exact replacements."""
 
-    name: str = "edit_file"
-    description: str = (
+    name = "edit_file"
+    description = (
         "Replace a piece of a text file. old_text must stand there exactly, and only once "
         "unless replace_all is set. Read the file first."
     )
-    arguments: type[EditFileArguments] = EditFileArguments
-    effects: bool = True
-    parallel: bool = False
+    arguments = EditFileArguments
+    effects = True
 
     async def risk(self, arguments: EditFileArguments, caller: TurnContext) -> Risk | None:
         """A file that decides future behaviour, or that others read."""

@@ -16,7 +16,8 @@ from pydantic import Field
 from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.paths import Entry, Place
 from nanobot.text import printable
-from nanobot.tooling import MAX_RESULT, Arguments, RootsOf, ToolResult, TurnContext
+from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext
+from nanobot.tooling.registry import MAX_RESULT
 
 _BINARY = (
     (b"%PDF-", "PDF document"),
@@ -80,7 +81,7 @@ Received = Callable[[str, TurnContext], Place | None]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadFile:
+class ReadFile(Tool):
     """Text by lines, images as images, PDF as what `pdf_text` makes of it (raises `ToolError`).
     Only what stands in the files `own` (paths in the workspace) is not foreign content: whatever
     comes into those was checked when it did."""
@@ -89,14 +90,12 @@ class ReadFile:
     own: frozenset[str] = frozenset()
     received: Received = lambda _, __: None
     pdf_text: Callable[[bytes], str] | None = None
-    name: str = "read_file"
-    description: str = (
+    name = "read_file"
+    description = (
         "Read a file: text as it is, without line numbers, an image (png, jpeg, gif, webp) or PDF. "
         "Long files come in pieces; the last line then says how to read on."
     )
-    arguments: type[ReadFileArguments] = ReadFileArguments
-    effects: bool = False
-    parallel: bool = True
+    arguments = ReadFileArguments
 
     async def __call__(self, arguments: ReadFileArguments, caller: TurnContext) -> ToolResult:
         received = self.received(arguments.path, caller)
@@ -126,15 +125,13 @@ class ReadFile:
 
 
 @dataclass(frozen=True, slots=True)
-class ListDir:
+class ListDir(Tool):
     """One folder, not what lies in its folders."""
 
     roots: RootsOf
-    name: str = "list_dir"
-    description: str = "List a folder: folders first, with a / after their names, then files."
-    arguments: type[ListDirArguments] = ListDirArguments
-    effects: bool = False
-    parallel: bool = True
+    name = "list_dir"
+    description = "List a folder: folders first, with a / after their names, then files."
+    arguments = ListDirArguments
 
     async def __call__(self, arguments: ListDirArguments, caller: TurnContext) -> ToolResult:
         place = self.roots(caller).place(arguments.path)

@@ -26,7 +26,7 @@ from pydantic import Field
 
 from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.paths import Entry, Place
-from nanobot.tooling import Arguments, RootsOf, ToolResult, TurnContext
+from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tools import matching
 from nanobot.tools.matching import Answer, Request, Source
 from nanobot.tools.reading import binary_kind, fitting, missing
@@ -161,15 +161,13 @@ class GrepArguments(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class FindFiles:
+class FindFiles(Tool):
     """Names by glob pattern."""
 
     roots: RootsOf
-    name: str = "find_files"
-    description: str = "Find files and folders by a glob pattern on their names."
-    arguments: type[FindFilesArguments] = FindFilesArguments
-    effects: bool = False
-    parallel: bool = True
+    name = "find_files"
+    description = "Find files and folders by a glob pattern on their names."
+    arguments = FindFilesArguments
 
     async def __call__(self, arguments: FindFilesArguments, caller: TurnContext) -> ToolResult:
         folder = self.roots(caller).place(arguments.path)
@@ -192,19 +190,17 @@ class FindFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Grep:
+class Grep(Tool):
     """Lines by regular expression."""
 
     roots: RootsOf
     matcher: Matcher = field(default_factory=Matcher)
-    name: str = "grep"
-    description: str = (
+    name = "grep"
+    description = (
         "Search the content of files by a regular expression; shows path:line: text. "
         "Binary files are skipped."
     )
-    arguments: type[GrepArguments] = GrepArguments
-    effects: bool = False
-    parallel: bool = True
+    arguments = GrepArguments
 
     async def __call__(self, arguments: GrepArguments, caller: TurnContext) -> ToolResult:
         _refuse_invalid(arguments.pattern)

@@ -26,8 +26,8 @@ from nanobot.errors import ProviderUnavailable, StorageError
 from nanobot.messages import ToolCall
 from nanobot.providers.port import Toolset
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
-from nanobot.tooling import OwnersPolicy, Risk, ToolRegistry, ToolResult, TurnContext
-from nanobot.tooling.values import Arguments
+from nanobot.tooling import Arguments, OwnersPolicy, Risk, ToolResult, TurnContext
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.shell import Processes
 from tests.support import Gate, Probe
 

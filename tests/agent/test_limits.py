@@ -22,7 +22,8 @@ from nanobot.providers.counter import BudgetedProvider, DayBudget, DayLimit
 from nanobot.providers.port import CallOptions, Prompt, Toolset, Usage, user_message
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
-from nanobot.tooling import ToolRegistry, TurnContext
+from nanobot.tooling import TurnContext
+from nanobot.tooling.registry import ToolRegistry
 from tests.support import Probe
 
 NO_TOOLS = Toolset.of(())

@@ -90,7 +90,7 @@ async def talk(channel: FakeChannel, numbers: Iterable[int]) -> None:
 
 async def test_200_turns_in_a_window_of_20000_tokens(tmp_path: Path) -> None:
     model, channel = Model(tmp_path), FakeChannel()
-    probe = Probe(parallel=True, act=lambda _: ToolResult("found words " * 900))
+    probe = Probe(act=lambda _: ToolResult("found words " * 900))
     async with (
         FakeOpenAI(model, context_tokens=WINDOW - 2_000, characters=200) as server,
         running(

@@ -25,16 +25,8 @@ from nanobot.messages import Message, ToolCall
 from nanobot.security.paths import Root, Roots
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
-from nanobot.tooling import (
-    Allowed,
-    Ask,
-    Denied,
-    OwnersPolicy,
-    Risk,
-    ToolRegistry,
-    ToolResult,
-    TurnContext,
-)
+from nanobot.tooling import Allowed, Ask, Denied, OwnersPolicy, Risk, ToolResult, TurnContext
+from nanobot.tooling.registry import ToolRegistry
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
 HERE = TurnContext("telegram", "7", "telegram:7", "t-1", "7")
@@ -116,7 +108,7 @@ class Desk:
         self.approver = Approver()
         self.tools = ToolRegistry(
             policy=OwnersPolicy(),
-            approver=self.approver,
+            ask=self.approver.ask,
         )
         self.tools.register(
             SendMessage(

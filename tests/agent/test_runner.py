@@ -22,7 +22,8 @@ from nanobot.errors import ProviderGarbage, ToolError
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import CallOptions, Prompt, Toolset, system_message, user_message
 from nanobot.testing import FakeClock, ScriptedModel, calls, says, together
-from nanobot.tooling import ToolRegistry, ToolResult, TurnContext
+from nanobot.tooling import ToolResult, TurnContext
+from nanobot.tooling.registry import ToolRegistry
 from tests.support import Gate, Probe
 
 CALLER = TurnContext("test", "1", "test:1", "t-1")
@@ -94,7 +95,7 @@ async def test_parallel_tools_run_side_by_side() -> None:
             await first.wait()
             await second.wait()
 
-    tool = Probe(parallel=True, gate=Meeting())
+    tool = Probe(gate=Meeting())
     model = ScriptedModel(
         together(calls("probe", text="a"), calls("probe", text="b")), says("they met")
     )
@@ -105,7 +106,7 @@ async def test_parallel_tools_run_side_by_side() -> None:
 
 async def test_only_so_many_run_at_once() -> None:
     gate = Gate()
-    tool = Probe(parallel=True, gate=gate)
+    tool = Probe(gate=gate)
     many = together(*(calls("probe", text=str(n)) for n in range(AT_ONCE + 1)))
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         tasks.create_task(run(ScriptedModel(many, says("done")), tool))
@@ -116,7 +117,7 @@ async def test_only_so_many_run_at_once() -> None:
 
 
 async def test_what_one_reply_calls_beyond_the_limit_does_not_run_and_says_so() -> None:
-    tool = Probe(parallel=True)
+    tool = Probe()
     many = together(*(calls("probe", text=str(n)) for n in range(MOST_CALLS + 2)))
     turn = await run(ScriptedModel(many, says("done")), tool)
     results = [m.content for m in turn.new_messages if m.role == "tool"]
@@ -126,7 +127,7 @@ async def test_what_one_reply_calls_beyond_the_limit_does_not_run_and_says_so() 
 
 async def test_other_tools_run_one_after_the_other() -> None:
     gate = Gate()
-    tool = Probe(gate=gate)
+    tool = Probe(gate=gate, effects=True)
     model = ScriptedModel(
         together(calls("probe", text="a"), calls("probe", text="b")), says("done")
     )
@@ -146,8 +147,8 @@ async def test_results_stand_in_the_order_of_the_calls_whichever_ends_first() ->
         return ToolResult(text)
 
     tools = (
-        Probe("slow", parallel=True, gate=slow),
-        Probe("quick", parallel=True, act=quick),
+        Probe("slow", gate=slow),
+        Probe("quick", act=quick),
     )
     model = ScriptedModel(
         together(calls("slow", text="slow"), calls("quick", text="quick")), says("done")

@@ -13,7 +13,8 @@ from nanobot.bus.events import BegunBy, Button
 from nanobot.cron.tool import CronTool
 from nanobot.messages import ToolCall
 from nanobot.providers.tokens import estimate_tokens
-from nanobot.tooling import OwnersPolicy, ToolRegistry, ToolResult, TurnContext
+from nanobot.tooling import OwnersPolicy, ToolResult, TurnContext
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tooling.schema import parameters_of
 from tests.cron.office import Office, berlin
 

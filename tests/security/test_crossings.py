@@ -20,7 +20,7 @@ from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
 from bench.crossings.payloads import Payload, built_in, call, from_file
 from bench.crossings.world import VARIABLE, Crossing
-from nanobot.tooling import Arguments, ToolResult, TurnContext
+from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
 BY_NAME = {caller.name: caller for caller in CALLERS}
 ALL = built_in()
@@ -111,14 +111,13 @@ class LeakArguments(Arguments):
 
 
 @dataclass(frozen=True)
-class Leaky:
+class Leaky(Tool):
     """A tool without any boundary."""
 
-    name: str = "leak"
-    description: str = "Leaks."
-    arguments: type[LeakArguments] = LeakArguments
-    effects: bool = True
-    parallel: bool = False
+    name = "leak"
+    description = "Leaks."
+    arguments = LeakArguments
+    effects = True
 
     async def __call__(self, arguments: LeakArguments, caller: TurnContext) -> ToolResult:
         found = await asyncio.to_thread(_touched, arguments)

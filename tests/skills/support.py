@@ -14,7 +14,8 @@ from nanobot.skills.loader import SkillsLoader, Surroundings
 from nanobot.skills.prompt import ReadSkill
 from nanobot.skills.service import SkillsService
 from nanobot.testing import FakeClock
-from nanobot.tooling import ToolRegistry, ToolResult, TurnContext
+from nanobot.tooling import ToolResult, TurnContext
+from nanobot.tooling.registry import ToolRegistry
 from tests.doubles.state import MemoryState
 
 OWNER = TurnContext("cli", "direct", "cli:direct", "turn-1")

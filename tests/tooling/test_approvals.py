@@ -16,12 +16,12 @@ from nanobot.messages import ToolCall
 from nanobot.testing import FakeClock
 from nanobot.tooling import (
     Allowed,
+    Arguments,
     Ask,
     Denied,
     OwnersPolicy,
     Risk,
     RiskKind,
-    ToolRegistry,
     ToolResult,
     TurnContext,
 )
@@ -33,7 +33,7 @@ from nanobot.tooling.approvals import (
     WAIT_SECONDS,
     Approvals,
 )
-from nanobot.tooling.values import Arguments
+from nanobot.tooling.registry import ToolRegistry
 from tests.support import Probe
 
 OWNER = TurnContext("telegram", "7", "telegram:7", "t-1", "7")
@@ -275,7 +275,7 @@ async def test_nothing_is_pushed_out_of_sight() -> None:
 @pytest.mark.parametrize("begun_by", ["job", "heartbeat", "helper", "report"])
 async def test_where_nobody_is_there_the_gate_refuses_without_asking(begun_by: str) -> None:
     desk, tool = Desk(), Risky()
-    gate = ToolRegistry(policy=ALWAYS, approver=desk.approvals)
+    gate = ToolRegistry(policy=ALWAYS, ask=desk.approvals.ask)
     gate.register(tool)
     caller = replace(OWNER, begun_by=begun_by)  # type: ignore[arg-type]
     result = await gate.call(ToolCall("1", "probe", '{"text": "a"}'), caller)
@@ -286,7 +286,7 @@ async def test_where_nobody_is_there_the_gate_refuses_without_asking(begun_by: s
 
 async def test_a_tool_starts_only_once_it_is_approved() -> None:
     desk, tool = Desk(), Risky()
-    gate = ToolRegistry(policy=ALWAYS, approver=desk.approvals)
+    gate = ToolRegistry(policy=ALWAYS, ask=desk.approvals.ask)
     gate.register(tool)
     started: list[bool] = []
 

@@ -21,10 +21,11 @@ from nanobot.tooling import (
     OwnersPolicy,
     Risk,
     RiskKind,
-    ToolRegistry,
+    Tool,
     ToolResult,
     TurnContext,
 )
+from nanobot.tooling.registry import ToolRegistry
 
 CALLER = TurnContext("cli", "direct", "cli:direct", "turn-1", "me")
 TAINTED = TurnContext("cli", "direct", "cli:direct", "turn-1", "me", origins=lambda: ("tool:web",))
@@ -36,14 +37,13 @@ class Words(Arguments):
 
 
 @dataclass
-class Post:
+class Post(Tool):
     """Says something somewhere, or fails."""
 
-    name: str = "post"
-    description: str = "Post it."
-    arguments: type[Arguments] = Words
-    effects: bool = True
-    parallel: bool = False
+    name = "post"
+    description = "Post it."
+    arguments = Words
+    effects = True
 
     async def risk(self, arguments: Words, caller: TurnContext) -> Risk | None:
         return Risk("send", "post something", arguments.text)
@@ -75,7 +75,7 @@ class Gate:
     ) -> list[tuple[object, ...]]:
         registry = ToolRegistry(
             policy=OwnersPolicy(),
-            approver=Owner(says) if says else None,
+            ask=Owner(says).ask if says else None,
             audit=AuditLog(self.path, Redactor(), FakeClock()),
         )
         registry.register(Post())

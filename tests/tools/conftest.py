@@ -12,7 +12,8 @@ from nanobot.clock import SystemClock
 from nanobot.errors import WriteConflict
 from nanobot.messages import ToolCall
 from nanobot.security.paths import Root, Roots
-from nanobot.tooling import SpillFolder, ToolRegistry, ToolResult, TurnContext
+from nanobot.tooling import ToolResult, TurnContext
+from nanobot.tooling.registry import SpillFolder, ToolRegistry
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep

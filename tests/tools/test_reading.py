@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nanobot.tooling import MAX_RESULT, SpillFolder
+from nanobot.tooling.registry import MAX_RESULT, SpillFolder
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Desk
@@ -139,7 +139,7 @@ async def test_a_crowded_folder_is_cut_and_counted(desk: Desk) -> None:
 
 async def test_a_spilled_result_can_be_read_back_and_not_written(desk: Desk) -> None:
     text = "\n".join(f"line {n}" for n in range(10_000))
-    path = await SpillFolder(desk.home / "spill").keep(text, "web")
+    path = SpillFolder(desk.home / "spill").store(text, "web")
     shown = await desk.says("read_file", path=path, start_line=9_999)
     assert shown.startswith("line 9998\nline 9999\n")
     assert "can only be read" in await desk.complains("write_file", path=path, content="x")
@@ -148,9 +148,9 @@ async def test_a_spilled_result_can_be_read_back_and_not_written(desk: Desk) -> 
     )
 
 
-async def test_the_spill_folder_keeps_the_latest_only(desk: Desk) -> None:
+def test_the_spill_folder_keeps_the_latest_only(desk: Desk) -> None:
     folder = SpillFolder(desk.home / "spill", keep=3)
-    paths = [await folder.keep(f"text {n}", "../../x") for n in range(6)]
+    paths = [folder.store(f"text {n}", "../../x") for n in range(6)]
     left = sorted(str(path) for path in (desk.home / "spill").iterdir())
     assert len(left) == 3
     assert paths[-1] in left

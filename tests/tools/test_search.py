@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.errors import ToolError
-from nanobot.tooling import MAX_RESULT
+from nanobot.tooling.registry import MAX_RESULT
 from nanobot.tools.matching import Request, Source
 from nanobot.tools.search import Matcher, compile_glob
 

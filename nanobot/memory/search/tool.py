@@ -26,7 +26,7 @@ from nanobot.errors import ToolError
 from nanobot.memory.search.values import Hit, Passage, Query, SearchResult
 from nanobot.memory.text.wording import late
 from nanobot.text import shortened
-from nanobot.tooling import Arguments, ToolResult, TurnContext
+from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
 MOST = 6_000
 """Characters of a whole result."""
@@ -286,17 +286,15 @@ _DESCRIPTION = (
 
 
 @dataclass(frozen=True, slots=True)
-class SearchMemory:
+class SearchMemory(Tool):
     """Searches what the caller's scope may read."""
 
     index: Searchable
     readable: Readable
     retired: RetiredOf
-    name: str = "search_memory"
-    description: str = _DESCRIPTION
-    arguments: type[SearchArguments] = SearchArguments
-    effects: bool = False
-    parallel: bool = True
+    name = "search_memory"
+    description = _DESCRIPTION
+    arguments = SearchArguments
 
     async def __call__(self, arguments: SearchArguments, caller: TurnContext) -> ToolResult:
         scopes = self.readable(caller.scope)

@@ -21,7 +21,8 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.tasks import Background
 from nanobot.text import printable
-from nanobot.tooling import Arguments, Risk, ToolRegistry, ToolResult, TurnContext
+from nanobot.tooling import Arguments, Risk, Tool, ToolResult, TurnContext
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp.running import Running
 from nanobot.tools.mcp.session import Connections
 from nanobot.tools.mcp.values import (
@@ -41,40 +42,18 @@ class McpArguments(Arguments):
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
-@dataclass(frozen=True, slots=True)
-class McpTool:
-    """A tool of a server, as the gate knows it. What comes back is nobody's word."""
+class McpTool(Tool):
+    """A tool of a server, as the gate knows it. What comes back is nobody's word. It has effects
+    unless the owner believes the server, and exists for the owner alone unless the entry says."""
 
-    name: str
-    server: McpServer
-    card: Card
-    servers: McpServers
-    arguments: type[McpArguments] = McpArguments
+    arguments = McpArguments
 
-    @property
-    def description(self) -> str:
-        """As the owner accepted it."""
-        return self.card.description or f"{self.card.name} of the MCP server {self.server.name}"
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The server's schema."""
-        return self.card.parameters()
-
-    @property
-    def effects(self) -> bool:
-        """Whether it may change something: always, unless the owner believes the server."""
-        return not (self.server.trust_read_only and self.card.read_only)
-
-    @property
-    def parallel(self) -> bool:
-        """Whether calls may run beside others."""
-        return not self.effects
-
-    @property
-    def owners_only(self) -> bool:
-        """Whether it exists for the owner alone."""
-        return self.server.people == "owner"
+    def __init__(self, name: str, server: McpServer, card: Card, servers: McpServers) -> None:
+        self.name, self.server, self.card, self.servers = name, server, card, servers
+        self.description = card.description or f"{card.name} of the MCP server {server.name}"
+        self.parameters = card.parameters()
+        self.effects = not (server.trust_read_only and card.read_only)
+        self.owners_only = server.people == "owner"
 
     async def risk(self, arguments: McpArguments, _: TurnContext) -> Risk | None:
         """Somebody's program gets these arguments, and does with them what it likes."""
@@ -265,9 +244,11 @@ class McpServers:
             names[key]: McpTool(names[key], self._servers[key[0]], card, self)
             for key, card in cards.items()
         }
-        for name in [n for n, tool in self._offered.items() if now.get(n) != tool]:
-            self._registry.withdraw(name)
-            del self._offered[name]
+        for name, tool in list(self._offered.items()):
+            wanted = now.get(name)
+            if wanted is None or (wanted.server, wanted.card) != (tool.server, tool.card):
+                self._registry.withdraw(name)
+                del self._offered[name]
         for name, tool in now.items():
             if name not in self._offered:
                 self._register(tool)

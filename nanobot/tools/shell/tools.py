@@ -18,7 +18,7 @@ from nanobot.channel.health import within
 from nanobot.clock import Clock
 from nanobot.errors import ToolError
 from nanobot.text import printable
-from nanobot.tooling import Arguments, Risk, ToolResult, TurnContext
+from nanobot.tooling import Arguments, Risk, Tool, ToolResult, TurnContext
 from nanobot.tools.shell.processes import Processes, Running, begin, changed_since
 from nanobot.tools.shell.shell import ExecArguments, Shell
 
@@ -38,20 +38,19 @@ class ExecKillArguments(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class Exec:
+class Exec(Tool):
     """Runs a command."""
 
     shell: Shell
     processes: Processes
     clock: Clock
-    name: str = "exec"
-    description: str = (
+    name = "exec"
+    description = (
         "Run a bash command in the workspace, the only place it can change. Sandboxed: no network "
         "unless asked for, nothing to type into, long-term memory and skills read-only."
     )
-    arguments: type[ExecArguments] = ExecArguments
-    effects: bool = True
-    parallel: bool = False
+    arguments = ExecArguments
+    effects = True
 
     async def risk(self, arguments: ExecArguments, caller: TurnContext) -> Risk | None:
         """See `Risky`: what is shut in without network harms nobody."""
@@ -114,16 +113,14 @@ class Exec:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecRead:
+class ExecRead(Tool):
     """Reads what a background command printed."""
 
     processes: Processes
     clock: Clock
-    name: str = "exec_read"
-    description: str = "New output of a background command, and whether it still runs."
-    arguments: type[ExecReadArguments] = ExecReadArguments
-    effects: bool = False
-    parallel: bool = False
+    name = "exec_read"
+    description = "New output of a background command, and whether it still runs."
+    arguments = ExecReadArguments
 
     async def __call__(self, arguments: ExecReadArguments, caller: TurnContext) -> ToolResult:
         running = self.processes.find(arguments.id.strip(), caller)
@@ -135,15 +132,14 @@ class ExecRead:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecKill:
+class ExecKill(Tool):
     """Ends a background command."""
 
     processes: Processes
-    name: str = "exec_kill"
-    description: str = "End a background command."
-    arguments: type[ExecKillArguments] = ExecKillArguments
-    effects: bool = True
-    parallel: bool = False
+    name = "exec_kill"
+    description = "End a background command."
+    arguments = ExecKillArguments
+    effects = True
 
     async def __call__(self, arguments: ExecKillArguments, caller: TurnContext) -> ToolResult:
         running = self.processes.find(arguments.id.strip(), caller)

@@ -32,8 +32,7 @@ from nanobot.security.egress import (
     Url,
     parse_url,
 )
-from nanobot.tooling import Arguments, Risk, ToolResult, TurnContext
-from nanobot.tooling.policy import OWNER
+from nanobot.tooling import OWNER, Arguments, Risk, Tool, ToolResult, TurnContext
 from nanobot.tooling.schema import parse_arguments
 from nanobot.tools.reading import image_result, image_type, refuse_binary
 from nanobot.tools.web.pages import decode, is_wide, read_page
@@ -242,7 +241,7 @@ def _size(answer: _Answer) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class WebFetch:
+class WebFetch(Tool):
     """Pages as Markdown, images as images, PDF as what `pdf_text` makes of it (blocks; raises
     `ToolError`), other text as it is. `seconds` and `megabytes` bound one request. `for_others` is
     the way into the network for callers other than the owner, where that is another one.
@@ -258,11 +257,9 @@ class WebFetch:
     megabytes: float = 10.0
     for_others: Egress | None = None
     pages: KeptPages = field(default_factory=KeptPages)
-    name: str = FETCH
-    description: str = "Fetch a URL: a page as Markdown, a PDF as text, an image."
-    arguments: type[WebFetchArguments] = WebFetchArguments
-    effects: bool = False
-    parallel: bool = True
+    name = FETCH
+    description = "Fetch a URL: a page as Markdown, a PDF as text, an image."
+    arguments = WebFetchArguments
 
     async def risk(self, arguments: WebFetchArguments, caller: TurnContext) -> Risk | None:
         """None for a known address that was not fetched yet or is in memory; see `known`. Such a

@@ -27,7 +27,7 @@ from nanobot.security.egress import (
     parse_url,
 )
 from nanobot.text import shortened
-from nanobot.tooling import Arguments, ToolResult, TurnContext
+from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 from nanobot.tools.web.pages import decode, read_hits
 
 T = TypeVar("T", bound=BaseModel)
@@ -70,16 +70,14 @@ class WebSearchArguments(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class WebSearch:
+class WebSearch(Tool):
     """Asks the configured engine through `egress`, which must let its address pass."""
 
     egress: Egress
     settings: SearchSettings = field(default_factory=SearchSettings)
-    name: str = SEARCH
-    description: str = "Search the web: titles, URLs and snippets."
-    arguments: type[WebSearchArguments] = WebSearchArguments
-    effects: bool = False
-    parallel: bool = True
+    name = SEARCH
+    description = "Search the web: titles, URLs and snippets."
+    arguments = WebSearchArguments
 
     async def __call__(self, arguments: WebSearchArguments, caller: TurnContext) -> ToolResult:
         settings = self.settings

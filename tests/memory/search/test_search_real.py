@@ -26,7 +26,8 @@ from nanobot.providers.port import (
 )
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
-from nanobot.tooling import ToolRegistry, TurnContext
+from nanobot.tooling import TurnContext
+from nanobot.tooling.registry import ToolRegistry
 from tests.memory.homes import owned_by
 
 OWNER = TurnContext("telegram", "1", "telegram:1", "t1")

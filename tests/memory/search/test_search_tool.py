@@ -11,7 +11,8 @@ import pytest
 from nanobot.errors import ToolError
 from nanobot.memory.search.tool import MOST, SearchArguments, SearchMemory, retired_matching
 from nanobot.memory.search.values import Hit, Passage, Query, SearchResult, Source
-from nanobot.tooling import ToolRegistry, TurnContext
+from nanobot.tooling import TurnContext
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tooling.schema import parse_arguments
 
 OWNER = TurnContext("telegram", "1", "telegram:1", "t1")
@@ -266,7 +267,6 @@ async def test_a_call_with_nothing_to_look_for_is_told_to_the_model() -> None:
 def test_it_may_run_beside_others_and_says_what_its_arguments_mean() -> None:
     registry = ToolRegistry()
     registry.register(tool(Shelf()))
-    assert registry.can_run_parallel("search_memory")
     assert not registry.has_effects("search_memory")
     properties = registry.specs()[0].parameters["properties"]
     assert set(properties) == {

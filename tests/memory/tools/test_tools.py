@@ -18,7 +18,8 @@ from nanobot.memory.taint import origins_of
 from nanobot.memory.tools import Documents, Note, UpdateMemory
 from nanobot.messages import Message, ToolCall
 from nanobot.security.paths import Root, Roots
-from nanobot.tooling import ToolRegistry, ToolResult, TurnContext
+from nanobot.tooling import ToolResult, TurnContext
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.shell import Processes
 from nanobot.tools.undo import UndoLog

@@ -17,7 +17,8 @@ from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Found
 from nanobot.testing.clock import FakeClock
-from nanobot.tooling import ToolRegistry, ToolResult, TurnContext
+from nanobot.tooling import ToolResult, TurnContext
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
 from nanobot.tools.mcp.pipes import Bounds
 from tests.doubles.state import MemoryState

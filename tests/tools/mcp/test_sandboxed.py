@@ -18,7 +18,8 @@ from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Found, find_sandbox
 from nanobot.security.sandbox.finding import Wanted
 from nanobot.testing.clock import FakeClock
-from nanobot.tooling import ToolRegistry, ToolResult
+from nanobot.tooling import ToolResult
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
 from tests.doubles.state import MemoryState
 from tests.tools.mcp.conftest import OWNER, PROGRAM, House, accept, no_way

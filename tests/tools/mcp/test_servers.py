@@ -11,7 +11,8 @@ import pytest
 
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
-from nanobot.tooling import OwnersPolicy, ToolRegistry
+from nanobot.tooling import OwnersPolicy
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp import McpServer
 from nanobot.tools.mcp.pipes import Bounds
 from nanobot.tools.mcp.servers import McpArguments

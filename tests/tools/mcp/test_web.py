@@ -18,7 +18,7 @@ from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
 from nanobot.testing.clock import FakeClock
-from nanobot.tooling import ToolRegistry
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp import Connections, McpServer, McpServers, Programs
 from tests.doubles.server import Served
 from tests.doubles.state import MemoryState

@@ -19,7 +19,8 @@ from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Confined, Found, Launch, Sandbox
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
-from nanobot.tooling import ToolRegistry, ToolResult, TurnContext
+from nanobot.tooling import ToolResult, TurnContext
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.shell import Exec, ExecKill, ExecRead, Limits, Processes, Shell
 
 

@@ -14,15 +14,8 @@ import pytest
 from nanobot.errors import ToolError
 from nanobot.messages import ToolCall
 from nanobot.security.paths import Root, Roots
-from nanobot.tooling import (
-    Allowed,
-    Ask,
-    Denied,
-    OwnersPolicy,
-    ToolRegistry,
-    ToolResult,
-    TurnContext,
-)
+from nanobot.tooling import Allowed, Ask, Denied, OwnersPolicy, ToolResult, TurnContext
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.files import WorkspaceWriter, WriteFile, WriteFileArguments
 from nanobot.tools.shell import ExecKill
 from nanobot.tools.undo import UndoLog
@@ -52,7 +45,7 @@ class Owner:
 def owner(desk: Desk) -> Owner:
     """Asked about each command with network, at `desk`."""
     owner = Owner()
-    desk.tools = ToolRegistry(policy=OwnersPolicy({"exec": "ask"}), approver=owner)
+    desk.tools = ToolRegistry(policy=OwnersPolicy({"exec": "ask"}), ask=owner.ask)
     desk.tools.register_all([desk.exec, ExecKill(desk.processes)])
     (desk.workspace / "work").mkdir()
     (desk.workspace / "work" / "fetch.sh").write_text("echo harmless\n")

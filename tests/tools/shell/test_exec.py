@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nanobot.testing import FakeClock
-from nanobot.tooling import MAX_RESULT
+from nanobot.tooling.registry import MAX_RESULT
 from tests.tools.shell.conftest import Life
 
 if TYPE_CHECKING:

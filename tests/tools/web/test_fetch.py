@@ -14,7 +14,8 @@ import pytest
 from nanobot.errors import ToolError
 from nanobot.messages import Message, ToolCall
 from nanobot.security.egress import Egress
-from nanobot.tooling import OwnersPolicy, ToolRegistry, ToolResult, TurnContext
+from nanobot.tooling import OwnersPolicy, ToolResult, TurnContext
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.web import WebFetch
 from tests.doubles.web import FakeWeb
 

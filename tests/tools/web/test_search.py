@@ -10,7 +10,8 @@ import pytest
 
 from nanobot.messages import Message, ToolCall
 from nanobot.security.egress import Egress
-from nanobot.tooling import ToolRegistry, ToolResult, TurnContext
+from nanobot.tooling import ToolResult, TurnContext
+from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.web import Addresses, ProviderName, SearchSettings, WebSearch
 from tests.doubles.web import KEY, FakeWeb, SearchFault, SearchHit
 
