@@ -15,7 +15,7 @@ from typing import TypeVar
 from bench.crossings.canaries import GROUP, GUEST, OWNER, STRANGER
 from bench.crossings.listeners import FOREIGN, MARKER
 from bench.crossings.world import SANDBOX, World
-from nanobot.agent.hooks import AgentHook
+from nanobot.agent.hooks import TurnEvent
 from nanobot.app import build_gateway
 from nanobot.bus.events import Media, Quote, TurnEnded
 from nanobot.bus.sqlite_journal import documents_of
@@ -28,7 +28,7 @@ from nanobot.skills.loader import SkillsLoader
 from nanobot.skills.service import SkillsService
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
-from nanobot.tooling import Tool
+from nanobot.tooling import Tool, TurnContext
 
 SCOPES = {"1": OWNER, "3": OWNER, "2": GUEST, "4": STRANGER, "g": GROUP}
 """Whose each chat is."""
@@ -43,12 +43,13 @@ _DONE = "done"
 _T = TypeVar("_T")
 
 
-class _Ends(AgentHook):
+class _Ends:
     def __init__(self) -> None:
         self.ended: asyncio.Queue[TurnEnded] = asyncio.Queue()
 
-    async def turn_ended(self, ended: TurnEnded) -> None:
-        self.ended.put_nowait(ended)
+    def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
+        if isinstance(event, TurnEnded):
+            self.ended.put_nowait(event)
 
 
 @dataclass

@@ -36,13 +36,6 @@ class Interrupted(NanobotError):
         )
 
 
-BEHIND_ANOTHER = (
-    "An earlier message of this conversation is still waiting; yours is kept and comes after it."
-)
-COMMAND_BEHIND = (
-    "An earlier message of this conversation is still waiting: /{} comes after its answer. /stop"
-    " drops that message."
-)
 LONGEST_PAUSE = 3600.0
 """Seconds that a start waits at most for a model that was out: a stored time further away tells of
 a clock that was set back, or of a server's wish that may no longer hold."""
@@ -66,7 +59,7 @@ class AgentLoop:
 
     def accept(self, entry: InboxEntry) -> None:
         """A new message: to its session's lane, or at once if it is a command that may not wait."""
-        self._hook.message_received(entry.message)
+        self._hook(entry.message)
         if entry.message.deletes:
             self._background.start(self._take_back(entry), name=f"deletion {entry.id}")
             return
@@ -82,8 +75,7 @@ class AgentLoop:
         behind = asks or (match is not None and match[0].ordered)
         held = self._queue.held(entry.message.session_key) if behind else None
         if held is not None:
-            telling = self._tell_of_the_queue(entry, held, match[0].name if match else "")
-            self._background.start(telling, name=f"queued {entry.id}")
+            self._background.start(self._tell_of_the_queue(entry, held), name=f"queued {entry.id}")
         self._queue.enter(entry)
 
     async def resume(self, entries: Sequence[InboxEntry]) -> None:
@@ -224,10 +216,9 @@ class AgentLoop:
         await self._journal.begin_command(entry.id)
         self._begun.add(entry.id)
 
-    async def _tell_of_the_queue(self, entry: InboxEntry, held: InboxEntry, command: str) -> None:
-        text = COMMAND_BEHIND.format(command) if command else BEHIND_ANOTHER
+    async def _tell_of_the_queue(self, entry: InboxEntry, held: InboxEntry) -> None:
         try:
-            await self._turns.wait_in_line(entry, f"behind-{held.id}{command}", text)
+            await self._turns.wait_in_line(entry, held)
         except StorageError as error:
             self._queue.told_of_disk(entry, error)
 

@@ -1,8 +1,7 @@
 """Files that came with messages, out of tools or are sent: content-hash names, each written once.
 
 A file's type is read from its content, not its name: a picture that is none would make every later
-request of its conversation invalid, and a chat shows as a document what it cannot play. The size of
-an image is read from its first bytes, because models charge for images by their size.
+request of its conversation invalid, and a chat shows as a document what it cannot play.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import hashlib
 import mimetypes
 import os
 import re
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,56 +20,8 @@ from loguru import logger
 from nanobot.bus.events import Media, MediaKind
 from nanobot.errors import WriteConflict
 from nanobot.providers.port import Image
-from nanobot.providers.tokens import image_tokens
 from nanobot.security.paths import Place, Root
 from nanobot.tools.reading import image_type
-
-_JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Markers of the JPEG segments that hold height and width (ITU-T T.81, table B.1)."""
-
-
-def image_size(data: bytes) -> tuple[int, int]:
-    """Width and height in pixels of a PNG, GIF, JPEG or WebP; (0, 0) where they cannot be read."""
-    try:
-        if data.startswith(b"\x89PNG"):
-            width, height = struct.unpack_from(">II", data, 16)
-        elif data.startswith(b"GIF8"):
-            width, height = struct.unpack_from("<HH", data, 6)
-        elif data.startswith(b"\xff\xd8"):
-            width, height = _jpeg(data)
-        elif data[8:12] == b"WEBP":
-            width, height = _webp(data)
-        else:
-            return 0, 0
-    except struct.error:
-        return 0, 0
-    return width, height
-
-
-def _jpeg(data: bytes) -> tuple[int, int]:
-    at = 2
-    while at < len(data):
-        marker, length = struct.unpack_from(">xBH", data, at)
-        if marker in _JPEG_SIZES:
-            height, width = struct.unpack_from(">HH", data, at + 5)
-            return width, height
-        at += 2 + length
-    return 0, 0
-
-
-def _webp(data: bytes) -> tuple[int, int]:
-    kind = data[12:16]
-    if kind == b"VP8X":
-        numbers = struct.unpack_from("<6B", data, 24)
-        width = numbers[0] | numbers[1] << 8 | numbers[2] << 16
-        height = numbers[3] | numbers[4] << 8 | numbers[5] << 16
-        return width + 1, height + 1
-    if kind == b"VP8L":
-        (bits,) = struct.unpack_from("<I", data, 21)
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    width, height = struct.unpack_from("<HH", data, 26)
-    return width & 0x3FFF, height & 0x3FFF
-
 
 MAX_BYTES = 20 * 1024 * 1024
 """The largest file that is taken in."""
@@ -226,8 +176,7 @@ class MediaStore:
         if not mime or len(data) > MAX_IMAGE_BYTES:
             return None
         self._is_used_now(name)
-        tokens = image_tokens(*image_size(data))
-        return Image(base64.b64encode(data).decode(), mime, tokens)
+        return Image(base64.b64encode(data).decode(), mime)
 
     def _is_used_now(self, name: str) -> bool:
         """Mark a file as used, so that it is not thought old; False where there is none."""

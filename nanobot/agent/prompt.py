@@ -25,16 +25,15 @@ in the offset of the message's receipt, which is stored with it.
 
 from __future__ import annotations
 
-import bisect
 import hashlib
 import json
 import platform
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Literal, Protocol
 
 from loguru import logger
@@ -47,6 +46,7 @@ from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.text.layout import split
 from nanobot.memory.text.wording import NOTE
 from nanobot.messages import Message, ToolCall
+from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import (
     Image,
     Prompt,
@@ -139,60 +139,6 @@ _MEMORY_CUT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WorkspacePrompt:
-    """The system prompt for one scope: its `memory` and no other.
-
-    `rules` is where the agent's own files are, that of the owner (None: the same memory); `shown`
-    are further memories whose owner lets this scope see them. `sections` give further parts
-    (skills); `file_budget` is in tokens per file, `memory_budget` for each memory block."""
-
-    memory: MemoryStore
-    workspace: Path
-    rules: MemoryStore | None = None
-    shown: Sequence[MemoryStore] = ()
-    sections: Sequence[Callable[[], str]] = ()
-    file_budget: int = 4_000
-    memory_budget: int = 16_000
-
-    def parts(self) -> Sequence[Part]:
-        """See `SystemPrompt`."""
-        identity = render(
-            "identity.md",
-            system=platform.system(),
-            architecture=platform.machine(),
-            python=platform.python_version(),
-            workspace=str(self.workspace),
-        )
-        parts = [Part(identity.strip())]
-        files = ((name, self._bootstrap(name)) for name in BOOTSTRAP)
-        parts += [Part(f"## {name}\n\n{text}", name) for name, text in files if text]
-        for source in (*self.shown, self.memory):
-            if memory := source.get_memory_context():
-                block = cut_at_line(memory, self.memory_budget, _MEMORY_CUT)
-                parts.append(Part(block, LONG_TERM))
-        parts += [Part(text) for section in self.sections if (text := section())]
-        return parts
-
-    def memory_text(self) -> str | None:
-        """See `SystemPrompt`."""
-        try:
-            return self.memory.joined(PERSONAL)
-        except NanobotError as error:
-            logger.warning("memory cannot be read: {}", error)
-            return None
-
-    def _bootstrap(self, name: str) -> str:
-        memory = self.memory if name in PERSONAL else (self.rules or self.memory)
-        try:
-            if memory.is_untouched(name):
-                return ""
-            return cut_at_line(memory.read(name).strip(), self.file_budget, _CUT, name)
-        except NanobotError as error:
-            logger.warning("{} cannot be read: {}", name, error)
-            return ""
-
-
 def cut_at_line(text: str, budget: int, note: str, path: str = "") -> str:
     """`text`, or as many of its first lines as fit `budget` tokens and a note where the rest is.
 
@@ -214,8 +160,25 @@ _ESSENTIAL = frozenset({"note", "search_memory", "read_file", "cron"})
 """The tools that a model with a small window is offered."""
 
 
-class PromptSources:
-    """What the prompt of a conversation is made of: the memory, tools and skills of its scope.
+class PromptSources(Protocol):
+    """What the prompt of a conversation is made of."""
+
+    def parts(self, session: Session) -> Sequence[Part]:
+        """The parts of its system prompt, most stable first."""
+        ...
+
+    def memory_text(self, session: Session) -> str | None:
+        """The long-term memory as it is now, to tell what changed since; None where it cannot be
+        read."""
+        ...
+
+    def tools(self, session: Session) -> Toolset:
+        """The tools as it is offered them."""
+        ...
+
+
+class ScopedSources:
+    """What it is made of in a home: the memory, tools and skills of the conversation's scope.
 
     `budget` is the room for a prompt in tokens. With `few_tools` only the essential ones are
     offered, in few words, as a small window needs it.
@@ -232,27 +195,46 @@ class PromptSources:
         few_tools: bool = False,
     ) -> None:
         self._memories, self._scopes, self._skills = memories, scopes, skills
-        self._tools, self._few, self._budget = tools, few_tools, budget
+        self._tools, self._few = tools, few_tools
+        self._file_budget, self._memory_budget = min(4_000, budget // 8), min(16_000, budget // 4)
         self._encoded: dict[bool, tuple[int, Toolset]] = {}
 
-    def system_of(self, session: Session) -> WorkspacePrompt:
-        """The system prompt of a session."""
-        mine = self._memories.of(self._scope_of(session))
-        described = SkillSections(self._skills, mine.scope)
-        others = [self._memories.of(scope) for scope in self._scopes.readable(mine.scope)[1:]]
-        return WorkspacePrompt(
-            mine.store,
-            mine.root.path,
-            rules=self._memories.of(OWNER).store,
-            shown=[other.store for other in others],
-            sections=(described.active, described.summary),
-            file_budget=min(4_000, self._budget // 8),
-            memory_budget=min(16_000, self._budget // 4),
+    def parts(self, session: Session) -> Sequence[Part]:
+        """See `PromptSources`. The rule files are the owner's; other memories are shown where their
+        owner lets this scope see them."""
+        scope = self._scopes.of_session(session.key, session.metadata)
+        mine, rules = self._memories.of(scope), self._memories.of(OWNER).store
+        identity = render(
+            "identity.md",
+            system=platform.system(),
+            architecture=platform.machine(),
+            python=platform.python_version(),
+            workspace=str(mine.root.path),
         )
+        parts = [Part(identity.strip())]
+        for name in BOOTSTRAP:
+            text = self._bootstrap(mine.store if name in PERSONAL else rules, name)
+            parts += [Part(f"## {name}\n\n{text}", name)] if text else []
+        others = (self._memories.of(other).store for other in self._scopes.readable(scope)[1:])
+        for store in (*others, mine.store):
+            if memory := store.get_memory_context():
+                block = cut_at_line(memory, self._memory_budget, _MEMORY_CUT)
+                parts.append(Part(block, LONG_TERM))
+        skills = SkillSections(self._skills, scope)
+        return [*parts, *(Part(text) for text in (skills.active(), skills.summary()) if text)]
 
-    def tools_of(self, session: Session) -> Toolset:
-        """The tools as a session is offered them, encoded once as long as they stay."""
-        scope = self._scope_of(session)
+    def memory_text(self, session: Session) -> str | None:
+        """See `PromptSources`."""
+        scope = self._scopes.of_session(session.key, session.metadata)
+        try:
+            return self._memories.of(scope).store.joined(PERSONAL)
+        except NanobotError as error:
+            logger.warning("memory cannot be read: {}", error)
+            return None
+
+    def tools(self, session: Session) -> Toolset:
+        """See `PromptSources`. Encoded once as long as they stay."""
+        scope = self._scopes.of_session(session.key, session.metadata)
         version, offered = self._encoded.get(scope == OWNER, (-1, Toolset((), b"")))
         if version != self._tools.version:
             specs = self._tools.specs(scope)
@@ -280,8 +262,15 @@ class PromptSources:
             return ""
         return f"[skills: {', '.join(names)}]" if names else ""
 
-    def _scope_of(self, session: Session) -> str:
-        return self._scopes.of_session(session.key, session.metadata)
+    def _bootstrap(self, memory: MemoryStore, name: str) -> str:
+        """A file of the workspace, empty where it is an untouched template or cannot be read."""
+        try:
+            if memory.is_untouched(name):
+                return ""
+            return cut_at_line(memory.read(name).strip(), self._file_budget, _CUT, name)
+        except NanobotError as error:
+            logger.warning("{} cannot be read: {}", name, error)
+            return ""
 
 
 _MOST_CACHES = 256
@@ -291,53 +280,40 @@ _MOST_CACHES = 256
 class PromptCache:
     """A session's frozen prompt and the messages rendered so far, those of seq `first` to `newest`.
 
-    `shares` are the files in the system prompt, each with the number of its characters there.
-    `memory` is what the conversation has been told of memory, `offered` what it will have been once
-    the running turn is stored; `remembered` is whether the journal has the system prompt. `blind`:
-    the `model` has refused the images of this conversation, so it gets none. `forgotten` is how
-    often something had been forgotten when it began.
+    It lasts as long as what it `holds` for stays: epoch, revision, day, tools, and how often
+    something was forgotten. `shares` are the files in the system prompt, each with the number of
+    its characters there. `memory` is what the conversation has been told of memory, `offered` what
+    it will have been once the running turn is stored; `remembered` is whether the journal has the
+    system prompt. `blind`: the `model` has refused the images of this conversation, so it gets
+    none.
     """
 
     session: Session
-    label: str
-    revision: int
+    holds: tuple[object, ...]
     today: date
     system: PromptMessage
     system_id: str
     shares: tuple[tuple[str, int], ...]
     memory: str | None
     offered: str | None
-    fixed_tokens: int
     tools: Toolset
-    forgotten: int
+    model: str
+    fixed_tokens: int = field(init=False)
     remembered: bool = False
     rendered: list[PromptMessage] = field(default_factory=list)
     first: int = 0
     newest: int = 0
     has_images: bool = False
     blind: bool = False
-    model: str = ""
     tokens: int = 0
 
-    @property
-    def first_seq(self) -> int:
-        """The number of the oldest message in the prompt; where there is none, of the next one."""
-        return self.first if self.rendered else self.session.next_seq
-
-    def add(self, rendered: PromptMessage) -> None:
-        """Keep one more."""
-        self.rendered.append(rendered)
-        self.tokens += rendered.tokens
-        self.has_images = self.has_images or bool(rendered.images)
+    def __post_init__(self) -> None:
+        self.fixed_tokens = self.system.tokens + self.tools.tokens
 
     def forget_rendered(self) -> None:
         """Forget what was rendered."""
         self.rendered, self.newest, self.tokens, self.has_images = [], 0, 0, False
 
-
-Count = Callable[[Callable[[], str], int, int, str], Awaitable[int]]
-"""Tokens of a prompt, from its text, its estimate, the budget and what tells conversations apart:
-`TokenCounter.count`."""
 
 _LEVELS = (4_000, 1_000, 200, 0)
 """Characters that remain of a message, one level after the other."""
@@ -349,13 +325,14 @@ LEFT_OUT = "[nanobot: {} earlier messages are left out here to fit; they are sto
 class PromptRoom:
     """Keeps prompts within `budget` tokens."""
 
-    def __init__(self, budget: int, count: Count) -> None:
-        self._budget, self._count = budget, count
+    def __init__(self, budget: int, counter: TokenCounter) -> None:
+        self._budget, self._counter = budget, counter
 
     async def fit(self, prompt: Prompt) -> Prompt:
         """The prompt itself where it fits, else one that does."""
         kind = prompt.messages[1].text[:200] if len(prompt.messages) > 1 else ""
-        tokens = await self._count(lambda: prompt_text(prompt), prompt.tokens, self._budget, kind)
+        text = partial(prompt_text, prompt)
+        tokens = await self._counter.count(text, prompt.tokens, self._budget, kind)
         if tokens <= self._budget:
             return prompt
         return shortened(prompt, round(self._budget * _TARGET * prompt.tokens / max(1, tokens)))
@@ -365,7 +342,7 @@ def shortened(prompt: Prompt, target: int) -> Prompt:
     """The prompt with about `target` estimated tokens, or as near as can be."""
     messages = list(prompt.messages)
     excess = prompt.tokens - target
-    question = _question(messages)
+    question = max((at for at, m in enumerate(messages) if m.role == "user"), default=-1)
     tools = [
         at for at, message in enumerate(messages) if message.role == "tool" or message.tool_calls
     ]
@@ -399,12 +376,6 @@ def shorten(text: str, limit: int) -> str:
     return text[:head] + note + text[head + left_out :]
 
 
-def _question(messages: Sequence[PromptMessage]) -> int:
-    """Where the person's newest message stands."""
-    users = [at for at, message in enumerate(messages) if message.role == "user"]
-    return users[-1] if users else -1
-
-
 def _cut(message: PromptMessage, limit: int) -> PromptMessage:
     text = shorten(message.text, limit)
     if len(text) >= len(message.text):
@@ -428,20 +399,19 @@ def _without_oldest(
     messages: list[PromptMessage], question: int, excess: int
 ) -> list[PromptMessage]:
     """The messages without the oldest ones, calls and their results going together."""
-    kept = [at for at, message in enumerate(messages) if message.role == "system" or at == question]
-    start = gone = 0
-    for at, message in enumerate(messages):
+    start, left_out = 1, 0  # the system prompt stays
+    asked: list[PromptMessage] = []
+    for message in messages[1:]:
         if excess <= 0 and message.role != "tool":
             break
-        start = at + 1
-        if at not in kept:
+        if start == question:
+            asked.append(message)
+        else:
             excess -= message.tokens
-            gone += 1
-    note = user_message(LEFT_OUT.format(gone))
-    head = [messages[at] for at in kept if at < start]
-    system = [message for message in head if message.role == "system"]
-    asked = [message for message in head if message.role != "system"]
-    return [*system, note, *asked, *messages[start:]]
+            left_out += 1
+        start += 1
+    note = user_message(LEFT_OUT.format(left_out))
+    return [messages[0], note, *asked, *messages[start:]]
 
 
 TOO_LONG = (
@@ -453,30 +423,15 @@ SEPARATOR = "\n\n---\n\n"
 CONTINUED = "[nanobot: the beginning of this turn was put away into memory to make room]"
 
 
-class SystemPrompt(Protocol):
-    """Where the text of the system prompt comes from."""
-
-    def parts(self) -> Sequence[Part]:
-        """Its parts, most stable first."""
-        ...
-
-    def memory_text(self) -> str | None:
-        """The long-term memory as it is now, to tell what changed since; None where it cannot be
-        read."""
-        ...
-
-
 class ContextBuilder:
-    """Builds prompts. `system_of` gives the system prompt of a session: each has the memory of its
-    own scope; `tools_of` gives the tools on offer there: other ones begin a new prompt cache.
-    `load_image` gives base64 data and MIME type of a stored image, or None; `max_message_tokens` is
-    where a single message is shortened in the prompt (never in storage). `forgotten` counts how
-    often something left memory for good: no prompt holds it then, nor tells that it went."""
+    """Builds prompts out of `sources`; other tools on offer begin a new prompt cache. `load_image`
+    gives a stored image, or None; `max_message_tokens` is where a single message is shortened in
+    the prompt (never in storage). `forgotten` counts how often something left memory for good: no
+    prompt holds it then, nor tells that it went."""
 
     def __init__(
         self,
-        system_of: Callable[[Session], SystemPrompt],
-        tools_of: Callable[[Session], Toolset],
+        sources: PromptSources,
         clock: Clock,
         *,
         timestamps: Timestamps = "relative",
@@ -484,13 +439,9 @@ class ContextBuilder:
         max_message_tokens: int = 30_000,
         forgotten: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._system_of = system_of
-        self._tools_of = tools_of
-        self._clock = clock
-        self._timestamps = timestamps
-        self._load = load_image
+        self._sources, self._clock, self._timestamps = sources, clock, timestamps
+        self._load, self._forgotten = load_image, forgotten
         self._max_characters = max_message_tokens * 2
-        self._forgotten = forgotten
         self._caches: OrderedDict[str, PromptCache] = OrderedDict()
 
     def build(self, session: Session, new: Sequence[Message] = ()) -> Prompt:
@@ -503,22 +454,32 @@ class ContextBuilder:
 
     def cache_of(self, session: Session) -> PromptCache:
         """The session's prompt cache; a new one where the old no longer holds."""
-        today = self._clock.now().date()
-        label, model = str(session.epoch), str(session.metadata.get("model", ""))
-        tools = self._tools_of(session)
+        today, model = self._clock.now().date(), str(session.metadata.get("model", ""))
+        tools, forgotten = self._sources.tools(session), self._forgotten()
+        holds = (session.epoch, session.revision, today, tools.wire, forgotten)
         cache = self._caches.get(session.key)
         if (
             cache is None
             or cache.session is not session
-            or cache.revision != session.revision
-            or cache.label != label
-            or cache.today != today
-            or cache.tools.wire != tools.wire
-            or cache.forgotten != self._forgotten()
+            or cache.holds != holds
             or (cache.blind and cache.model != model)
         ):
-            cache = self._new_cache(session, label, today, tools)
-            cache.model = model
+            parts = tuple(self._sources.parts(session))
+            system = system_message(SEPARATOR.join(part.text for part in parts))
+            digest = hashlib.sha256(system.text.encode("utf-8", "surrogatepass") + tools.wire)
+            memory = self._sources.memory_text(session)
+            cache = PromptCache(
+                session,
+                holds,
+                today,
+                system,
+                digest.hexdigest()[:16],
+                tuple((part.source, len(part.text)) for part in parts if part.source),
+                memory,
+                memory,
+                tools,
+                model,
+            )
         self._caches[session.key] = cache
         self._caches.move_to_end(session.key)
         if len(self._caches) > _MOST_CACHES:
@@ -531,7 +492,7 @@ class ContextBuilder:
         The same until `told`: a turn that has to wait says it when it runs.
         """
         cache = self.cache_of(session)
-        now = self._system_of(session).memory_text()
+        now = self._sources.memory_text(session)
         cache.offered = cache.memory if now is None else now
         if cache.memory is None or cache.offered is None or cache.offered == cache.memory:
             return ""
@@ -545,7 +506,9 @@ class ContextBuilder:
 
     def render(self, cache: PromptCache, message: Message) -> PromptMessage:
         """A message in the form it is sent; the same bytes every time within one cache."""
-        text = shorten(message.content, self._max_characters)
+        text = message.content
+        if len(text) > self._max_characters:
+            text = shorten(text, self._max_characters)
         if message.role == "assistant":
             return assistant_message(text, message.tool_calls)
         if message.role == "tool":
@@ -575,17 +538,23 @@ class ContextBuilder:
         """About how many tokens the session's prompt takes now, with these messages after it."""
         cache = self.cache_of(session)
         self._catch_up(cache)
-        return cache.fixed_tokens + cache.tokens + sum(self._cost(cache, m) for m in coming)
+        return cache.fixed_tokens + cache.tokens + sum(self.cost(session, m) for m in coming)
+
+    def cost(self, session: Session, message: Message) -> int:
+        """About how many tokens one message of the session takes in its prompt. Loads no image."""
+        bare = replace(message, media=()) if message.media else message
+        return self.render(self.cache_of(session), bare).tokens + IMAGE_TOKENS * len(message.media)
+
+    def text(self, session: Session, coming: Sequence[Message] = ()) -> str:
+        """All text of the prompt that `tokens` estimates, for counting."""
+        return prompt_text(self.build(session, coming))
 
     def leave_out_images(self, session: Session, new: Sequence[Message]) -> bool:
         """Send no images from now on, of the conversation or the turn's `new` messages, until the
         cache ends; False where there are none."""
         cache = self.cache_of(session)
-        history = self._catch_up(cache)
-        images = (
-            image for m in (*history, *(self.render(cache, m) for m in new)) for image in m.images
-        )
-        if next(images, None) is None:
+        shown = (*self._catch_up(cache), *(self.render(cache, message) for message in new))
+        if not any(message.images for message in shown):
             return False
         cache.blind = True
         cache.forget_rendered()
@@ -597,57 +566,24 @@ class ContextBuilder:
         cache.blind = False
         cache.forget_rendered()
 
-    def cost(self, session: Session, message: Message) -> int:
-        """About how many tokens one message of the session takes in its prompt."""
-        return self._cost(self.cache_of(session), message)
-
-    def text(self, session: Session, coming: Sequence[Message] = ()) -> str:
-        """All text of the prompt that `tokens` estimates, for counting."""
-        return prompt_text(self.build(session, coming))
-
-    def _new_cache(self, session: Session, label: str, today: date, tools: Toolset) -> PromptCache:
-        forgotten = self._forgotten()  # first: what goes meanwhile ends this cache as well
-        system = self._system_of(session)
-        parts = tuple(system.parts())
-        text = SEPARATOR.join(part.text for part in parts)
-        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass") + tools.wire)
-        memory = system.memory_text()
-        message = system_message(text)
-        return PromptCache(
-            session,
-            label,
-            session.revision,
-            today,
-            message,
-            digest.hexdigest()[:16],
-            tuple((part.source, len(part.text)) for part in parts if part.source),
-            memory,
-            memory,
-            message.tokens + tools.tokens,
-            tools,
-            forgotten,
-        )
-
     def _catch_up(self, cache: PromptCache) -> list[PromptMessage]:
         """Render what was added since the last time."""
         if cache.session.next_seq == cache.newest + 1:
             return cache.rendered
-        history = cache.session.get_history()
-        new = history[bisect.bisect_right(history, cache.newest, key=lambda m: m.seq) :]
+        new = [m for m in cache.session.get_history() if m.seq > cache.newest]
+        shown = [self.render(cache, message) for message in new]
         if new and not cache.rendered:
             cache.first = new[0].seq
             if new[0].role != "user":
-                cache.add(user_message(CONTINUED))
-        for message in new:
-            cache.add(self.render(cache, message))
-            cache.newest = message.seq
+                shown.insert(0, user_message(CONTINUED))
+        if new:
+            cache.newest = new[-1].seq
+        cache.rendered += shown
+        cache.tokens += sum(message.tokens for message in shown)
+        if any(message.images for message in shown):
+            cache.has_images = True
         if cache.has_images:  # of all conversations, one keeps its pictures in memory
             for other in self._caches.values():
                 if other is not cache and other.has_images:
                     other.forget_rendered()
         return cache.rendered
-
-    def _cost(self, cache: PromptCache, message: Message) -> int:
-        """What a message will take, without loading its images for that."""
-        bare = replace(message, media=()) if message.media else message
-        return self.render(cache, bare).tokens + IMAGE_TOKENS * len(message.media)

@@ -11,11 +11,12 @@ matched by position, not by id alone: some servers use the same ids again in eve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
-from nanobot.agent.hooks import AgentHook
+from nanobot.agent.hooks import AgentHook, Hooks, ToolFinished
+from nanobot.agent.prompt import PromptRoom
+from nanobot.bus.events import TextDelta, ToolOutput, ToolStarted
 from nanobot.clock import Clock
 from nanobot.errors import ProviderGarbage
 from nanobot.messages import Message, ToolCall
@@ -166,7 +167,7 @@ class AgentRunner:
 
     A turn takes at most `max_iterations` steps, and no further one once it has used `max_tokens`
     (0: any number). `keep_image` stores an image that a tool returned and gives the name to
-    remember it by; `fit` makes a prompt fit that a turn's own tools have let grow too long.
+    remember it by; `room` makes a prompt fit that a turn's own tools have let grow too long.
     """
 
     def __init__(
@@ -178,9 +179,9 @@ class AgentRunner:
         max_iterations: int = 50,
         max_tokens: int = 0,
         keep_image: Callable[[str, str], str] | None = None,
-        fit: Callable[[Prompt], Awaitable[Prompt]] | None = None,
+        room: PromptRoom | None = None,
     ) -> None:
-        self._provider, self._fit = provider, fit
+        self._provider, self._room = provider, room
         self.tools, self.clock, self.keep_image = tools, clock, keep_image
         self._max_iterations, self._max_tokens = max_iterations, max_tokens
 
@@ -197,7 +198,7 @@ class AgentRunner:
     ) -> Turn:
         """Answer `prompt`. Raises a `ProviderError` when the model could not; what had been done
         until then is in `log`."""
-        run = _Run(self, caller, log or TurnLog(), hook or AgentHook(), render, prompt)
+        run = _Run(self, caller, log or TurnLog(), hook or Hooks(), render, prompt)
         options, begun, steps = options or CallOptions(), begun or Begun(), 0
         if begun.messages:
             steps = sum(message.role == "assistant" for message in begun.messages)
@@ -212,7 +213,7 @@ class AgentRunner:
                 run.show_text("", restart=True)  # the answer is to what was asked before
             else:
                 return run.finish(reply)
-            if 0 < self._max_tokens <= run.tokens:
+            if 0 < self._max_tokens <= run.usage.prompt + run.usage.completion:
                 limit = f"{self._max_tokens:,} tokens"
                 return await self._last_answer_without_tools(run, options, limit)
         limit = f"{self._max_iterations} steps"
@@ -220,11 +221,12 @@ class AgentRunner:
 
     async def _ask(self, run: _Run, options: CallOptions) -> Reply:
         """One model call. A reply with neither text nor calls is asked for once more."""
-        if self._fit is not None:
-            run.prompt = await self._fit(run.prompt)
+        if self._room is not None:
+            run.prompt = await self._room.fit(run.prompt)
         for _ in range(2):
             reply = await self._provider.complete(run.prompt, options, run.show_text)
-            run.count(reply.usage)
+            run.usage += reply.usage
+            run.steps += 1
             if options.tool_choice == "none":
                 reply = replace(reply, tool_calls=())
             if reply.text.strip() or reply.tool_calls:
@@ -254,13 +256,7 @@ class _Run:
         self._tools, self._clock, self._keep_image = runner.tools, runner.clock, runner.keep_image
         self._caller, self._hook, self._render = caller, hook, render
         self._new: list[Message] = []
-        self._usage = Usage()
-        self._steps = 0
-
-    @property
-    def tokens(self) -> int:
-        """What the model calls of this run have used."""
-        return self._usage.prompt + self._usage.completion
+        self.usage, self.steps = Usage(), 0
 
     def add(self, messages: Sequence[Message]) -> None:
         """More messages, in the prompt as in what is new."""
@@ -268,20 +264,17 @@ class _Run:
             self._new.extend(messages)
             self.prompt = self.prompt.plus([self._render(message) for message in messages])
 
-    def count(self, usage: Usage) -> None:
-        """Another model call."""
-        self._usage += usage
-        self._steps += 1
-
     def show_text(self, delta: str, restart: bool) -> None:
         """The model's text as it streams."""
-        self._hook.text(self._caller, delta, restart)
+        caller = self._caller
+        place = (caller.channel, caller.chat_id, caller.turn_id)
+        self._hook(TextDelta(*place, delta, restart, caller.thread_id), caller)
 
     def finish(self, reply: Reply) -> Turn:
         """The final answer."""
         self.add((Message("assistant", reply.text, self._clock.now()),))
         new = tuple(self._new)
-        return Turn(new, reply.text, self._usage, reply.finish, self._steps, reply.model)
+        return Turn(new, reply.text, self.usage, reply.finish, self.steps, reply.model)
 
     async def resume(self, begun: Begun) -> None:
         """Take up what an earlier process did, and give its open calls an outcome."""
@@ -315,20 +308,23 @@ class _Run:
 
     async def _call(self, call: ToolCall) -> tuple[ToolResult, float]:
         """The result, and the seconds that the tool ran; none where it was not let to."""
-        caller = replace(self._caller, show=partial(self._hook.tool_output, self._caller, call))
-        begun: list[float] = []
+        caller, begun = self._caller, list[float]()
+        place = (caller.channel, caller.chat_id, caller.turn_id)
+
+        def show(text: str) -> None:
+            self._hook(ToolOutput(*place, text, caller.thread_id), caller)
 
         async def starting() -> None:
-            await self._hook.tool_started(self._caller, call)
+            self._hook(ToolStarted(*place, call.hint, caller.thread_id), caller)
             if self._tools.has_effects(call.name):
                 await self.log.starting(call)
             begun.append(self._clock.monotonic())
 
-        result = await self._tools.call(call, caller, starting)
+        result = await self._tools.call(call, replace(caller, show=show), starting)
         if not begun:
             return result, 0.0
         seconds = self._clock.monotonic() - begun[0]
-        await self._hook.tool_finished(self._caller, call, result, seconds)
+        self._hook(ToolFinished(call.name, seconds), caller)
         return result, seconds
 
     async def _record(self, call: ToolCall, result: ToolResult, seconds: float) -> None:

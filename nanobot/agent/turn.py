@@ -26,8 +26,8 @@ from nanobot.agent.notifier import (
     note_for_chat,
 )
 from nanobot.agent.runner import Turn, whole_groups, with_stopped_calls
-from nanobot.agent.turn_state import AgentParts, PromptRecord, RunningTurn, turn_name
-from nanobot.bus.events import InboundMessage, OutboundMessage, TurnEnded
+from nanobot.agent.turn_state import AgentParts, RunningTurn, turn_name
+from nanobot.bus.events import InboundMessage, OutboundMessage, TurnEnded, TurnStarted
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
     Committed,
@@ -81,7 +81,7 @@ class Turns:
 
     def claim(self, entry: InboxEntry) -> RunningTurn:
         """A message gets its turn, new or taken up where it was left; `/stop` finds it from now."""
-        turn = self._turn_of(entry, steer=self._parts.on_busy == "steer")
+        turn = RunningTurn(entry, self._parts, steer=self._parts.on_busy == "steer")
         self.running[turn.inbound.session_key] = turn
         return turn
 
@@ -114,51 +114,46 @@ class Turns:
                 self._context.told(session)
 
     async def _begin(self, session: Session, turn: RunningTurn) -> None:
-        """Enter a turn into the journal. What an earlier, failed run of the same message left in
-        the conversation leaves it first, so that nothing stands there twice. A conversation that no
-        person holds is empty at each beginning."""
+        """Enter a turn into the journal, and work out whom it is for. What an earlier, failed run
+        of the same message left in the conversation leaves it first, so that nothing stands there
+        twice. A conversation that no person holds is empty at each beginning."""
         async with turn.ending:
             turn.refuse_if_ended()
             session.begin_turn()
             if earlier := turn.entries[0].previous_turn:
                 async with session.parting:
-                    gone = session.retract(earlier)
-                if gone:
-                    await self._commit_lines(session, turn)
-                turn.entries[0] = replace(turn.entries[0], previous_turn="")
-            scope = self.identify(session, turn.inbound)
-            if turn.inbound.apart and session.messages:
+                    session.retract(earlier)
+            inbound, scope = turn.inbound, self.identify(session, turn.inbound)
+            if inbound.apart and session.messages:
                 session.discard(turn.entries[0].id)
             if session.has_staged:
-                await self._commit_lines(session, turn)
+                lines = session.staged_lines()
+                await self._commit(session, Completion(turn.id, session.key, (), "done", lines))
+            turn.entries[0] = replace(turn.entries[0], previous_turn="")
             turn.before = lambda: (*self._parts.sources.unconfirmed(scope), *session.messages)
-            turn.caller = self._caller(session, turn, scope)
+            turn.caller = TurnContext(
+                inbound.channel,
+                inbound.chat_id,
+                session.key,
+                turn.id,
+                inbound.sender_id,
+                scope,
+                inbound.thread_id,
+                heard=turn.heard,
+                origins=lambda: origins_of(turn.heard()),
+                begun_by=inbound.begun_by,
+                job=inbound.job,
+                conversation=f"{session.key} {session.epoch}",
+            )
             ids = [entry.id for entry in turn.entries]
             self._journal.claim(turn.id, session.key, ids, at_once=turn.entries[0].recovered)
-
-    def _caller(self, session: Session, turn: RunningTurn, scope: str) -> TurnContext:
-        """Who a turn is for, worked out once. What may change while it runs is asked for at each
-        call: what the model has read, and with it the taint."""
-        inbound = turn.inbound
-        return TurnContext(
-            inbound.channel,
-            inbound.chat_id,
-            session.key,
-            turn.id,
-            inbound.sender_id,
-            scope,
-            inbound.thread_id,
-            heard=turn.heard,
-            origins=lambda: origins_of(turn.heard()),
-            begun_by=inbound.begun_by,
-            job=inbound.job,
-            conversation=f"{inbound.session_key} {session.epoch}",
-        )
 
     async def _answer(self, session: Session, turn: RunningTurn) -> None:
         """The turn: make room, build the prompt, run the ReAct loop, commit, make room again. The
         work is a task of its own, which `/stop` can cancel without the lane."""
-        await self._hook.turn_started(turn.caller, turn.event_ids)
+        inbound = turn.inbound
+        place = (inbound.channel, inbound.chat_id, turn.id)
+        self._hook(TurnStarted(*place, turn.event_ids, inbound.thread_id), turn.caller)
         turn.refuse_if_ended()
         turn.task = self._parts.background.start(self._work(session, turn), name=f"turn {turn.id}")
         try:
@@ -170,13 +165,12 @@ class Turns:
         if isinstance(result, Exception):
             raise result
         cache = self._context.cache_of(session)
-        text = result.text + ended_early(result.finish)
+        text = result.text + _ENDS.get(result.finish, _EARLY.format(result.finish))
         text += self._context.remarks(cache, turn.messages)
         images = cache.has_images or any(m.media for m in turn.messages)
         if result.steps == 1 and not images and not turn.begun.messages:  # one prompt of text
-            self._parts.counter.calibrate(turn.prompt.tokens, result.usage.prompt)
-        turn.model = result.model
-        if said_already(turn.messages, text):
+            self._parts.counter.calibrate(turn.prompt_tokens, result.usage.prompt)
+        if turn.tools and said_already(turn.messages, text):
             text = ""
         await self._end(session, turn, "done", text, result)
         self._parts.unhurried.start(self._make_room(session))
@@ -231,7 +225,12 @@ class Turns:
     async def _react(self, session: Session, turn: RunningTurn) -> Turn:
         prompt = self._context.build(session, turn.messages[:1])
         cache = self._context.cache_of(session)
-        turn.prompt = PromptRecord(cache.system_id, cache.first_seq, cache.shares, prompt.tokens)
+        turn.report = {
+            "system_id": cache.system_id,
+            "first_seq": cache.first if cache.rendered else session.next_seq,
+            "memory": cache.shares,
+        }
+        turn.prompt_tokens = prompt.tokens
         if not cache.remembered:
             self._journal.remember_prompt(cache.system_id, cache.system.text)
             cache.remembered = True
@@ -280,13 +279,13 @@ class Turns:
 
     async def set_aside(self, session: Session, entry: InboxEntry) -> None:
         """End a message that waits, unanswered: it is kept in the session, without its files."""
-        turn = self._turn_of(entry)
+        turn = RunningTurn(entry, self._parts)
         await self._begin(session, turn)
         await self.stop(session, turn)
 
     async def note(self, session: Session, entry: InboxEntry) -> None:
         """Keep a message that begins no turn in the conversation."""
-        turn = self._turn_of(entry)
+        turn = RunningTurn(entry, self._parts)
         session.begin_turn()
         self.identify(session, turn.inbound)
         self._stage(session, turn, turn.messages)
@@ -300,10 +299,9 @@ class Turns:
         key = entry.message.session_key
         await self._commit(None, Completion(turn_id, key, (entry.id,), "stopped", report=report))
 
-    async def wait_in_line(self, entry: InboxEntry, name: str, text: str) -> None:
-        """A message is behind another one: tell whoever watches, and its person once under this
-        `name`."""
-        await self._wait(self._turn_of(entry), name, text)
+    async def wait_in_line(self, entry: InboxEntry, held: InboxEntry) -> None:
+        """A message is behind one that waits: tell whoever watches, and its person once."""
+        await self._wait(RunningTurn(entry, self._parts), f"behind-{held.id}", BEHIND_ANOTHER)
 
     async def answer_command(
         self, entry: InboxEntry, answer: Answer, session: Session | None = None
@@ -326,8 +324,7 @@ class Turns:
         committed = await self._commit(session, completion)
         if answer.text:
             place = (inbound.channel, inbound.chat_id, turn_id)
-            ended = TurnEnded(*place, event_ids, "done", thread_id=inbound.thread_id)
-            await self._hook.turn_ended(ended)
+            self._hook(TurnEnded(*place, event_ids, "done", thread_id=inbound.thread_id))
         self._bus.forward(committed)
         if answer.afterwards is not None:
             answer.afterwards()
@@ -357,7 +354,7 @@ class Turns:
     async def _wait(self, turn: RunningTurn, name: str, text: str) -> None:
         """The turn goes on later: tell whoever watches, and once the person; of a job whoever reads
         its chat."""
-        await self._hook.turn_ended(self._ended(turn, "waiting", Usage()))
+        self._hook(self._ended(turn, "waiting", Usage()))
         inbound = turn.inbound
         if text := text if inbound.awaited else job_waiting_text(inbound):
             await self._bus.send(name, self._say(inbound, text, turn.event_ids, "waiting"))
@@ -374,17 +371,21 @@ class Turns:
         """The commit point: new messages, closed inbox rows and the reply, durable together. Where
         a turn failed, the person's message stays in the session; `text`, which the model did not
         say, does not."""
-        usage = result.usage if result else Usage()
+        usage, inbound = result.usage if result else Usage(), turn.inbound
         async with turn.ending:
             turn.refuse_if_ended()
             turn.open = False
             ended = self._ended(turn, state, usage)
+            if inbound.apart:  # it may say that there is nothing to say
+                text = "" if is_silent(text) else text
+                text = failed_text(inbound, text) if state == "failed" else text
             try:
-                reply = self._reply(turn, text, state) if text or state == "done" else ()
+                says = text or (state == "done" and not inbound.apart)
+                reply = self._say(inbound, text, turn.event_ids, "reply") if says else None
                 notes: tuple[InboundMessage, ...] = ()
-                if reply and turn.inbound.apart:  # nobody in that chat asked for it
+                if reply and inbound.apart:  # nobody in that chat asked for it
                     origins = origins_of(turn.heard())
-                    notes = (note_for_chat(turn.inbound, text, origins, self._clock.now()),)
+                    notes = (note_for_chat(inbound, text, origins, self._clock.now()),)
                 self._stage(session, turn, self._left(turn, state, result))
                 completion = Completion(
                     turn.id,
@@ -392,9 +393,19 @@ class Turns:
                     tuple(entry.id for entry in turn.entries),
                     state,
                     lines=session.staged_lines(),
-                    outgoing=reply,
+                    outgoing=(reply,) if reply and reply.parts else (),
                     republish=notes,
-                    report=_report(turn, ended, usage),
+                    report=json.dumps(
+                        {
+                            "model": result.model if result else "",
+                            **turn.report,
+                            "tool_milliseconds": turn.milliseconds,
+                            "prompt_tokens": usage.prompt,
+                            "completion_tokens": usage.completion,
+                            "cached_tokens": usage.cached,
+                            "milliseconds": ended.milliseconds,
+                        }
+                    ),
                     reason=reason,
                 )
                 committed = await self._commit(session, completion)
@@ -402,13 +413,8 @@ class Turns:
                 turn.open = True  # nothing was committed: the turn goes on when the disk allows
                 session.rollback()
                 raise
-        await self._hook.turn_ended(ended)
+        self._hook(ended)
         self._bus.forward(committed)
-
-    async def _commit_lines(self, session: Session, turn: RunningTurn) -> None:
-        """Make what is staged on a conversation durable before its turn begins."""
-        done = Completion(turn.id, session.key, (), "done", session.staged_lines())
-        await self._commit(session, done)
 
     async def _commit(self, session: Session | None, completion: Completion) -> Committed:
         """Make a completion durable, and what is staged on `session` visible with it."""
@@ -427,10 +433,6 @@ class Turns:
         """Once the session file has its lines; what it could not take, the next start files."""
         if not saved.cancelled() and saved.exception() is None:
             self._journal.filed((unfiled_id,))
-
-    def _turn_of(self, entry: InboxEntry, *, steer: bool = False) -> RunningTurn:
-        turn_id = entry.turn_id or turn_name(entry, self._clock)
-        return RunningTurn(turn_id, entry, self._parts, steer=steer)
 
     def _left(self, turn: RunningTurn, state: str, result: Turn | None) -> Sequence[Message]:
         """What a turn leaves in its conversation, so that each call there has its result."""
@@ -476,16 +478,6 @@ class Turns:
             inbound.begun_by,
         )
 
-    def _reply(self, turn: RunningTurn, text: str, state: str) -> tuple[Outgoing, ...]:
-        """The reply that ends a turn; none where there is nothing to say."""
-        if turn.inbound.apart:
-            text = "" if is_silent(text) else text
-            text = failed_text(turn.inbound, text) if state == "failed" else text
-            if not text:
-                return ()
-        outgoing = self._say(turn.inbound, text, turn.event_ids, "reply")
-        return (outgoing,) if outgoing.parts else ()
-
     def _say(
         self, inbound: InboundMessage, text: str, event_ids: tuple[str, ...], call: str
     ) -> Outgoing:
@@ -501,40 +493,22 @@ class Turns:
         return Outgoing(call, self._parts.split(message), event_ids)
 
 
-def _report(turn: RunningTurn, ended: TurnEnded, usage: Usage) -> str:
-    """What `nanobot turn show` tells of a turn, as JSON."""
-    return json.dumps(
-        {
-            "model": turn.model,
-            "system_id": turn.prompt.system_id,
-            "first_seq": turn.prompt.first_seq,
-            "memory": turn.prompt.memory,
-            "tool_milliseconds": turn.milliseconds,
-            "prompt_tokens": usage.prompt,
-            "completion_tokens": usage.completion,
-            "cached_tokens": usage.cached,
-            "milliseconds": ended.milliseconds,
-        }
-    )
-
-
 GAVE_UP = (
     "nanobot stopped unexpectedly each of the {} times it worked on this message, so it will not"
     " try again by itself. The message is kept; /retry runs it once more."
 )
 
 
+BEHIND_ANOTHER = (
+    "An earlier message of this conversation is still waiting; this is kept and comes after it."
+    " /stop drops that message."
+)
 _EARLY = "\n\n[The provider ended this answer early ({}).]"
 _ENDS = {
     **dict.fromkeys(("stop", "tool_calls", "function_call", "end_turn", "eos"), ""),
     "length": "\n\n[This answer was cut off at the model's limit. Say “go on” to read the rest.]",
     "content_filter": "\n\n[The provider's content filter ended this answer here.]",
 }
-
-
-def ended_early(finish: str) -> str:
-    """What is said under an answer that is not whole; empty for one that is."""
-    return _ENDS.get(finish, _EARLY.format(finish))
 
 
 def is_passing(error: ProviderError) -> bool:

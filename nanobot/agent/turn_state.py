@@ -16,7 +16,7 @@ from typing import Literal
 from nanobot.agent.hooks import AgentHook
 from nanobot.agent.intake import Intake
 from nanobot.agent.notifier import MessageSplitter
-from nanobot.agent.prompt import ContextBuilder, PromptSources, late_notice
+from nanobot.agent.prompt import ContextBuilder, ScopedSources, late_notice
 from nanobot.agent.runner import AgentRunner, Begun, TurnLog, open_calls
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.bus.events import InboundMessage
@@ -58,25 +58,13 @@ class AgentParts:
     queue: SessionQueue
     intake: Intake
     split: MessageSplitter
-    sources: PromptSources
+    sources: ScopedSources
     context: ContextBuilder
     consolidator: MemoryConsolidator
     counter: TokenCounter
     runner: AgentRunner
     on_busy: OnBusy = "steer"
     wait_for_model_hours: float = 24.0
-
-
-@dataclass(frozen=True, slots=True)
-class PromptRecord:
-    """What a turn's prompt was made of, for `nanobot turn show`: `system_id` names the stored
-    system prompt, `memory` gives its files with their size in characters, `first_seq` the oldest
-    message; `tokens` is an estimate."""
-
-    system_id: str = ""
-    first_seq: int = 0
-    memory: tuple[tuple[str, int], ...] = ()
-    tokens: int = 0
 
 
 class RunningTurn(TurnLog):
@@ -92,16 +80,16 @@ class RunningTurn(TurnLog):
 
     caller: TurnContext
 
-    def __init__(
-        self, turn_id: str, entry: InboxEntry, parts: AgentParts, *, steer: bool = False
-    ) -> None:
-        done, started = _replay(entry.steps)
-        self.id = turn_id
+    def __init__(self, entry: InboxEntry, parts: AgentParts, *, steer: bool = False) -> None:
+        done, started = _replay(entry.steps) if entry.steps else ([], frozenset())
+        self.id = entry.turn_id or turn_name(entry, parts.clock)
         self.inbound = entry.message
         self.entries = [entry, *entry.joined]
         self.messages = [parts.intake.text_of(entry.message), *done]
         self.begun = Begun(tuple(done), started)
-        self.prompt = PromptRecord()
+        self.report: dict[str, object] = {}
+        """What its prompt was made of, for `nanobot turn show`."""
+        self.prompt_tokens = 0
         self.before: Callable[[], Sequence[Message]] = tuple
         self.open = True
         self.ending = asyncio.Lock()
@@ -109,7 +97,6 @@ class RunningTurn(TurnLog):
         self.has_asked = asyncio.Event()
         self.tools = [call.name for message in done for call in message.tool_calls]
         self.milliseconds: dict[str, int] = {}
-        self.model = ""
         self.started_at = parts.clock.monotonic()
         self._journal, self._queue, self._intake = parts.journal, parts.queue, parts.intake
         self._clock, self._key = parts.clock, entry.message.session_key

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from nanobot.agent.hooks import AgentHook, Chronicle, CompositeHook, ProgressHook
+from nanobot.agent.hooks import AgentHook, Chronicle, Hooks
 from nanobot.app.base import build_base, build_models
 from nanobot.app.commands import TypedKeys, build_operations, register_commands
 from nanobot.app.memory import build_memory
@@ -70,7 +70,7 @@ def build_gateway(
     toolbox = build_toolbox(base, models, memory, extra_tools)
     typed_keys = TypedKeys(base, memory.service)
     chronicle, counted = Chronicle(), Counted()
-    hook = CompositeHook((ProgressHook(base.screen), chronicle, typed_keys, *hooks))
+    hook = Hooks(base.screen, (chronicle, typed_keys, *hooks))
     agent = build_agent(base, models, memory, toolbox, hook)
     platforms, upkeep = build_platforms(base), build_upkeep(base)
     pairing = Pairing(base.access, base.notifier.say)

@@ -17,7 +17,7 @@ from itertools import count
 from loguru import logger
 
 from nanobot.agent.commands import ConversationCommands, register_approvals
-from nanobot.agent.hooks import AgentHook
+from nanobot.agent.hooks import TurnEvent
 from nanobot.agent.messaging import SendCommand
 from nanobot.app.base import Base, Models, model_name, prices
 from nanobot.app.memory import Remembering
@@ -43,6 +43,7 @@ from nanobot.security.paths import Root
 from nanobot.security.redaction import keys_in
 from nanobot.session.session import Session
 from nanobot.skills.service import SkillsCommand, SkillsOperations
+from nanobot.tooling import TurnContext
 from nanobot.tools.mcp import McpOperations
 
 
@@ -147,7 +148,7 @@ _MOVED = (
 )
 
 
-class TypedKeys(AgentHook):
+class TypedKeys:
     """Offers, and `/secret`. `environ` goes before secrets.env, so its names are taken."""
 
     def __init__(
@@ -169,12 +170,14 @@ class TypedKeys(AgentHook):
             )
         )
 
-    def message_received(self, message: InboundMessage) -> None:
-        """Where the owner typed a key into it, make the offer."""
-        typed = message.begun_by == "person" and not message.forwarded_from
-        keys = keys_in(message.content) if typed else {}
-        if keys and self._base.scopes.is_owner(message.channel, message.sender_id):
-            self._base.background.start(self._offer(message, keys), name="offer to move a key")
+    def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
+        """Where the owner typed a key into a message, make the offer."""
+        if not isinstance(event, InboundMessage):
+            return
+        typed = event.begun_by == "person" and not event.forwarded_from
+        keys = keys_in(event.content) if typed else {}
+        if keys and self._base.scopes.is_owner(event.channel, event.sender_id):
+            self._base.background.start(self._offer(event, keys), name="offer to move a key")
 
     async def _offer(self, message: InboundMessage, keys: Mapping[str, str]) -> None:
         what = "a key" if len(keys) == 1 else f"{len(keys)} keys"

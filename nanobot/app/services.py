@@ -15,7 +15,7 @@ from loguru import logger
 from nanobot.agent.hooks import AgentHook, Chronicle
 from nanobot.agent.intake import Intake
 from nanobot.agent.loop import AgentLoop
-from nanobot.agent.prompt import ContextBuilder, PromptRoom, PromptSources
+from nanobot.agent.prompt import ContextBuilder, PromptRoom, ScopedSources
 from nanobot.agent.runner import AgentRunner
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.agent.turn import Turns
@@ -77,7 +77,7 @@ def build_agent(
     journal, sessions, media = stores.journal, stores.sessions, stores.media
     tools, skills, counter = toolbox.registry, toolbox.skills, models.counter
     budget = settings.model.prompt_tokens
-    sources = PromptSources(
+    sources = ScopedSources(
         memory.memories,
         memory.scopes,
         skills.loader,
@@ -86,8 +86,7 @@ def build_agent(
         few_tools=settings.model.is_small,
     )
     context = ContextBuilder(
-        sources.system_of,
-        sources.tools_of,
+        sources,
         clock,
         timestamps=settings.agent.timestamps,
         load_image=media.image,
@@ -129,7 +128,7 @@ def build_agent(
         max_iterations=settings.agent.max_iterations,
         max_tokens=settings.limits.tokens_per_turn,
         keep_image=media.put_base64,
-        fit=PromptRoom(budget, counter.count).fit,
+        room=PromptRoom(budget, counter),
     )
     transcribe = models.transcriber.transcribe if models.transcriber else None
     parts = AgentParts(

@@ -306,7 +306,7 @@ def build_helpers(base: Base, models: Models, tools: ToolRegistry) -> Helpers:
     """Helper agents, with some of `tools`."""
     settings, clock = base.settings, base.clock
     wanted = settings.tools.helpers
-    room = PromptRoom(settings.model.prompt_tokens, models.counter.count)
+    room = PromptRoom(settings.model.prompt_tokens, models.counter)
 
     def equip(scope: str) -> Equipment:
         few = tools.only(HELPER_TOOLS)
@@ -316,7 +316,7 @@ def build_helpers(base: Base, models: Models, tools: ToolRegistry) -> Helpers:
             clock,
             max_iterations=wanted.max_iterations,
             max_tokens=settings.limits.tokens_per_turn,
-            fit=room.fit,
+            room=room,
         )
         text = render(
             "helper.md",

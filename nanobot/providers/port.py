@@ -23,12 +23,10 @@ TextSink = Callable[[str, bool], None]
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image for the model: `data` is base64 text, `mime` such as `image/png`, `tokens` about
-    what it costs."""
+    """An image for the model: `data` is base64 text, `mime` such as `image/png`."""
 
     data: str
     mime: str
-    tokens: int = IMAGE_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def user_message(text: str, images: tuple[Image, ...] = ()) -> PromptMessage:
         for image in images
     ]
     wire = _encode({"role": "user", "content": parts})
-    tokens = _text_tokens(text) + sum(image.tokens for image in images)
+    tokens = _text_tokens(text) + IMAGE_TOKENS * len(images)
     return PromptMessage("user", text, wire, tokens, images)
 
 

@@ -8,7 +8,6 @@ is 0.75 tokens, one outside the basic plane (emoji) 2.
 
 from __future__ import annotations
 
-import math
 import re
 from functools import cache
 
@@ -20,18 +19,6 @@ CALL_OVERHEAD = 8
 
 IMAGE_TOKENS = 1_105
 """What one image of ordinary size costs: 85 + 170 per 512-pixel tile at 1024 x 1536 pixels."""
-
-
-def image_tokens(width: int, height: int) -> int:
-    """What an image of that size in pixels costs, by the rule that OpenAI publishes for detailed
-    images: it is scaled into 2048 x 2048, then to 768 on its shorter side, and costs 170 per tile
-    of 512 x 512 and 85 besides."""
-    if width <= 0 or height <= 0:
-        return IMAGE_TOKENS
-    scale = min(1.0, 2048 / max(width, height))
-    scale *= min(1.0, 768 / (min(width, height) * scale))
-    tiles = math.ceil(width * scale / 512) * math.ceil(height * scale / 512)
-    return 85 + 170 * tiles
 
 
 _LETTERS = re.compile(r"[A-Za-z ]+")

@@ -25,10 +25,13 @@ class Instructions:
         self.memory = "- likes tea"
         self.readable = True
 
-    def parts(self) -> Sequence[Part]:
+    def tools(self, session: Session) -> Toolset:
+        return Toolset((), b"[]")
+
+    def parts(self, session: Session) -> Sequence[Part]:
         return (Part("You help."), Part(self.memory, "memory/MEMORY.md"))
 
-    def memory_text(self) -> str | None:
+    def memory_text(self, session: Session) -> str | None:
         return self.memory if self.readable else None
 
 
@@ -54,8 +57,7 @@ class Bench:
         self.forgotten = 0
         self.manager = SessionManager(folder, self.clock)
         self.builder = ContextBuilder(
-            lambda _: self.system,
-            lambda _: Toolset((), b"[]"),
+            self.system,
             self.clock,
             timestamps=timestamps,
             load_image=load,
@@ -229,7 +231,7 @@ def test_a_turn_whose_beginning_was_put_away_still_begins_with_a_user_message(
         "user",
     ]
     assert "put away into memory" in messages[1].text
-    assert bench.builder.cache_of(bench.session).first_seq == 4
+    assert bench.builder.cache_of(bench.session).first == 4
 
 
 def test_the_estimate_of_a_prompt_is_the_sum_of_its_parts(tmp_path: Path) -> None:
@@ -258,11 +260,18 @@ def test_each_conversation_has_the_system_prompt_of_its_own(tmp_path: Path) -> N
     bench = Bench(tmp_path)
     mine, theirs = Instructions(), Instructions()
     theirs.memory = "- likes coffee"
-    builder = ContextBuilder(
-        lambda session: mine if session.key == "cli:direct" else theirs,
-        lambda _: Toolset((), b""),
-        bench.clock,
-    )
+
+    class Both(Instructions):
+        def parts(self, session: Session) -> Sequence[Part]:
+            return self.of(session).parts(session)
+
+        def memory_text(self, session: Session) -> str | None:
+            return self.of(session).memory_text(session)
+
+        def of(self, session: Session) -> Instructions:
+            return mine if session.key == "cli:direct" else theirs
+
+    builder = ContextBuilder(Both(), bench.clock)
     other = Session("fake:2", bench.clock)
     assert "likes tea" in builder.build(bench.session).messages[0].text
     assert "likes coffee" in builder.build(other).messages[0].text

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.agent.prompt import PromptRoom, shorten, shortened
 from nanobot.messages import ToolCall
+from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import (
     Prompt,
     PromptMessage,
@@ -21,10 +21,6 @@ from nanobot.providers.port import (
 )
 
 NO_TOOLS = Toolset.of(())
-
-
-async def estimate(_: Callable[[], str], estimated: int, budget: int, kind: str) -> int:
-    return estimated
 
 
 def turn(sizes: list[tuple[int, int]], before: int = 0) -> Prompt:
@@ -57,7 +53,7 @@ def test_shortening_keeps_what_fits_and_both_ends_of_the_rest(text: str, limit: 
 
 async def test_a_prompt_that_fits_is_the_same_prompt() -> None:
     prompt = turn([(10, 100)])
-    assert await PromptRoom(2_000, estimate).fit(prompt) is prompt
+    assert await PromptRoom(2_000, TokenCounter()).fit(prompt) is prompt
 
 
 SIZES = st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 16_000)), max_size=60)
@@ -68,7 +64,7 @@ async def test_every_turn_fits_with_its_question_and_every_call_beside_its_resul
     sizes: list[tuple[int, int]], before: int
 ) -> None:
     prompt = turn(sizes, before)
-    fitted = await PromptRoom(2_000, estimate).fit(prompt)
+    fitted = await PromptRoom(2_000, TokenCounter()).fit(prompt)
     assert fitted.tokens <= 2_000
     assert paired(fitted.messages)
     texts = [message.text for message in fitted.messages]
@@ -80,7 +76,7 @@ async def test_every_turn_fits_with_its_question_and_every_call_beside_its_resul
 
 
 async def test_the_oldest_results_give_way_first() -> None:
-    fitted = await PromptRoom(6_000, estimate).fit(turn([(10, 12_000)] * 3))
+    fitted = await PromptRoom(6_000, TokenCounter()).fit(turn([(10, 12_000)] * 3))
     results = [message.text for message in fitted.messages if message.role == "tool"]
     assert "left out here to fit" in results[0]
     assert "left out" not in results[-1]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.loop import BEHIND_ANOTHER, COMMAND_BEHIND, LONGEST_PAUSE
+from nanobot.agent.loop import LONGEST_PAUSE
+from nanobot.agent.turn import BEHIND_ANOTHER
 from nanobot.bus.events import NANOBOT
 from nanobot.cli.offline import operate_with as operate
 from nanobot.config.load import load_settings
@@ -214,14 +215,14 @@ async def test_new_does_not_overtake_a_message_that_waits(tmp_path: Path) -> Non
         await clock.until_sleeping()
         await channel.say("/new")
         told = (await channel.received(3))[2]
-        assert told == COMMAND_BEHIND.format("new")
+        assert told == BEHIND_ANOTHER
     clock = FakeClock(clock.now())
     model = ScriptedModel(says("Tom"), says("fresh"))
     async with running(tmp_path, model, channel, clock=clock, NANOBOT_AGENT__ON_BUSY="queue"):
         await clock.until_sleeping()
         await channel.say("hello")
         await clock.advance(15)
-        texts = (await channel.received(7))[4:]
+        texts = (await channel.received(6))[3:]
     assert texts == ["Tom", "New session started.", "fresh"]
     assert "my cat" in model.prompts[0].messages[1].text
     assert len(model.prompts[1].messages) == 2

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.hooks import AgentHook
+from nanobot.agent.hooks import TurnEvent
 from nanobot.agent.runner import INTERRUPTED
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import InboundMessage, TurnStarted
 from nanobot.bus.journal import Step
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.messages import Message, ToolCall
@@ -231,9 +231,9 @@ async def test_suspects_begin_one_after_another(tmp_path: Path) -> None:
     await crash_together(tmp_path, messages, 2)
     at_risk, most = set[str](), list[int]()
 
-    class Watching(AgentHook):
-        async def turn_started(self, caller: TurnContext, event_ids: Sequence[str]) -> None:
-            at_risk.add(caller.chat_id)
+    def watch(event: TurnEvent, caller: TurnContext | None = None) -> None:
+        if isinstance(event, TurnStarted):
+            at_risk.add(event.chat_id)
             most.append(len(at_risk))
 
     def answer(_: Prompt) -> Reply:
@@ -242,7 +242,7 @@ async def test_suspects_begin_one_after_another(tmp_path: Path) -> None:
 
     channel = FakeChannel()
     model = ScriptedModel(author=answer)
-    async with running(tmp_path, model, channel, hooks=(Watching(),)):
+    async with running(tmp_path, model, channel, hooks=(watch,)):
         for n in range(3):
             await channel.answer_to(f"e{n}", str(n))
     assert most == [1, 1, 1]

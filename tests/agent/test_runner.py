@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from nanobot.agent.hooks import AgentHook, CompositeHook
+from nanobot.agent.hooks import AgentHook, Hooks, TurnEvent
 from nanobot.agent.runner import (
     AT_ONCE,
     INTERRUPTED,
@@ -18,6 +18,7 @@ from nanobot.agent.runner import (
     Turn,
     TurnLog,
 )
+from nanobot.bus.events import TextDelta
 from nanobot.errors import ProviderGarbage, ToolError
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import CallOptions, Prompt, Toolset, system_message, user_message
@@ -223,33 +224,20 @@ async def test_images_from_tools_follow_all_results_as_a_user_message() -> None:
     assert not image.from_person
 
 
-class Broken(AgentHook):
-    """Fails at everything."""
-
-    async def tool_started(self, caller: TurnContext, call: ToolCall) -> None:
-        raise RuntimeError("tool_started")
-
-    async def tool_finished(
-        self, caller: TurnContext, call: ToolCall, result: ToolResult, seconds: float
-    ) -> None:
-        raise RuntimeError("tool_finished")
-
-    def text(self, caller: TurnContext, delta: str, restart: bool) -> None:
-        raise RuntimeError("text")
-
-
 async def test_hooks_that_raise_never_break_a_turn_nor_each_other() -> None:
-    class Listening(AgentHook):
-        heard = ""
+    heard: list[str] = []
 
-        def text(self, caller: TurnContext, delta: str, restart: bool) -> None:
-            self.heard += delta
+    def broken(event: TurnEvent, caller: TurnContext | None = None) -> None:
+        raise RuntimeError(type(event).__name__)
 
-    listening = Listening()
+    def listen(event: TurnEvent, caller: TurnContext | None = None) -> None:
+        if isinstance(event, TextDelta):
+            heard.append(event.text)
+
     model = ScriptedModel(calls("probe"), says("fine all the same"))
-    turn = await run(model, Probe(), hook=CompositeHook((Broken(), listening)))
+    turn = await run(model, Probe(), hook=Hooks(others=(broken, listen)))
     assert turn.text == "fine all the same"
-    assert listening.heard == "fine all the same"
+    assert "".join(heard) == "fine all the same"
 
 
 CALLS = Message(

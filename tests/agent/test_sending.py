@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from nanobot.agent.hooks import AgentHook
+from nanobot.agent.hooks import TurnEvent
 from nanobot.agent.runner import INTERRUPTED
 from nanobot.bus.events import (
     InboundMessage,
@@ -21,6 +21,7 @@ from nanobot.messages import Message, ToolCall
 from nanobot.session.records import encode
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
+from nanobot.tooling import TurnContext
 from tests.support import running, stored
 
 CLOCK = FakeClock()
@@ -31,15 +32,16 @@ def put(home: Path, name: str, content: str) -> None:
     (home / "workspace" / name).write_text(content)
 
 
-class Ends(AgentHook):
+class Ends:
     """Waits for turns to end."""
 
     def __init__(self) -> None:
         self._ended: asyncio.Queue[TurnEnded] = asyncio.Queue()
         self.next = self._ended.get
 
-    async def turn_ended(self, ended: TurnEnded) -> None:
-        self._ended.put_nowait(ended)
+    def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
+        if isinstance(event, TurnEnded):
+            self._ended.put_nowait(event)
 
 
 async def talked_in_chat_2(home: Path) -> FakeChannel:

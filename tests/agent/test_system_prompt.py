@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
-from nanobot.agent.prompt import SEPARATOR, WorkspacePrompt, cut_at_line
+from nanobot.agent.prompt import SEPARATOR, ScopedSources, cut_at_line
+from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.store.store import MemoryStore
 from nanobot.memory.store.template import install_template, load_template, template_folder
 from nanobot.providers.tokens import estimate_tokens
 from nanobot.security.paths import Root
+from nanobot.session.session import Session
+from nanobot.skills.loader import SkillsLoader
 from nanobot.testing import FakeClock
+from nanobot.tooling import ToolRegistry
+from tests.doubles.state import MemoryState
+
+SESSION = Session("cli:direct", FakeClock())
 
 
 @pytest.fixture
@@ -23,10 +29,17 @@ def workspace(tmp_path: Path) -> Path:
     return root.path
 
 
-def text_of(workspace: Path, **options: int) -> str:
+def sources_of(workspace: Path, budget: int = 128_000) -> tuple[ScopedSources, MemoryStore]:
     template = load_template(template_folder())
-    store = MemoryStore(Root(workspace), FakeClock(), template)
-    parts = WorkspacePrompt(store, workspace, **options).parts()  # type: ignore[arg-type]
+    memories = Memories(Root(workspace), FakeClock(), template)
+    skills = SkillsLoader(Root(workspace), MemoryState())
+    scopes = Scopes(lambda _, __: False)
+    sources = ScopedSources(memories, scopes, skills, ToolRegistry(), budget=budget)
+    return sources, memories.of(OWNER).store
+
+
+def text_of(workspace: Path, budget: int = 128_000) -> str:
+    parts = sources_of(workspace, budget)[0].parts(SESSION)
     return SEPARATOR.join(part.text for part in parts)
 
 
@@ -59,7 +72,7 @@ def test_a_file_beyond_its_budget_is_cut_at_a_line_and_says_where_the_rest_is(
 ) -> None:
     lines = [f"- rule number {n} about something" for n in range(400)]
     (workspace / "AGENTS.md").write_text("\n".join(lines))
-    text = text_of(workspace, file_budget=200)
+    text = text_of(workspace, budget=8 * 200)
     shown = next(part for part in text.split(SEPARATOR) if part.startswith("## AGENTS.md"))
     *kept, note = shown.removeprefix("## AGENTS.md\n\n").split("\n")
     assert kept == lines[: len(kept)]
@@ -71,8 +84,8 @@ def test_a_file_beyond_its_budget_is_cut_at_a_line_and_says_where_the_rest_is(
 
 def test_memory_beyond_its_budget_says_where_the_rest_is(workspace: Path) -> None:
     (workspace / "memory/MEMORY.md").write_text("\n".join(f"- fact {n}" for n in range(2_000)))
-    text = text_of(workspace, memory_budget=300)
-    assert text.endswith("read_file memory/MEMORY.md and today's notes beside it for the rest]")
+    text = text_of(workspace, budget=4 * 300)
+    assert "read_file memory/MEMORY.md and today's notes beside it for the rest]" in text
 
 
 def test_a_text_within_its_budget_is_not_touched() -> None:
@@ -86,22 +99,21 @@ def test_a_file_that_cannot_be_read_is_left_out(workspace: Path) -> None:
 
 
 async def test_todays_notes_are_part_of_what_memory_says(workspace: Path) -> None:
-    store = MemoryStore(Root(workspace), FakeClock(), load_template(template_folder()))
-    prompt = WorkspacePrompt(store, workspace)
-    before = await asyncio.to_thread(prompt.memory_text)
+    sources, store = sources_of(workspace)
+    before = sources.memory_text(SESSION)
     await store.append_today("bought milk")
     assert "bought milk" not in (before or "")
-    assert "bought milk" in (prompt.memory_text() or "")
+    assert "bought milk" in (sources.memory_text(SESSION) or "")
 
 
 async def test_what_memory_says_is_held_once_for_all_who_were_told_the_same(
     workspace: Path,
 ) -> None:
-    store = MemoryStore(Root(workspace), FakeClock(), load_template(template_folder()))
-    one, other = WorkspacePrompt(store, workspace), WorkspacePrompt(store, workspace)
+    sources, store = sources_of(workspace)
+    other = Session("cli:other", FakeClock())
     await store.append_today("bought milk")
-    told = one.memory_text()
-    assert other.memory_text() is told
+    told = sources.memory_text(SESSION)
+    assert sources.memory_text(other) is told
     (workspace / "USER.md").write_text("# User\n\n- Likes tea.\n")
-    assert "Likes tea" in (other.memory_text() or "")
-    assert one.memory_text() is other.memory_text()
+    assert "Likes tea" in (sources.memory_text(other) or "")
+    assert sources.memory_text(SESSION) is sources.memory_text(other)

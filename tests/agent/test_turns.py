@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.hooks import AgentHook
+from nanobot.agent.hooks import TurnEvent
 from nanobot.bus.events import NANOBOT, Media, TurnEnded
 from nanobot.channel import Limits
 from nanobot.providers.port import Prompt, Reply, Usage
@@ -277,15 +277,11 @@ async def test_a_tool_that_cancels_itself_breaks_its_turn_and_nothing_else(tmp_p
 
 
 async def test_hooks_that_fail_at_everything_are_not_noticed_in_the_chat(tmp_path: Path) -> None:
-    class Broken(AgentHook):
-        async def turn_started(self, caller: TurnContext, event_ids: tuple[str, ...]) -> None:
-            raise RuntimeError("turn_started")
-
-        async def turn_ended(self, ended: TurnEnded) -> None:
-            raise RuntimeError("turn_ended")
+    def broken(event: TurnEvent, caller: TurnContext | None = None) -> None:
+        raise RuntimeError(type(event).__name__)
 
     channel = FakeChannel()
-    async with running(tmp_path, ScriptedModel(says("hi")), channel, hooks=(Broken(),)):
+    async with running(tmp_path, ScriptedModel(says("hi")), channel, hooks=(broken,)):
         assert await channel.ask("hello") == "hi"
     assert len(stored(tmp_path)) == 2
 

@@ -173,7 +173,7 @@ async def test_with_a_token_only_who_has_it_is_told(house: House, said: str, cod
 async def test_prometheus_gets_numbers(house: House) -> None:
     await house.work()
     ended = TurnEnded("fake", "1", "t1", ("m1",), "done", prompt_tokens=70, completion_tokens=5)
-    await house.chronicle.turn_ended(ended)
+    house.chronicle(ended)
     house.channel.state = "backoff"
     status, headers, body = await asked(house, "/metrics")
     assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
