@@ -15,7 +15,7 @@ from nanobot.security.paths import Root
 from nanobot.session.session import Session
 from nanobot.skills.loader import SkillsLoader
 from nanobot.testing import FakeClock
-from nanobot.tooling import ToolRegistry
+from nanobot.tooling.registry import ToolRegistry
 from tests.doubles.state import MemoryState
 
 SESSION = Session("cli:direct", FakeClock())
