@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import shutil
 import sqlite3
 from abc import ABC, abstractmethod
@@ -32,7 +31,6 @@ from nanobot.upkeep.snapshot import BackupOperations
 _CLOCK = SystemClock("UTC")
 _LINE = '{"role": "user", "content": "%s", "seq": 1, "timestamp": "2026-03-02T09:00:00+00:00"}\n'
 _OLD = "nanobot-20260101T000000Z.tar.gz"
-_NOBODY = 65534
 
 Tree = dict[str, bytes]
 
@@ -170,7 +168,7 @@ class Replacing(Deed):
             wrong.append("the old home is lost")
         if over and now["cursor"] != b"kept":
             wrong.append("it is still the old home")
-        places = [self.home, *self.folder.glob("home.before*"), *self.home.glob("before*")]
+        places = [self.home, *self.home.glob("before*")]
         if not any((place / "backups/notes.txt").exists() for place in places):
             wrong.append("its backups are lost")
         left = [
@@ -195,33 +193,8 @@ class Replacing(Deed):
         return copy
 
     def _is_aside(self) -> bool:
-        before = (*self.folder.glob("home.before-*"), *self.home.glob("before-*"))
+        before = self.home.glob("before-*")
         return any((path / "sessions/fake_old.jsonl").exists() for path in before)
-
-
-class ReplacingInside(Replacing):
-    """The same in a home whose parent may not be written."""
-
-    name = "a restore into a volume"
-
-    def prepare(self) -> None:
-        super().prepare()
-        for path in (self.home, *self.home.rglob("*")):
-            os.chown(path, _NOBODY, _NOBODY)
-        self.backup.chmod(0o644)
-
-    def do(self) -> None:
-        self.folder.chmod(0o555)
-        try:
-            if os.getpid() != _PARENT:
-                os.setuid(_NOBODY)
-            else:
-                os.seteuid(_NOBODY)
-            super().do()
-        finally:
-            if os.getpid() == _PARENT:
-                os.seteuid(0)
-                self.folder.chmod(0o755)
 
 
 _DOCUMENTS = {name: json.dumps({"version": 1, "of": name}).encode() for name in DOCUMENTS}
@@ -265,6 +238,3 @@ class Migrating(Deed):
         if over and len(kept) != 1:
             wrong.append(f"kept are {kept}")
         return wrong
-
-
-_PARENT = os.getpid()

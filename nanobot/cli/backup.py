@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nanobot.cli.command import Commands, Parser
+    from nanobot.upkeep.archive import Unpacked
     from nanobot.upkeep.restoring import HomeContents
-    from nanobot.upkeep.unpacking import Unpacked
 
 _SHOWN = 5
 _EVERY = 0.2
@@ -57,8 +57,8 @@ Secrets and what signs in to WhatsApp are in it: encrypt it, or keep it where no
 _RESTORE = """\
 Make a home out of a backup.
 
-The home must not be there yet, or be empty; with --replace the one that is there is kept beside it
-under another name. Stop the nanobot that the backup came from before you start the new one."""
+The home must not be there yet, or be empty; with --replace the one that is there is kept in it, as
+before-restore-TIME/. Stop the nanobot that the backup came from before you start the new one."""
 
 
 def add_backup(commands: Commands) -> None:
@@ -123,8 +123,9 @@ def _make(options: argparse.Namespace) -> int:
 
     from nanobot.app.services import order_of
     from nanobot.config.load import load_settings
+    from nanobot.io import storage_errors
     from nanobot.upkeep import backups
-    from nanobot.upkeep.packing import check_recipient
+    from nanobot.upkeep.archive import check_recipient
     from nanobot.upkeep.snapshot import OPERATION, Snapshot
 
     home = options.home
@@ -137,7 +138,9 @@ def _make(options: argparse.Namespace) -> int:
     if recipient:
         check_recipient(recipient)
     with backups.exclusive_backup(home), _progress("packed") as progress:
-        taken = Snapshot.of_json(operate(home, OPERATION))
+        operate(home, OPERATION)
+        with storage_errors(home):
+            taken = Snapshot.load(home)
         folder = backups.backup_folder(home, settings.backup.folder)
         name = backups.backup_name(taken.made_at, recipient)
         target = path_of(options.what) if options.what else folder / name
@@ -207,7 +210,7 @@ def _verify(options: argparse.Namespace) -> int:
 def _keygen(options: argparse.Namespace) -> int:
     """`nanobot backup keygen FILE`."""
     from nanobot.clock import SystemClock
-    from nanobot.upkeep.packing import make_identity
+    from nanobot.upkeep.archive import make_identity
 
     path = path_of(options.file)
     made_at = SystemClock().now().isoformat(timespec="seconds")
@@ -242,10 +245,9 @@ def _restore(options: argparse.Namespace) -> int:
     from nanobot.clock import SystemClock
     from nanobot.gateway.lock import HomeLock
     from nanobot.io import storage_errors
-    from nanobot.upkeep.backups import backup_lock
-    from nanobot.upkeep.restoring import expect_room, is_empty, restore
-    from nanobot.upkeep.swap import finish
-    from nanobot.upkeep.unpacking import expect_file
+    from nanobot.upkeep.archive import expect_file
+    from nanobot.upkeep.backups import exclusive_backup
+    from nanobot.upkeep.restoring import expect_room, finish, is_empty, restore
 
     log_errors_only()
     file = path_of(options.file)
@@ -258,7 +260,7 @@ def _restore(options: argparse.Namespace) -> int:
         if not is_empty(home):
             stack.enter_context(HomeLock(home / "state"))
             # A backup is packed without that lock, and would be of two homes.
-            stack.enter_context(backup_lock(home))
+            stack.enter_context(exclusive_backup(home))
         progress = stack.enter_context(_progress("unpacked"))
         restored = restore(
             file,

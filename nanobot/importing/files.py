@@ -148,6 +148,8 @@ class Report:
 
 
 CONFIG = "config.json"
+ASIDE = ".before-import"
+"""What is added to the name of a home in whose place the new one comes."""
 LARGEST_SETTINGS = 4 << 20
 """Bytes of a configuration or a list of jobs beyond which no person and no agent wrote it."""
 
@@ -206,9 +208,11 @@ def locate(home: Path, workspace: Path | None, target: Path) -> Source:
     if home.is_file() and home.name == CONFIG:
         home = home.parent
     if not home.is_dir():
-        raise NanobotError(
-            f"there is no folder {home}", hint="Name the home to import: `nanobot import FROM`."
-        )
+        aside = home.with_name(f"{home.name}{ASIDE}")
+        hint = "Name the home to import: `nanobot import FROM`."
+        if aside.is_dir():  # an import was cut short between two renames
+            hint = f"It may be {aside} now: rename that to {home}."
+        raise NanobotError(f"there is no folder {home}", hint=hint)
     home, target = home.resolve(), target.resolve()
     config, problem = Fields({}), ""
     if (home / CONFIG).is_file():

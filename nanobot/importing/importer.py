@@ -30,6 +30,7 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.files import (
     A_LOCK,
     A_PROGRAM,
+    ASIDE,
     CONFIG,
     OUR_MARKS,
     Found,
@@ -65,8 +66,8 @@ from nanobot.memory.history.entries import (
 )
 from nanobot.memory.scopes import Scopes
 from nanobot.session.records import decode_fields, is_own
+from nanobot.upkeep.restoring import STAGING, staging_in
 from nanobot.upkeep.retention import has_room
-from nanobot.upkeep.swap import staging_for, swap_folders
 
 _SYSTEM = ("dream", "heartbeat")
 
@@ -440,7 +441,7 @@ def carry_out(plan: Plan, clock: Clock) -> Report:
     """Do it. Raises `NanobotError`: both homes are as they were then."""
     target, needed = plan.target, 2 * sum(item.size for item in plan.report.items) + _RESERVE
     try:
-        with staging_for(target) as folder:
+        with staging_in(target.parent, f".{target.name}{STAGING}") as folder:
             if not has_room(folder, needed):
                 raise NanobotError(
                     f"{folder.parent} has no room for {needed >> 20:,} MiB",
@@ -448,15 +449,25 @@ def carry_out(plan: Plan, clock: Clock) -> Report:
                 )
             report = Import(plan.source, target, folder, clock.now(), plan.owners).run()
             os.sync()  # thousands of files, which must be there when their folder gets its name
-            if plan.aside:
-                swap_folders(folder, target, plan.aside)
-            else:
-                folder.rename(target)  # nothing stands there, or an empty folder
-            sync_folder(target.parent)
+            _put_in_place(folder, target, plan.aside)
     except OSError as error:
         raise StorageError.of(error.filename or target, error) from error
     report.done = True
     return report
+
+
+def _put_in_place(folder: Path, target: Path, aside: Path | None) -> None:
+    """Let `folder` be `target`. What stands there goes `aside`; with None nothing does, or an empty
+    folder. Raises `OSError`; all is as it was then."""
+    if aside:
+        target.rename(aside)
+    try:
+        folder.rename(target)
+    except OSError:
+        if aside:
+            aside.rename(target)
+        raise
+    sync_folder(target.parent)
 
 
 def _refuse(source: Source, target: Path) -> None:
@@ -474,6 +485,6 @@ def _refuse(source: Source, target: Path) -> None:
 
 def _free(home: Path) -> Path:
     """A name beside `home` for what stands there now."""
-    base = f"{home.name}.before-import"
+    base = f"{home.name}{ASIDE}"
     names = (base if number == 1 else f"{base}-{number}" for number in count(1))
     return next(path for name in names if not (path := home.with_name(name)).exists())

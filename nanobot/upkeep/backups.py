@@ -30,14 +30,14 @@ import nanobot
 from nanobot.bus.journal_file import FORMAT as JOURNAL_FORMAT
 from nanobot.clock import Clock
 from nanobot.cron.schedule import Schedule
-from nanobot.cron.service import Alarm
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import locked, storage_errors, sync_folder
+from nanobot.tasks import Periodic
 from nanobot.text import expanduser
-from nanobot.upkeep.contents import BACKUPS, SNAPSHOT, WORKSPACE, Head, Item, stays_inside, walk
-from nanobot.upkeep.packing import Progress, check_recipient, encrypting, pack
+from nanobot.upkeep.archive import Progress, check_recipient, encrypting, pack
+from nanobot.upkeep.contents import BACKUPS, SNAPSHOT, WORKSPACE, Head, stays_inside, walk
 from nanobot.upkeep.retention import has_room
-from nanobot.upkeep.snapshot import BackupOperations, Snapshot, snapshot_items
+from nanobot.upkeep.snapshot import BackupOperations, Snapshot
 
 _NAME = re.compile(r"nanobot-(\d{8}T\d{6}Z)\.tar\.gz(\.age)?")
 _STAMP = "%Y%m%dT%H%M%SZ"
@@ -134,24 +134,14 @@ def prune_backups(folder: Path, keep: int, newest: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def exclusive_backup(home: Path) -> Iterator[None]:
-    """While inside, no other process makes a backup of this home; afterwards no snapshot is left.
-
-    Raises `BackupUnderWay` where one is being made, and `StorageError`.
-    """
-    with backup_lock(home):
-        try:
-            yield
-        finally:
-            shutil.rmtree(home / SNAPSHOT, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def backup_lock(home: Path) -> Iterator[None]:
-    """While inside, no process makes a backup of what stood in `home` at first. Raises as
-    `exclusive_backup` does."""
+    """While inside, no other process makes a backup of what stood in `home` at first; afterwards no
+    snapshot is left. Raises `BackupUnderWay` where one is being made, and `StorageError`."""
     try:
         with locked(home / _LOCK):
-            yield
+            try:
+                yield
+            finally:
+                shutil.rmtree(home / SNAPSHOT, ignore_errors=True)
     except BlockingIOError:
         raise BackupUnderWay from None
 
@@ -171,11 +161,9 @@ def make_backup(
         raise NanobotError(f"{target} exists already", hint="Give it another name.")
     left_out: list[str] = []
     try:
-        items = [*snapshot_items(home)]
-        items += walk(home, "apart", media=order.media, on_left_out=left_out.append)
-        outward = {item.path for item in items if _leads_out(item)}
-        items = [item for item in items if item.path not in outward]
-        left_out += sorted(outward)
+        found = [*taken.items, *walk(home, "apart", left_out, media=order.media)]
+        items = [i for i in found if i.kind != "link" or stays_inside(i.path, i.target)]
+        left_out += sorted({item.path for item in found} - {item.path for item in items})
         head = Head(
             nanobot=nanobot.__version__,
             journal=JOURNAL_FORMAT,
@@ -186,9 +174,7 @@ def make_backup(
             size=sum(item.size for item in items),
             left_out=tuple(left_out[:_MOST_TOLD]),
         )
-        if not target.parent.is_dir():
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _clear_partial(target.parent)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         same_disk = target.parent.stat().st_dev == home.stat().st_dev
         watched = _reserving(home, order.reserve, progress) if same_disk else progress
         with _placed(target) as file, encrypting(file, order.recipient) as out:
@@ -210,10 +196,6 @@ def _expect_apart(home: Path, target: Path) -> None:
         raise NanobotError(f"{folder} is part of the home, which is backed up", hint=hint)
 
 
-def _leads_out(item: Item) -> bool:
-    return item.kind == "link" and not stays_inside(item.path, item.target)
-
-
 def _reserving(home: Path, reserve: int, progress: Progress) -> Progress:
     """`progress`, which also raises `OSError` before the home's disk is full: the daemon needs some
     of it."""
@@ -233,15 +215,19 @@ def _reserving(home: Path, reserve: int, progress: Progress) -> Progress:
 
 @contextlib.contextmanager
 def _placed(target: Path) -> Iterator[BinaryIO]:
-    """A new file, which becomes `target` when all went well; it is locked as long as it is
-    written."""
+    """A new file, which becomes `target` when all went well. It is locked while it is written; one
+    that is not locked is of an attempt that was killed, and is removed."""
+    for path in target.parent.glob(f".*{_PARTIAL}"):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
     partial = target.with_name(f".{target.name}{_PARTIAL}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with os.fdopen(descriptor, "wb") as out:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield file
-            file.flush()
+            yield out
+            out.flush()
             os.fsync(descriptor)
         partial.rename(target)
     finally:
@@ -249,23 +235,16 @@ def _placed(target: Path) -> Iterator[BinaryIO]:
     sync_folder(target.parent)
 
 
-def _clear_partial(folder: Path) -> None:
-    """Remove what attempts that were killed left, but not what is being written."""
-    for path in folder.glob(f".*{_PARTIAL}"):
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
-
-
 SETTLED = timedelta(minutes=2)
 """How long after a start one that was missed waits: what is in hand goes first."""
 AGAIN = timedelta(hours=1)
+_LOOK_SECONDS = 60.0
 
 _NOT_MADE = "the backup that was due could not be made"
 _NOT_REMOVED = "older backups cannot be removed"
 
 
-class BackupRoutine:
+class BackupRoutine(Periodic):
     """Makes backups of `home` in `folder` by the `schedule`, and keeps the newest `keep`.
 
     `tell` says something to the owner.
@@ -282,36 +261,32 @@ class BackupRoutine:
         clock: Clock,
         tell: Callable[[str], Awaitable[None]],
     ) -> None:
+        super().__init__(clock, _LOOK_SECONDS)
         self._home, self._folder, self._schedule, self._keep = home, folder, schedule, keep
-        self._order, self._operations, self._clock = order, operations, clock
-        self._tell = tell
-        self._alarm = Alarm(clock, "backup")
+        self._order, self._operations, self._tell = order, operations, tell
         self._stopping = threading.Event()
-        self._not_before = clock.now() + SETTLED
-        self._started = clock.now()
+        self._started = self._seen = clock.now()
+        self._not_before = self._started + SETTLED
+        self._due: datetime | None = None
         self.trouble = ""
         """What failed the last time, and why; empty where nothing did."""
 
-    async def run_forever(self) -> None:
-        """Until `stop`."""
-        due, seen = await self._due(), self._clock.now()
-        while not self._stopping.is_set():
-            now = self._clock.now()
-            if now < seen:  # it was set back, and what was due by it may be far away
-                due = await self._due()
-            seen = now
-            if due <= now:
-                await self._attempt()
-                due = await self._due()
-            else:
-                await self._alarm.wait((due - now).total_seconds())
+    async def once(self) -> None:
+        """Make one if it is due."""
+        now = self._clock.now()
+        if self._due is None or now < self._seen:  # it was set back: what was due may be far away
+            self._due = await self._next_due()
+        self._seen = now
+        if self._due <= now:
+            await self._attempt()
+            self._due = await self._next_due()
 
     def stop(self) -> None:
         """Make no more, and give up the one that is being made."""
         self._stopping.set()
-        self._alarm.ring()
+        super().stop()
 
-    async def _due(self) -> datetime:
+    async def _next_due(self) -> datetime:
         """When the next one is; never far past its time, whatever a clock or the folder says."""
         try:
             stored = await asyncio.to_thread(list_backups, self._folder)
@@ -331,22 +306,20 @@ class BackupRoutine:
             logger.info("backup made: {} ({:,} bytes)", made.path, made.size)
             what = _NOT_REMOVED
             await asyncio.to_thread(prune_backups, self._folder, self._keep, made.path)
-        except _Stopped:
-            return
+            self.trouble = ""
         except BackupUnderWay:  # by a person: it may be all that is wanted
             self._not_before = self._clock.now() + SETTLED
         except NanobotError as error:
-            await self._failed(what, f"{error} {error.hint}".strip())
-        except Exception as error:  # noqa: BLE001 - the boundary: the next one may go well
-            logger.opt(exception=error).error("{}", what)
-            await self._failed(what, f"{type(error).__name__}: {error}")
-        else:
-            self.trouble = ""
+            is_new = not self.trouble.startswith(what)
+            self.trouble = f"{what}: {error} {error.hint}".strip()
+            logger.error("{}", self.trouble)
+            if is_new:
+                await self._tell(f"{self.trouble[:1].upper()}{self.trouble[1:]}")
 
     async def _make(self) -> MadeBackup:
         def go_on(_more: int, _total: int) -> None:
             if self._stopping.is_set():
-                raise _Stopped("nanobot is stopping")
+                raise NanobotError("nanobot is stopping")
 
         with exclusive_backup(self._home):
             taken = await self._operations.take()
@@ -354,17 +327,3 @@ class BackupRoutine:
             return await asyncio.to_thread(
                 make_backup, self._home, taken, target, self._order, go_on
             )
-
-    async def _failed(self, what: str, why: str) -> None:
-        is_new, self.trouble = not self.trouble.startswith(what), f"{what}: {why}"
-        logger.error("{}", self.trouble)
-        if not is_new:
-            return
-        try:
-            await self._tell(f"{self.trouble[:1].upper()}{self.trouble[1:]}")
-        except NanobotError as error:
-            logger.warning("that could not be told: {}", error)
-
-
-class _Stopped(NanobotError):
-    """The gateway ends; the backup is made after the next start."""

@@ -24,7 +24,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -45,8 +45,7 @@ JOURNAL = "state/journal.db"
 WORKSPACE = "workspace"
 MEDIA = "media"
 _CACHE_TAG = "CACHEDIR.TAG"
-"""A folder with this file in it is a cache, says bford.info/cachedir, and is left out if it
-`may_be_cache`."""
+"""A folder with this file in it is a cache, says bford.info/cachedir."""
 _CACHE_SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55"
 
 UNFINISHED = ".restore-under-way.json"
@@ -64,11 +63,10 @@ _OUT = re.compile(
     r"|state/index\.db[^/]*|state/journal\.db(-wal|-shm|-journal|\.before-[^/]*)?"
     r"|logs/(?!audit)[^/]*"
 )
-_NO_CACHE = re.compile(
-    r"(sessions|media|spill|logs)(/.*)?|state(/channels(/[^/]+)?|/(?!channels/).*)?"
-    r"|workspace(/(memory|people|groups|skills)(/.*)?)?",
-    re.DOTALL,
+_MAY_BE_CACHE = re.compile(
+    r"workspace/(?!(memory|people|groups|skills)(/|\Z)).+|state/channels/[^/]+/.+", re.DOTALL
 )
+"""Folders in which a tag is obeyed: of the agent's own work, and what a channel installed."""
 _TEMPORARY = re.compile(r"\..*\.nanobot-tmp")
 
 _DEEPEST, _LONGEST = 100, 2000
@@ -153,12 +151,6 @@ def may_be_linked(path: str) -> bool:
     return path.startswith(_LINKED)
 
 
-def may_be_cache(path: str) -> bool:
-    """Whether a tag can make a folder a cache. It cannot where nanobot keeps durable files; it can
-    in other folders of the workspace and in what a channel installed."""
-    return not _NO_CACHE.fullmatch(path)
-
-
 def stays_inside(path: str, target: str) -> bool:
     """Whether a link at `path` (in the home) that says `target` leads to somewhere in the
     workspace, whatever other such links it passes: steps up come first, from a real folder."""
@@ -170,16 +162,13 @@ def stays_inside(path: str, target: str) -> bool:
     return ups <= depth and ".." not in steps[ups:]
 
 
-def walk(
-    home: Path, part: Part, *, media: bool = True, on_left_out: Callable[[str], None] | None = None
-) -> Iterator[Item]:
+def walk(home: Path, part: Part, left_out: list[str], *, media: bool = True) -> Iterator[Item]:
     """What of `home` belongs to `part` ("together" or "apart"), the folders it is in as well.
 
-    Files that vanish, sockets and devices are left out; `on_left_out` is called for what is apart
-    and cannot be read, for caches, and for folders that are too deep. Links directly in the home
-    are followed. Raises `OSError`.
+    Files that vanish, sockets and devices are left out. `left_out` grows by what is apart and
+    cannot be read, by caches, and by folders that are too deep. Links directly in the home are
+    followed. Raises `OSError`.
     """
-    tell = on_left_out or (lambda _: None)
 
     def inside(path: str, standing: Part) -> Iterator[Item]:
         folders = []
@@ -190,7 +179,7 @@ def walk(
             if belongs != part and not (is_folder and belongs == "mixed"):
                 continue
             if (part == "apart" and not readable) or (is_folder and _is_unfit(home, item.path)):
-                tell(item.path)
+                left_out.append(item.path)
             elif is_folder:
                 folders.append((item, belongs))
             else:
@@ -268,7 +257,7 @@ def _is_unfit(home: Path, folder: str) -> bool:
     if folder.count("/") >= _DEEPEST or len(os.fsencode(folder)) > _LONGEST:
         return True
     with suppress(OSError):
-        if may_be_cache(folder):
+        if _MAY_BE_CACHE.fullmatch(folder):
             with open_plain(home, f"{folder}/{_CACHE_TAG}") as file:
                 return file.read(len(_CACHE_SIGNATURE)) == _CACHE_SIGNATURE
     return False

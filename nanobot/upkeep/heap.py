@@ -13,9 +13,9 @@ An idle process is left alone. Returning pages needs glibc; elsewhere that part 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import gc
-from collections.abc import Callable
 
 from nanobot.clock import Clock
 from nanobot.tasks import Periodic
@@ -25,16 +25,13 @@ EVERY_SECONDS = 10.0
 _MUCH = 50
 """Young collections, one for each 700 objects more: with fewer there is nothing to be gained."""
 
-_SETTLING = 10
-"""So many times what is there is set aside. After that nothing lasting is loaded any more."""
+_FREEZES = 10
+"""Rounds after which what is there is frozen; later nothing lasting is loaded any more."""
 
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
-"""Names of options in glibc's `malloc.h`."""
-
+"""Names of options in glibc's `malloc.h`. Large blocks become pages of their own, and threads share
+one heap (Python lets one thread at a time make objects): less is left over in each."""
 _LARGE = 8 * 1024
-_ARENAS = 1
-"""Python lets one thread at a time make objects, so more than one heap is only more to be left over
-in."""
 
 
 class Heap(Periodic):
@@ -42,39 +39,30 @@ class Heap(Periodic):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock, EVERY_SECONDS, EVERY_SECONDS)
-        self._trim = _give_back()
+        self._libc = ctypes.CDLL(None)
         self._seen = _young_collections()
-        self._set_aside = 0
+        self._freezes = _FREEZES
+        with contextlib.suppress(AttributeError):  # not glibc
+            self._libc.mallopt(_MMAP_THRESHOLD, _LARGE)
+            self._libc.mallopt(_ARENA_MAX, 1)
 
     async def once(self) -> None:
         """Tidy up, and give pages back if that was worth it."""
         if self.tidy():
-            await asyncio.to_thread(self._trim)
+            with contextlib.suppress(AttributeError):
+                await asyncio.to_thread(self._libc.malloc_trim, 0)
 
     def tidy(self) -> bool:
-        """Collect what is in circles, if enough was made since the last time; whether it was."""
+        """Collect what is in cycles, if enough was made since the last time; whether it was."""
         if _young_collections() - self._seen < _MUCH:
             return False
         gc.collect()
-        if self._set_aside < _SETTLING:
+        if self._freezes:
             gc.freeze()
-            self._set_aside += 1
+            self._freezes -= 1
         self._seen = _young_collections()
         return True
 
 
 def _young_collections() -> int:
     return int(gc.get_stats()[0]["collections"])
-
-
-def _give_back() -> Callable[[], object]:
-    """What returns free pages to the kernel. From here on large blocks are pages of their own, and
-    threads share heaps: less is left over in each."""
-    library = ctypes.CDLL(None)
-    try:
-        trim, option = library.malloc_trim, library.mallopt
-    except AttributeError:  # not glibc
-        return lambda: None
-    option(_MMAP_THRESHOLD, _LARGE)
-    option(_ARENA_MAX, _ARENAS)
-    return lambda: trim(0)

@@ -1,8 +1,10 @@
 """Makes a home from a backup, and checks whether a home would work.
 
-The backup is unpacked and checked in a folder of its own, which then becomes the home in one step
-(see `swap`). A home that is not empty is left as it is unless it is to be replaced: then it is kept
-under another name.
+The backup is unpacked and checked in a folder within the home (so it also works where the home is a
+mounted volume, which cannot be renamed). Then the entries of the two change places, one by one,
+under a plan on the disk: what stood there goes into `before-restore-TIME/`, what is new comes out.
+Invariant: until all of the old is aside, a crash is undone from the plan, and from then on it is
+completed; no gateway starts on a home with such a plan (see `gateway.lock`).
 
 `examine_home` opens and reads everything that a start needs. Nothing is written but SQLite's side
 files.
@@ -10,10 +12,17 @@ files.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import os
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from errno import EBUSY
+from itertools import chain, count
 from pathlib import Path
 
 from nanobot.bus.journal_file import FORMAT, JournalFound, inspect_journal, set_aside
@@ -21,16 +30,18 @@ from nanobot.bus.state import UnfitDocument
 from nanobot.clock import Clock
 from nanobot.cron.job import decoded
 from nanobot.errors import NanobotError, StorageError
+from nanobot.io import replace_file, sync_folder
 from nanobot.memory.history.log import HISTORY, HistoryLog
 from nanobot.memory.versions.git import Repository
 from nanobot.memory.versions.gitstore import read_newest
 from nanobot.security.paths import Root
 from nanobot.session.checking import conversations_in
-from nanobot.upkeep.contents import JOURNAL
-from nanobot.upkeep.packing import Progress
-from nanobot.upkeep.swap import STAGING, finish, put_in_place, staging_for
-from nanobot.upkeep.unpacking import Unpacked, unpack
+from nanobot.upkeep.archive import Progress, Unpacked, unpack
+from nanobot.upkeep.contents import BACKUPS, JOURNAL, UNFINISHED
 
+STAGING = ".restoring-"
+"""How the name of a folder begins that a restore unpacks into."""
+_BEFORE = "before-restore"
 _NEEDED = ("state/", "sessions/", "workspace/memory/", "workspace/people/", "workspace/groups/")
 """What `examine_home` reads of a home; the rest need not be there."""
 
@@ -70,8 +81,8 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
     if journal.version > FORMAT:
         troubles.append(f"the journal is of a newer nanobot (format {journal.version})")
     jobs, counts = journal.documents.get("jobs"), journal.counts
-    workspace, now = home / "workspace", clock.now()
-    conversations = list(conversations_in(home / "sessions", now, archive=True))
+    workspace = home / "workspace"
+    conversations = list(conversations_in(home / "sessions", clock.now(), archive=True))
     troubles += [str(one.error) for one in conversations if one.error]
     people, groups = workspace.glob("people/*/"), workspace.glob("groups/*/")
     others = sorted(f"{path.relative_to(workspace)}/" for path in (*people, *groups))
@@ -84,7 +95,7 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
         waiting=counts.received + counts.working + counts.outbox_pending,
         failed=counts.failed + counts.dead,
     )
-    # Where it lies now is nobody's business: it gets another place, or goes.
+    # Where it lies now means nothing later: it gets another place, or goes.
     return replace(found, troubles=tuple(one.replace(f"{home}/", "") for one in troubles))
 
 
@@ -99,7 +110,7 @@ def _versions(path: Path) -> int:
 
 
 def _jobs(content: bytes) -> int:
-    """Only looked at: who starts with a document that cannot be used sets it aside."""
+    """Only looked at: a start sets a document aside that cannot be used."""
     try:
         jobs = decoded(content)
     except (UnfitDocument, RecursionError) as error:
@@ -143,7 +154,7 @@ def expect_room(home: Path, *, replace: bool) -> None:
         raise NanobotError(
             f"{home} is not empty",
             hint="Restore into another folder with --to, or use --replace: what is there now is"
-            " kept beside it under another name.",
+            f" kept in {home / _BEFORE}-… then.",
         )
 
 
@@ -162,20 +173,25 @@ def restore(
     on by itself, even where it may have been finished since. Raises `NanobotError`; the home is as
     it was then."""
     home = home.resolve()  # a link stays a link, to the new home
+    is_new = not home.exists()
     try:
         finish(home)
         expect_room(home, replace=replace)
-        with staging_for(home) as staging:
+        with staging_in(home, STAGING) as staging:
             unpacked = unpack(file, identity, staging, progress=progress)
             aside = 0
             if unpacked.head.live and not resume:
                 aside = set_aside(staging / JOURNAL)
             found = examine_home(staging, clock)
-            os.sync()  # thousands of files, which must be there when their folder gets its name
-            previous = put_in_place(staging, home, clock.now())
+            os.sync()  # thousands of files, which must be there before the old ones go
+            expect_room(home, replace=replace)
+            return Restored(unpacked, found, aside, put_in_place(staging, home, clock.now()))
     except OSError as error:
         raise StorageError.of(error.filename or home, error) from error
-    return Restored(unpacked, found, aside, previous)
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):
+                home.rmdir()  # where nothing came of it
 
 
 def verify(
@@ -195,3 +211,88 @@ def verify(
             return Restored(unpacked, examine_home(Path(folder), clock))
     except OSError as error:
         raise StorageError.of(error.filename or file, error) from error
+
+
+@contextlib.contextmanager
+def staging_in(folder: Path, prefix: str) -> Iterator[Path]:
+    """A new folder there whose name begins so. It is removed afterwards, unless it was renamed or
+    half a home waits for it; what killed attempts left is removed first. Raises `OSError`."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        if path.name.startswith(prefix):
+            with contextlib.suppress(OSError), _locked(path):
+                shutil.rmtree(path, ignore_errors=True)
+    staging = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
+    with _locked(staging):
+        try:
+            yield staging
+        finally:
+            if not (folder / UNFINISHED).exists():
+                shutil.rmtree(staging, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Raises `OSError` if another process holds the lock, or it is a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(folder, flags)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def put_in_place(staging: Path, home: Path, now: datetime) -> Path | None:
+    """Let what is in `staging`, a folder in `home`, be the home; where what stood there went, None
+    where nothing did. Backups stay. Raises `OSError`, and `NanobotError` where something cannot be
+    moved; the home is as it was then, or `finish` completes it."""
+    stamp = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    names = chain([f"{_BEFORE}-{stamp}"], (f"{_BEFORE}-{stamp}-{n}" for n in count(2)))
+    previous = next(path for name in names if not os.path.lexists(path := home / name))
+    plan = {"staging": staging.name, "previous": previous.name}
+    _write_plan(home, {**plan, "all_aside": False})
+    ours = (STAGING, _BEFORE, UNFINISHED)
+    entries = (path for path in home.iterdir() if path.name != BACKUPS)
+    standing = [path for path in entries if not path.name.startswith(ours)]
+    try:
+        if standing:
+            previous.mkdir(mode=0o700)
+            for path in standing:
+                path.rename(previous / path.name)
+            sync_folder(previous)
+            sync_folder(home)
+    except OSError as error:
+        finish(home)
+        if error.errno != EBUSY:
+            raise
+        raise NanobotError(
+            f"{error.filename} is a mount point, which a restore cannot move",
+            hint="Unmount that (in a container: leave it out of the volumes), give the same command"
+            " again, and mount it afterwards. Or restore into another folder with --to.",
+        ) from error
+    _write_plan(home, {**plan, "all_aside": True})
+    finish(home)
+    return previous if standing else None
+
+
+def finish(home: Path) -> None:
+    """End what was cut short, if so: where all that stood in the home is aside, what is new comes;
+    else what went comes back. May be done again from anywhere. Raises `OSError`."""
+    if not (home / UNFINISHED).exists():
+        return
+    with _locked(home):
+        plan = json.loads((home / UNFINISHED).read_bytes())
+        coming = home / (plan["staging"] if plan["all_aside"] else plan["previous"])
+        if coming.is_dir():
+            for path in coming.iterdir():
+                path.rename(home / path.name)
+            coming.rmdir()
+        home.chmod(0o700)
+        sync_folder(home)
+        (home / UNFINISHED).unlink()
+        sync_folder(home)
+
+
+def _write_plan(home: Path, plan: Mapping[str, object]) -> None:
+    replace_file(home / UNFINISHED, json.dumps(plan).encode())

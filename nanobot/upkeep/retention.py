@@ -94,11 +94,11 @@ class DiskReserve(Periodic):
             self._untold = True
             return
         self._untold, was_low = False, bool(self.text)
-        left = f"{free / _MEGABYTE:,.0f} MB"
+        left, kept = f"{free / _MEGABYTE:,.0f} MB", f"{self._reserve / _MEGABYTE:,.0f} MB"
         if free < self._reserve:
             self.text = (
-                f"the disk is nearly full ({left} left, {self._reserve / _MEGABYTE:,.0f} MB are"
-                " kept free): nothing new is taken in"
+                f"the disk is nearly full ({left} left, {kept} are kept free): nothing new is"
+                " taken in"
             )
             if not was_low:
                 self._intake.hold_intake(StorageError(self._home, self.text, hint=self.hint))
@@ -129,15 +129,6 @@ class Limits:
     media_megabytes: int = 0
     spill_days: int = 0
     audit_days: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Swept:
-    """How many files went, of each kind."""
-
-    media: int = 0
-    spill: int = 0
-    audit: int = 0
 
 
 def surplus(
@@ -176,46 +167,33 @@ class Retention(Periodic):
         self._home, self._limits, self._awaited = home, limits, awaited
 
     async def once(self) -> None:
-        """Sweep; what goes wrong is tried again a day later."""
-        await self.sweep()
+        """Remove what has to go. Raises `StorageError`; it is tried again a day later."""
+        gone = await asyncio.to_thread(self._sweep, await self._awaited())
+        if any(gone.values()):
+            logger.info("retention removed {}", gone)
 
-    async def sweep(self) -> Swept:
-        """Remove what has to go. Raises `StorageError`."""
-        awaited = await self._awaited()
-        swept = await asyncio.to_thread(self._sweep, awaited)
-        if swept != Swept():
-            logger.info("retention removed {}", swept)
-        return swept
-
-    def _sweep(self, awaited: Container[str]) -> Swept:
-        limits = self._limits
+    def _sweep(self, awaited: Container[str]) -> dict[str, int]:
+        """How many files went, of each kind."""
+        limits, log = self._limits, self._home / "logs" / audit.FILE
         media = self._thin_out(
             "media", MEDIA_NAME, limits.media_days, limits.media_megabytes, awaited
         )
-        spill = self._thin_out("spill", _SPILL_NAME, limits.spill_days)
-        ended, log = 0, self._home / "logs" / audit.FILE
+        spill = self._thin_out("spill", _SPILL_NAME, limits.spill_days, 0, ())
+        ended = 0
         if limits.audit_days:
             with storage_errors(log):
                 ended = audit.expire(log, self._clock.now() - timedelta(days=limits.audit_days))
-        return Swept(media, spill, ended)
+        return {"media": media, "spill": spill, "audit": ended}
 
     def _thin_out(
-        self,
-        name: str,
-        ours: re.Pattern[str],
-        days: int,
-        megabytes: int = 0,
-        spare: Container[str] = (),
+        self, name: str, ours: re.Pattern[str], days: int, megabytes: int, spare: Container[str]
     ) -> int:
         """Remove what has to go among the files of a folder that are called so; how many went."""
         folder = Root(self._home / name, name=f"{name} folder")
         if not folder.path.is_dir():
             return 0
-        files = [
-            entry
-            for entry in folder.place(".").entries()
-            if entry.kind == "file" and ours.fullmatch(entry.name)
-        ]
+        entries = folder.place(".").entries()
+        files = [one for one in entries if one.kind == "file" and ours.fullmatch(one.name)]
         now, gone = self._clock.now().timestamp(), 0
         for file in surplus(files, now, days=days, megabytes=megabytes, spare=spare):
             place = folder.place(file.name)

@@ -30,31 +30,38 @@ from typing import Protocol
 
 from nanobot.clock import Clock
 from nanobot.commands import Operation
-from nanobot.errors import NanobotError, StorageError
+from nanobot.errors import StorageError
 from nanobot.io import locked
 from nanobot.upkeep.contents import JOURNAL, SNAPSHOT, Item, may_be_linked, open_plain, walk
 
 OPERATION = "backup.snapshot"
 _MOST_COPIED = 8 << 20
 """Bytes of the largest file that is copied while the journal stands still."""
-_LIST, _JOURNAL, _MEMORY_LOCK = "list.jsonl", "journal.db", "state/memory.git.lock"
+_LIST, _JOURNAL, _MEMORY_LOCK = "snapshot.json", "journal.db", "state/memory.git.lock"
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot in `state/backup`. `live`: a gateway ran; `pause` is in seconds."""
+    """A snapshot in `state/backup`, with what is in it. `live`: a gateway ran; `pause` is in
+    seconds."""
 
     live: bool
     made_at: datetime
     pause: float
+    items: tuple[Item, ...]
+
+    def save(self, home: Path) -> None:
+        """Write it down for the process that packs it. Raises `OSError`."""
+        given = {**asdict(self), "made_at": self.made_at.isoformat()}
+        (home / SNAPSHOT / _LIST).write_text(json.dumps(given))
 
     @classmethod
-    def of_json(cls, data: object) -> Snapshot:
-        """What the gateway answered to `OPERATION`."""
-        match data:
-            case {"live": bool(live), "made_at": str(made_at), "pause": float(pause) | int(pause)}:
-                return cls(live, datetime.fromisoformat(made_at), pause)
-        raise NanobotError("the gateway sent an invalid answer about the snapshot")
+    def load(cls, home: Path) -> Snapshot:
+        """The one that stands in `home`. Raises `OSError` where there is none."""
+        given = json.loads((home / SNAPSHOT / _LIST).read_text())
+        items = tuple(Item(**item) for item in given["items"])
+        made_at = datetime.fromisoformat(given["made_at"])
+        return cls(given["live"], made_at, given["pause"], items)
 
 
 class Freezable(Protocol):
@@ -78,11 +85,11 @@ class BackupOperations:
         return {OPERATION: self._snapshot}
 
     async def _snapshot(self, _: Mapping[str, object]) -> dict[str, object]:
-        taken = await self.take()
-        return {**asdict(taken), "made_at": taken.made_at.isoformat()}
+        await self.take()
+        return {}
 
     async def take(self) -> Snapshot:
-        """Take one; `snapshot_items` says what is in it. Raises `StorageError`."""
+        """Take one into `state/backup`. Raises `StorageError`."""
         folder = self._home / SNAPSHOT
         # Memory may be being written: wait for the lock in a thread.
         lock = locked(self._home / _MEMORY_LOCK, wait=True)
@@ -94,8 +101,9 @@ class BackupOperations:
                     items, pause = await self._freeze(folder)
                 finally:
                     lock.__exit__(None, None, None)
-                await asyncio.to_thread(write_list, folder, items)
-                return Snapshot(self._live, self._clock.now(), pause)
+                taken = Snapshot(self._live, self._clock.now(), pause, tuple(items))
+                await asyncio.to_thread(taken.save, self._home)
+                return taken
         except OSError as error:
             raise StorageError.of(error.filename or folder, error) from error
 
@@ -106,19 +114,19 @@ class BackupOperations:
         def freeze() -> None:
             nonlocal pause
             begun = self._clock.monotonic()
-            items.extend(freeze_home(self._home, folder))
+            items.extend(freeze_home(self._home))
             pause = self._clock.monotonic() - begun
 
         await self._journal.freeze(folder / _JOURNAL, freeze)
         return items, pause
 
 
-def freeze_home(home: Path, folder: Path) -> list[Item]:
-    """Keep what is taken together in `folder`, where the copy of the journal is; what is where.
-    Raises `OSError`."""
+def freeze_home(home: Path) -> list[Item]:
+    """Keep what is taken together beside the journal's copy; what is where. Raises `OSError`."""
+    folder = home / SNAPSHOT
     status, source = (folder / _JOURNAL).stat(), f"{SNAPSHOT}/{_JOURNAL}"
     frozen = [Item(JOURNAL, "file", 0o600, int(status.st_mtime), status.st_size, source)]
-    for number, item in enumerate(walk(home, "together")):
+    for number, item in enumerate(walk(home, "together", [])):
         linked = may_be_linked(item.path)
         if item.kind != "file" or (item.size > _MOST_COPIED and not linked):
             frozen.append(item)  # so large a one is none of ours: it is read when there is time
@@ -131,18 +139,6 @@ def freeze_home(home: Path, folder: Path) -> list[Item]:
             size, source = place.stat().st_size, f"{SNAPSHOT}/{number}"
             frozen.append(replace(item, size=size, source=source))
     return frozen
-
-
-def write_list(folder: Path, items: list[Item]) -> None:
-    """Write down for `snapshot_items` what the snapshot in `folder` holds. Raises `OSError`."""
-    with (folder / _LIST).open("w") as file:
-        file.writelines(json.dumps(asdict(item)) + "\n" for item in items)
-
-
-def snapshot_items(home: Path) -> list[Item]:
-    """What the snapshot in `home` holds. Raises `OSError` where there is none."""
-    with (home / SNAPSHOT / _LIST).open() as file:
-        return [Item(**json.loads(line)) for line in file]
 
 
 def _make_anew(folder: Path) -> None:

@@ -15,7 +15,7 @@ from nanobot.bus.sqlite import copy_to
 from nanobot.bus.sqlite_journal import MIGRATIONS
 from nanobot.upkeep.backups import BackupOrder, MadeBackup, exclusive_backup, make_backup
 from nanobot.upkeep.contents import Head
-from nanobot.upkeep.snapshot import Snapshot, freeze_home, write_list
+from nanobot.upkeep.snapshot import Snapshot, freeze_home
 
 MADE = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 LINE = '{"role": "user", "content": "%s", "seq": %d, "timestamp": "2026-03-02T09:00:00+00:00"}\n'
@@ -62,9 +62,8 @@ def freeze(home: Path, *, live: bool = False) -> Snapshot:
     folder.mkdir()
     with contextlib.closing(journal(home)) as db:
         copy_to(db, folder / "journal.db")
-        items = freeze_home(home, folder)
-    write_list(folder, items)
-    return Snapshot(live, MADE, 0.0)
+        items = freeze_home(home)
+    return Snapshot(live, MADE, 0.0, tuple(items))
 
 
 def back_up(

@@ -15,7 +15,7 @@ from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.cron.schedule import parse
 from nanobot.testing import FakeClock
 from nanobot.upkeep.backups import BackupOrder, BackupRoutine, exclusive_backup, list_backups
-from nanobot.upkeep.snapshot import BackupOperations, snapshot_items
+from nanobot.upkeep.snapshot import BackupOperations, Snapshot
 from tests.upkeep.homes import made_home, write
 
 
@@ -58,7 +58,8 @@ async def living(home: Path, clock: FakeClock, folder: Path) -> AsyncIterator[Ho
         yield Hours(clock, folder, routine, told)
     finally:
         routine.stop()
-        await running
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
         await journal.close()
 
 
@@ -153,7 +154,7 @@ async def test_who_asks_while_a_snapshot_is_taken_for_one_who_is_gone_gets_a_who
     await journal.open()
     operations = BackupOperations(home, journal, clock, live=True)
     await asyncio.gather(*(operations.take() for _ in range(4)))
-    sizes = {item.source: item.size for item in snapshot_items(home) if item.kind == "file"}
+    sizes = {item.source: item.size for item in Snapshot.load(home).items if item.kind == "file"}
     assert sizes
     assert sizes == {source: (home / source).stat().st_size for source in sizes}
     await journal.close()

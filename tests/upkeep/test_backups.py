@@ -15,6 +15,7 @@ import pytest
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.upkeep import backups
+from nanobot.upkeep.archive import make_identity
 from nanobot.upkeep.backups import (
     BackupOrder,
     exclusive_backup,
@@ -22,7 +23,6 @@ from nanobot.upkeep.backups import (
     make_backup,
     prune_backups,
 )
-from nanobot.upkeep.packing import make_identity
 from nanobot.upkeep.restoring import restore, verify
 from tests.upkeep.homes import LINE, MADE, back_up, freeze, journal, made_home, tree, write
 
@@ -97,6 +97,10 @@ def test_what_is_made_anew_and_what_leads_elsewhere_is_left_out(
     write(home / "backups/nanobot-20260302T090000Z.tar.gz", "an older one")
     write(home / "workspace/cache/CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n")
     write(home / "workspace/cache/large.bin", "cached")
+    write(
+        home / "state/channels/whatsapp/bridge-0/CACHEDIR.TAG",
+        "Signature: 8a477f597d28d172789f06886806bc55\n",
+    )
     (home / "workspace/outside").symlink_to("/etc/passwd")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(home / "state/other.sock"))
@@ -113,7 +117,14 @@ def test_what_is_made_anew_and_what_leads_elsewhere_is_left_out(
 def test_no_tag_of_a_cache_keeps_what_nanobot_remembers_from_it(
     home: Path, file: Path, tmp_path: Path
 ) -> None:
-    for folder in ("workspace", "workspace/memory", "workspace/skills/tea", "sessions", "state"):
+    lasting = (
+        "workspace",
+        "workspace/people/ada",
+        "workspace/skills/tea",
+        "sessions",
+        "state/undo",
+    )
+    for folder in (*lasting, "state/channels/whatsapp", "media"):
         write(home / folder / "CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n")
     before = set(tree(home))
     made = back_up(home, file)

@@ -131,7 +131,8 @@ def test_there_must_be_no_home_unless_it_is_to_be_replaced(tmp_path: Path) -> No
     assert "--replace" in caught.value.hint
     previous = restore(file, home, None, SystemClock(), replace=True).previous
     assert previous is not None
-    assert previous.name.startswith("home.before-restore-")
+    assert previous.parent == home
+    assert previous.name.startswith("before-restore-")
     assert (previous / "old").read_text() == "mine"
     assert (home / "a").read_text() == "x"
     assert (home / "backups" / "one").read_text() == "kept"

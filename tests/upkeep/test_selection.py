@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.upkeep.contents import may_be_cache, part_of, stays_inside
+from nanobot.upkeep.contents import part_of, stays_inside
 
 
 @pytest.mark.parametrize(
@@ -59,29 +59,6 @@ def test_each_file_has_its_place(path: str, part: str) -> None:
 )
 def test_each_folder_has_its_place(path: str, part: str) -> None:
     assert part_of(path, folder=True) == part
-
-
-@pytest.mark.parametrize(
-    ("path", "cache"),
-    [
-        ("workspace/projects", True),
-        ("workspace/projects/.venv", True),
-        ("workspace/memory2", True),
-        ("state/channels/whatsapp/bridge-0", True),
-        ("somebody-elses", True),
-        ("workspace", False),
-        ("workspace/memory/x", False),
-        ("workspace/people/ada", False),
-        ("workspace/skills/x\ny", False),
-        ("sessions/archive", False),
-        ("state", False),
-        ("state/memory.git", False),
-        ("state/channels/whatsapp", False),
-        ("media", False),
-    ],
-)
-def test_a_tag_makes_no_cache_of_what_lasts(path: str, cache: bool) -> None:
-    assert may_be_cache(path) is cache
 
 
 def test_media_can_be_left_out() -> None:

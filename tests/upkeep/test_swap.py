@@ -15,8 +15,7 @@ from nanobot.app.base import make_home
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.lock import HomeLock
-from nanobot.upkeep.restoring import restore
-from nanobot.upkeep.swap import finish, put_in_place, staging_for
+from nanobot.upkeep.restoring import STAGING, finish, put_in_place, restore, staging_in
 from tests.upkeep.homes import archive, head, member, tree, write
 from tests.upkeep.test_hostile_backups import MANIFEST
 
@@ -54,13 +53,13 @@ def test_two_attempts_in_one_second_keep_both_old_homes(tmp_path: Path) -> None:
     home = write(tmp_path / "home" / "first", "1").parent
     places = []
     for name in ("second", "third"):
-        with staging_for(home) as staging:
+        with staging_in(home, STAGING) as staging:
             write(staging / name, "1")
             places.append(put_in_place(staging, home, NOW))
     first, second = places
     assert first is not None
     assert second is not None
-    assert first.name == f"home.{BEFORE}"
+    assert (first.name, second.name) == (BEFORE, f"{BEFORE}-2")
     assert (first / "first").exists()
     assert (second / "second").exists()
     assert (home / "third").exists()
@@ -69,23 +68,20 @@ def test_two_attempts_in_one_second_keep_both_old_homes(tmp_path: Path) -> None:
 def test_what_a_killed_attempt_unpacked_is_cleared_and_what_another_unpacks_stays(
     tmp_path: Path,
 ) -> None:
-    left = write(tmp_path / ".home.restoring-left" / "secrets.env", "x").parent
-    used = write(tmp_path / ".home.restoring-used" / "secrets.env", "x").parent
+    left = write(tmp_path / ".restoring-left" / "secrets.env", "x").parent
+    used = write(tmp_path / ".restoring-used" / "secrets.env", "x").parent
     descriptor = os.open(used, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    with staging_for(tmp_path / "home"):
+    with staging_in(tmp_path, STAGING):
         assert used.exists()
         assert not left.exists()
     os.close(descriptor)
 
 
-def test_after_a_killed_restore_into_an_empty_volume_the_next_one_goes_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_killed_restore_into_an_empty_home_the_next_one_goes_well(tmp_path: Path) -> None:
     home, file = tmp_path / "home", tmp_path / "backup.tar.gz"
     write(home / ".restoring-left" / "secrets.env", "x")
     file.write_bytes(archive([head(), member("home/a", b"x"), MANIFEST]))
-    monkeypatch.setattr(Path, "is_mount", lambda path: path == home)
     assert restore(file, home, None, SystemClock()).previous is None
     assert (home / "a").read_text() == "x"
     assert not (home / ".restoring-left").exists()
@@ -99,7 +95,6 @@ def test_what_is_mounted_in_a_volume_is_told_and_the_home_is_as_it_was(
         write(home / name, "mine")
     before = tree(home)
     file.write_bytes(archive([head(), member("home/a", b"x"), MANIFEST]))
-    monkeypatch.setattr(Path, "is_mount", lambda path: path == home)
     rename, mounted = Path.rename, {home / "state", home / "backups"}
 
     def busy(path: Path, target: Path) -> Path:
